@@ -1,4 +1,5 @@
-"""Commands that keep tables and the owner well: `backfill`, `checkpoint`, `cleanup`, `verify`, `repair`, `backup`."""
+"""Commands that keep tables and the owner well: `backfill`, `checkpoint`, `cleanup`, `optimize`, `vacuum`, `policy`,
+`verify`, `repair`, `backup`."""
 
 from __future__ import annotations
 
@@ -137,6 +138,76 @@ def cleanup(
         output.show_line(
             f"deleted {output.counted(len(done.deleted), 'file')}; the log begins with the checkpoint of {done.cut_off}"
         )
+
+
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner optimize sales --where \"month = '2026-11'\"")
+def optimize(
+    table: TableArgument,
+    where: Annotated[
+        str | None, Option("--where", metavar="SQL", help="only partitions for which this is true (default: all)")
+    ] = None,
+    target_size: Annotated[
+        int, Option("--target-size", min=1, metavar="MIB", help="size of the new files, about, in MiB")
+    ] = 128,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Put small data files together.
+
+    The rows stay the same, and appends may run meanwhile. The table's policy must allow optimize. The old files stay
+    until a vacuum.
+    """
+    from refimpl.client.data_maintenance import optimize as optimized
+
+    with opened(warehouse) as place:
+        done = optimized(place.table(table), where, target_size=target_size * 1024 * 1024)
+    line = "nothing to do: no two small files are in one partition"
+    if done.version is not None:
+        before, after = output.size(done.removed_bytes), output.size(done.added_bytes)
+        line = (
+            f"version {done.version}: {output.counted(done.removed, 'file')} ({before}) became {done.added} ({after})"
+        )
+    output.show(dataclasses.asdict(done), line, json=json)
+
+
+_VACUUM = """Examples:
+
+commit-owner vacuum sales
+
+commit-owner vacuum sales --delete --older-than 30d"""
+
+
+@commands.command(rich_help_panel=_PANEL, epilog=_VACUUM)
+def vacuum(
+    table: TableArgument,
+    delete: Annotated[bool, Option("--delete", help="delete the files (default: only list them)")] = False,
+    older_than: Annotated[
+        str | None,
+        Option("--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's retention)"),
+    ] = None,
+    force: Annotated[
+        bool, Option("--force", help="allow an age below the table's retention, if no other process uses the table")
+    ] = False,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """List, or delete, data files that no version needs any more.
+
+    The table's policy must allow vacuum. Versions older than the age may become unreadable.
+    """
+    from refimpl.client.data_maintenance import vacuum as vacuumed
+
+    age = None if older_than is None else duration_ms(older_than)
+    with opened(warehouse) as place:
+        done = vacuumed(place.table(table), older_than=age, dry_run=not delete, force=force)
+    if json:
+        output.show_json(dataclasses.asdict(done) | {"deleted": delete})
+        return
+    for path in done.files:
+        output.show_line(path)
+    what = f"{output.counted(len(done.files), 'file')} ({output.size(done.size)})"
+    step = "" if delete or not done.files else "; delete with: --delete"
+    output.show_line(f"{'deleted' if delete else 'would delete'} {what}, {done.kept} stay{step}")
 
 
 _POLICY = """Examples:

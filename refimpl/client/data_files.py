@@ -23,7 +23,7 @@ import contextlib
 import dataclasses
 import errno
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +38,7 @@ from refimpl.client.partition_values import from_text, local_path
 from refimpl.client.schema import CHANGE_COLUMN, Field, Struct, to_arrow
 from refimpl.environment import random_uuid
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
+from refimpl.log_path import LOG_FOLDER
 
 if TYPE_CHECKING:
     from refimpl.client.condition import FileTest
@@ -332,6 +333,41 @@ def delete(location: Path, adds: Sequence[Add]) -> None:
     for add in adds:
         with contextlib.suppress(OSError):
             partition_values.local_path(location, add.path).unlink()
+
+
+def listing(location: Path, partition_columns: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """All files of a table that may hold rows: path relative to the table, size in bytes, modification time in ms.
+
+    Links are not followed, and folders with a log of their own are other tables.
+    """
+    return _listing(location, "", tuple(f"{partition_values.escape(name)}=" for name in partition_columns))
+
+
+def _listing(folder: Path, relative: str, partitions: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as scan:
+        for entry in sorted(scan, key=lambda entry: entry.name):
+            if _hidden(entry.name, partitions):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if not Path(entry.path, LOG_FOLDER).exists():
+                    yield from _listing(Path(entry.path), f"{relative}{entry.name}/", partitions)
+            elif entry.is_file(follow_symlinks=False):
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    yield f"{relative}{entry.name}", status.st_size, status.st_mtime_ns // 1_000_000
+
+
+def _hidden(name: str, partitions: tuple[str, ...]) -> bool:
+    """Whether Delta's VACUUM leaves the name alone, too. Change data and partitions are data; deletion vectors stay."""
+    if name.startswith(("_", ".")):
+        return name != CHANGE_FOLDER and not name.startswith(partitions)
+    return name.startswith("deletion_vector")
+
+
+def relative_path(location: Path, path: str) -> str:
+    """The path of an action's data file as `listing` shows it. Raises what `local_path` raises."""
+    found = local_path(Path(), path)
+    return os.path.relpath(os.path.realpath(found), os.path.realpath(location)) if found.is_absolute() else str(found)
 
 
 _LEGACY_CALENDAR: Final = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}

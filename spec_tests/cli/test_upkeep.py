@@ -73,6 +73,32 @@ def test_cleanup_needs_the_owners_leave_and_an_old_checkpoint(
     assert cli("cleanup", busy, "--older-than", "soon").code == ExitCode.USAGE
 
 
+def test_optimize_and_vacuum_need_the_owners_leave(cli: CommandLine, busy: str) -> None:
+    """catalog-managed, "Maintenance Operations"."""
+    assert cli("optimize", busy).code == cli("vacuum", busy).code == ExitCode.REFUSED
+    cli("policy", busy, "--allow", "optimize,vacuum")
+    done = cli("optimize", busy, "--json").json
+    assert (done["version"], done["removed"], done["added"]) == (4, 3, 1)
+    assert "nothing to do" in cli("optimize", busy).out
+    assert cli("show", busy, "--json").json["snapshot"]["rows"] == 3
+
+
+def test_vacuum_lists_and_only_deletes_when_asked(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    cli("policy", busy, "--allow", "optimize,vacuum")
+    cli("optimize", busy)
+    assert "would delete 0 files" in cli("vacuum", busy).out
+    too_young = cli("vacuum", busy, "--older-than", "0s")
+    assert too_young.code == ExitCode.REFUSED
+    assert "deletedFileRetentionDuration" in too_young.err
+    listed = cli("vacuum", busy, "--older-than", "0s", "--force", "--json").json
+    assert (len(listed["files"]), listed["deleted"]) == (3, False)
+    place = warehouse.table(busy).location
+    assert all((place / path).exists() for path in listed["files"])
+    assert "deleted 3 files" in cli("vacuum", busy, "--older-than", "0s", "--force", "--delete").out
+    assert not any((place / path).exists() for path in listed["files"])
+    assert cli("show", busy, "--json").json["snapshot"]["rows"] == 3
+
+
 def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     assert cli("policy", sales, "--json").json["backfill_every"] is None
     changed = cli(

@@ -1,0 +1,238 @@
+"""The maintenance of data files: OPTIMIZE puts small files together, VACUUM deletes files that no version needs.
+
+Neither changes a row. Both ask the owner first, each time anew: catalog-managed, "Maintenance Operations".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from refimpl import actions, log_path
+from refimpl.actions import Add, Cdc, Remove
+from refimpl.client import data_files, file_statistics
+from refimpl.client.features import check_writable
+from refimpl.client.maintenance import ask
+from refimpl.client.partition_values import local_path
+from refimpl.client.properties import DELETED_FILES, retention
+from refimpl.client.snapshot import Snapshot
+from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
+from refimpl.commit_owner import Maintenance
+from refimpl.errors import (
+    CERTAINLY_NOT_COMMITTED,
+    CorruptLogError,
+    InvalidRequestError,
+    MaintenanceRefusedError,
+    UnsupportedFeatureError,
+)
+from refimpl.log_path import Version
+
+TARGET_SIZE: Final = 128 * 1024 * 1024
+"""Bytes of a data file that OPTIMIZE writes, about. Smaller files are put together, larger ones stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimized:
+    """What OPTIMIZE did. `version`: None if no two small files belong together, and nothing was committed."""
+
+    version: Version | None = None
+    removed: int = 0
+    """Number of files that were replaced."""
+    added: int = 0
+    removed_bytes: int = 0
+    added_bytes: int = 0
+
+
+def optimize(table: Table, where: str | None = None, *, target_size: int = TARGET_SIZE) -> Optimized:
+    """Put the small files of each partition together, up to `target_size` bytes, in one transaction.
+
+    Delta calls this bin packing; Z-order and clustering are not implemented. `where`: only partitions for which this
+    condition (SQL, on partition columns) is true. The rows stay the same (`dataChange` is false), so that a concurrent
+    append is never a conflict; a commit that removes one of the files is, and nothing is changed then.
+
+    Order: the new files are durable before the transaction names them. The old ones stay until VACUUM.
+    Raises `MaintenanceRefusedError` where the owner does not allow it, `InvalidRequestError` for a condition on other
+    columns, and what reads and commits raise.
+    """
+    if target_size < 1:
+        raise InvalidRequestError(f"invalid target size {target_size}; expected a number of bytes")
+    snapshot = table.snapshot()
+    ask(table, snapshot, Maintenance.OPTIMIZE)
+    bins = list(_bins(_chosen(snapshot, where), target_size))
+    if not bins:
+        return Optimized()
+    transaction = table.transaction(
+        snapshot=snapshot,
+        operation="OPTIMIZE",
+        parameters={"predicate": json.dumps([] if where is None else [where]), "zOrderBy": "[]", "auto": False},
+    )
+    removed = list(itertools.chain.from_iterable(bins))
+    added: list[Add] = []
+    try:
+        for files in bins:
+            added += _rewritten(table, snapshot, files)
+        _replace(transaction, removed, added)
+    except BaseException:
+        data_files.delete(table.location, added)
+        raise
+    try:
+        version = transaction.commit().version
+    except CERTAINLY_NOT_COMMITTED:
+        data_files.delete(table.location, added)
+        raise
+    return Optimized(
+        version=version,
+        removed=len(removed),
+        added=len(added),
+        removed_bytes=sum(add.size for add in removed),
+        added_bytes=sum(add.size for add in added),
+    )
+
+
+def _chosen(snapshot: Snapshot, where: str | None) -> Iterable[Add]:
+    if where is None:
+        return snapshot.files.values()
+    test = snapshot.file_test(where)
+    if not test.partition_only:
+        raise InvalidRequestError(
+            f"OPTIMIZE takes whole partitions, and {where!r} does not depend on partition columns alone "
+            f"({', '.join(snapshot.partition_columns) or 'the table has none'})",
+            where=where,
+        )
+    return (add for add in snapshot.files.values() if test.may_match(add))
+
+
+def _bins(files: Iterable[Add], target_size: int) -> Iterator[list[Add]]:
+    """Groups of two small files or more of one partition, each group of at most `target_size` bytes."""
+    partitions: dict[tuple[tuple[str, str | None], ...], list[Add]] = {}
+    for add in files:
+        if add.size < target_size:
+            partitions.setdefault(tuple(sorted(add.partition_values.items())), []).append(add)
+    for small in partitions.values():
+        bins: list[list[Add]] = []
+        free = 0
+        for add in sorted(small, key=lambda add: (add.size, add.path)):
+            if not bins or add.size > free:
+                bins.append([])
+                free = target_size
+            bins[-1].append(add)
+            free -= add.size
+        yield from (files for files in bins if len(files) > 1)
+
+
+def _rewritten(table: Table, snapshot: Snapshot, files: Sequence[Add]) -> list[Add]:
+    """New durable files with the rows of `files`, all of one partition. One file is in memory at a time."""
+    columns, schema = snapshot.partition_columns, snapshot.schema
+    writer = data_files.DataFileWriter(
+        table.location,
+        schema,
+        columns,
+        new_id=table.environment.new_id,
+        indexed=file_statistics.indexed(schema.without(columns), snapshot.metadata.configuration),
+    )
+    try:
+        for add in files:
+            writer.write(data_files.read_file(local_path(table.location, add.path), add, schema, columns))
+        return [msgspec.structs.replace(add, data_change=False) for add in writer.finish() if isinstance(add, Add)]
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _replace(transaction: Transaction, removed: Sequence[Add], added: Sequence[Add]) -> None:
+    transaction.remove(*removed, data_change=False)
+    transaction.add(*added)
+    for name, files in (("Removed", removed), ("Added", added)):
+        transaction.metrics[f"num{name}Files"] = str(len(files))
+        transaction.metrics[f"num{name}Bytes"] = str(sum(add.size for add in files))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuumed:
+    """The files that VACUUM deleted, or would delete. Paths are relative to the table; `size` in bytes."""
+
+    files: tuple[str, ...]
+    size: int
+    kept: int
+    """Number of data files that stay."""
+
+
+def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True, force: bool = False) -> Vacuumed:
+    """Delete the data files that neither the newest version nor a retained older one needs.
+
+    A file stays if the newest version has it, ratified or published; if it was removed less than `older_than` ms
+    ago (default: the table's `delta.deletedFileRetentionDuration`, 7 days where it says nothing); if a staged commit
+    that is not ratified names it; or if it was written less than `older_than` ms ago, as the files of a running
+    transaction were. Hidden files and folders, folders that are tables of their own, and deletion vectors stay too.
+
+    `dry_run`, the default, only lists. `force` allows an `older_than` below the table's retention: only when no other
+    process writes the table or reads an old version. All files are listed before the first one is deleted; a vacuum
+    that was interrupted can be repeated.
+
+    Raises `MaintenanceRefusedError` where the owner does not allow it, or for a retention that is too short.
+    """
+    snapshot = table.snapshot()
+    ask(table, snapshot, Maintenance.VACUUM)
+    check_writable(snapshot.protocol, snapshot.metadata)
+    least = retention(snapshot.metadata, DELETED_FILES)
+    age = least if older_than is None else older_than
+    if age < least and not force:
+        raise MaintenanceRefusedError(
+            f"vacuum of {table.label} would delete files younger than {least} ms, its {DELETED_FILES}: {age} ms; "
+            "use a longer time, or force it if no other process uses the table",
+            job=Maintenance.VACUUM,
+        )
+    oldest = table.environment.now() - age
+    found = list(data_files.listing(table.location, snapshot.partition_columns))
+    needed = _needed(table, oldest)  # after the listing: a file that is committed meanwhile is needed too
+    doomed = [(path, size) for path, size, modified in found if path not in needed and modified < oldest]
+    if not dry_run:
+        for path, _ in doomed:
+            with contextlib.suppress(FileNotFoundError):
+                table.environment.files.unlink(table.location / path)
+    return Vacuumed(
+        files=tuple(path for path, _ in doomed),
+        size=sum(size for _, size in doomed),
+        kept=len(found) - len(doomed),
+    )
+
+
+def _needed(table: Table, oldest: int) -> set[str]:
+    """Paths relative to the table. `oldest`: files that were removed at this time (ms) or later are needed."""
+    snapshot = table.snapshot()
+    removed = (action for action in snapshot.tombstones.values() if (action.deletion_timestamp or 0) >= oldest)
+    staged = _staged_actions(table, snapshot.version)
+    needed: set[str] = set()
+    for action in itertools.chain(snapshot.files.values(), removed, staged):
+        with contextlib.suppress(UnsupportedFeatureError):  # on another host: not below this folder
+            needed.add(data_files.relative_path(table.location, action.path))
+    return needed
+
+
+def _staged_actions(table: Table, latest: Version) -> Iterator[Add | Cdc | Remove]:
+    """File actions of staged commits that may still be proposed, for their version or rebased for a later one.
+
+    `latest`: the newest version of a snapshot that was made before.
+    """
+    if table.feature is None:
+        return
+    folder = table.feature.staging_folder
+    answer = table.reader.ask()
+    ratified = set() if answer is None else {commit.file_name for commit in answer.commits}
+    for path in table.log.staged_listing(folder):
+        if path.version <= latest and path.name in ratified:
+            continue
+        with contextlib.suppress(FileNotFoundError, CorruptLogError):  # a torn file is not proposed
+            content = table.log.read_staged(folder, path.name)
+            published = log_path.commit(path.version)
+            if path.version <= latest and table.log.published(path.version) and table.log.holds(published, content):
+                continue
+            decoded = actions.decode(content, source=f"{folder}/{path.name}")
+            yield from (action for action in decoded if isinstance(action, Add | Cdc | Remove))

@@ -1,0 +1,278 @@
+"""OPTIMIZE and VACUUM: which data files they replace and delete, and which they leave alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import refimpl
+from refimpl.client.create import create_filesystem_table
+from refimpl.client.data_maintenance import optimize, vacuum
+from refimpl.client.table import Table
+from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
+from refimpl.environment import Environment
+from refimpl.errors import (
+    ConcurrentDeleteDeleteError,
+    InvalidRequestError,
+    MaintenanceRefusedError,
+)
+from refimpl.table_feature import CommitMode
+from refimpl.warehouse import Warehouse
+from spec_tests.support.other_readers import by_delta_rs
+
+SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.string())])
+DAY = 86_400_000
+POLICY = MaintenancePolicy(allowed=ALWAYS_ALLOWED | {Maintenance.OPTIMIZE, Maintenance.VACUUM}, backfill_every=None)
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "month": [f"{i % 2:02d}" for i in ids]}, schema=SCHEMA)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return refimpl.open(tmp_path / "lake", create=True)
+
+
+@pytest.fixture
+def table(warehouse: Warehouse) -> Table:
+    """Three unpublished appends: three files in each of two partitions."""
+    table = warehouse.create_table(
+        "sales", SCHEMA, partition_columns=["month"], policy=POLICY, commit_mode=CommitMode.STAGED
+    )
+    for number in range(3):
+        table.append(rows(2 * number, 2 * number + 1))
+    return table
+
+
+def content(table: Table) -> list[tuple[int, str]]:
+    read = table.snapshot().to_arrow()
+    return sorted(zip(read["id"].to_pylist(), read["month"].to_pylist(), strict=True))
+
+
+def files(table: Table) -> set[str]:
+    return {path for path, _ in table.snapshot().files}
+
+
+def on_disk(table: Table) -> set[str]:
+    return {str(path.relative_to(table.location)) for path in table.location.rglob("*.parquet")}
+
+
+def make_old(table: Table, days: int = 30) -> None:
+    """All data files were written, and all removals made, so long ago."""
+    for path in table.location.rglob("*.parquet"):
+        status = path.stat()
+        os.utime(path, (status.st_atime, status.st_mtime - days * 86_400))
+
+
+# OPTIMIZE
+
+
+def test_optimize_puts_the_files_of_each_partition_together(table: Table) -> None:
+    before = content(table)
+    done = optimize(table)
+    assert (done.version, done.removed, done.added) == (4, 6, 2)
+    assert len(files(table)) == 2
+    assert content(table) == before
+
+
+def test_optimize_changes_no_data(table: Table) -> None:
+    """Streams and change feeds skip such a commit."""
+    before = table.snapshot()
+    optimize(table)
+    after = table.snapshot()
+    added = [add for key, add in after.files.items() if key not in before.files]
+    assert added
+    assert not any(action.data_change for action in [*added, *after.tombstones.values()])
+
+
+def test_the_history_says_what_optimize_did(table: Table) -> None:
+    optimize(table, "month = '01'")
+    newest = table.history(1)[0]
+    assert newest.operation == "OPTIMIZE"
+
+
+def test_optimize_takes_only_the_partitions_of_its_condition(table: Table) -> None:
+    assert optimize(table, "month = '01'").removed == 3
+    assert len(files(table)) == 4
+
+
+def test_optimize_refuses_a_condition_on_rows(table: Table) -> None:
+    with pytest.raises(InvalidRequestError, match="month"):
+        optimize(table, "id > 2")
+
+
+def test_optimize_commits_nothing_when_there_is_nothing_to_do(table: Table) -> None:
+    optimize(table)
+    assert optimize(table).version is None
+    assert table.snapshot().version == 4
+
+
+def test_optimize_leaves_large_files_alone(table: Table) -> None:
+    assert optimize(table, target_size=1).version is None
+
+
+def test_new_files_keep_to_the_target_size(table: Table) -> None:
+    size = max(add.size for add in table.snapshot().files.values())
+    assert optimize(table, target_size=2 * size + 1).removed == 4, "two of the three files of each partition"
+
+
+def test_an_append_is_no_conflict_for_optimize(warehouse: Warehouse, table: Table) -> None:
+    other = warehouse.table("sales")
+    committed = _with_a_race(table, lambda: other.append(rows(100)))
+    assert committed == 5
+    assert len(content(table)) == 7
+
+
+def test_optimize_loses_against_a_commit_that_removes_its_files(warehouse: Warehouse, table: Table) -> None:
+    """And it leaves no files behind."""
+    other = warehouse.table("sales")
+    with pytest.raises(ConcurrentDeleteDeleteError):
+        _with_a_race(table, lambda: other.overwrite(rows(7)))
+    assert content(table) == [(7, "01")]
+    assert vacuum(table, older_than=-DAY, force=True).files == tuple(sorted(on_disk(table) - files(table)))
+    assert len(on_disk(table)) == 7, "six that were overwritten, and the new one"
+
+
+def _with_a_race(table: Table, other: object) -> int | None:
+    """OPTIMIZE, and just before its first proposal `other`."""
+    owner, pending = table.owner, [other]
+    assert owner is not None
+    commit = owner.commit
+
+    def beaten(*arguments: object) -> object:
+        if pending:
+            pending.pop()()  # type: ignore[operator]
+        return commit(*arguments)  # type: ignore[arg-type]
+
+    owner.commit = beaten  # type: ignore[method-assign, assignment]
+    try:
+        return optimize(table).version
+    finally:
+        del owner.commit  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("job", [optimize, vacuum])
+def test_the_owner_is_asked_first(warehouse: Warehouse, job: object) -> None:
+    """catalog-managed, "Maintenance Operations"."""
+    table = warehouse.create_table("strict", SCHEMA)
+    table.append(rows(1, 2))
+    table.append(rows(3, 4))
+    with pytest.raises(MaintenanceRefusedError, match="does not allow"):
+        job(table)  # type: ignore[operator]
+    assert table.snapshot().version == 2
+
+
+# VACUUM
+
+
+def vacuumed(table: Table, **options: object) -> set[str]:
+    done = vacuum(table, dry_run=False, **options)  # type: ignore[arg-type]
+    assert not any((table.location / path).exists() for path in done.files)
+    return set(done.files)
+
+
+def test_vacuum_lists_before_it_deletes(table: Table) -> None:
+    table.overwrite(rows(9))
+    before = on_disk(table)
+    listed = vacuum(table, older_than=-DAY, force=True)
+    assert (len(listed.files), listed.kept) == (6, 1)
+    assert listed.size == sum((table.location / path).stat().st_size for path in listed.files)
+    assert on_disk(table) == before
+    assert vacuumed(table, older_than=-DAY, force=True) == set(listed.files)
+    assert content(table) == [(9, "01")]
+
+
+def test_vacuum_keeps_what_was_removed_recently(table: Table) -> None:
+    table.overwrite(rows(9))
+    make_old(table)
+    assert vacuumed(table) == set(), "removed just now, although the files are old"
+    assert table.snapshot(version=3).to_arrow().num_rows == 6
+
+
+def test_vacuum_keeps_files_that_a_running_transaction_may_have_written(table: Table) -> None:
+    orphan = table.location / "month=01" / "part-00000-new.parquet"
+    orphan.write_bytes(b"rows of a transaction that is not committed yet")
+    assert vacuumed(table) == set()
+    make_old(table, 8)
+    assert vacuumed(table) == {"month=01/part-00000-new.parquet"}
+
+
+def test_vacuum_keeps_the_files_of_unpublished_commits(table: Table) -> None:
+    before = content(table)
+    assert not table.log.published(3)
+    make_old(table)
+    assert vacuumed(table, older_than=0, force=True) == set()
+    assert content(table) == before
+
+
+def test_vacuum_keeps_the_files_of_a_staged_commit_that_is_not_decided(warehouse: Warehouse, table: Table) -> None:
+    """Its writer may be about to propose it, or to rebase it."""
+    owner = table.owner
+    assert owner is not None
+    staged: list[str] = []
+
+    def lost(table_id: str, version: int, proposal: object) -> object:
+        make_old(table)
+        staged.extend(vacuumed(warehouse.table("sales"), older_than=-DAY, force=True))
+        del owner.commit  # type: ignore[method-assign]
+        return owner.commit(table_id, version, proposal)  # type: ignore[arg-type]
+
+    owner.commit = lost  # type: ignore[method-assign, assignment]
+    table.append(rows(50))
+    assert staged == []
+    assert len(content(table)) == 7
+
+
+def test_vacuum_refuses_a_retention_that_is_too_short(table: Table) -> None:
+    table.overwrite(rows(9))
+    with pytest.raises(MaintenanceRefusedError, match=r"delta\.deletedFileRetentionDuration"):
+        vacuum(table, older_than=DAY)
+    assert len(on_disk(table)) == 7
+
+
+def test_vacuum_leaves_alone_what_is_no_data_of_the_table(warehouse: Warehouse, table: Table) -> None:
+    kept = ["_hidden/a.parquet", ".b.parquet", "deletion_vector_1.bin", "other/_delta_log/0.json", "other/c.parquet"]
+    for name in [*kept, "_change_data/d.parquet", "e.parquet"]:
+        path = table.location / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"-")
+    outside = warehouse.directory / "outside"
+    outside.mkdir()
+    (outside / "f.parquet").write_bytes(b"-")
+    (table.location / "link").symlink_to(outside)
+    assert vacuumed(table, older_than=-DAY, force=True) == {"_change_data/d.parquet", "e.parquet"}
+    assert all((table.location / name).exists() for name in kept)
+    assert (outside / "f.parquet").exists()
+
+
+def test_a_partition_whose_column_begins_with_an_underscore_is_data(warehouse: Warehouse) -> None:
+    table = warehouse.create_table(
+        "odd", SCHEMA.append(pa.field("_p", pa.int32())), partition_columns=["_p"], policy=POLICY
+    )
+    table.append(pa.table({"id": [1], "month": ["01"], "_p": pa.array([1], pa.int32())}))
+    table.overwrite(pa.table({"id": [2], "month": ["01"], "_p": pa.array([2], pa.int32())}))
+    assert {path.partition("/")[0] for path in vacuumed(table, older_than=-DAY, force=True)} == {"_p=1"}
+
+
+def test_a_torn_staged_file_does_not_stop_a_vacuum(table: Table) -> None:
+    """A writer that died while it staged leaves one. It cannot be ratified."""
+    table.overwrite(rows(9))
+    feature = table.feature
+    assert feature is not None
+    table.log.stage(feature.staging_folder, 5, "00000000-0000-4000-8000-000000000000", b'{"add":{"path":"mon')
+    assert len(vacuumed(table, older_than=-DAY, force=True)) == 6
+
+
+def test_other_readers_read_a_table_that_was_optimized_and_vacuumed(tmp_path: Path) -> None:
+    table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA, partition_columns=["month"])
+    for number in range(3):
+        table.append(rows(2 * number, 2 * number + 1))
+    before = content(table)
+    optimize(table)
+    vacuumed(table, older_than=-DAY, force=True)
+    assert len(on_disk(table)) == 2
+    assert by_delta_rs(table.location) == content(table) == before
