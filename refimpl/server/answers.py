@@ -6,34 +6,36 @@ own protocol and metadata is derived here, from the read state that the answer i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from refimpl.actions import Metadata, Protocol
+from refimpl.actions import Metadata
+from refimpl.catalog_messages import (
+    FEATURE_PREFIX,
+    LAST_TIMESTAMP,
+    LAST_VERSION,
+    MANAGED,
+    TABLE_ID,
+    LoadedMetadata,
+    LoadedTable,
+    ProtocolDemand,
+    StagedTable,
+    WireCommit,
+    columns,
+    fields_of,
+)
 from refimpl.catalog_owner import TableDescription
 from refimpl.commits import RatifiedCommit
 from refimpl.log_path import LOG_FOLDER
-from refimpl.table_feature import CATALOG_MANAGED, IN_COMMIT_TIMESTAMP_FEATURE, IN_COMMIT_TIMESTAMP_PROPERTY
-
-TABLE_ID: Final = "io.unitycatalog.tableId"
-MANAGED: Final = "MANAGED"
-VACUUM_CHECK: Final = "vacuumProtocolCheck"
-_LAST_VERSION: Final = "delta.lastUpdateVersion"
-_LAST_TIMESTAMP: Final = "delta.lastCommitTimestamp"
-_DERIVED: Final = frozenset({_LAST_VERSION, _LAST_TIMESTAMP, "delta.minReaderVersion", "delta.minWriterVersion"})
-_FEATURE_PREFIX: Final = "delta.feature."
-
-_NESTED_NAMES: Final = {
-    "elementType": "element-type",
-    "containsNull": "contains-null",
-    "keyType": "key-type",
-    "valueType": "value-type",
-    "valueContainsNull": "value-contains-null",
-}
-_LOG_NAMES: Final = {wire: log for log, wire in _NESTED_NAMES.items()}
+from refimpl.table_feature import (
+    CATALOG_MANAGED,
+    IN_COMMIT_TIMESTAMP_FEATURE,
+    IN_COMMIT_TIMESTAMP_PROPERTY,
+    VACUUM_PROTOCOL_CHECK,
+)
 
 _LEGACY_TYPES: Final = {
     "byte": ("BYTE", "tinyint"),
@@ -55,21 +57,7 @@ ModificationTime = Callable[[Path, str], int | None]
 """Modification time of a staged file in a folder, in ms since the epoch; None if it is gone."""
 
 
-def is_derived(key: str) -> bool:
-    """Whether a property only repeats what the answer is made of: clients send these back."""
-    return key in _DERIVED or key.startswith(_FEATURE_PREFIX)
-
-
-def features_in(properties: Iterable[str]) -> list[str]:
-    """The table features that these properties name."""
-    return [key.removeprefix(_FEATURE_PREFIX) for key in properties if key.startswith(_FEATURE_PREFIX)]
-
-
-def url_of(location: Path) -> str:
-    return location.as_uri()
-
-
-def properties(found: TableDescription) -> dict[str, str]:
+def properties(found: TableDescription) -> dict[str, str | None]:
     """The log's properties, those that only the catalog has, and those that clients expect besides."""
     features = dict.fromkeys((*(found.protocol.reader_features or ()), *(found.protocol.writer_features or ())))
     return {
@@ -77,116 +65,70 @@ def properties(found: TableDescription) -> dict[str, str]:
         **found.metadata.configuration,
         "delta.minReaderVersion": str(found.protocol.min_reader_version),
         "delta.minWriterVersion": str(found.protocol.min_writer_version),
-        **{f"{_FEATURE_PREFIX}{name}": "supported" for name in features},
+        **{f"{FEATURE_PREFIX}{name}": "supported" for name in features},
         TABLE_ID: found.table.table_id,
-        _LAST_VERSION: str(found.table.commits.latest_ratified_version),
-        _LAST_TIMESTAMP: str(found.in_commit_timestamp),
+        LAST_VERSION: str(found.table.commits.latest_ratified_version),
+        LAST_TIMESTAMP: str(found.in_commit_timestamp),
     }
 
 
-def fields_of(metadata: Metadata) -> list[dict[str, Any]]:
-    """The columns as the log has them; none where its schema cannot be read. What a log says of its columns is for
-    its readers to judge: it must not keep anybody from what else there is."""
-    try:
-        schema = msgspec.json.decode(metadata.schema_string, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError):
-        return []
-    fields = schema.get("fields")
-    return [field for field in fields if isinstance(field, dict)] if isinstance(fields, list) else []
-
-
-def columns(metadata: Metadata) -> list[Any]:
-    """The columns in the API's spelling; none where types are nested so deeply that Python cannot follow."""
-    try:
-        found: list[Any] = _respelled(fields_of(metadata), _NESTED_NAMES)
-    except RecursionError:
-        return []
-    return found
-
-
-def in_the_log(value: Any) -> Any:
-    """A data type of the API in the log's spelling."""
-    return _respelled(value, _LOG_NAMES)
-
-
-def _respelled(value: Any, names: Mapping[str, str]) -> Any:
-    """Only the parts of a type: a column's metadata is anybody's JSON."""
-    if isinstance(value, list):
-        return [_respelled(item, names) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {names.get(key, key): item if key == "metadata" else _respelled(item, names) for key, item in value.items()}
-
-
-def protocol(action: Protocol) -> dict[str, Any]:
-    return {
-        "min-reader-version": action.min_reader_version,
-        "min-writer-version": action.min_writer_version,
-        "reader-features": list(action.reader_features or ()),
-        "writer-features": list(action.writer_features or ()),
-    }
-
-
-def table(found: TableDescription, modified: ModificationTime) -> dict[str, Any]:
+def table(found: TableDescription, modified: ModificationTime) -> LoadedTable:
     """What creating, loading and updating answer: metadata, and the commits that are not published, newest first."""
     latest = found.table.commits.latest_ratified_version
     folder = found.table.location / LOG_FOLDER / found.table.feature.staging_folder
-    return {
-        "metadata": {
-            "etag": found.etag,
-            "table-type": MANAGED,
-            "table-uuid": found.table.table_id,
-            "location": url_of(found.table.location),
-            "created-time": found.created_at,
-            "updated-time": found.updated_at,
-            "columns": {"type": "struct", "fields": columns(found.metadata)},
-            "partition-columns": list(found.metadata.partition_columns),
-            "properties": properties(found),
-            "last-commit-version": latest,
-            "last-commit-timestamp-ms": found.in_commit_timestamp,
-        },
-        "commits": [_commit(folder, commit, modified) for commit in reversed(found.table.commits.commits)],
-        "latest-table-version": latest,
-    }
+    return LoadedTable(
+        metadata=LoadedMetadata(
+            etag=found.etag,
+            table_type=MANAGED,
+            table_uuid=found.table.table_id,
+            location=found.table.location.as_uri(),
+            created_time=found.created_at,
+            updated_time=found.updated_at,
+            columns={"type": "struct", "fields": columns(found.metadata)},
+            partition_columns=found.metadata.partition_columns,
+            properties=properties(found),
+            last_commit_version=latest,
+            last_commit_timestamp_ms=found.in_commit_timestamp,
+        ),
+        commits=tuple(_commit(folder, commit, modified) for commit in reversed(found.table.commits.commits)),
+        latest_table_version=latest,
+    )
 
 
-def _commit(folder: Path, commit: RatifiedCommit, modified: ModificationTime) -> dict[str, Any]:
+def _commit(folder: Path, commit: RatifiedCommit, modified: ModificationTime) -> WireCommit:
     assert commit.file_name is not None
-    return {
-        "version": commit.version,
-        "timestamp": commit.in_commit_timestamp,
-        "file-name": commit.file_name,
-        "file-size": commit.size,
-        "file-modification-timestamp": modified(folder, commit.file_name) or commit.ratified_at,
-    }
+    return WireCommit(
+        version=commit.version,
+        timestamp=commit.in_commit_timestamp,
+        file_name=commit.file_name,
+        file_size=commit.size,
+        file_modification_timestamp=modified(folder, commit.file_name) or commit.ratified_at,
+    )
 
 
-def staged(table_id: str, location: Path) -> dict[str, Any]:
+def staged(table_id: str, location: Path) -> StagedTable:
     """A place for a new table, and what its version 0 must say.
 
     Only what this owner needs is required: every further feature would lock out clients that lack it.
     """
-    reader = [CATALOG_MANAGED.name, VACUUM_CHECK]
-    return {
-        "table-id": table_id,
-        "table-type": MANAGED,
-        "location": url_of(location),
-        "storage-credentials": credentials(location, "READ_WRITE"),
-        "required-protocol": {
-            "min-reader-version": CATALOG_MANAGED.min_reader_version,
-            "min-writer-version": 7,
-            "reader-features": reader,
-            "writer-features": [*reader, IN_COMMIT_TIMESTAMP_FEATURE],
-        },
-        "suggested-protocol": {"reader-features": [], "writer-features": []},
-        "required-properties": {IN_COMMIT_TIMESTAMP_PROPERTY: "true", TABLE_ID: table_id},
-        "suggested-properties": {},
-    }
+    reader = (CATALOG_MANAGED.name, VACUUM_PROTOCOL_CHECK)
+    return StagedTable(
+        table_id=table_id,
+        location=location.as_uri(),
+        storage_credentials=tuple(credentials(location, "READ_WRITE")),
+        required_protocol=ProtocolDemand(
+            min_reader_version=CATALOG_MANAGED.min_reader_version,
+            min_writer_version=7,
+            reader_features=reader,
+            writer_features=(*reader, IN_COMMIT_TIMESTAMP_FEATURE),
+        ),
+        required_properties={IN_COMMIT_TIMESTAMP_PROPERTY: "true", TABLE_ID: table_id},
+    )
 
 
 def credentials(location: Path, operation: str) -> list[dict[str, Any]]:
     """Local files need none; clients want the list."""
-    return [{"prefix": url_of(location), "operation": operation, "config": {}, "expiration-time-ms": None}]
+    return [{"prefix": location.as_uri(), "operation": operation, "config": {}, "expiration-time-ms": None}]
 
 
 def legacy_table(catalog: str, schema: str, name: str, found: TableDescription) -> dict[str, Any]:
@@ -198,7 +140,7 @@ def legacy_table(catalog: str, schema: str, name: str, found: TableDescription) 
         "table_type": MANAGED,
         "data_source_format": "DELTA",
         "columns": _legacy_columns(found.metadata),
-        "storage_location": url_of(found.table.location),
+        "storage_location": found.table.location.as_uri(),
         "comment": found.metadata.description,
         "properties": properties(found),
         "owner": None,

@@ -24,6 +24,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from refimpl.catalog_messages import DELTA_BASE, LEGACY_BASE, AddCommit
 from refimpl.commit_owner import MaintenancePolicy, TableSummary
 from refimpl.errors import DeltaError
 from refimpl.server import errors
@@ -32,11 +33,8 @@ from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, VersionConflictError
 from refimpl.server.legacy import LegacyApi
 from refimpl.server.names import Names
-from refimpl.server.request_validation import AddCommit
 from refimpl.server.routes import (
-    DELTA_BASE,
     DELTA_ROUTES,
-    LEGACY_BASE,
     LEGACY_ROUTES,
     SETTINGS_PATH,
     ApiRoute,

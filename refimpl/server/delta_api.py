@@ -28,6 +28,22 @@ import msgspec
 
 from refimpl import actions, log_path
 from refimpl.actions import Action, Metadata, Protocol
+from refimpl.catalog_messages import (
+    MANAGED,
+    AddCommit,
+    AssertEtag,
+    AssertTableUuid,
+    CreateTable,
+    LoadedTable,
+    RemoveDomainMetadata,
+    SetDomainMetadata,
+    StagedTable,
+    StageTable,
+    UpdateSnapshotVersion,
+    UpdateTable,
+    WireCommit,
+    tag_of,
+)
 from refimpl.catalog_owner import AttemptLookup, CatalogOwner, PreconditionFailed, TableDescription, UpdatePreconditions
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState, TableSummary
 from refimpl.commits import (
@@ -64,22 +80,7 @@ from refimpl.server.errors import (
     requirement_conflict,
 )
 from refimpl.server.names import Names, place_of
-from refimpl.server.request_validation import (
-    AddCommit,
-    AssertEtag,
-    AssertTableUuid,
-    CreateTable,
-    RemoveDomainMetadata,
-    SetDomainMetadata,
-    StageTable,
-    UpdateSnapshotVersion,
-    UpdateTable,
-    WireCommit,
-    preconditions_of,
-    properties_beside,
-    tag_of,
-    with_creation,
-)
+from refimpl.server.request_validation import preconditions_of, properties_beside, with_creation
 from refimpl.table_feature import CATALOG_MANAGED
 from refimpl.warehouse import Warehouse
 
@@ -141,7 +142,7 @@ class DeltaApi:
         published = msgspec.structs.replace(commits, commits=())
         return msgspec.structs.replace(found, table=msgspec.structs.replace(found.table, commits=published))
 
-    def load(self, catalog: str, schema: str, table: str) -> dict[str, Any]:
+    def load(self, catalog: str, schema: str, table: str) -> LoadedTable:
         return self._answer(self.describe(catalog, schema, table))
 
     def drop(self, catalog: str, schema: str, table: str) -> None:
@@ -164,10 +165,10 @@ class DeltaApi:
         found = self.describe(catalog, schema, table)
         return {"storage-credentials": answers.credentials(found.table.location, operation)}
 
-    def _answer(self, found: TableDescription) -> dict[str, Any]:
+    def _answer(self, found: TableDescription) -> LoadedTable:
         return answers.table(found, self._modified)
 
-    def _answer_of_done(self, catalog: str, schema: str, table: str) -> dict[str, Any]:
+    def _answer_of_done(self, catalog: str, schema: str, table: str) -> LoadedTable:
         """The table after a request that is done. Whatever keeps it from being described now must not sound as if
         nothing had been done."""
         try:
@@ -191,19 +192,19 @@ class DeltaApi:
 
     # Creation
 
-    def stage(self, catalog: str, schema: str, request: StageTable) -> dict[str, Any]:
+    def stage(self, catalog: str, schema: str, request: StageTable) -> StagedTable:
         """Phase 1: a place of its own. The name is not reserved."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
         staged = self.owner.stage_table(name, CATALOG_MANAGED, policy=self._policy, empty=True)
         return answers.staged(staged.table_id, staged.location)
 
-    def create(self, catalog: str, schema: str, request: CreateTable) -> dict[str, Any]:
+    def create(self, catalog: str, schema: str, request: CreateTable) -> LoadedTable:
         """Phase 3: version 0 stands at the location; give it its name. A repeated request gets the same answer."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
-        if request.table_type != answers.MANAGED:
-            raise bad_request(f"invalid table-type {request.table_type!r}; expected {answers.MANAGED}")
+        if request.table_type != MANAGED:
+            raise bad_request(f"invalid table-type {request.table_type!r}; expected {MANAGED}")
         if not request.columns.fields:
             raise bad_request("a table needs at least one column")
         staged = self._staged(name, request.location)
@@ -275,7 +276,7 @@ class DeltaApi:
 
     # Commits
 
-    def update(self, catalog: str, schema: str, table: str, request: UpdateTable) -> dict[str, Any]:
+    def update(self, catalog: str, schema: str, table: str, request: UpdateTable) -> LoadedTable:
         """Carry out a request's updates, all or none."""
         asked = _one_of_each(request.updates)
         required = _one_of_each(request.requirements or ())

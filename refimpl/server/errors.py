@@ -10,8 +10,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any, Final
 
-import msgspec
-
+from refimpl.catalog_messages import ErrorAnswer, ErrorBody
 from refimpl.catalog_owner import Precondition, PreconditionFailed
 from refimpl.commits import Rejected, RejectionReason
 from refimpl.errors import (
@@ -23,19 +22,6 @@ from refimpl.errors import (
     OwnerUnavailableError,
     TableNotFoundError,
 )
-
-
-class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """`type` is one of the API's exception names; `stack` is always null here."""
-
-    message: str
-    type: str
-    code: int
-    stack: str | None = None
-
-
-class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    error: ErrorBody
 
 
 class ApiError(Exception):

@@ -1,7 +1,4 @@
-"""The requests of the Delta API: the shapes of their bodies, and whether they agree with the log.
-
-UNITY_CATALOG.md#calls; names are hyphenated on the wire, unknown fields are ignored, as everywhere in Delta. Shapes are
-checked by msgspec while it decodes. Numbers have Delta's range, so that no code behind has to deal with others.
+"""Whether a request of the Delta API agrees with the log.
 
 UNITY_CATALOG.md#agreement: the log is the table's metadata. What a request says of columns, protocol or properties must
 be what its commit says. Only properties that the log does not have are stored beside it. msgspec cannot check that.
@@ -10,181 +7,33 @@ be what its commit says. Only properties that the log does not have are stored b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
 from refimpl.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
-from refimpl.catalog_owner import UpdatePreconditions
-from refimpl.log_path import MAX_VERSION
-from refimpl.server import answers
-
-NewVersion = Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)]
-"""Version 0 is written in place and registered by the creation: no request commits it."""
-AnyVersion = Annotated[int, msgspec.Meta(ge=0, le=MAX_VERSION)]
-Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
-Text = Annotated[str, msgspec.Meta(max_length=4000)]
-
-
-class _Wire(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    pass
-
-
-class WireProtocol(_Wire, frozen=True, kw_only=True):
-    """The protocol action, as the API spells it."""
-
-    min_reader_version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    min_writer_version: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
-    reader_features: tuple[str, ...] | None = None
-    writer_features: tuple[str, ...] | None = None
-
-
-class WireField(_Wire, frozen=True, kw_only=True):
-    """A column. `type` is a name, or an object for a nested type."""
-
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=4000)]
-    type: str | dict[str, Any]
-    nullable: bool = True
-    metadata: dict[str, Any] | None = None
-
-
-class Columns(_Wire, frozen=True, kw_only=True):
-    """A schema: the struct of all columns."""
-
-    fields: tuple[WireField, ...]
-    type: str = "struct"
-
-
-class StageTable(_Wire, frozen=True, kw_only=True):
-    name: Text
-
-
-class CreateTable(_Wire, frozen=True, kw_only=True):
-    """Register a table whose version 0 stands at `location`, which a staging call gave."""
-
-    name: Text
-    location: Text
-    columns: Columns
-    protocol: WireProtocol
-    table_type: str
-    partition_columns: tuple[str, ...] | None = None
-    properties: dict[str, str] | None = None
-    comment: str | None = None
-    domain_metadata: dict[str, Any] | None = None
-    last_commit_timestamp_ms: Milliseconds | None = None
-
-
-class AssertTableUuid(_Wire, frozen=True, kw_only=True, tag_field="type", tag="assert-table-uuid"):
-    uuid: Text
-
-
-class AssertEtag(_Wire, frozen=True, kw_only=True, tag_field="type", tag="assert-etag"):
-    etag: Text
-
-
-Requirement = AssertTableUuid | AssertEtag
-
-
-class WireCommit(_Wire, frozen=True, kw_only=True):
-    """A staged commit. Times in ms since the epoch; `timestamp` is the commit's in-commit timestamp."""
-
-    version: NewVersion
-    timestamp: Milliseconds
-    file_name: Text
-    file_size: Bytes
-    file_modification_timestamp: Milliseconds
-
-
-class _Update(_Wire, frozen=True, kw_only=True, tag_field="action"):
-    pass
-
-
-class AddCommit(_Update, frozen=True, kw_only=True, tag="add-commit"):
-    commit: WireCommit
-    uniform: dict[str, Any] | None = None
-
-
-class SetLatestBackfilledVersion(_Update, frozen=True, kw_only=True, tag="set-latest-backfilled-version"):
-    latest_published_version: AnyVersion
-
-
-class SetProperties(_Update, frozen=True, kw_only=True, tag="set-properties"):
-    updates: dict[str, str]
-
-
-class RemoveProperties(_Update, frozen=True, kw_only=True, tag="remove-properties"):
-    removals: tuple[str, ...]
-
-
-class SetColumns(_Update, frozen=True, kw_only=True, tag="set-columns"):
-    columns: Columns
-
-
-class SetProtocol(_Update, frozen=True, kw_only=True, tag="set-protocol"):
-    protocol: WireProtocol
-
-
-class SetPartitionColumns(_Update, frozen=True, kw_only=True, tag="set-partition-columns"):
-    partition_columns: tuple[str, ...]
-
-
-class SetTableComment(_Update, frozen=True, kw_only=True, tag="set-table-comment"):
-    comment: str | None = None
-
-
-class SetDomainMetadata(_Update, frozen=True, kw_only=True, tag="set-domain-metadata"):
-    updates: dict[str, Any]
-
-
-class RemoveDomainMetadata(_Update, frozen=True, kw_only=True, tag="remove-domain-metadata"):
-    domains: tuple[str, ...]
-
-
-class UpdateSnapshotVersion(_Update, frozen=True, kw_only=True, tag="update-metadata-snapshot-version"):
-    """Known to the API for tables that no catalog manages: refused here."""
-
-    last_commit_version: AnyVersion | None = None
-    last_commit_timestamp_ms: Milliseconds | None = None
-
-
-Update = (
-    AddCommit
-    | SetLatestBackfilledVersion
-    | SetProperties
-    | RemoveProperties
-    | SetColumns
-    | SetProtocol
-    | SetPartitionColumns
-    | SetTableComment
-    | SetDomainMetadata
-    | RemoveDomainMetadata
-    | UpdateSnapshotVersion
+from refimpl.catalog_messages import (
+    TABLE_ID,
+    AddCommit,
+    Columns,
+    CreateTable,
+    RemoveDomainMetadata,
+    RemoveProperties,
+    SetColumns,
+    SetDomainMetadata,
+    SetLatestBackfilledVersion,
+    SetPartitionColumns,
+    SetProperties,
+    SetProtocol,
+    SetTableComment,
+    WireProtocol,
+    features_in,
+    fields_of,
+    in_the_log,
+    is_derived,
 )
-
-
-class UpdateTable(_Wire, frozen=True, kw_only=True):
-    """Requirements that must hold and updates that are made, all or none; at most one of each kind."""
-
-    updates: tuple[Update, ...]
-    requirements: tuple[Requirement, ...] | None = None
-
-
-class TableCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the older API, whose names are not hyphenated."""
-
-    table_id: Text
-    operation: Literal["READ", "READ_WRITE"]
-
-
-class ReportMetrics(_Wire, frozen=True, kw_only=True):
-    table_id: Text | None = None
-    report: dict[str, Any] | None = None
-
-
-def tag_of(kind: type) -> str:
-    """How the API calls an update or a requirement."""
-    return str(kind.__struct_config__.tag)  # type: ignore[attr-defined]
+from refimpl.catalog_messages import protocol as spelled
+from refimpl.catalog_owner import UpdatePreconditions
 
 
 def preconditions_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> UpdatePreconditions:
@@ -196,19 +45,19 @@ def preconditions_of(asked: Mapping[type, Any], table_id: str, etag: str | None)
     changed = asked.get(SetProperties)
     if changed is not None:
         wanted |= changed.updates
-    told_id = wanted.pop(answers.TABLE_ID, table_id)
+    told_id = wanted.pop(TABLE_ID, table_id)
     report = asked.get(SetLatestBackfilledVersion)
     added = asked.get(AddCommit)
 
     def contradiction(protocol: Protocol, metadata: Metadata, domains: Sequence[DomainMetadata]) -> str | None:
         if told_id != table_id:
-            return f"{answers.TABLE_ID} is {told_id!r} in the request; the table is {table_id}, and stays it"
+            return f"{TABLE_ID} is {told_id!r} in the request; the table is {table_id}, and stays it"
         return _contradiction(asked, protocol, metadata) or _domain_flaw(asked, domains)
 
     return UpdatePreconditions(
         etag=etag,
         published_through=None if report is None else report.latest_published_version,
-        properties={key: value for key, value in wanted.items() if not answers.is_derived(key)},
+        properties={key: value for key, value in wanted.items() if not is_derived(key)},
         contradiction=contradiction,
         in_commit_timestamp=None if added is None else added.commit.timestamp,
         size=None if added is None else added.commit.file_size,
@@ -217,23 +66,23 @@ def preconditions_of(asked: Mapping[type, Any], table_id: str, etag: str | None)
 
 def properties_beside(metadata: Metadata, wanted: Mapping[str, str]) -> dict[str, str]:
     """Those properties of a creation that the log does not have, to be stored for it."""
-    known = {*metadata.configuration, answers.TABLE_ID}
-    return {key: value for key, value in wanted.items() if key not in known and not answers.is_derived(key)}
+    known = {*metadata.configuration, TABLE_ID}
+    return {key: value for key, value in wanted.items() if key not in known and not is_derived(key)}
 
 
 def with_creation(
     request: CreateTable, table_id: str, found: Sequence[Action], protocol: Protocol, metadata: Metadata
 ) -> str | None:
     """How a creation contradicts its version 0, if it does."""
-    told_id = (request.properties or {}).get(answers.TABLE_ID, table_id)
+    told_id = (request.properties or {}).get(TABLE_ID, table_id)
     if told_id != table_id:
-        return f"{answers.TABLE_ID} is {told_id!r}; the staged table is {table_id}"
-    logged_id = metadata.configuration.get(answers.TABLE_ID, table_id)
+        return f"{TABLE_ID} is {told_id!r}; the staged table is {table_id}"
+    logged_id = metadata.configuration.get(TABLE_ID, table_id)
     if logged_id != table_id:
-        return f"{answers.TABLE_ID} is {logged_id!r} in version 0; the staged table is {table_id}"
+        return f"{TABLE_ID} is {logged_id!r} in version 0; the staged table is {table_id}"
     for key, value in (request.properties or {}).items():
         logged = metadata.configuration.get(key)
-        if logged is not None and logged != value and not answers.is_derived(key):
+        if logged is not None and logged != value and not is_derived(key):
             return f"the property {key} is {value!r} in the request and {logged!r} in version 0"
     time, logged_time = request.last_commit_timestamp_ms, _in_commit_timestamp(found)
     if time is not None and time != logged_time:
@@ -298,7 +147,7 @@ def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metad
         return flaw
     wanted = said.get(SetProtocol)
     if wanted is not None and not _same_protocol(wanted.protocol, protocol):
-        return f"the request's protocol is not the log's, which is {answers.protocol(protocol)}"
+        return f"the request's protocol is not the log's, which is {msgspec.to_builtins(spelled(protocol))}"
     partitions = said.get(SetPartitionColumns)
     if partitions is not None and partitions.partition_columns != metadata.partition_columns:
         return (
@@ -307,7 +156,7 @@ def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metad
         )
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     changed = said.get(SetProperties)
-    for feature in () if changed is None else answers.features_in(changed.updates):
+    for feature in () if changed is None else features_in(changed.updates):
         if feature not in features:
             return f"the request has the table feature {feature}, the log does not"
     comment = said.get(SetTableComment)
@@ -318,8 +167,8 @@ def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metad
 
 def _columns_flaw(columns: Columns, metadata: Metadata) -> str | None:
     """Names and types, in order. Whether a column may be null, and its metadata, clients spell as they like."""
-    wanted = [(field.name, answers.in_the_log(field.type)) for field in columns.fields]
-    found = [(field.get("name"), field.get("type")) for field in answers.fields_of(metadata)]
+    wanted = [(field.name, in_the_log(field.type)) for field in columns.fields]
+    found = [(field.get("name"), field.get("type")) for field in fields_of(metadata)]
     if [name for name, _ in wanted] != [name for name, _ in found]:
         return f"the request's columns are {[name for name, _ in wanted]}, the log's {[name for name, _ in found]}"
     for (name, kind), (_, logged) in zip(wanted, found, strict=True):

@@ -14,14 +14,21 @@ from typing import Any, Final
 import msgspec
 
 from refimpl import __version__
+from refimpl.catalog_messages import (
+    DELTA_BASE,
+    LEGACY_BASE,
+    CreateTable,
+    ErrorAnswer,
+    ReportMetrics,
+    StageTable,
+    TableCredentials,
+    UpdateTable,
+)
 from refimpl.server.access import Scope
 from refimpl.server.delta_api import DeltaApi
-from refimpl.server.errors import ErrorAnswer, bad_request
+from refimpl.server.errors import bad_request
 from refimpl.server.legacy import LegacyApi
-from refimpl.server.request_validation import CreateTable, ReportMetrics, StageTable, TableCredentials, UpdateTable
 
-LEGACY_BASE: Final = "/api/2.1/unity-catalog"
-DELTA_BASE: Final = f"{LEGACY_BASE}/delta"
 _TABLES: Final = "/v1/catalogs/{catalog}/schemas/{schema}/tables"
 _TABLE: Final = f"{_TABLES}/{{table}}"
 PROTOCOL_VERSION: Final = "1.0"

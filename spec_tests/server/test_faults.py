@@ -116,9 +116,9 @@ def test_a_warehouse_that_is_moved_is_served_where_it_is(serve: Serve, directory
         warehouse = stack.enter_context(refimpl.open(moved, environment=Faults().environment(), create=True))
         api = DeltaApi(warehouse, Names("unity"), MaintenancePolicy())
         told = api.load("unity", "default", "orders")
-    assert told["latest-table-version"] == 1
-    assert told["metadata"]["location"] == (moved / table.location.name).as_uri()
-    assert told["commits"][0]["file-name"] == staged.name
+    assert told.latest_table_version == 1
+    assert told.metadata.location == (moved / table.location.name).as_uri()
+    assert [commit.file_name for commit in told.commits or ()] == [staged.name]
     moved.rename(directory)
     assert table.state()[0] == 1
 
