@@ -7,6 +7,7 @@ step: none is written by hand for a scenario.
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Final
 
 from conformance.play.world import OWNER, Happening, Rows, View
@@ -17,6 +18,8 @@ Sentence = tuple[str, str | None]
 
 _COMMIT: Final = re.compile(r"(?:.*/)?(\d+)\.json$")
 _STAGED: Final = re.compile(r"(?:.*/)?_(?:staged_)?commits/(\d+)\.(\w+)\.json$")
+_LISTED: Final = re.compile(r"(?:^|(?<=; ))(?=\d)")
+"""Before the versions of the unpublished commits in an answer."""
 
 _FILES: Final[dict[tuple[str, str], Sentence]] = {
     ("create", "staged"): ("{who} creates the staged file of attempt {attempt}, for version {version}", "CM-FILES-03"),
@@ -79,7 +82,8 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
             return text.format(who=who, version=version), rule
         case "answer":
             request, _, said = target.partition(": ")
-            return f"{who} gets the answer: {said}", _ANSWERS.get((request.split()[0], said.split(",")[0]))
+            rule = _ANSWERS.get((request.split()[0], said.split(",")[0]))
+            return f"{who} gets the answer: {_LISTED.sub('unpublished commits ', said)}", rule
         case "lost answer":
             return f'The answer to {who} is lost. It was "{happening.detail}"', "CM-COMMIT-06"
         case "work":
@@ -121,10 +125,17 @@ def _put_if_absent(happening: Happening, who: str, before: View, after: View) ->
     old, new = ({name: content for name, _, content in view.log}.get(target) for view in (before, after))
     rule = "CM-FILES-06" if happening.lane == OWNER else "MC-FILES-11"
     if old is None:
-        return f"{who} puts {target} in place. The name was free", rule
+        decision = ". This is the decision" if _transfers(before.ledger, target) else ""
+        return f"{who} puts {target} in place. The name was free{decision}", rule
     if old == new:
         return f"{who} tries to put {target} in place, but the file already exists", rule
     return f"{who} puts {target} in place. The store overwrites the existing file", rule
+
+
+def _transfers(ledger: Rows, published: str) -> bool:
+    """Whether the owner promised a take-over or a hand-back as this version: the file that is first decides it."""
+    promised = {f"{kind} as version {PurePosixPath(published).stem}" for kind in ("take-over", "hand-back")}
+    return any(row[0] == "promise" and row[1] in promised for row in ledger)
 
 
 _ANSWERS: Final = {
@@ -163,6 +174,8 @@ def _transaction(who: str, before: Rows, after: Rows) -> Sentence:
     decided = {row[1] for row in before if row[0] == "commit"}
     for what, version, attempt, _ in new:
         if what == "commit" and version not in decided:
+            if _transfers(before, version.removeprefix("version ")):
+                return f"{who} commits its transaction: {version} is attempt {attempt}, as promised", "MC-CONVERT-07"
             return (
                 f"{who} commits its transaction: {version} is attempt {attempt}. This is the decision",
                 "CM-COMMIT-02",
