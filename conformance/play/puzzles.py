@@ -17,7 +17,7 @@ import msgspec
 
 from conformance.checkers.check import check_file, describe_answer, describe_request
 from conformance.checkers.rules import Rule
-from conformance.history.events import Fault, FileLook, Witness
+from conformance.history.events import Answer, Conflict, Fault, FileLook, Witness
 from conformance.history.files import read
 from conformance.history.operations import Item, Operation, operations
 from conformance.play.html_page import filled
@@ -100,7 +100,7 @@ def puzzle(number: int) -> Puzzle:
 
 def _line(item: Item) -> Line | None:
     if isinstance(item, Operation):
-        answer = "no answer" if item.answer is None else describe_answer(item.answer)
+        answer = "no answer" if item.answer is None else _answer(item.answer)
         end = "" if item.answered is None else item.answered
         asked = describe_request(item.request)
         return Line(
@@ -114,6 +114,13 @@ def _line(item: Item) -> Line | None:
     if isinstance(item, Fault):
         return Line(number=None, client="", when=str(item.at), asked=item.kind, answer="")
     return None
+
+
+def _answer(answer: Answer) -> str:
+    """With the attempts that it names: a puzzle may turn on them."""
+    listed = answer.winners if isinstance(answer, Conflict) else getattr(answer, "commits", None)
+    attempts = ", ".join(f"{each.version}: {each.attempt}" for each in listed or () if each.attempt)
+    return describe_answer(answer) + (f" ({attempts})" if attempts else "")
 
 
 # The score of this user, on this machine only
