@@ -46,9 +46,9 @@ def _about_the_interface(identity: Identity) -> Iterator[str]:
             yield f"the limit {name!r} is {limit}; nothing fits below 1"
 
 
-def _unknown(what: str, told: Iterable[str], known: Iterable[str]) -> Iterator[str]:
+def _unknown(what: str, given: Iterable[str], known: Iterable[str]) -> Iterator[str]:
     words = tuple(known)
-    for word in told:
+    for word in given:
         if word not in words:
             yield f"{word!r} is no {what}{wire.near(word, words)} ({what}s are {', '.join(words)})"
 

@@ -191,13 +191,13 @@ def a_backfill_beyond_the_latest_version_adds_nothing(s: Scenario) -> None:
     table = s.create()
     s.land_all(table, 2)
     early = s.commit(table, 4, client="hasty")
-    told = s.ask("publisher", BackfillToVersion(table=table.reference, version=7))
-    seen = complete(s, table, told) if isinstance(told.answer, Done) else prefix(s, table, told)
-    s.require(max(seen, default=0) <= 2, *RATIFIED_ONLY, evidence=(told, early), table=table,
+    call = s.ask("publisher", BackfillToVersion(table=table.reference, version=7))
+    seen = complete(s, table, call) if isinstance(call.answer, Done) else prefix(s, table, call)
+    s.require(max(seen, default=0) <= 2, *RATIFIED_ONLY, evidence=(call, early), table=table,
               expected="versions 0 to 2 are ratified: no other is published",
               observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
     s.land(table)
-    tracked(s, table, told)
+    tracked(s, table, call)
     complete(s, table, s.backfill(table, 3))
 
 
@@ -229,10 +229,10 @@ def published_content_is_ratified_content(s: Scenario) -> None:
     landed.append(s.land(table, client="second"))
     files = storage_access.staged(s, table)
     seen = complete(s, table, s.backfill(table, 2))
-    for told in landed:
-        assert isinstance(told.request, Commit)
-        name = staged_file(told.request.version, told.request.attempt)
-        same_content(s, table, told, seen[told.request.version], files.get(name))
+    for call in landed:
+        assert isinstance(call.request, Commit)
+        name = staged_file(call.request.version, call.request.attempt)
+        same_content(s, table, call, seen[call.request.version], files.get(name))
 
 
 @check(Family.BACKFILL, *RATIFIED_ONLY)
@@ -296,8 +296,8 @@ def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
 def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
     """Run with a foreign file under the name of an unpublished version; yields its content."""
     foreign = proposals.content(proposals.append(s.attempt(), s.timestamp(version)))
-    told = storage_access.plant(s, table, commit_file(version), foreign, if_absent=True)
-    if isinstance(told.answer, Conflict):
+    call = storage_access.plant(s, table, commit_file(version), foreign, if_absent=True)
+    if isinstance(call.answer, Conflict):
         raise Inconclusive(f"the owner has published version {version} already: nothing can stand in its way")
     try:
         yield foreign
@@ -306,10 +306,10 @@ def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
             storage_access.remove(s, table, commit_file(version))
 
 
-def in_order(s: Scenario, files: dict[str, str], table: TableHandle, version: int, told: Exchange) -> None:
+def in_order(s: Scenario, files: dict[str, str], table: TableHandle, version: int, call: Exchange) -> None:
     """The version could not be published: no later one is."""
     later = [each for each in range(version + 1, table.versions) if commit_file(each) in files]
-    s.require(not later, *ORDER, evidence=(told,), table=table, version=version + 1,
+    s.require(not later, *ORDER, evidence=(call,), table=table, version=version + 1,
               expected=f"version {version} could not be published: no later version is",
               observed=f"versions {later} were published without the one before them")  # fmt: skip
 
@@ -321,15 +321,15 @@ def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
     table = s.create()
     landed = s.land_all(table, 3)
     with blocked(s, table, 1) as foreign:
-        told = s.ask("publisher", BackfillToVersion(table=table.reference, version=3))
+        call = s.ask("publisher", BackfillToVersion(table=table.reference, version=3))
         files = glance(s, table)
     stands = files.get(commit_file(1)) == foreign
-    s.require(not (stands and isinstance(told.answer, Done)), *CONTENT, evidence=(landed[0], told), table=table,
+    s.require(not (stands and isinstance(call.answer, Done)), *CONTENT, evidence=(landed[0], call), table=table,
               version=1,
               expected="version 1 was ratified with other actions than the foreign file: the backfill is not done",
               observed="the backfill was answered `done`, but the file of version 1 is the foreign one")  # fmt: skip
     if stands:
-        in_order(s, files, table, 1, told)
+        in_order(s, files, table, 1, call)
     s.backfill(table, 3)
     seen = s.published(table)
     for each in landed:
@@ -344,13 +344,13 @@ def a_failed_publication_stops_later_ones(s: Scenario) -> None:
     table = s.create()
     s.land_all(table, 4)
     with blocked(s, table, 2) as foreign:
-        told = s.ask("publisher", BackfillToVersion(table=table.reference, version=4))
+        call = s.ask("publisher", BackfillToVersion(table=table.reference, version=4))
         files = glance(s, table)
         listed = reads.ask(s, table)
     if files.get(commit_file(2)) == foreign:
-        in_order(s, files, table, 2, told)
+        in_order(s, files, table, 2, call)
         lost = [version for version in (2, 3, 4) if version not in listed.commits]
-        s.require(not lost, *TRACKED, evidence=(listed.exchange, told), table=table, version=lost[0] if lost else None,
+        s.require(not lost, *TRACKED, evidence=(listed.exchange, call), table=table, version=lost[0] if lost else None,
                   expected="versions 2 to 4 are ratified and not published: they are listed",
                   observed=f"listed are {list(listed.order)}")  # fmt: skip
     done = s.backfill(table, 4)
@@ -420,9 +420,9 @@ def a_staged_file_without_a_proposal_is_not_published(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     storage_access.stage(s, table, 2, client="dead writer")
-    told = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
+    call = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
     seen = s.published(table)
-    s.require(2 not in seen, *RATIFIED_ONLY, evidence=(told,), table=table, version=2,
+    s.require(2 not in seen, *RATIFIED_ONLY, evidence=(call,), table=table, version=2,
               expected="version 2 was not proposed: it is not published",
               observed=f"version 2 was published without a proposal; published are {sorted(seen)}")  # fmt: skip
     s.land(table)
@@ -442,14 +442,14 @@ def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
     if name not in files or commit_file(1) in files:
         raise Inconclusive("version 1 is not in the staging folder only: its file cannot get lost")
     storage_access.remove(s, table, name)
-    told = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
+    call = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
     found = glance(s, table)
     published = found.get(commit_file(1))
     if published is None:
-        in_order(s, found, table, 1, told)
+        in_order(s, found, table, 1, call)
     else:
         same_content(s, table, landed, published, files[name])
-    s.require(published is not None or not isinstance(told.answer, Done), *DONE, evidence=(landed, told), table=table,
+    s.require(published is not None or not isinstance(call.answer, Done), *DONE, evidence=(landed, call), table=table,
               version=1, expected="version 1 is not published: the backfill is not done",
               observed="the backfill was answered `done`, but version 1 is not published")  # fmt: skip
     storage_access.plant(s, table, name, files[name])
@@ -466,20 +466,20 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
     refused: Exchange | None = None
     with blocked(s, table, 1) as foreign:
         for client in ("first", "second", "third", "fourth"):
-            told = s.commit(table, client=client)
-            s.expect(told, (Ratified, Rejected), "PROFILE-CORE-05",
+            call = s.commit(table, client=client)
+            s.expect(call, (Ratified, Rejected), "PROFILE-CORE-05",
                      expected=f"version {table.versions} is next: ratified, or refused and not committed")  # fmt: skip
-            if isinstance(told.answer, Rejected):
-                refused = told
+            if isinstance(call.answer, Rejected):
+                refused = call
                 break
             table.versions += 1
         seen = reads.ask(s, table)
         files = glance(s, table)
     if files.get(commit_file(1)) == foreign:
-        in_order(s, files, table, 1, told)
+        in_order(s, files, table, 1, call)
     latest = table.versions - 1
     s.require(refused is None or seen.latest is None or seen.latest <= latest, "MC-FEATURE-03", "CM-COMMIT-01",
-              evidence=[told for told in (refused, seen.exchange) if told is not None], table=table,
+              evidence=[call for call in (refused, seen.exchange) if call is not None], table=table,
               version=table.versions,
               expected=f"version {table.versions} was refused: version {latest} is the latest",
               observed=f"a rejected commit landed: version {seen.latest} is the latest")  # fmt: skip

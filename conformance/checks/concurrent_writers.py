@@ -33,9 +33,9 @@ RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
 
 def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Exchange]) -> Exchange:
     """Of those who proposed the version at the same time. Some may have been refused for other reasons, not all."""
-    won = [told for told in race if isinstance(told.answer, Ratified)]
+    won = [call for call in race if isinstance(call.answer, Ratified)]
     if not won:
-        if any(isinstance(told.answer, Rejected | Unknown) for told in race):
+        if any(isinstance(call.answer, Rejected | Unknown) for call in race):
             raise Inconclusive(
                 f"no proposal of version {version} was ratified; some were rejected, which the specification permits"
             )
@@ -45,9 +45,9 @@ def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Exc
     s.require(len(won) == 1, "MC-COMMIT-02", "CM-COMMIT-08", evidence=won[:2], table=table, version=version,
               expected=f"of {len(race)} proposals of version {version} one is ratified",
               observed=f"{len(won)} proposals of version {version} were answered `ratified`")  # fmt: skip
-    for told in race:
-        if told is not won[0]:
-            s.expect(told, (Conflict, Rejected), "PROFILE-CORE-04", because=won,
+    for call in race:
+        if call is not won[0]:
+            s.expect(call, (Conflict, Rejected), "PROFILE-CORE-04", because=won,
                      expected=f"version {version} is taken: a conflict")  # fmt: skip
     table.versions += 1
     return won[0]
@@ -133,8 +133,8 @@ def a_late_proposal_replaces_nothing(s: Scenario) -> None:
     table = s.create()
     late = s.delay("slow", s.proposal(table, 1))
     fast = s.land_all(table, 3, client="fast")
-    told = s.deliver(late)
-    s.expect(told, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=fast[:1],
+    call = s.deliver(late)
+    s.expect(call, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=fast[:1],
              expected="version 1 is taken since long: it is not ratified again")  # fmt: skip
     s.get_commits(table)
     s.land(table, client="slow")
@@ -189,8 +189,8 @@ def attempts_that_look_alike_are_different(s: Scenario) -> None:
 def version_0_cannot_be_committed_again(s: Scenario) -> None:
     """A proposal of version 0 of an existing table is not ratified; version 1 is."""
     table = s.create()
-    told = s.commit(table, 0)
-    s.expect(told, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", expected="version 0 is there: not ratified")
+    call = s.commit(table, 0)
+    s.expect(call, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", expected="version 0 is there: not ratified")
     s.land(table)
 
 
@@ -344,8 +344,8 @@ def a_visible_direct_commit_counts_without_notification(s: Scenario) -> None:
     of version 2 is ratified."""
     table = s.create()
     made = published_by_a_client(s, table)
-    told = s.commit(table, 2, client="next")
-    s.expect(told, Ratified, *VISIBLE, because=(made,), may_refuse=True,
+    call = s.commit(table, 2, client="next")
+    s.expect(call, Ratified, *VISIBLE, because=(made,), may_refuse=True,
              expected="version 1 is visible, so it is committed, and version 2 comes next: ratified")  # fmt: skip
     table.versions += 1
     s.land(table)
@@ -366,8 +366,8 @@ def a_client_and_the_owner_publish_one_version(s: Scenario) -> None:
     table = s.create()
     late = s.delay("late", s.proposal(table))
     made = published_by_a_client(s, table)
-    told = s.deliver(late)
-    s.expect(told, (Conflict, Rejected), *WHOLE, "MC-COMMIT-02", "CM-COMMIT-08", because=(made,),
+    call = s.deliver(late)
+    s.expect(call, (Conflict, Rejected), *WHOLE, "MC-COMMIT-02", "CM-COMMIT-08", because=(made,),
              expected="version 1 is there: it is not ratified again")  # fmt: skip
     s.published(table)
 
@@ -382,11 +382,11 @@ REFUSED = ("MC-FEATURE-03", "CM-COMMIT-01")
 
 def too_early(s: Scenario, table: TableHandle, version: int, client: str = "hasty") -> Exchange:
     """Propose a version whose predecessor is missing: any refusal will do."""
-    told = s.commit(table, version, client=client)
-    s.expect(told, (Gap, Rejected, Conflict), *EARLY,
+    call = s.commit(table, version, client=client)
+    s.expect(call, (Gap, Rejected, Conflict), *EARLY,
              expected=f"version {table.versions - 1} is the latest: version {version} is not ratified before version "
              f"{version - 1} is")  # fmt: skip
-    return told
+    return call
 
 
 @check(Family.CONCURRENT_WRITERS, *ORDER, "PROFILE-CORE-05")

@@ -55,8 +55,8 @@ class Race:
 
 def latest_of(s: ClientScenario, table: TableHandle) -> int | None:
     """The table's latest version. The kit's own look: no part of the history."""
-    told = s.subject.ask("kit", m.GetCommits(table=table.reference))
-    return told.latest if isinstance(told, m.Commits) else None
+    call = s.subject.ask("kit", m.GetCommits(table=table.reference))
+    return call.latest if isinstance(call, m.Commits) else None
 
 
 def prepare(
@@ -92,8 +92,8 @@ def win(s: ClientScenario, table: TableHandle, actions: Sequence[str], *, blind:
 def race(s: ClientScenario, table: TableHandle, winner: Sequence[str], *, blind: bool = False, **mine: Any) -> Race:
     """The winner commits version 2, and then the transaction of the client under test, which read version 1."""
     won = win(s, table, winner, blind=blind)
-    told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, **mine))
-    return Race(s=s, table=table, winner=won, exchange=told)
+    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, **mine))
+    return Race(s=s, table=table, winner=won, exchange=call)
 
 
 def added(s: ClientScenario, path: str, partition: str | None = None, *, partitioned: bool = False) -> str:
@@ -307,16 +307,16 @@ def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
     table = prepare(s)
     win(s, table, [proposals.line("txn", {"appId": "stream", "version": 5}), added(s, "theirs")])
     again = Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 5), adds=NEW)
-    told = s.act("writer", again)
+    call = s.act("writer", again)
     latest = latest_of(s, table)
     s.require(
-        latest == 2, "CONFLICT-REPEAT-01", evidence=(told,),
+        latest == 2, "CONFLICT-REPEAT-01", evidence=(call,),
         expected="the table recorded batch 5 of `stream` at version 2: nothing is committed",
         observed=f"the latest version is {latest}",
     )  # fmt: skip
     following = Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 6), adds=NEW)
     done = s.expect(s.act("writer", following), m.Committed, "CONFLICT-REPEAT-01", expected="batch 6 is new: version 3")
-    s.require(done.version == 3, "CONFLICT-REPEAT-01", evidence=(told,), expected="batch 6 is new: version 3",
+    s.require(done.version == 3, "CONFLICT-REPEAT-01", evidence=(call,), expected="batch 6 is new: version 3",
               observed=f"the transaction was answered {in_words(done)}")  # fmt: skip
     table.versions = 4
 
@@ -329,11 +329,11 @@ def every_winner_is_checked(s: ClientScenario) -> None:
     for _ in range(3):
         win(s, table, [added(s, f"theirs-{table.versions}")])
     mine = Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, removes=("a",), adds=())
-    told = s.act("writer", mine)
+    call = s.act("writer", mine)
     s.require(
-        isinstance(told.answer, (m.Conflict, m.Rejected)), "CONFLICT-ORDER-01", evidence=(told, first),
+        isinstance(call.answer, (m.Conflict, m.Rejected)), "CONFLICT-ORDER-01", evidence=(call, first),
         expected="version 2, the oldest of four winners, removed the file that the transaction removes: a conflict",
-        observed=f"the transaction was answered {in_words(told.answer)}",
+        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
 
 
@@ -356,9 +356,9 @@ def _loses(s: ClientScenario, table: TableHandle, theirs: str) -> Race:
     won: list[Exchange] = []
     s.owner.on(m.Commit, before=lambda: won.append(s.ask("winner", winner)))
     mine = Transact(table=s.name_of(table), marker=s.attempt(), removes=("a",), isolation=Isolation.SNAPSHOT)
-    told = s.act("writer", mine)
+    call = s.act("writer", mine)
     table.versions += len(won)
-    return Race(s=s, table=table, winner=won[0] if won else told, exchange=told)
+    return Race(s=s, table=table, winner=won[0] if won else call, exchange=call)
 
 
 # Isolation levels, and empty transactions
@@ -440,21 +440,21 @@ def an_empty_transaction_is_one_commit_or_none(s: ClientScenario) -> None:
     """A transaction without changes is an empty commit or no commit; the client reports which, and continues."""
     table = s.create()
     for if_needed in (False, True):
-        told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), if_needed=if_needed))
-        done = s.expect(told, m.Committed, "PROFILE-CLIENT-02", may_refuse=True, expected="an empty commit, or none")
+        call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), if_needed=if_needed))
+        done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", may_refuse=True, expected="an empty commit, or none")
         table.versions += done.version is not None
-        _is(s, table, done, told)
+        _is(s, table, done, call)
     after = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=NEW))
     done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected="nothing stands in the way")
     table.versions += 1
     _is(s, table, done, after)
 
 
-def _is(s: ClientScenario, table: TableHandle, done: m.Committed, told: Exchange) -> None:
-    """What the client told is so."""
+def _is(s: ClientScenario, table: TableHandle, done: m.Committed, call: Exchange) -> None:
+    """The version that the client reports exists."""
     latest = latest_of(s, table)
     newest = table.versions - 1
     s.require(
-        done.version in (None, newest) and latest == newest, "PROFILE-CLIENT-02", evidence=(told,),
+        done.version in (None, newest) and latest == newest, "PROFILE-CLIENT-02", evidence=(call,),
         expected=f"the table's latest version is {newest} after `{done}`", observed=f"the latest version is {latest}",
     )  # fmt: skip

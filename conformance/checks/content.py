@@ -158,14 +158,14 @@ def kept(s: Scenario, table: TableHandle, *unusual: str) -> bool:
     reject what it takes for invalid, or for too large."""
     attempt = s.attempt()
     actions = (proposals.commit_info(attempt, s.timestamp(table.versions)), *unusual)
-    told = s.commit(table, attempt=attempt, actions=actions)
-    if isinstance(told.answer, Rejected):
+    call = s.commit(table, attempt=attempt, actions=actions)
+    if isinstance(call.answer, Rejected):
         return False
-    s.expect(told, Ratified, "PROFILE-CORE-05", expected=f"version {table.versions} is free: ratified, or rejected")
+    s.expect(call, Ratified, "PROFILE-CORE-05", expected=f"version {table.versions} is free: ratified, or rejected")
     table.versions += 1
-    as_proposed(s, table, told, content_of(s, table, told) or [])
+    as_proposed(s, table, call, content_of(s, table, call) or [])
     s.backfill(table, table.versions - 1)
-    same_content(s, table, told, s.published(table).get(table.versions - 1, ""))
+    same_content(s, table, call, s.published(table).get(table.versions - 1, ""))
     return True
 
 
@@ -210,11 +210,11 @@ def a_doubled_field_is_kept(s: Scenario) -> None:
     attempt = s.attempt()
     doubled = '{"x-doubled":{"value":1,"value":2}}'
     actions = (proposals.commit_info(attempt, s.timestamp(1)), doubled)
-    told = s.commit(table, attempt=attempt, actions=actions)
-    s.expect(told, Ratified, *COMMITTED, may_refuse=True, expected="version 1 is free: ratified, or rejected")
+    call = s.commit(table, attempt=attempt, actions=actions)
+    s.expect(call, Ratified, *COMMITTED, may_refuse=True, expected="version 1 is free: ratified, or rejected")
     table.versions += 1
-    found = "".join("\n".join(content_of(s, table, told) or []).split())
-    s.require(doubled in found, *COMMITTED, evidence=(told,), table=table, version=1,
+    found = "".join("\n".join(content_of(s, table, call) or []).split())
+    s.require(doubled in found, *COMMITTED, evidence=(call,), table=table, version=1,
               expected=f"version 1 has the action {doubled}",
               observed=f"version 1 is {found[:300]}")  # fmt: skip
 
@@ -258,8 +258,8 @@ def the_declared_commit_mode_is_available(s: Scenario) -> None:
     """A subject that declares a commit mode ratifies a plain append in that mode. Its policies may reject some commits,
     not all."""
     table = s.create()
-    told = persist(lambda: s.commit(table))
-    s.expect(told, Ratified, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01", "PROFILE-CORE-07",
+    call = persist(lambda: s.commit(table))
+    s.expect(call, Ratified, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01", "PROFILE-CORE-07",
              expected=f"the subject declares {s.commit_mode} commits: the next version is ratified")  # fmt: skip
     table.versions += 1
     s.land(table)
@@ -289,13 +289,13 @@ def inline_content_is_returned_until_published(s: Scenario) -> None:
     s.backfill(table, 1)
     listed = reads.ask(s, table)
     published = s.published(table)
-    for told in landed:
-        assert isinstance(told.request, Commit)
-        version = told.request.version
+    for call in landed:
+        assert isinstance(call.request, Commit)
+        version = call.request.version
         if version not in published:
             served = listed.commits[version].actions if version in listed.commits else None
-            same = served is not None and digests.same_actions(served, told.request.actions or ())
-            s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", evidence=(told, listed.exchange), table=table,
+            same = served is not None and digests.same_actions(served, call.request.actions or ())
+            s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", evidence=(call, listed.exchange), table=table,
                       version=version,
                       expected=f"version {version} is not published: its catalog serves what was proposed",
                       observed=f"for version {version} the catalog returned {served}"[:400])  # fmt: skip
@@ -312,11 +312,11 @@ def unreadable_metadata_is_rejected_or_kept(s: Scenario) -> None:
     attempt = s.attempt()
     broken = proposals.line("metaData", {**body, "schemaString": '{"type":"struct","fields":'})
     actions = (proposals.commit_info(attempt, s.timestamp(1)), broken)
-    told = s.commit(table, attempt=attempt, actions=actions)
-    s.expect(told, (Ratified, Rejected), "PROFILE-CORE-05", "PROFILE-CORE-03",
+    call = s.commit(table, attempt=attempt, actions=actions)
+    s.expect(call, (Ratified, Rejected), "PROFILE-CORE-05", "PROFILE-CORE-03",
              expected="version 1: ratified, or rejected")  # fmt: skip
-    if isinstance(told.answer, Ratified):
-        as_proposed(s, table, told, content_of(s, table, told) or [])
+    if isinstance(call.answer, Ratified):
+        as_proposed(s, table, call, content_of(s, table, call) or [])
         table.versions += 1
     attempt = s.attempt()
     restored = (
@@ -446,10 +446,10 @@ def a_staged_commit_is_listed_by_file_name_only(s: Scenario) -> None:
 
 def propose_staged(s: Scenario, proposal: Commit, client: str = "writer") -> Exchange:
     """Propose a file that the kit staged; a policy may refuse it, and then nothing is known."""
-    told = s.ask(client, proposal)
-    if isinstance(told.answer, Rejected):
-        raise Inconclusive(f"operation {told.number}: a staged file is refused: {told.answer.reason}")
-    return told
+    call = s.ask(client, proposal)
+    if isinstance(call.answer, Rejected):
+        raise Inconclusive(f"operation {call.number}: a staged file is refused: {call.answer.reason}")
+    return call
 
 
 @check(Family.CONTENT, *CONTENT, *WHERE, needs=STORAGE, commit_modes=STAGED)
@@ -462,12 +462,12 @@ def a_client_staged_file_is_published_unchanged(s: Scenario) -> None:
         f"  {action} ".replace(":", " :  ").replace(",", " ,") for action in proposals.append(attempt, s.timestamp(1))
     )
     proposal = storage_access.stage(s, table, content=content, attempt=attempt)
-    told = propose_staged(s, proposal)
-    s.expect(told, Ratified, "PROFILE-CORE-05", expected="version 1 is free: ratified")  # fmt: skip
+    call = propose_staged(s, proposal)
+    s.expect(call, Ratified, "PROFILE-CORE-05", expected="version 1 is free: ratified")  # fmt: skip
     table.versions += 1
     s.backfill(table, 1)
     seen = s.published(table).get(1, "")
-    s.require(seen == content, *CONTENT, evidence=(told,), table=table, version=1,
+    s.require(seen == content, *CONTENT, evidence=(call,), table=table, version=1,
               expected="version 1 is published with exactly the bytes of its staged file",
               observed=difference("staged", content, "published", seen))  # fmt: skip
 
@@ -480,11 +480,11 @@ def a_staged_file_is_valid_for_one_version(s: Scenario) -> None:
     for version in (2, 0):
         staged = storage_access.stage(s, table, version)
         reused = Commit(table=table.reference, version=1, attempt=staged.attempt, staged_file=staged.staged_file)
-        told = s.ask("writer", reused)
-        s.expect(told, (Rejected, Conflict), "CM-LOG-05", "MC-FILES-04",
+        call = s.ask("writer", reused)
+        s.expect(call, (Rejected, Conflict), "CM-LOG-05", "MC-FILES-04",
                  expected=f"`{staged.staged_file}` is a proposal of version {version}: not ratified as version 1"
                  )  # fmt: skip
-    told = propose_staged(s, storage_access.stage(s, table, 1))
-    s.expect(told, Ratified, "PROFILE-CORE-05", expected="version 1 is free, and the file is one for it: ratified")
+    call = propose_staged(s, storage_access.stage(s, table, 1))
+    s.expect(call, Ratified, "PROFILE-CORE-05", expected="version 1 is free, and the file is one for it: ratified")
     table.versions += 1
     s.land(table)

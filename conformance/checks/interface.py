@@ -50,13 +50,13 @@ def hello_is_constant_and_consistent(s: Scenario) -> None:
     contradict each other."""
     table = s.create()
     for client in ("first", "second"):
-        told = s.ask(client, Hello())
-        identity = s.expect(told, Identity, "PROFILE-CORE-01", expected="who the subject is")
+        call = s.ask(client, Hello())
+        identity = s.expect(call, Identity, "PROFILE-CORE-01", expected="who the subject is")
         wrong = contradictions(identity)
-        s.require(not wrong, "PROFILE-CORE-01", evidence=(told,),
+        s.require(not wrong, "PROFILE-CORE-01", evidence=(call,),
                   expected="what a subject says of itself fits together",
                   observed="; ".join(wrong))  # fmt: skip
-        s.require(identity == s.identity, "PROFILE-CORE-01", evidence=(told,),
+        s.require(identity == s.identity, "PROFILE-CORE-01", evidence=(call,),
                   expected="a subject says the same of itself whenever it is asked",
                   observed=f"`hello` changed between calls: was {s.identity}, is {identity}"[:900])  # fmt: skip
         s.land(table, client=client)
@@ -101,10 +101,10 @@ def requests_for_an_unknown_table_are_answered(s: Scenario) -> None:
     if Profile.DISCOVERY.value in s.identity.profiles:
         asked += [LoadTable(name=s.physical(NOBODYS)), DropTable(table=NOBODYS)]
     for request in asked:
-        told = s.ask("lost", request)
-        s.require(not isinstance(told.answer, Ratified | Table | Landed), OUTCOMES, evidence=(told,),
+        call = s.ask("lost", request)
+        s.require(not isinstance(call.answer, Ratified | Table | Landed), OUTCOMES, evidence=(call,),
                   expected="there is no such table: `not_found`, or another refusal",
-                  observed=f"the request was answered {str(told.answer)[:300]}")  # fmt: skip
+                  observed=f"the request was answered {str(call.answer)[:300]}")  # fmt: skip
     s.land(table)
 
 
@@ -115,10 +115,10 @@ def unusual_requests_are_answered(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     for start, end in ((5, 2), (9, None), (2, 9), (0, 0)):
-        told = s.ask("reader", GetCommits(table=table.reference, start=start, end=end))
-        beyond = [] if isinstance(told.answer, Rejected | NotFound) else [
-            commit.version for commit in getattr(told.answer, "commits", ()) if commit.version > 1]  # fmt: skip
-        s.require(not beyond, OUTCOMES, evidence=(told,), table=table, expected="there is no version above 1",
+        call = s.ask("reader", GetCommits(table=table.reference, start=start, end=end))
+        beyond = [] if isinstance(call.answer, Rejected | NotFound) else [
+            commit.version for commit in getattr(call.answer, "commits", ()) if commit.version > 1]  # fmt: skip
+        s.require(not beyond, OUTCOMES, evidence=(call,), table=table, expected="there is no version above 1",
                   observed=f"versions {beyond} are listed, which do not exist")  # fmt: skip
     s.ask("publisher", BackfillToVersion(table=table.reference, version=0))
     far = s.commit(table, 2**40, client="hasty")
@@ -143,8 +143,8 @@ def declared_profiles_are_supported(s: Scenario) -> None:
     ]
     for profile, request, kinds in asked:
         if profile.value in profiles:
-            told = s.ask("client", request, table)
-            s.expect(told, kinds, "PROFILE-CORE-07", may_refuse=True,
+            call = s.ask("client", request, table)
+            s.expect(call, kinds, "PROFILE-CORE-07", may_refuse=True,
                      expected=f"the subject declares `{profile}`: it answers what belongs to that")  # fmt: skip
     s.land(table)
     if Profile.DISCOVERY.value in profiles:
@@ -166,8 +166,8 @@ def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
     first, second = (proposals.content(proposals.append(own, s.timestamp(9), [name])) for name in ("one", "other"))
     steps: list[tuple[Exchange, str | None]] = []
 
-    def stands(told: Exchange, content: str | None) -> None:
-        steps.append((told, content))
+    def stands(call: Exchange, content: str | None) -> None:
+        steps.append((call, content))
         found = seen(s, table, file)
         s.require(found == content, TOUCHED, evidence=[each for each, _ in steps[-2:]], table=table,
                   expected=f"`{file}` is {'gone' if content is None else 'as it was planted'}",
@@ -175,9 +175,9 @@ def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
 
     stands(storage_access.plant(s, table, file, first), first)
     stands(storage_access.plant(s, table, file, second), second)
-    told = storage_access.plant(s, table, file, first, if_absent=True)
-    stands(told, second)
-    s.require(isinstance(told.answer, Conflict), TOUCHED, evidence=(told,), table=table,
+    call = storage_access.plant(s, table, file, first, if_absent=True)
+    stands(call, second)
+    s.require(isinstance(call.answer, Conflict), TOUCHED, evidence=(call,), table=table,
               expected="the file is there: a put-if-absent is answered as a conflict",
               observed="put-if-absent of an existing file was answered `done`")  # fmt: skip
     stands(storage_access.remove(s, table, file), None)
@@ -191,14 +191,14 @@ def files_that_the_kit_stages_can_be_proposed(s: Scenario) -> None:
     wrote it."""
     table = s.create()
     proposal = storage_access.stage(s, table)
-    told = s.ask("writer", proposal)
-    if isinstance(told.answer, Rejected) and staged_file(1, proposal.attempt) not in storage_access.staged(s, table):
-        s.fail(TOUCHED, evidence=(told,), expected="the staged file is there", observed="the staged file is missing")
-    if isinstance(told.answer, Rejected | Unsupported):
-        raise Inconclusive(f"operation {told.number}: the subject does not take files that its writers staged")
-    s.expect(told, Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file is there: ratified")
+    call = s.ask("writer", proposal)
+    if isinstance(call.answer, Rejected) and staged_file(1, proposal.attempt) not in storage_access.staged(s, table):
+        s.fail(TOUCHED, evidence=(call,), expected="the staged file is there", observed="the staged file is missing")
+    if isinstance(call.answer, Rejected | Unsupported):
+        raise Inconclusive(f"operation {call.number}: the subject does not take files that its writers staged")
+    s.expect(call, Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file is there: ratified")
     table.versions += 1
     s.backfill(table, 1)
     published = s.published(table).get(1, "")
-    s.require(proposals.attempt_of(published) == proposal.attempt, TOUCHED, evidence=(told,), table=table, version=1,
+    s.require(proposals.attempt_of(published) == proposal.attempt, TOUCHED, evidence=(call,), table=table, version=1,
               expected="the kit's file is published", observed=f"published is {published!r}"[:300])  # fmt: skip

@@ -34,9 +34,9 @@ def load(s: Scenario, table: TableHandle, client: str = "reader", name: str | No
     return s.ask(client, m.LoadTable(name=name or s.physical(table.name)), table)
 
 
-def found(s: Scenario, table: TableHandle, told: Exchange) -> m.Table:
+def found(s: Scenario, table: TableHandle, call: Exchange) -> m.Table:
     """A table that exists was resolved."""
-    return s.expect(told, m.Table, "PROFILE-DISCOVERY-01", expected=f"the table {table.name} exists: it is found")
+    return s.expect(call, m.Table, "PROFILE-DISCOVERY-01", expected=f"the table {table.name} exists: it is found")
 
 
 def created_if_permitted(s: Scenario, name: str, path: str | None = None) -> tuple[Exchange, TableHandle] | None:
@@ -45,32 +45,32 @@ def created_if_permitted(s: Scenario, name: str, path: str | None = None) -> tup
     answer = s.subject.ask("creator", request)
     if not isinstance(answer, m.Ratified):
         return None
-    told = s._ended(s.recording.invoke("creator", name, request), request, answer)
-    return told, s.created(name, told, answer)
+    call = s._ended(s.recording.invoke("creator", name, request), request, answer)
+    return call, s.created(name, call, answer)
 
 
-def leads_to(s: Scenario, table: TableHandle, told: Exchange, why: str) -> None:
+def leads_to(s: Scenario, table: TableHandle, call: Exchange, why: str) -> None:
     """What was resolved is the table, and no other: it accepts the table's next version."""
-    reference = found(s, table, told).table
+    reference = found(s, table, call).table
     alias = TableHandle(name=table.name, reference=reference, versions=table.versions)
     sent = persist(lambda: s.ask("finder", s.proposal(alias), table))
     s.expect(
-        sent, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True, because=(told,),
+        sent, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True, because=(call,),
         expected=f"{why} is the table {table.name}, whose next version is {table.versions}",
     )  # fmt: skip
     table.versions += 1
 
 
-def not_found(s: Scenario, told: Exchange, why: str, because: tuple[Exchange, ...] = ()) -> None:
+def not_found(s: Scenario, call: Exchange, why: str, because: tuple[Exchange, ...] = ()) -> None:
     """A table that does not exist was resolved."""
-    s.expect(told, NOWHERE, "PROFILE-DISCOVERY-01", because=because, expected=f"{why}: nothing is found")
+    s.expect(call, NOWHERE, "PROFILE-DISCOVERY-01", because=because, expected=f"{why}: nothing is found")
 
 
-def refused(s: Scenario, table: TableHandle, told: Exchange, dropped: Exchange, *requirements: str) -> None:
+def refused(s: Scenario, table: TableHandle, call: Exchange, dropped: Exchange, *requirements: str) -> None:
     """A commit of a table that was dropped before the owner heard of it."""
     s.require(
-        not isinstance(told.answer, m.Ratified), "PROFILE-DISCOVERY-02", *requirements, evidence=(told, dropped),
-        table=table, version=getattr(told.request, "version", None),
+        not isinstance(call.answer, m.Ratified), "PROFILE-DISCOVERY-02", *requirements, evidence=(call, dropped),
+        table=table, version=getattr(call.request, "version", None),
         expected=f"{table.name} is dropped: it accepts no commit any more",
         observed="a commit to a dropped table was ratified",
     )  # fmt: skip
@@ -84,8 +84,8 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
     s.land(other)
     for each in (table, other):
         reference = found(s, each, load(s, each)).table
-        told = s.ask("reader", m.GetCommits(table=reference), each)
-        s.expect(told, m.Commits, "PROFILE-DISCOVERY-01", expected="what was found can be read")
+        call = s.ask("reader", m.GetCommits(table=reference), each)
+        s.expect(call, m.Commits, "PROFILE-DISCOVERY-01", expected="what was found can be read")
         each.reference = reference
         s.land(each, client="finder")
     for name in (s.physical("order"), s.physical("orders-archive"), s.physical("customers")):
@@ -108,7 +108,7 @@ def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
         references = {table.reference for _, table in created}
         s.require(
             len(references) == len(created), "MC-CREATE-02", "CM-COMMIT-08",
-            evidence=[told for told, _ in created], table=first, version=0,
+            evidence=[call for call, _ in created], table=first, version=0,
             expected=f"{one!r} and {other!r} are one table: one creator creates it",
             observed=f"both creators were answered as creators of {first.reference}",
         )  # fmt: skip
@@ -137,9 +137,9 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
     one_folder = first_file(s, encoded) is not None
     tables = [(path, table)]
     if (other := created_if_permitted(s, "twin", encoded)) is not None:
-        told, twin = other
+        call, twin = other
         s.require(
-            not one_folder, "MC-CREATE-02", "PROFILE-VERSION0-01", evidence=(made, told), table=table, version=0,
+            not one_folder, "MC-CREATE-02", "PROFILE-VERSION0-01", evidence=(made, call), table=table, version=0,
             expected=f"{encoded} is the folder of {table.name}: no other table is created there",
             observed="two tables were created in one folder",
         )  # fmt: skip
@@ -147,9 +147,9 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
         tables.append((encoded, twin))
     for where, each in tables:
         if isinstance(located := load(s, each).answer, m.Table) and located.location == where:
-            told = s.ask("reader", m.LoadTable(path=where), each)
-            if not isinstance(told.answer, (*NOWHERE, m.Unsupported)):
-                leads_to(s, each, told, where)
+            call = s.ask("reader", m.LoadTable(path=where), each)
+            if not isinstance(call.answer, (*NOWHERE, m.Unsupported)):
+                leads_to(s, each, call, where)
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
@@ -161,10 +161,10 @@ def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
     location = found(s, table, load(s, table)).location
     if location is None:
         raise Inconclusive("the owner does not say where its tables are")
-    told = s.ask("reader", m.LoadTable(path=location), table)
-    if isinstance(told.answer, (*NOWHERE, m.Unsupported)):
+    call = s.ask("reader", m.LoadTable(path=location), table)
+    if isinstance(call.answer, (*NOWHERE, m.Unsupported)):
         return
-    leads_to(s, table, told, location)
+    leads_to(s, table, call, location)
     s.land(table)
     nowhere = s.ask("reader", m.LoadTable(path=f"{location}-elsewhere"))
     s.expect(
@@ -178,15 +178,15 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
     table = s.create()
     for _ in range(2):
         s.land(table)
-        told = load(s, table)
-        answer = found(s, table, told)
+        call = load(s, table)
+        answer = found(s, table, call)
         last = table.versions - 1
         fresh = s.commit_mode != "direct" or Promise.FRESH_DIRECT.value in s.identity.promises
         s.require(
             answer.latest == last or not fresh,
             "CM-GET-05",
             "CM-GET-04",
-            evidence=(told,),
+            evidence=(call,),
             table=table,
             version=last,
             expected=f"the resolution tells that version {last} is the latest",
@@ -197,7 +197,7 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
         s.require(
             answer.commits is not None and not missing,
             "CM-GET-05",
-            evidence=(told,),
+            evidence=(call,),
             table=table,
             version=missing[0] if missing else last,
             expected="the resolution tells the ratified commits, at least those that are not published",
@@ -211,12 +211,12 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
 def a_resolution_contains_the_table_feature(s: Scenario) -> None:
     """Before it knows the protocol a client learns from the resolution the table feature and the commit mode."""
     table = s.create()
-    told = load(s, table)
-    answer = found(s, table, told)
+    call = load(s, table)
+    answer = found(s, table, call)
     s.require(
         answer.feature == s.feature and answer.commit_mode == s.commit_mode,
         "CM-DISCOVER-01" if s.feature == "catalogManaged" else "PROFILE-DISCOVERY-01",
-        evidence=(told,),
+        evidence=(call,),
         table=table,
         expected=f"{s.feature}, with {s.commit_mode} commits, as the table was created",
         observed=f"the resolution returned {answer.feature}, with {answer.commit_mode} commits",
@@ -238,12 +238,12 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     """A catalog should return the protocol and metadata of the latest version, so that clients need not replay the log
     for them. What it returns is that of the latest version, also after a commit changed it."""
     table = s.create()
-    told = load(s, table)
-    answer = found(s, table, told)
+    call = load(s, table)
+    answer = found(s, table, call)
     features = _inner(answer.protocol, "protocol").get("writerFeatures") or ()
     if s.feature == "catalogManaged":
         s.require(
-            "catalogManaged" in features, "CM-CATALOG-05", evidence=(told,), table=table, version=0,
+            "catalogManaged" in features, "CM-CATALOG-05", evidence=(call,), table=table, version=0,
             expected="the protocol of version 0, with the feature `catalogManaged`",
             observed=f"the resolution returned the protocol {answer.protocol}",
         )  # fmt: skip
@@ -328,8 +328,8 @@ def a_reused_name_is_a_new_table(s: Scenario) -> None:
     again = create_again(s, table)
     refused(s, table, s.deliver(late), dropped)
     s.land(again)
-    told = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)
-    reference = s.expect(told, m.Table, "PROFILE-DISCOVERY-01", expected="the new table is found by the name").table
+    call = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)
+    reference = s.expect(call, m.Table, "PROFILE-DISCOVERY-01", expected="the new table is found by the name").table
     s.contend(again, 1, client="other")
     read = s.ask("reader", m.GetCommits(table=reference), again)
     s.expect(read, m.Commits, "PROFILE-DISCOVERY-01", expected="what is found by the name is the new table")
@@ -343,9 +343,9 @@ def commits_of_a_dropped_table_are_not_listed(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     dropped = drop(s, table)
-    told = s.ask("reader", m.GetCommits(table=table.reference))
+    call = s.ask("reader", m.GetCommits(table=table.reference))
     s.expect(
-        told, (*NOWHERE, m.Unsupported), "PROFILE-DISCOVERY-04", because=(dropped,),
+        call, (*NOWHERE, m.Unsupported), "PROFILE-DISCOVERY-04", because=(dropped,),
         expected=f"{table.name} is dropped: its commits are not listed",
     )  # fmt: skip
 
@@ -382,11 +382,11 @@ def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dr
     before = s.published(table)
     first, second = (each.request for each in old)
     assert isinstance(first, m.Commit) and isinstance(second, m.Commit)
-    told = s.ask("writer", msgspec.structs.replace(first, table=table.reference))
-    if isinstance(told.answer, m.Ratified):
+    call = s.ask("writer", msgspec.structs.replace(first, table=table.reference))
+    if isinstance(call.answer, m.Ratified):
         landed = {witness.version: witness.attempt for witness in s.log_of(table)}
         s.require(
-            landed.get(1) == first.attempt, "MC-COMMIT-02", "CM-COMMIT-08", evidence=(told, old[0], dropped),
+            landed.get(1) == first.attempt, "MC-COMMIT-02", "CM-COMMIT-08", evidence=(call, old[0], dropped),
             table=table, version=1, expected="ratified in the new table: its version 1 is that attempt",
             observed="an attempt of the dropped table was answered as ratified in the new one",
         )  # fmt: skip
@@ -399,7 +399,7 @@ def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dr
             observed="an attempt of the dropped table was reported as landed in the new one",
         )  # fmt: skip
     s.land(table, client="other")
-    keeps(s, table, before, dropped, told)
+    keeps(s, table, before, dropped, call)
     s.backfill(table, table.versions - 1)
     s.published(table)
 
@@ -417,9 +417,9 @@ def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
     s.land(table)
     dropped = drop(s, table)
     s.lose("creator", created.request, table)
-    told = load(s, table)
+    call = load(s, table)
     s.expect(
-        told,
+        call,
         NOWHERE,
         "PROFILE-CORE-06",
         because=(created, dropped),

@@ -40,35 +40,35 @@ def full(s: Scenario, limit: int) -> TableHandle:
 
 def one_too_many(s: Scenario, table: TableHandle, limit: int, again: Exchange | None = None) -> Exchange:
     """A proposal that finds the backlog full: a new one, or one that was rejected before."""
-    told = s.commit(table) if again is None else s.ask("writer", again.request)
-    if isinstance(told.answer, m.Ratified):
+    call = s.commit(table) if again is None else s.ask("writer", again.request)
+    if isinstance(call.answer, m.Ratified):
         table.versions += 1
         kept = waiting(s, table)
         if kept <= limit:
             raise Inconclusive(f"the owner made room: {kept} of at most {limit} commits are not published")
         s.fail(
             "PROFILE-BACKLOG-01",
-            evidence=(told,),
+            evidence=(call,),
             table=table,
             version=table.versions - 1,
             expected=f"{limit} commits are not backfilled, and the limit is {limit}: one more is refused",
             observed=f"a commit was ratified above the limit: {kept} are not backfilled",
         )
     s.expect(
-        told,
+        call,
         m.Rejected,
         "PROFILE-BACKLOG-01",
         "PROFILE-CORE-05",
         expected=f"{limit} commits are not backfilled: version {table.versions} is rejected for the limit",
     )
-    return told
+    return call
 
 
 def goes_on(s: Scenario, table: TableHandle, refused: Exchange, backfilled: int) -> None:
     """There is room again. A policy of its own may refuse a proposal or two, a limit that is not reached does not."""
-    told = persist(lambda: s.commit(table, client="other"))
+    call = persist(lambda: s.commit(table, client="other"))
     s.expect(
-        told,
+        call,
         m.Ratified,
         "PROFILE-BACKLOG-02",
         because=(refused,),
@@ -131,9 +131,9 @@ def a_lost_race_is_a_conflict_after_a_backfill(s: Scenario) -> None:
     """While the backlog is full the owner may answer a lost race with either rejection; once there is room it is a
     conflict, so that the writer rebases."""
     table = full(s, 1)
-    told = s.commit(table, 1, client="late")
+    call = s.commit(table, 1, client="late")
     s.expect(
-        told,
+        call,
         (m.Conflict, m.Rejected),
         "MC-COMMIT-02",
         "CM-COMMIT-08",
@@ -176,16 +176,16 @@ def grow(s: Scenario, table: TableHandle, versions: int, client: str = "writer")
     because its backlog is full, what there is is backfilled; a table that cannot grow then stays as it is."""
     expected = "the next version, which no other client proposed, is ratified"
     while True:
-        told = persist(lambda: s.commit(table, client=client))
-        if isinstance(told.answer, m.Rejected) and table.versions > 1:
+        call = persist(lambda: s.commit(table, client=client))
+        if isinstance(call.answer, m.Rejected) and table.versions > 1:
             done = s.ask_to_backfill(table, table.versions - 1)
-            told = persist(lambda: s.commit(table, client=client)) if isinstance(done.answer, m.Done) else told
-            if isinstance(told.answer, m.Rejected):
+            call = persist(lambda: s.commit(table, client=client)) if isinstance(done.answer, m.Done) else call
+            if isinstance(call.answer, m.Rejected):
                 return done
-        s.expect(told, m.Ratified, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", may_refuse=True, expected=expected)
+        s.expect(call, m.Ratified, "PROFILE-CORE-05", "MC-API-03", "CM-CATALOG-03", may_refuse=True, expected=expected)
         table.versions += 1
         if table.versions >= versions:
-            return told
+            return call
 
 
 def large_table(s: Scenario) -> TableHandle:
@@ -237,6 +237,6 @@ def every_tombstone_is_kept(s: Scenario) -> None:
     for each in late:
         s.give_up(each)
     resolved = [not_landed(s, table, attempt_of(each)) for each in late]
-    for each, told in zip(late, resolved, strict=True):
-        arrives_late(s, table, each, told)
+    for each, call in zip(late, resolved, strict=True):
+        arrives_late(s, table, each, call)
     s.land(table, client="other")

@@ -148,16 +148,16 @@ def an_unavailable_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None
     log.land(file("unpublished"))
     must_read(log, 2, *FRESH, expected="version 2 was ratified before the read began")
     s.owner.drop_requests(m.GetCommits)
-    told, _ = ask(log)
-    read = told.answer
+    call, _ = ask(log)
+    read = call.answer
     if isinstance(read, m.SnapshotRead) and read.version < 2:
         honest = s.feature == "managedCommit" and (read.stale or does_without_its_owner(s))
         s.require(
-            honest, "CM-READ-09", *FRESH, evidence=(told, log.committed[2]), table=log.table, version=2,
+            honest, "CM-READ-09", *FRESH, evidence=(call, log.committed[2]), table=log.table, version=2,
             expected="the owner did not answer: an error, because only the owner knows the newest version",
             observed=f"a snapshot of version {read.version} was returned as the newest",
         )  # fmt: skip
-        is_snapshot(log, told, read, *FRESH)
+        is_snapshot(log, call, read, *FRESH)
     s.owner.rules.clear()
     must_read(log, 2, *FRESH, expected="the owner answers again: a snapshot of version 2")
 
@@ -170,17 +170,17 @@ def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
     log.backfill(3)
     must_read(log, 3, *FRESH, expected="version 3 was ratified before the read began")
     s.owner.after_commits_are_read(lambda: log.hide(commit_file(3)))
-    told, _ = ask(log)
+    call, _ = ask(log)
     log.restore()
-    if not isinstance(told.answer, m.SnapshotRead):
+    if not isinstance(call.answer, m.SnapshotRead):
         return
-    if does_without_its_owner(s) or (told.answer.stale and s.feature == "managedCommit"):
+    if does_without_its_owner(s) or (call.answer.stale and s.feature == "managedCommit"):
         raise Inconclusive("the reader did without the owner, so that it cannot know of version 3")
     s.require(
-        told.answer.version == 3, "LOG-27", *FRESH, evidence=(told, log.committed[3]), table=log.table, version=3,
+        call.answer.version == 3, "LOG-27", *FRESH, evidence=(call, log.committed[3]), table=log.table, version=3,
         expected="the owner returned latest version 3, and the listing lacked it: version 3, found in another "
         "way, or an error",
-        observed=f"the read returned a snapshot of version {told.answer.version}",
+        observed=f"the read returned a snapshot of version {call.answer.version}",
     )  # fmt: skip
 
 
@@ -191,15 +191,15 @@ def commits_during_a_read_leave_one_snapshot(s: ClientScenario) -> None:
     log = table_with(s, 2)
     for kind in QUESTIONS:
         s.owner.on(kind, before=partial(log.land, file(f"during-{kind.__name__}")))
-    told, _ = ask(log)
-    read = s.expect(told, m.SnapshotRead, *FRESH, expected="a snapshot of version 2, or of a newer one")
+    call, _ = ask(log)
+    read = s.expect(call, m.SnapshotRead, *FRESH, expected="a snapshot of version 2, or of a newer one")
     if not does_without_its_owner(s) and not read.stale:
         s.require(
-            read.version >= 2, *FRESH, evidence=(told, log.committed[2]), table=log.table, version=2,
+            read.version >= 2, *FRESH, evidence=(call, log.committed[2]), table=log.table, version=2,
             expected="version 2 was ratified before the read began",
             observed=f"the read returned a snapshot of version {read.version}",
         )  # fmt: skip
-    is_snapshot(log, told, read, *FRESH)
+    is_snapshot(log, call, read, *FRESH)
     s.owner.rules.clear()
     must_read(log, log.latest, *FRESH, expected=f"version {log.latest} was ratified before the read began")
 
@@ -229,13 +229,13 @@ def a_client_does_not_publish_twice(s: ClientScenario) -> None:
 
     s.owner.on(m.GetCommits, after=publish)
     request = m.HandBack(table=s.name_of(table), version=3, attempt=s.attempt(), actions=())
-    told = s.act("migrator", request, table)
-    s.expect(told, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner gives the table back")
+    call = s.act("migrator", request, table)
+    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner gives the table back")
     table.ownership.append(request.attempt)
     table.versions = 4
     written = [each.name for each in files if each.exists() and each.stat().st_mtime_ns // 1_000_000 > LONG_AGO]
     s.require(
-        not written, "MC-RELEASE-09", evidence=(told,),
+        not written, "MC-RELEASE-09", evidence=(call,),
         expected="versions 1 and 2 are already published: put-if-absent changes nothing",
         observed=f"{', '.join(written)} were written again",
     )  # fmt: skip

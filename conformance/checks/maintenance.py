@@ -41,9 +41,9 @@ def log_of(s: ClientScenario, published: int = 3, latest: int = 5) -> LogBuilder
 
 def done(s: ClientScenario, log: LogBuilder, request: m.Request) -> Exchange:
     """The job, which has to succeed; a client that cannot do it leaves the scenario inconclusive."""
-    told = s.act("maintenance", request, log.table)
-    s.expect(told, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="nothing stands in the way of the job")
-    return told
+    call = s.act("maintenance", request, log.table)
+    s.expect(call, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="nothing stands in the way of the job")
+    return call
 
 
 def names(log: LogBuilder) -> list[str]:
@@ -64,15 +64,15 @@ def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
     version's snapshot."""
     log = log_of(s)
     name = s.name_of(log.table) if log.table else ""
-    told = done(s, log, m.Checkpoint(table=name, version=2))
+    call = done(s, log, m.Checkpoint(table=name, version=2))
     s.require(
-        bool(checkpoints(log, 2)), "LOG-02", evidence=(told,), observed=f"the log folder holds {names(log)}",
+        bool(checkpoints(log, 2)), "LOG-02", evidence=(call,), observed=f"the log folder holds {names(log)}",
         expected="a checkpoint of version 2 is called `<version>.checkpoint...`, the version in 20 digits",
     )  # fmt: skip
     log.hide(*(commit_file(version) for version in range(3)))
     found = s.kit_reads(log.table, 2)
     s.require(
-        found == set(log.at(2).files), "LOG-34", evidence=(told,),
+        found == set(log.at(2).files), "LOG-34", evidence=(call,),
         expected=f"the checkpoint alone gives the files of version 2: {sorted(log.at(2).files)}",
         observed=f"the kit reads the files {sorted(found)} from it",
     )  # fmt: skip
@@ -85,15 +85,15 @@ def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
     log = log_of(s)
     early: list[str] = []
     s.owner.on(m.BackfillToVersion, before=lambda: early.extend(checkpoints(log, 5)), times=10)
-    told = s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=5), log.table)
+    call = s.act("maintenance", m.Checkpoint(table=s.name_of(log.table), version=5), log.table)
     there = checkpoints(log, 5)
     s.require(
-        not there or log.published >= 5, *CHECKPOINT, evidence=(told,),
+        not there or log.published >= 5, *CHECKPOINT, evidence=(call,),
         expected="version 5 is ratified and not published: no checkpoint of it, or it is published first",
         observed=f"{there} is there, and the newest published commit is {log.published}",
     )  # fmt: skip
     s.require(
-        not early, *CHECKPOINT, evidence=(told,), expected="version 5 is published before its checkpoint is begun",
+        not early, *CHECKPOINT, evidence=(call,), expected="version 5 is published before its checkpoint is begun",
         observed=f"{early} was there when the owner was asked to publish version 5",
     )  # fmt: skip
 
@@ -120,10 +120,10 @@ def checkpoints_of_one_version_do_not_interfere(s: ClientScenario) -> None:
     log = log_of(s)
     parts = log.checkpoint(2, parts=2)
     before = [(log.folder / name).read_bytes() for name in parts]
-    told = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
+    call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
     after = [(log.folder / name).read_bytes() if (log.folder / name).exists() else None for name in parts]
     s.require(
-        after == before, "FIELD-02", evidence=(told,), expected=f"{parts} are another writer's: they stay as they are",
+        after == before, "FIELD-02", evidence=(call,), expected=f"{parts} are another writer's: they stay as they are",
         observed=f"{[name for name, a, b in zip(parts, before, after, strict=True) if a != b]} changed",
     )  # fmt: skip
 
@@ -137,14 +137,14 @@ def a_checkpoint_is_complete(s: ClientScenario) -> None:
     log.land(file("f2"), line("domainMetadata", {"domain": "kit.domain", "configuration": "c", "removed": False}))
     if s.commit_mode != "direct":
         log.backfill(2)
-    told = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
+    call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
     log.hide(*(commit_file(version) for version in range(3)))
     read = ModelReader(s.owner.subject.ask).snapshot("kit", m.Snapshot(table=s.name_of(log.table), version=2))
     wanted = log.at(2)
     found = (read.applications, read.domains, (read.properties or {}).get("kit.kept")) if isinstance(
         read, m.SnapshotRead) else None  # fmt: skip
     s.require(
-        found == (wanted.applications, wanted.domains, "yes"), "LOG-34", evidence=(told,),
+        found == (wanted.applications, wanted.domains, "yes"), "LOG-34", evidence=(call,),
         expected=f"the checkpoint alone gives the applications {wanted.applications}, the domains {wanted.domains} and "
         f"the property `kit.kept`", observed=f"the checkpoint gives {read if found is None else found}",
     )  # fmt: skip
@@ -157,16 +157,16 @@ def a_checkpoint_is_complete(s: ClientScenario) -> None:
 def a_compaction_equals_its_commits(s: ClientScenario) -> None:
     """A compaction of published versions has its prescribed name and the same effect as its commits."""
     log = log_of(s)
-    told = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
+    call = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
     name = f"{1:020}.{3:020}.compacted.json"
     s.require(
-        name in names(log), "LOG-02", evidence=(told,), expected=f"the compaction of 1 to 3 is called {name}",
+        name in names(log), "LOG-02", evidence=(call,), expected=f"the compaction of 1 to 3 is called {name}",
         observed=f"the log folder holds {names(log)}",
     )  # fmt: skip
     log.hide(*(commit_file(version) for version in (1, 2)))
     found = s.kit_reads(log.table, 3)
     s.require(
-        found == set(log.at(3).files), "LOG-35", evidence=(told,),
+        found == set(log.at(3).files), "LOG-35", evidence=(call,),
         observed=f"the kit reads the files {sorted(found)} from it",
         expected=f"with the compaction in the place of its commits version 3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip
@@ -176,11 +176,11 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
     """A file removed by a compacted commit may have been added before the compaction begins: the removal is kept."""
     log = log_of(s)
-    told = done(s, log, m.Compact(table=s.name_of(log.table), start=2, end=3))
+    call = done(s, log, m.Compact(table=s.name_of(log.table), start=2, end=3))
     log.hide(*(commit_file(version) for version in (2,)))
     found = s.kit_reads(log.table, 3)
     s.require(
-        found == set(log.at(3).files), "LOG-35", evidence=(told,),
+        found == set(log.at(3).files), "LOG-35", evidence=(call,),
         observed=f"the kit reads the files {sorted(found)} from it",
         expected=f"version 2 removed a file of version 1; with the compaction in the place of versions 2 and 3 version "
         f"3 has the files {sorted(log.at(3).files)}",
@@ -191,10 +191,10 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
 def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
     """A compaction up to an unpublished version is rejected, or the version is published first."""
     log = log_of(s)
-    told = s.act("maintenance", m.Compact(table=s.name_of(log.table), start=2, end=5), log.table)
+    call = s.act("maintenance", m.Compact(table=s.name_of(log.table), start=2, end=5), log.table)
     there = [name for name in names(log) if name.endswith(".compacted.json")]
     s.require(
-        not there or log.published >= 5, *COMPACTION, evidence=(told,),
+        not there or log.published >= 5, *COMPACTION, evidence=(call,),
         expected="version 5 is ratified and not published: no compaction up to it, or it is published first",
         observed=f"{there} is there, and the newest published commit is {log.published}",
     )  # fmt: skip
@@ -204,9 +204,9 @@ def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
 def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
     """The checksum of a version is named `<version>.crc`."""
     log = log_of(s)
-    told = done(s, log, m.Checksum(table=s.name_of(log.table), version=3))
+    call = done(s, log, m.Checksum(table=s.name_of(log.table), version=3))
     s.require(
-        f"{3:020}.crc" in names(log), "LOG-02", evidence=(told,), expected=f"the checksum of version 3 is {3:020}.crc",
+        f"{3:020}.crc" in names(log), "LOG-02", evidence=(call,), expected=f"the checksum of version 3 is {3:020}.crc",
         observed=f"the log folder holds {names(log)}",
     )  # fmt: skip
 
@@ -222,11 +222,11 @@ def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
     """VACUUM, OPTIMIZE and REORG do not run on a table whose owner does not allow them; where it does they may."""
     log = log_of(s)
     for job in FORBIDDEN_JOBS:
-        told = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
+        call = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
         s.require(
-            not isinstance(told.answer, m.Done | m.Committed), "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04",
-            evidence=(told,), expected=f"the owner does not allow {job}: it is refused",
-            observed=f"{job} was answered {in_words(told.answer)}",
+            not isinstance(call.answer, m.Done | m.Committed), "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04",
+            evidence=(call,), expected=f"the owner does not allow {job}: it is refused",
+            observed=f"{job} was answered {in_words(call.answer)}",
         )  # fmt: skip
         asked = len(s.asked(m.MaintenancePolicy))
         s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum", job)))
@@ -251,10 +251,10 @@ def a_forbidden_cleanup_deletes_nothing(s: ClientScenario) -> None:
     log.checkpoint(2)
     before = names(log)
     s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum")), times=10)
-    told = s.act("maintenance", m.Cleanup(table=s.name_of(log.table), older_than=s.timestamp(3)), log.table)
+    call = s.act("maintenance", m.Cleanup(table=s.name_of(log.table), older_than=s.timestamp(3)), log.table)
     missing = sorted(set(before) - set(names(log)))
     s.require(
-        not missing, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", evidence=(told,),
+        not missing, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", evidence=(call,),
         expected="the owner does not allow metadata cleanup: every file stays", observed=f"{missing} were deleted",
     )  # fmt: skip
 
@@ -302,9 +302,9 @@ def clean(s: ClientScenario, log: LogBuilder, version: int = 5) -> Cleaned:
     """Clean up what is older than the time of a version."""
     before = everything(log)
     request = m.Cleanup(table=s.name_of(log.table), older_than=s.timestamp(version))
-    told = s.act("maintenance", request, log.table)
-    s.expect(told, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner allows metadata cleanup")
-    return Cleaned(s=s, exchange=told, before=before, after=everything(log))
+    call = s.act("maintenance", request, log.table)
+    s.expect(call, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner allows metadata cleanup")
+    return Cleaned(s=s, exchange=call, before=before, after=everything(log))
 
 
 def everything(log: LogBuilder) -> set[str]:
@@ -467,8 +467,8 @@ def staged_files_that_the_owner_lists_stay(s: ClientScenario) -> None:
     ]
     log.checkpoint(CUT_OFF)
 
-    def all_listed(told: m.Answer) -> m.Answer:
-        return m.Commits(commits=tuple(entries), latest=8) if isinstance(told, m.Commits) else told
+    def all_listed(call: m.Answer) -> m.Answer:
+        return m.Commits(commits=tuple(entries), latest=8) if isinstance(call, m.Commits) else call
 
     s.owner.on(m.GetCommits, change=all_listed, times=100)
     before = log.staged()
@@ -484,8 +484,8 @@ POLICY = (Profile.MAINTENANCE_POLICY,)
 
 def allows(s: Scenario, table: TableHandle, client: str = "maintenance") -> tuple[str, ...]:
     """What the owner allows now."""
-    told = s.ask(client, m.MaintenancePolicy(table=table.reference))
-    return s.expect(told, m.Policy, "PROFILE-POLICY-01", expected="which maintenance the table allows").allowed
+    call = s.ask(client, m.MaintenancePolicy(table=table.reference))
+    return s.expect(call, m.Policy, "PROFILE-POLICY-01", expected="which maintenance the table allows").allowed
 
 
 @check(Family.MAINTENANCE, "PROFILE-POLICY-01", needs=POLICY)

@@ -44,10 +44,10 @@ MANAGED = ("managedCommit",)
 
 def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "writer") -> None:
     """The owner that took the table over commits to it; refusals by a policy end some time."""
-    told = change
-    told = persist(lambda: s.commit(table, client=client))
+    call = change
+    call = persist(lambda: s.commit(table, client=client))
     s.expect(
-        told,
+        call,
         m.Ratified,
         "MC-CONVERT-06",
         because=(change,),
@@ -56,15 +56,15 @@ def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "w
     table.versions += 1
 
 
-def stands(s: Scenario, table: TableHandle, told: Exchange, attempt: str, *requirements: str) -> None:
+def stands(s: Scenario, table: TableHandle, call: Exchange, attempt: str, *requirements: str) -> None:
     """A version that is visible is this attempt's."""
-    version = getattr(told.request, "version", 0)
+    version = getattr(call.request, "version", 0)
     content = s.published(table).get(version)
     found = None if content is None else proposals.attempt_of(content)
     s.require(
         found == attempt,
         *requirements,
-        evidence=(told,),
+        evidence=(call,),
         table=table,
         version=version,
         expected=f"{commit_file(version)} is attempt {attempt}, and is there",
@@ -129,9 +129,9 @@ def a_take_over_needs_the_next_version(s: Scenario) -> None:
     leaves a gap; with version 3 it can."""
     table = filesystem_table(s, versions=3)
     for version, why in ((1, "is taken"), (5, "is two beyond the next")):
-        told = s.ask("migrator", taking_over(s, table, version), table)
+        call = s.ask("migrator", taking_over(s, table, version), table)
         s.expect(
-            told,
+            call,
             (m.Conflict, m.Gap, m.Rejected),
             "MC-CONVERT-02",
             expected=f"the table has versions 0 to 2, so version {version} {why}: refused",
@@ -141,7 +141,7 @@ def a_take_over_needs_the_next_version(s: Scenario) -> None:
             sorted(log) == [0, 1, 2] and not any("commitOwner" in content for content in log.values()),
             "MC-CONVERT-01",
             "MC-CONVERT-02",
-            evidence=(told,),
+            evidence=(call,),
             table=table,
             version=version,
             expected="the take-over was refused, so the log is versions 0 to 2 as they were",
@@ -161,9 +161,9 @@ def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
     if not won:
         raise Inconclusive("version 2 was there before anybody wrote it")
     first = s.published(table)[2]
-    told = s.deliver(late)
+    call = s.deliver(late)
     s.expect(
-        told,
+        call,
         (m.Conflict, m.Rejected),
         "MC-CONVERT-05",
         "MC-CONVERT-02",
@@ -172,7 +172,7 @@ def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
     s.require(
         s.published(table).get(2) == first,
         "MC-CONVERT-05",
-        evidence=(told,),
+        evidence=(call,),
         table=table,
         version=2,
         expected="the filesystem writer's version 2 is as it was",
@@ -184,7 +184,7 @@ def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
         again,
         m.Ratified,
         "MC-CONVERT-09",
-        because=(told,),
+        because=(call,),
         expected="the owner forgot the take-over that it lost, so it can take the table over with version 4",
     )
     owned(s, table, again, ratified)
@@ -231,18 +231,18 @@ def a_lost_take_over_leaves_the_name_free(s: Scenario) -> None:
     lost = s.deliver(late)
     second = filesystem_table(s, "exports", versions=2)
     before = s.published(first)
-    told = s.ask("migrator", taking_over(s, second, name=s.physical(first.name)), second)
+    call = s.ask("migrator", taking_over(s, second, name=s.physical(first.name)), second)
     ratified = s.expect(
-        told, m.Ratified, "MC-CONVERT-09", "PROFILE-TRANSFER-01", because=(lost,), may_refuse=True,
+        call, m.Ratified, "MC-CONVERT-09", "PROFILE-TRANSFER-01", because=(lost,), may_refuse=True,
         expected="the take-over that lost is forgotten, so its name is free for another table",
     )  # fmt: skip
     after = s.published(first)
     s.require(
-        after == before, "MC-CONVERT-09", evidence=(told,), table=first, version=2,
+        after == before, "MC-CONVERT-09", evidence=(call,), table=first, version=2,
         expected=f"the table that was not taken over has versions {sorted(before)}, as before",
         observed=f"the first table has versions {sorted(after)}",
     )  # fmt: skip
-    owned(s, second, told, ratified)
+    owned(s, second, call, ratified)
     s.land(second)
 
 
@@ -252,11 +252,11 @@ def commits_to_a_filesystem_table_are_rejected(s: Scenario) -> None:
     after the take-over the next proposal is ratified."""
     table = filesystem_table(s, versions=2)
     before = s.published(table)
-    told = s.commit(table)
+    call = s.commit(table)
     s.require(
-        not isinstance(told.answer, m.Ratified) and s.published(table) == before,
+        not isinstance(call.answer, m.Ratified) and s.published(table) == before,
         "MC-CONVERT-01",
-        evidence=(told,),
+        evidence=(call,),
         table=table,
         version=2,
         expected="the table has no owner, and a commit does not make one: refused, and no file is changed",
@@ -331,11 +331,11 @@ def a_take_over_survives_restarts(s: Scenario) -> None:
 GIVEN = (Profile.OWNERSHIP_TRANSFER,)
 
 
-def refused(s: Scenario, table: TableHandle, told: Exchange, because: Exchange) -> None:
+def refused(s: Scenario, table: TableHandle, call: Exchange, because: Exchange) -> None:
     """A commit that came after the table was given back."""
-    version = getattr(told.request, "version", 0)
+    version = getattr(call.request, "version", 0)
     s.require(
-        not isinstance(told.answer, m.Ratified), "MC-RELEASE-04", evidence=(told, because), table=table,
+        not isinstance(call.answer, m.Ratified), "MC-RELEASE-04", evidence=(call, because), table=table,
         version=version,
         expected="the owner gave the table back, so it ratifies nothing more for it",
         observed=f"the former owner ratified version {version}",
@@ -347,13 +347,13 @@ def an_owner_hands_back_a_table(s: Scenario) -> None:
     """Asked to hand a table back, the owner does so with the proposed version. It may reject some tables, not all."""
     table = s.create()
     s.land(table)
-    told = persist(lambda: s.ask("migrator", giving_back(s, table)))
+    call = persist(lambda: s.ask("migrator", giving_back(s, table)))
     ratified = s.expect(
-        told, m.Ratified, "PROFILE-TRANSFER-01", expected="version 2 is the table's next: it is given back with it"
+        call, m.Ratified, "PROFILE-TRANSFER-01", expected="version 2 is the table's next: it is given back with it"
     )
-    s.require(ratified.version == 2, "PROFILE-TRANSFER-01", evidence=(told,), expected="given back with version 2",
+    s.require(ratified.version == 2, "PROFILE-TRANSFER-01", evidence=(call,), expected="given back with version 2",
               observed=f"the table was handed back with version {ratified.version}")  # fmt: skip
-    given_back(s, table, told)
+    given_back(s, table, call)
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-03", "MC-RELEASE-05", "MC-RELEASE-07", needs=GIVEN, features=MANAGED)
@@ -362,11 +362,11 @@ def a_hand_back_publishes_all_commits(s: Scenario) -> None:
     ask the owner."""
     table = s.create()
     s.land_all(table, 3)
-    told = hand_back(s, table)
+    call = hand_back(s, table)
     log = s.published(table)
     missing = [version for version in range(4) if version not in log]
     s.require(
-        not missing, "MC-RELEASE-03", evidence=(told,), table=table, version=missing[0] if missing else None,
+        not missing, "MC-RELEASE-03", evidence=(call,), table=table, version=missing[0] if missing else None,
         expected="versions 0 to 3 are published before the table is given back with version 4",
         observed=f"{', '.join(map(commit_file, missing))} missing after the hand-back",
     )  # fmt: skip
@@ -379,10 +379,10 @@ def a_former_owner_ratifies_nothing(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     late = s.delay("slow", s.proposal(table, 3))
-    told = hand_back(s, table)
-    refused(s, table, s.deliver(late), told)
-    refused(s, table, s.commit(table, 3, client="other"), told)
-    refused(s, table, s.commit(table, 3, client="other"), told)
+    call = hand_back(s, table)
+    refused(s, table, s.deliver(late), call)
+    refused(s, table, s.commit(table, 3, client="other"), call)
+    refused(s, table, s.commit(table, 3, client="other"), call)
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", needs=TRANSFER, features=MANAGED)
@@ -392,15 +392,15 @@ def filesystem_writers_continue_after_a_hand_back(s: Scenario) -> None:
     table = filesystem_table(s, versions=1)
     take_over(s, table)
     s.land(table)
-    told = hand_back(s, table)
+    call = hand_back(s, table)
     written = [write_file(s, table) for _ in range(2)]
     if not all(won for _, won in written):
-        refused(s, table, written[0][0], told)
+        refused(s, table, written[0][0], call)
     before = s.published(table)
-    refused(s, table, s.commit(table, 6, client="other"), told)
-    refused(s, table, s.commit(table, 4, client="other"), told)
+    refused(s, table, s.commit(table, 6, client="other"), call)
+    refused(s, table, s.commit(table, 4, client="other"), call)
     s.require(
-        s.published(table) == before and sorted(before) == [0, 1, 2, 3, 4, 5], "MC-RELEASE-04", evidence=(told,),
+        s.published(table) == before and sorted(before) == [0, 1, 2, 3, 4, 5], "MC-RELEASE-04", evidence=(call,),
         table=table, expected="versions 4 and 5 are the filesystem writers', and stay so",
         observed=f"the log has versions {sorted(before)}, or changed content",
     )  # fmt: skip
@@ -416,9 +416,9 @@ def a_hand_back_needs_the_next_version(s: Scenario) -> None:
     s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02", expected="version 1 is taken: the table is not given back")
     early = s.ask("migrator", giving_back(s, table, 4))
     s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", expected="version 3 is missing: the table is not given back")
-    told = persist(lambda: s.commit(table, client="other"))
+    call = persist(lambda: s.commit(table, client="other"))
     s.expect(
-        told, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(lost, early),
+        call, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(lost, early),
         expected="the owner refused to give the table back, so nothing changed: it ratifies version 2",
     )  # fmt: skip
     table.versions = 3
@@ -428,7 +428,7 @@ def a_hand_back_needs_the_next_version(s: Scenario) -> None:
 
 
 def _loses_to_a_direct_commit(s: Scenario, table: TableHandle) -> None:
-    """Another client has published the version of a hand-back, and the owner was not told."""
+    """Another client has published the version of a hand-back, and the owner was not informed."""
     version = table.versions
     publish(s, table, s.proposal(table), "external writer")
     lost = s.ask("migrator", giving_back(s, table))
@@ -484,9 +484,9 @@ def a_hand_back_survives_a_restart(s: Scenario) -> None:
     table = s.create()
     kept = s.create("kept")
     s.land(table)
-    told = hand_back(s, table)
+    call = hand_back(s, table)
     restart(s)
-    refused(s, table, s.commit(table, 3, client="other"), told)
+    refused(s, table, s.commit(table, 3, client="other"), call)
     s.land(kept)
 
 
@@ -508,11 +508,11 @@ def dies_at(
     """Send a request to a subject that crashes at the point, and restart it if it did. `meanwhile`: what happens while
     it is dead."""
     crash(s, point)
-    told = s.ask(client, request, table)
-    if isinstance(told.answer, m.Unknown):
+    call = s.ask(client, request, table)
+    if isinstance(call.answer, m.Unknown):
         meanwhile()
         restart(s)
-    return told
+    return call
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-07", "MC-CONVERT-08", "MC-CONVERT-03", "MC-CONVERT-09", "PROFILE-HARNESS-01",
@@ -523,15 +523,15 @@ def an_interrupted_take_over_is_complete_or_absent(s: Scenario) -> None:
     for number, point in enumerate(s.identity.crash_points):
         table = filesystem_table(s, f"imports-{number}")
         request = taking_over(s, table)
-        told = dies_at(s, point, "migrator", request, table)
-        if not isinstance(told.answer, m.Unknown):
+        call = dies_at(s, point, "migrator", request, table)
+        if not isinstance(call.answer, m.Unknown):
             continue
         if attempt_at(s, table, 1) is None:
             write_file(s, table, 1)
         if attempt_at(s, table, 1) == request.attempt:
-            _is_owner(s, table, told, point)
+            _is_owner(s, table, call, point)
         else:
-            _is_no_owner(s, table, told, point)
+            _is_no_owner(s, table, call, point)
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-09", "MC-CONVERT-03", "MC-CONVERT-05", "MC-COMMIT-02", "MC-FEATURE-03",
@@ -560,23 +560,23 @@ def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.H
     def meanwhile() -> None:
         wins.append(write_file(s, table, version, put=partial(put_beside, s))[1])
 
-    told = dies_at(s, point, "migrator", request, table, meanwhile)
+    call = dies_at(s, point, "migrator", request, table, meanwhile)
     if wins != [True]:  # it did not die, or after its own file was visible
         table.versions = max(table.versions, version + isinstance(request, m.Commit))
         return
     again = s.ask("migrator", request, table)
     broken = ("MC-CONVERT-09", "MC-CONVERT-05") if isinstance(request, m.TakeOver) else ("MC-COMMIT-02",)
     s.require(
-        not isinstance(again.answer, m.Ratified), *broken, evidence=(again, told), table=table, version=version,
+        not isinstance(again.answer, m.Ratified), *broken, evidence=(again, call), table=table, version=version,
         expected=f"the owner died at {point}, and version {version} is another writer's: the request is not ratified",
         observed=f"the interrupted request was ratified, although version {version} is another writer's",
     )  # fmt: skip
     if isinstance(request, m.TakeOver):
-        _is_no_owner(s, table, told, point)
+        _is_no_owner(s, table, call, point)
         return
     after = persist(lambda: s.commit(table, client="other"))
     s.expect(
-        after, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(told,),
+        after, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(call,),
         expected=f"the owner died at {point}, and version {version} is an ordinary direct commit of another writer: "
         f"it owns the table, and ratifies version {table.versions}",
     )  # fmt: skip
@@ -666,34 +666,34 @@ def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
         s.land(table)
     for table, point in zip(tables, s.identity.crash_points, strict=True):
         request = giving_back(s, table)
-        told = dies_at(s, point, "migrator", request)
-        if isinstance(told.answer, m.Ratified) and attempt_at(s, table, 2) != request.attempt:
+        call = dies_at(s, point, "migrator", request)
+        if isinstance(call.answer, m.Ratified) and attempt_at(s, table, 2) != request.attempt:
             restart(s)  # it may die at that point when it publishes the commit, and need not publish it at once
-            given_back(s, table, told)
-        if not isinstance(told.answer, m.Unknown):
+            given_back(s, table, call)
+        if not isinstance(call.answer, m.Unknown):
             continue
         if attempt_at(s, table, 2) != request.attempt:
-            told = s.ask("migrator", request)
-            if isinstance(told.answer, m.Rejected):
-                told = _not_without_owner(s, table, told, point)
-            s.expect(told, m.Ratified, "MC-RELEASE-05", "PROFILE-TRANSFER-01", may_refuse=True,
+            call = s.ask("migrator", request)
+            if isinstance(call.answer, m.Rejected):
+                call = _not_without_owner(s, table, call, point)
+            s.expect(call, m.Ratified, "MC-RELEASE-05", "PROFILE-TRANSFER-01", may_refuse=True,
                      expected=f"the owner died at {point} and version 2 is not there: it is ratified now")  # fmt: skip
-        given_back(s, table, told)
-        s.require(sorted(s.published(table)) == [0, 1, 2], "MC-RELEASE-03", evidence=(told,), table=table,
+        given_back(s, table, call)
+        s.require(sorted(s.published(table)) == [0, 1, 2], "MC-RELEASE-03", evidence=(call,), table=table,
                   expected="the table is given back with version 2: versions 0 to 2 are published",
                   observed=f"published after the hand-back are {sorted(s.published(table))}")  # fmt: skip
-        refused(s, table, s.commit(table, 3, client="other"), told)
+        refused(s, table, s.commit(table, 3, client="other"), call)
 
 
 def _not_without_owner(s: Scenario, table: TableHandle, rejected: Exchange, point: str) -> Exchange:
     """A hand-back is not there, and its replay is rejected: another one, or else a commit, is ratified."""
-    told = persist(lambda: s.ask("migrator", giving_back(s, table)))
-    if isinstance(told.answer, m.Ratified):
-        return told
+    call = persist(lambda: s.ask("migrator", giving_back(s, table)))
+    if isinstance(call.answer, m.Ratified):
+        return call
     after = persist(lambda: s.commit(table, client="other"))
     s.expect(
         after, m.Ratified, "MC-RELEASE-07", "MC-RELEASE-05", because=(rejected,),
         expected=f"the owner died at {point} in a hand-back that is not visible, and rejects it now: it is still the "
         f"owner, and ratifies commits; otherwise the table can never be written again",
     )  # fmt: skip
-    raise Inconclusive(f"operation {told.number}: the owner keeps the table")
+    raise Inconclusive(f"operation {call.number}: the owner keeps the table")

@@ -46,33 +46,33 @@ def convert(s: ClientScenario, table: TableHandle) -> Exchange:
         path=table.path or "", name=s.physical(table.name), feature=s.feature, commit_mode=s.commit_mode,
         version=table.versions, attempt=s.attempt(), actions=(),
     )  # fmt: skip
-    told = s.act("migrator", request, table)
-    if isinstance(told.answer, m.Ratified):
-        table.reference = told.answer.table or table.reference
+    call = s.act("migrator", request, table)
+    if isinstance(call.answer, m.Ratified):
+        table.reference = call.answer.table or table.reference
         table.ownership.append(request.attempt)
-        table.versions = told.answer.version + 1
-    return told
+        table.versions = call.answer.version + 1
+    return call
 
 
-def enablement(s: ClientScenario, table: TableHandle, version: int, told: Exchange, *first: str) -> None:
+def enablement(s: ClientScenario, table: TableHandle, version: int, call: Exchange, *first: str) -> None:
     """The enabling commit says from which version and time on the timestamps count: its own."""
     [metadata] = s.actions_of(table, version, "metaData")
     [info] = s.actions_of(table, version, "commitInfo")
     properties = metadata["configuration"]
     s.require(
         properties.get(TIMESTAMPS) == "true" and properties.get(ENABLEMENT_VERSION) == str(version), *first, "ICT-10",
-        evidence=(told,), expected=f"version {version} enables timestamps: {ENABLEMENT_VERSION} is {version}",
+        evidence=(call,), expected=f"version {version} enables timestamps: {ENABLEMENT_VERSION} is {version}",
         observed=f"the properties are {properties}",
     )  # fmt: skip
     s.require(
-        properties.get(ENABLEMENT_TIMESTAMP) == str(info["inCommitTimestamp"]), *first, "ICT-11", evidence=(told,),
+        properties.get(ENABLEMENT_TIMESTAMP) == str(info["inCommitTimestamp"]), *first, "ICT-11", evidence=(call,),
         expected=f"{ENABLEMENT_TIMESTAMP} is the enabling commit's own time, {info['inCommitTimestamp']}",
         observed=f"the enablement timestamp is {properties.get(ENABLEMENT_TIMESTAMP)}",
     )  # fmt: skip
 
 
-def not_lost(s: ClientScenario, told: Exchange) -> m.Ratified:
-    return s.expect(told, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner takes the table over")
+def not_lost(s: ClientScenario, call: Exchange) -> m.Ratified:
+    return s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner takes the table over")
 
 
 @check(Family.OWNERSHIP, "ICT-10", "ICT-11", "ICT-12", "MC-ENABLE-02", "CM-ENABLE-02", side="client", needs=NEEDS)
@@ -80,15 +80,15 @@ def a_take_over_enables_timestamps(s: ClientScenario) -> None:
     """A take-over enables in-commit timestamps: it records the enabling version and time, and is later than the file of
     the previous commit."""
     table = unstamped(s, modified=LATE)
-    told = convert(s, table)
-    not_lost(s, told)
+    call = convert(s, table)
+    not_lost(s, call)
     [info] = s.actions_of(table, 2, "commitInfo")
     s.require(
-        info["inCommitTimestamp"] > LATE, "ICT-12", evidence=(told,),
+        info["inCommitTimestamp"] > LATE, "ICT-12", evidence=(call,),
         expected=f"the enabling commit is later than {LATE}, the modification time of version 1",
         observed=f"the in-commit timestamp is {info['inCommitTimestamp']}",
     )  # fmt: skip
-    enablement(s, table, 2, told)
+    enablement(s, table, 2, call)
 
 
 @check(Family.OWNERSHIP, "ICT-15", "ICT-10", "ICT-11", side="client", needs=NEEDS)
@@ -97,14 +97,14 @@ def a_retried_take_over_has_a_new_enablement(s: ClientScenario) -> None:
     enablement."""
     table = unstamped(s)
     s.owner.on(m.TakeOver, before=lambda: s.write_file(table))
-    told = convert(s, table)
-    ratified = not_lost(s, told)
+    call = convert(s, table)
+    ratified = not_lost(s, call)
     s.require(
-        ratified.version == 3, "ICT-15", evidence=(told,),
+        ratified.version == 3, "ICT-15", evidence=(call,),
         expected="version 2 was a filesystem writer's: the ownership change is version 3",
         observed=f"the take-over was ratified as version {ratified.version}",
     )  # fmt: skip
-    enablement(s, table, 3, told, "ICT-15")
+    enablement(s, table, 3, call, "ICT-15")
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=NEEDS)
@@ -112,13 +112,13 @@ def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
     """After a take-over a transaction is committed through the owner."""
     table = s.filesystem_table("imports")
     not_lost(s, convert(s, table))
-    told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
-    s.expect(told, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
+    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
+    s.expect(call, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
     s.require(
-        any(each.operation == told.number for each in s.proposed), "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03",
-        "CM-WRITE-04", evidence=(told,),
+        any(each.operation == call.number for each in s.proposed), "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03",
+        "CM-WRITE-04", evidence=(call,),
         expected="the table has an owner since version 1: the commit is proposed to it",
-        observed=f"the writer answered {in_words(told.answer)} without asking the owner",
+        observed=f"the writer answered {in_words(call.answer)} without asking the owner",
     )  # fmt: skip
     table.versions += 1
 
@@ -129,17 +129,17 @@ def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
     table = s.filesystem_table("imports")
     path = table.reference
     not_lost(s, convert(s, table))
-    told = s.act(
+    call = s.act(
         "writer", Transact(table=path, marker=s.attempt(), read_version=0, adds=(DataFile(path="late"),)), table
     )
-    if isinstance(told.answer, m.Committed):
+    if isinstance(call.answer, m.Committed):
         table.versions += 1
-    heard = any(each.operation == told.number for each in s.proposed)
+    heard = any(each.operation == call.number for each in s.proposed)
     s.require(
-        heard or not isinstance(told.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04",
-        evidence=(told,),
+        heard or not isinstance(call.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04",
+        evidence=(call,),
         expected="the ownership change is what it lost to: it gives up, or proposes its commit to the owner",
-        observed=f"the writer answered {in_words(told.answer)} without asking the owner",
+        observed=f"the writer answered {in_words(call.answer)} without asking the owner",
     )  # fmt: skip
 
 
@@ -148,11 +148,11 @@ def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
     """The owner rejected the take-over: clients commit through the filesystem as before."""
     table = s.filesystem_table("imports")
     s.owner.on(m.TakeOver, answer=m.Rejected(reason="not this table"), times=10)
-    told = convert(s, table)
+    call = convert(s, table)
     s.require(
-        not isinstance(told.answer, m.Ratified), "MC-CONVERT-04", evidence=(told,),
+        not isinstance(call.answer, m.Ratified), "MC-CONVERT-04", evidence=(call,),
         expected="the owner refused: no ownership change",
-        observed=f"the transaction was answered {in_words(told.answer)}",
+        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     after = s.act("writer", Transact(table=table.reference, marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
     done = s.expect(
@@ -161,7 +161,7 @@ def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
     s.require(
         done.version == 1,
         "MC-CONVERT-04",
-        evidence=(after, told),
+        evidence=(after, call),
         expected="version 1",
         observed=f"the transaction was answered {in_words(done)}",
     )
@@ -174,8 +174,8 @@ def a_hand_back_is_one_commit(s: ClientScenario) -> None:
     table = s.create()
     s.land(table)
     request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
-    told = s.act("migrator", request, table)
-    s.expect(told, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner gives the table back")
+    call = s.act("migrator", request, table)
+    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner gives the table back")
     table.ownership.append(request.attempt)
     table.versions = 3
 
@@ -184,11 +184,11 @@ def a_hand_back_is_one_commit(s: ClientScenario) -> None:
 def timestamps_from_version_0_need_no_enablement(s: ClientScenario) -> None:
     """A table with in-commit timestamps from version 0 on has no enablement properties."""
     creation = s.creation("created")
-    told = s.act("creator", creation)
-    table = s.created("created", told, s.expect(told, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
+    call = s.act("creator", creation)
+    table = s.created("created", call, s.expect(call, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
     [metadata] = s.actions_of(table, 0, "metaData")
     named = [name for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if name in metadata["configuration"]]
     s.require(
-        not named, "ICT-13", evidence=(told,), expected="timestamps count from version 0 on: nothing says since when",
+        not named, "ICT-13", evidence=(call,), expected="timestamps count from version 0 on: nothing says since when",
         observed=f"the properties {named} are still set",
     )  # fmt: skip

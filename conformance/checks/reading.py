@@ -77,16 +77,16 @@ def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
         log.hint(4)
 
     s.owner.after_commits_are_read(two_more)
-    told, since = ask(log)
-    read = s.expect(told, m.SnapshotRead, "CM-READ-04", expected="a snapshot of version 2")
+    call, since = ask(log)
+    read = s.expect(call, m.SnapshotRead, "CM-READ-04", expected="a snapshot of version 2")
     latest = newest_returned(s, since)
     s.require(
-        read.version == latest, "CM-READ-04", "LOG-09", "LOG-15", evidence=(told, log.committed[latest]),
+        read.version == latest, "CM-READ-04", "LOG-09", "LOG-15", evidence=(call, log.committed[latest]),
         table=log.table, version=read.version, observed=f"the read returned a snapshot of version {read.version}",
         expected=f"the catalog said that version {latest} is the latest: the snapshot of version {latest}, whatever "
         f"newer files the listing shows",
     )  # fmt: skip
-    is_snapshot(log, told, read, "CM-READ-04", "LOG-15")
+    is_snapshot(log, call, read, "CM-READ-04", "LOG-15")
     must_read(log, log.latest, "CM-READ-05", expected="asked again, the catalog tells the newest version")
 
 
@@ -102,15 +102,15 @@ def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
         log.backfill(3)
 
     s.owner.after_commits_are_read(one_more)
-    told, since = ask(log, version=3)
-    if isinstance(told.answer, m.SnapshotRead):
+    call, since = ask(log, version=3)
+    if isinstance(call.answer, m.SnapshotRead):
         s.require(
-            newest_returned(s, since) >= 3, "CM-READ-04", "LOG-11", evidence=(told, log.committed[3]), table=log.table,
+            newest_returned(s, since) >= 3, "CM-READ-04", "LOG-11", evidence=(call, log.committed[3]), table=log.table,
             version=3,
             expected="the catalog said that version 2 is the latest: an error for version 3, or another question",
             observed="the read returned version 3, which the catalog had not returned",
         )  # fmt: skip
-        is_snapshot(log, told, told.answer, "CM-READ-04")
+        is_snapshot(log, call, call.answer, "CM-READ-04")
     must_read(log, log.latest, "CM-READ-05", version=log.latest, expected="asked again, the catalog tells of it")
 
 
@@ -233,22 +233,22 @@ def a_path_reads_the_published_prefix(s: ClientScenario) -> None:
 
 def _read_by_path(log: LogBuilder, version: int) -> None:
     s = log.s
-    told, since = ask(log, path=log.location)
-    if isinstance(told.answer, m.Rejected):
-        raise Inconclusive(f"operation {told.number}: the reader reads no table by its path: {told.answer.reason}")
-    read = s.expect(told, m.SnapshotRead, "MC-READ-04", expected=f"a snapshot of version {version}")
+    call, since = ask(log, path=log.location)
+    if isinstance(call.answer, m.Rejected):
+        raise Inconclusive(f"operation {call.number}: the reader reads no table by its path: {call.answer.reason}")
+    read = s.expect(call, m.SnapshotRead, "MC-READ-04", expected=f"a snapshot of version {version}")
     beyond = max(version, newest_returned(s, since))
     s.require(
-        read.version <= beyond, "MC-READ-04", "MC-READ-03", evidence=(told,), table=log.table, version=read.version,
+        read.version <= beyond, "MC-READ-04", "MC-READ-03", evidence=(call,), table=log.table, version=read.version,
         expected=f"version {version} is the last one that is published: without its owner no later one is known",
         observed=f"the read returned a snapshot of version {read.version}",
     )  # fmt: skip
     s.require(
-        read.version >= version, "MC-FILES-09", "MC-READ-04", evidence=(told,), table=log.table, version=version,
+        read.version >= version, "MC-FILES-09", "MC-READ-04", evidence=(call,), table=log.table, version=version,
         expected=f"version {version} is published, and a listing shows it",
         observed=f"the read returned version {read.version}",
     )  # fmt: skip
-    is_snapshot(log, told, read, "MC-READ-03", "MC-READ-04")
+    is_snapshot(log, call, read, "MC-READ-03", "MC-READ-04")
 
 
 @check(Family.READING, "CM-ACCESS-01", "CM-READ-08", side="client", features=("catalogManaged",))
@@ -257,15 +257,15 @@ def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
     log = table_with(s, 1)
     log.backfill(1)
     must_read(log, 1, "CM-READ-08", expected="through its catalog the table is read")
-    told, since = ask(log, path=log.location)
-    if isinstance(told.answer, m.SnapshotRead):
+    call, since = ask(log, path=log.location)
+    if isinstance(call.answer, m.SnapshotRead):
         s.require(
-            bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(told,), table=log.table,
+            bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(call,), table=log.table,
             expected="a reader that was given only a path refuses a table whose protocol lists catalogManaged, or asks "
             "its catalog",
-            observed=f"version {told.answer.version} was read without asking the catalog",
+            observed=f"version {call.answer.version} was read without asking the catalog",
         )  # fmt: skip
-        is_snapshot(log, told, told.answer, "CM-ACCESS-01")
+        is_snapshot(log, call, call.answer, "CM-ACCESS-01")
 
 
 @check(Family.READING, "CM-READ-08", "PROFILE-CLIENT-01", side="client")

@@ -39,9 +39,9 @@ def an_attempt_belongs_to_one_table(s: Scenario) -> None:
     sent = s.land(first)
     assert isinstance(sent.request, m.Commit)
     if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-        told = s.ask("writer", m.AttemptOutcome(table=third.reference, attempt=sent.request.attempt))
+        call = s.ask("writer", m.AttemptOutcome(table=third.reference, attempt=sent.request.attempt))
         s.require(
-            not isinstance(told.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(told, sent), table=third,
+            not isinstance(call.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(call, sent), table=third,
             expected=f"no attempt was proposed to `{third.name}`: none has landed there",
             observed="an attempt of another table was reported as landed",
         )  # fmt: skip
@@ -271,14 +271,14 @@ def outcome(s: Scenario, table: TableHandle, attempt: str, client: str = "writer
 def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "writer") -> None:
     """The outcome of an attempt that landed."""
     assert isinstance(sent.request, m.Commit)
-    told = outcome(s, table, sent.request.attempt, client)
+    call = outcome(s, table, sent.request.attempt, client)
     version = sent.request.version
     expected = f"the attempt landed as version {version}, for every client"
-    answer = s.expect(told, m.Landed, "PROFILE-OUTCOME-01", expected=expected, because=(sent,))
+    answer = s.expect(call, m.Landed, "PROFILE-OUTCOME-01", expected=expected, because=(sent,))
     s.require(
         answer.version == version,
         "PROFILE-OUTCOME-01",
-        evidence=(told, sent),
+        evidence=(call, sent),
         table=table,
         version=version,
         expected=expected,
@@ -288,25 +288,25 @@ def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "write
 
 def not_landed(s: Scenario, table: TableHandle, attempt: str, client: str = "writer") -> Exchange:
     """The outcome of an attempt that has not landed."""
-    told = outcome(s, table, attempt, client)
+    call = outcome(s, table, attempt, client)
     s.expect(
-        told,
+        call,
         m.NotLanded,
         "PROFILE-OUTCOME-02",
         "PROFILE-OUTCOME-01",
         expected=f"no version is attempt {attempt}: it has not landed, and never will",
     )
-    return told
+    return call
 
 
 def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Exchange) -> None:
     """The request of an attempt that was resolved as not landed arrives: it is refused."""
     assert isinstance(late.request, m.Commit)
-    told = s.deliver(late)
+    call = s.deliver(late)
     s.require(
-        not isinstance(told.answer, m.Ratified),
+        not isinstance(call.answer, m.Ratified),
         "PROFILE-OUTCOME-02",
-        evidence=(told, resolved),
+        evidence=(call, resolved),
         table=table,
         version=late.request.version,
         expected=f"attempt {late.request.attempt} was reported as not landed: its request is rejected",
@@ -442,11 +442,11 @@ def a_resolved_attempt_is_rejected_before_version_checks(s: Scenario) -> None:
     request = s.proposal(table, 1)
     resolved = not_landed(s, table, request.attempt)
     s.land(table, client="other")
-    told = s.ask("writer", request)
+    call = s.ask("writer", request)
     first = Promise.TOMBSTONE_FIRST.value in s.identity.promises
     allowed = (m.Rejected,) if first else (m.Rejected, m.Conflict)
     s.expect(
-        told,
+        call,
         allowed,
         "PROFILE-CORE-07",
         because=(resolved,),

@@ -24,24 +24,24 @@ DURABLE = (Profile.DURABLE_RESTART,)
 
 def latest(s: Scenario, table: TableHandle) -> tuple[Exchange, int]:
     """What the owner tells of the latest version; -1 for nothing."""
-    told = s.ask("reader", m.GetCommits(table=table.reference))
+    call = s.ask("reader", m.GetCommits(table=table.reference))
     found = s.expect(
-        told, m.Commits, "PROFILE-DURABLE-03", "PROFILE-CORE-03", expected="the commits and the latest version"
+        call, m.Commits, "PROFILE-DURABLE-03", "PROFILE-CORE-03", expected="the commits and the latest version"
     )
-    return told, -1 if found.latest is None else found.latest
+    return call, -1 if found.latest is None else found.latest
 
 
 def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
     """Every version that the owner says exists is published, or among the commits that it lists."""
-    told, last = latest(s, table)
-    assert isinstance(told.answer, m.Commits)
-    listed = {commit.version for commit in told.answer.commits}
+    call, last = latest(s, table)
+    assert isinstance(call.answer, m.Commits)
+    listed = {commit.version for commit in call.answer.commits}
     log = s.published(table)
     missing = [v for v in range(max(last + 1, table.versions)) if v not in listed and v not in log]
     s.require(
         not missing,
         *requirements,
-        evidence=(told,),
+        evidence=(call,),
         table=table,
         version=missing[0] if missing else None,
         expected=f"versions 0 to {max(last, table.versions - 1)} are published or listed",
@@ -51,11 +51,11 @@ def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
 
 def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
     """The owner ratifies the next version. Refusals by a policy end some time."""
-    told = persist(lambda: s.commit(table, client=client))
-    s.expect(told, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05",
+    call = persist(lambda: s.commit(table, client=client))
+    s.expect(call, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05",
              expected=f"after the restart the owner goes on: it ratifies version {table.versions}")  # fmt: skip
     table.versions += 1
-    return told
+    return call
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-02", needs=DURABLE)
@@ -76,14 +76,14 @@ def ratified_commits_survive_a_restart(s: Scenario) -> None:
     whole(s, table, "PROFILE-DURABLE-01")
     s.backfill(table, 3)
     log = s.published(table)
-    for told in sent:
-        assert isinstance(told.request, m.Commit)
-        found = log.get(told.request.version)
-        said = digests.of_actions(told.request.actions or ())
+    for call in sent:
+        assert isinstance(call.request, m.Commit)
+        found = log.get(call.request.version)
+        said = digests.of_actions(call.request.actions or ())
         same = found is not None and digests.of_file(found.encode("utf-8", "surrogatepass")).actions == said
         s.require(
-            same, "PROFILE-DURABLE-01", evidence=(told,), table=table, version=told.request.version,
-            expected=f"version {told.request.version} was ratified before the restart: it says what was proposed",
+            same, "PROFILE-DURABLE-01", evidence=(call,), table=table, version=call.request.version,
+            expected=f"version {call.request.version} was ratified before the restart: it says what was proposed",
             observed="a ratified commit is not published" if found is None else "a ratified commit has other content",
         )  # fmt: skip
 
@@ -118,11 +118,11 @@ def an_owner_continues_after_a_restart(s: Scenario) -> None:
         early = s.commit(table, table.versions + 1, client="hasty")
         s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", "CM-COMMIT-07", expected="the version before is missing")
         last = table.versions - 1
-        told = s.ask_to_backfill(table, last)
-        if s.feature == "catalogManaged" and isinstance(told.answer, m.Unsupported):
+        call = s.ask_to_backfill(table, last)
+        if s.feature == "catalogManaged" and isinstance(call.answer, m.Unsupported):
             continue
         s.require(
-            last in s.published(table), "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(told,), table=table,
+            last in s.published(table), "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(call,), table=table,
             version=last,
             expected=f"after the restart the owner publishes on request: version {last} is there",
             observed=f"version {last} is not published",
@@ -219,8 +219,8 @@ def requests_may_arrive_after_a_restart(s: Scenario) -> None:
     s.land(table)
     late = [s.delay(client, s.proposal(table, 2)) for client in ("first", "second")]
     restart(s)
-    told = [s.deliver(each) for each in late]
-    won = [each for each in told if isinstance(each.answer, m.Ratified)]
+    call = [s.deliver(each) for each in late]
+    won = [each for each in call if isinstance(each.answer, m.Ratified)]
     s.require(len(won) <= 1, "MC-COMMIT-02", "CM-COMMIT-08", evidence=won[:2], table=table, version=2,
               expected="one of the two is version 2",
               observed="two proposals of version 2 were answered `ratified`")  # fmt: skip
@@ -250,9 +250,9 @@ def a_crashed_owner_answers_nothing(s: Scenario) -> None:
     s.land(table)
     crash(s)
     for request in (m.GetCommits(table=table.reference), s.proposal(table, 2)):
-        told = s.ask("writer", request)
+        call = s.ask("writer", request)
         s.require(
-            not isinstance(told.answer, (m.Commits, m.Ratified)), "PROFILE-HARNESS-01", evidence=(told,), table=table,
+            not isinstance(call.answer, (m.Commits, m.Ratified)), "PROFILE-HARNESS-01", evidence=(call,), table=table,
             expected="the subject crashed: it answers nothing", observed="the subject answered after a crash",
         )  # fmt: skip
     restart(s)
@@ -274,7 +274,7 @@ def every_answer_survives_a_crash(s: Scenario) -> None:
         crash(s)
         restart(s)
         whole(s, table, "PROFILE-DURABLE-01")
-        told = goes_on(s, table)
+        call = goes_on(s, table)
         crash(s)
         restart(s)
         whole(s, table, "PROFILE-DURABLE-01")
@@ -282,7 +282,7 @@ def every_answer_survives_a_crash(s: Scenario) -> None:
         if step == 1:
             s.backfill(table, 1)
     s.backfill(table, 3)
-    s.require(attempt_at(s, table, 3) == getattr(told.request, "attempt", ""), "PROFILE-DURABLE-01", evidence=(told,),
+    s.require(attempt_at(s, table, 3) == getattr(call.request, "attempt", ""), "PROFILE-DURABLE-01", evidence=(call,),
               table=table, version=3, expected="version 3 is the attempt that was ratified",
               observed="version 3 is another attempt")  # fmt: skip
 
@@ -296,35 +296,35 @@ def an_interrupted_commit_landed_or_did_not(s: Scenario) -> None:
     table = s.create()
     for _, point in points(s):
         request = s.proposal(table)
-        told = dies_at(s, point, "writer", request)
-        if isinstance(told.answer, m.Unknown):
-            _landed_or_not(s, table, told, point)
-        elif isinstance(told.answer, m.Ratified):
+        call = dies_at(s, point, "writer", request)
+        if isinstance(call.answer, m.Unknown):
+            _landed_or_not(s, table, call, point)
+        elif isinstance(call.answer, m.Ratified):
             table.versions += 1
 
 
-def _landed_or_not(s: Scenario, table: TableHandle, told: Exchange, point: str) -> None:
-    assert isinstance(told.request, m.Commit)
-    version = told.request.version
+def _landed_or_not(s: Scenario, table: TableHandle, call: Exchange, point: str) -> None:
+    assert isinstance(call.request, m.Commit)
+    version = call.request.version
     whole(s, table, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "PROFILE-DURABLE-01")
-    visible = attempt_at(s, table, version) == told.request.attempt
+    visible = attempt_at(s, table, version) == call.request.attempt
     other = s.commit(table, version, client="other")
     landed = isinstance(other.answer, m.Conflict)
     if not landed:
         s.expect(
-            other, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05", may_refuse=True, because=(told,),
+            other, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05", may_refuse=True, because=(call,),
             expected=f"the owner crashed at {point}: version {version} is the interrupted attempt's, or free",
         )  # fmt: skip
     s.require(
-        landed or not visible, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", evidence=(other, told),
+        landed or not visible, "MC-COMMIT-05", "CM-COMMIT-05", "MC-COMMIT-02", "CM-COMMIT-08", evidence=(other, call),
         table=table, version=version, observed="a visible version was ratified again",
         expected=f"the owner crashed at {point}; version {version} is visible, so it is taken",
     )  # fmt: skip
     table.versions = version + 1
     whole(s, table, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03", "PROFILE-DURABLE-01")
     if landed and Profile.IDEMPOTENT_RETRY.value in s.identity.profiles:
-        again = s.ask("writer", told.request)
-        s.expect(again, m.Ratified, "PROFILE-RETRY-01", "MC-COMMIT-05", "CM-COMMIT-05", because=(told, other),
+        again = s.ask("writer", call.request)
+        s.expect(again, m.Ratified, "PROFILE-RETRY-01", "MC-COMMIT-05", "CM-COMMIT-05", because=(call, other),
                  expected=f"version {version} is taken by this attempt: it landed")  # fmt: skip
     goes_on(s, table, "other")
 
@@ -337,20 +337,20 @@ def an_interrupted_commit_with_a_backfill(s: Scenario) -> None:
     visible version is ratified for its attempt, and for no other."""
     table = s.create(backfill="subject")
     for _, point in points(s):
-        told = _commits_until_it_dies(s, table, point)
-        if told is not None:
-            _landed_or_not(s, table, told, point)
+        call = _commits_until_it_dies(s, table, point)
+        if call is not None:
+            _landed_or_not(s, table, call, point)
 
 
 def _commits_until_it_dies(s: Scenario, table: TableHandle, point: str) -> Exchange | None:
     """The commit in which it died; None if it never gets to that point, which nothing waits for any more then."""
     crash(s, point)
     for _ in range(COMMITS_OF_A_BACKFILL):
-        told = s.commit(table)
-        if isinstance(told.answer, m.Unknown):
+        call = s.commit(table)
+        if isinstance(call.answer, m.Unknown):
             restart(s)
-            return told
-        if isinstance(told.answer, m.Ratified):
+            return call
+        if isinstance(call.answer, m.Ratified):
             table.versions += 1
     restart(s)
     return None
@@ -365,23 +365,23 @@ def an_interrupted_backfill_is_completed(s: Scenario) -> None:
     sent = [s.land(table) for _ in s.identity.crash_points for _ in range(2)]
     for number, point in points(s):
         last = 2 * number + 2
-        told = dies_at(s, point, "publisher", m.BackfillToVersion(table=table.reference, version=last))
-        if isinstance(told.answer, m.Unknown):
-            _finished(s, table, sent[last - 2 : last], told, point)
+        call = dies_at(s, point, "publisher", m.BackfillToVersion(table=table.reference, version=last))
+        if isinstance(call.answer, m.Unknown):
+            _finished(s, table, sent[last - 2 : last], call, point)
             goes_on(s, table)
 
 
-def _finished(s: Scenario, table: TableHandle, sent: Sequence[Exchange], told: Exchange, point: str) -> None:
-    assert isinstance(told.request, m.BackfillToVersion)
+def _finished(s: Scenario, table: TableHandle, sent: Sequence[Exchange], call: Exchange, point: str) -> None:
+    assert isinstance(call.request, m.BackfillToVersion)
     whole(s, table, "PROFILE-DURABLE-01")
-    again = s.ask_to_backfill(table, told.request.version)
+    again = s.ask_to_backfill(table, call.request.version)
     log = s.published(table)
     for each in sent:
         assert isinstance(each.request, m.Commit)
         version, attempt = each.request.version, each.request.attempt
         found = None if version not in log else proposals.attempt_of(log[version])
         s.require(
-            found == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(again, told), table=table,
+            found == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(again, call), table=table,
             version=version,
             expected=f"the owner crashed at {point} in a backfill: now it publishes the rest, and version {version} "
             f"is attempt {attempt}", observed=f"version {version} is {found or 'not published'}",
@@ -396,14 +396,14 @@ def an_interrupted_creation_can_be_repeated(s: Scenario) -> None:
     for number, point in points(s):
         name = f"orders-{number}"
         request = s.creation(name)
-        told = dies_at(s, point, "creator", request)
-        if isinstance(told.answer, m.Ratified):
-            s.created(name, told, told.answer)
-        if not isinstance(told.answer, m.Unknown):
+        call = dies_at(s, point, "creator", request)
+        if isinstance(call.answer, m.Ratified):
+            s.created(name, call, call.answer)
+        if not isinstance(call.answer, m.Unknown):
             continue
         again = persist(partial(s.ask, "creator", request))
         ratified = s.expect(
-            again, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-RETRY-01", because=(told,),
+            again, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-RETRY-01", because=(call,),
             expected=f"the owner crashed at {point}, and no other client created the table: it is ratified now",
         )  # fmt: skip
         table = s.created(name, again, ratified)

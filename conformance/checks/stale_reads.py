@@ -30,18 +30,18 @@ def fresh(s: Scenario, table: TableHandle, seen: reads.Listed, *because: Exchang
     """The returned latest version is the newest that was ratified. Of commits by put-if-absent the owner need not
     know (unless it promises that), and one that has only those need not tell any version (managedCommit)."""
     newest = table.versions - 1
-    told = (seen.exchange, *because)
-    s.require(seen.latest is None or seen.latest <= newest, *LATEST, evidence=told, table=table, version=seen.latest,
+    call = (seen.exchange, *because)
+    s.require(seen.latest is None or seen.latest <= newest, *LATEST, evidence=call, table=table, version=seen.latest,
               expected=f"version {newest} is the latest that was ratified: no later one is returned",
               observed=f"the latest version was returned as {seen.latest}")  # fmt: skip
     if s.commit_mode == "direct" and (
         s.feature == "managedCommit" or Promise.FRESH_DIRECT.value not in s.identity.promises
     ):
         return
-    s.require(seen.latest is not None, *LATEST, *SERVED, evidence=told, table=table, version=newest,
+    s.require(seen.latest is not None, *LATEST, *SERVED, evidence=call, table=table, version=newest,
               expected=f"version {newest} was ratified: the owner tells it as the latest version",
               observed="no latest version was returned")  # fmt: skip
-    s.require(seen.latest == newest, *FRESH, evidence=told, table=table, version=newest,
+    s.require(seen.latest == newest, *FRESH, evidence=call, table=table, version=newest,
               expected=f"version {newest} was ratified before the request: it is returned as the latest",
               observed=f"the latest version was returned as {seen.latest}")  # fmt: skip
 
@@ -131,10 +131,10 @@ def only_ratified_commits_are_returned(s: Scenario) -> None:
               expected="version 1 is the latest that was ratified: no later one is listed",
               observed=f"listed are {list(seen.order)}")  # fmt: skip
     fresh(s, table, seen, landed)
-    told = s.deliver(coming)
-    if not isinstance(told.answer, Rejected):
+    call = s.deliver(coming)
+    if not isinstance(call.answer, Rejected):
         table.versions += 1
-        fresh(s, table, reads.ask(s, table), told)
+        fresh(s, table, reads.ask(s, table), call)
 
 
 @check(Family.STALE_READS, *SAME, commit_modes=UNPUBLISHED)
@@ -219,16 +219,16 @@ def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Rang
     """Ascending, each once, none left out in between; and it reaches the end of the range, or what follows is
     published."""
     listed = list(seen.order)
-    told = (seen.exchange, *because)
+    call = (seen.exchange, *because)
     contiguous = list(range(listed[0], listed[0] + len(listed))) if listed else []
-    s.require(listed == contiguous, "LOG-05", evidence=told, table=table,
+    s.require(listed == contiguous, "LOG-05", evidence=call, table=table,
               expected="commits are listed by ascending version, each once, none left out in between",
               observed=f"listed are {versions_in_words(listed)}")  # fmt: skip
     end = table.versions - 1 if asked[1] is None else min(asked[1], table.versions - 1)
     if listed and listed[-1] < end:
         published = s.published(table)
         missing = [version for version in range(listed[-1] + 1, end + 1) if version not in published]
-        s.require(not missing, "LOG-07", evidence=told, table=table, version=missing[0] if missing else None,
+        s.require(not missing, "LOG-07", evidence=call, table=table, version=missing[0] if missing else None,
                   expected=f"the list reaches version {end}, or what follows was published",
                   observed=f"listed are {versions_in_words(listed)}; not published are {versions_in_words(missing)}",
               )  # fmt: skip

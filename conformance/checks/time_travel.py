@@ -102,9 +102,9 @@ def a_time_outside_the_history(s: ClientScenario) -> None:
     log = table_with(s)
     must_read(log, 2, "ICT-20", timestamp=s.timestamp(2), expected="at the time of version 2 it was the newest")
     for time in (s.timestamp(0) - 1, s.timestamp(4) + 1):
-        told, _ = ask(log, timestamp=time)
-        if isinstance(told.answer, m.SnapshotRead):
-            is_snapshot(log, told, told.answer, "ICT-20")
+        call, _ = ask(log, timestamp=time)
+        if isinstance(call.answer, m.SnapshotRead):
+            is_snapshot(log, call, call.answer, "ICT-20")
 
 
 @check(Family.TIMESTAMPS, "ICT-17", "ICT-16", side="client")
@@ -204,12 +204,12 @@ def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
     log = enabled_later(s)
     must_read(log, 1, *APPLIED, version=1, expected="through its catalog every version is read")
     for version in (2, 0):
-        told, since = ask(log, path=log.location, version=version)
-        if isinstance(told.answer, m.SnapshotRead):
+        call, since = ask(log, path=log.location, version=version)
+        if isinstance(call.answer, m.SnapshotRead):
             s.require(
-                bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(told,), table=log.table, version=version,
+                bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(call,), table=log.table, version=version,
                 expected="a reader that was given only a path refuses a catalog-managed table, or asks its catalog",
-                observed=f"version {told.answer.version} was read without asking the catalog",
+                observed=f"version {call.answer.version} was read without asking the catalog",
             )  # fmt: skip
 
 
@@ -228,6 +228,6 @@ def an_incomplete_enablement(s: ClientScenario) -> None:
     log.write(info, *changes, modified=BASE_TIME + 2 * HOUR)
     requests: list[dict[str, Any]] = [{}, {"version": 1}, {"timestamp": BASE_TIME + HOUR}]
     for asked in [*requests, {"timestamp": BASE_TIME + 2 * HOUR}]:
-        told, _ = ask(log, path=log.location, **asked)
-        if isinstance(told.answer, m.SnapshotRead):
-            is_snapshot(log, told, told.answer, *APPLIED, "ICT-16")
+        call, _ = ask(log, path=log.location, **asked)
+        if isinstance(call.answer, m.SnapshotRead):
+            is_snapshot(log, call, call.answer, *APPLIED, "ICT-16")

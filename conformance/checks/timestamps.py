@@ -24,10 +24,10 @@ CONF = "delta.managedCommit.commitOwnerConf"
 def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
     """One transaction of the client under test, which has to succeed."""
     adds = () if options.pop("no_file", False) else (DataFile(path=file),)
-    told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds, **options))
-    s.expect(told, m.Committed, "PROFILE-CLIENT-02", expected="nothing stands in the way: the transaction is committed")
+    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds, **options))
+    s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="nothing stands in the way: the transaction is committed")
     table.versions += 1
-    return told
+    return call
 
 
 def table_with(s: ClientScenario, properties: dict[str, str]) -> TableHandle:
@@ -79,10 +79,10 @@ def every_retry_is_a_new_attempt(s: ClientScenario) -> None:
     for version in (1, 2):
         s.owner.on(m.Commit, before=partial(s.ask, "winner", s.proposal(table, version)))
     table.versions = 3
-    told = write(s, table)
+    call = write(s, table)
     tried = s.asked(m.Commit)
     s.require(
-        len(tried) >= 1, "MC-FILES-12", "MC-WRITE-02", "CM-WRITE-03", evidence=(told,),
+        len(tried) >= 1, "MC-FILES-12", "MC-WRITE-02", "CM-WRITE-03", evidence=(call,),
         expected="a commit is proposed to the owner", observed="no proposal reached the owner",
     )  # fmt: skip
 
@@ -108,8 +108,8 @@ def required_properties_cannot_be_unset(s: ClientScenario) -> None:
     table = table_with(s, {"a.property": "1"})
     for name in ("delta.enableInCommitTimestamps", "delta.managedCommit.commitOwner"):
         request = Transact(table=s.name_of(table), marker=s.attempt(), unset_properties=(name,))
-        told = s.act("writer", request)
-        table.versions += isinstance(told.answer, m.Committed)
+        call = s.act("writer", request)
+        table.versions += isinstance(call.answer, m.Committed)
     write(s, table, no_file=True, unset_properties=("a.property",))
     write(s, table, no_file=True, set_properties={"another.property": "1"})
 
@@ -149,16 +149,16 @@ def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
     """What was ratified is published as it was proposed, its time included."""
     s.backfill(table, table.versions - 1)
     log = s.published(table)
-    for told in sent:
-        assert isinstance(told.request, m.Commit)
-        version, actions = told.request.version, told.request.actions or ()
+    for call in sent:
+        assert isinstance(call.request, m.Commit)
+        version, actions = call.request.version, call.request.actions or ()
         content = log.get(version, "")
         wanted = time_of(proposals.content(actions))
         same = digests.of_file(content.encode("utf-8", "surrogatepass")).actions == digests.of_actions(actions)
         s.require(
             same,
             *CONTENT,
-            evidence=(told,),
+            evidence=(call,),
             table=table,
             version=version,
             expected=f"version {version} says what was proposed, at the time {wanted}",
@@ -173,10 +173,10 @@ def times_far_from_the_wall_clock_are_kept(s: Scenario) -> None:
     table = s.create()
     sent = []
     for step in (1, 2):
-        told = s.ask("writer", timed(s, table, proposals.BASE_TIME + CENTURY + step))
-        s.expect(told, m.Ratified, "PROFILE-CORE-05", may_refuse=True, expected=f"version {table.versions} is the next")
+        call = s.ask("writer", timed(s, table, proposals.BASE_TIME + CENTURY + step))
+        s.expect(call, m.Ratified, "PROFILE-CORE-05", may_refuse=True, expected=f"version {table.versions} is the next")
         table.versions += 1
-        sent.append(told)
+        sent.append(call)
     unchanged(s, table, sent)
 
 
@@ -187,18 +187,18 @@ def a_time_that_does_not_increase_is_rejected_or_kept(s: Scenario) -> None:
     table = s.create()
     first = s.land(table)
     assert isinstance(first.request, m.Commit)
-    told = s.ask("writer", timed(s, table, s.timestamp(1)))
+    call = s.ask("writer", timed(s, table, s.timestamp(1)))
     s.expect(
-        told,
+        call,
         (m.Ratified, m.Rejected),
         "PROFILE-CORE-05",
         "PROFILE-CORE-03",
         expected="version 2: ratified, or rejected",
     )
     sent = [first]
-    if isinstance(told.answer, m.Ratified):
+    if isinstance(call.answer, m.Ratified):
         table.versions += 1
-        sent.append(told)
+        sent.append(call)
     sent.append(s.land(table))
     unchanged(s, table, sent)
 
@@ -212,15 +212,15 @@ def the_owners_times_are_those_of_the_commits(s: Scenario) -> None:
     for time in times.values():
         attempt = s.attempt()
         s.land(table, attempt=attempt, actions=proposals.append(attempt, time))
-    told = s.ask("reader", m.GetCommits(table=table.reference))
-    listed = s.expect(told, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
+    call = s.ask("reader", m.GetCommits(table=table.reference))
+    listed = s.expect(call, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
     for commit in listed.commits:
         wanted = times.get(commit.version, s.timestamp(commit.version))
         s.require(
             commit.in_commit_timestamp in (None, wanted),
             "MC-API-04",
             "CM-CATALOG-04",
-            evidence=(told,),
+            evidence=(call,),
             table=table,
             version=commit.version,
             expected=f"the in-commit timestamp of version {commit.version} is {wanted}",

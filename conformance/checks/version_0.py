@@ -42,9 +42,9 @@ TABLE = "orders"
 
 def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exchange]:
     """Of those who proposed version 0 of one table: the table, and who made it. Some may have been refused, not all."""
-    won = [told for told in race if isinstance(told.answer, Ratified)]
+    won = [call for call in race if isinstance(call.answer, Ratified)]
     if not won:
-        if any(isinstance(told.answer, Rejected | Unknown) for told in race):
+        if any(isinstance(call.answer, Rejected | Unknown) for call in race):
             raise Inconclusive("no create request was ratified; some were rejected, which the specification permits")
         s.fail("PROFILE-VERSION0-01", "PROFILE-CORE-05", evidence=race[:2],
                expected="the name was free: one creator makes the table",
@@ -55,18 +55,18 @@ def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exc
     s.require(len(won) == 1, *ONE, evidence=won[:2], table=table, version=0,
               expected=f"of {len(race)} creators of one table one succeeds",
               observed=f"{len(won)} create requests were ratified")  # fmt: skip
-    for told in race:
-        if told is not won[0]:
-            lost(s, table, told, won[0])
+    for call in race:
+        if call is not won[0]:
+            lost(s, table, call, won[0])
     return table, won[0]
 
 
-def lost(s: Scenario, table: TableHandle, told: Exchange, won: Exchange) -> None:
+def lost(s: Scenario, table: TableHandle, call: Exchange, won: Exchange) -> None:
     """Another creator was first."""
-    answer = s.expect(told, (Conflict, Rejected), *ONE, because=(won,),
+    answer = s.expect(call, (Conflict, Rejected), *ONE, because=(won,),
                       expected="the table was created by another client: this creator did not create it")  # fmt: skip
     if isinstance(answer, Conflict) and answer.winner_table is not None:
-        s.require(answer.winner_table == table.reference, "MC-CREATE-02", "PROFILE-CORE-05", evidence=(told, won),
+        s.require(answer.winner_table == table.reference, "MC-CREATE-02", "PROFILE-CORE-05", evidence=(call, won),
                   table=table, version=0, expected=f"the table that has the name is {table.reference}",
                   observed=f"the conflict names {answer.winner_table}")  # fmt: skip
 
@@ -99,8 +99,8 @@ def a_lost_creation_is_a_conflict(s: Scenario) -> None:
     """A creator whose name was taken gets a conflict, so that it continues with the existing table instead of
     failing."""
     table = s.create(TABLE)
-    told = persist(lambda: s.ask("second", s.creation(TABLE)))
-    s.expect(told, Conflict, *(ONE if isinstance(told.answer, Ratified) else ()), "PROFILE-CORE-04",
+    call = persist(lambda: s.ask("second", s.creation(TABLE)))
+    s.expect(call, Conflict, *(ONE if isinstance(call.answer, Ratified) else ()), "PROFILE-CORE-04",
              expected="the table is there already, made by another: a conflict")  # fmt: skip
     s.land(table, client="second")
 
@@ -124,9 +124,9 @@ def a_late_creation_changes_nothing(s: Scenario) -> None:
     first = s.ask("fast", s.creation(TABLE))
     table, won = one_creator(s, (first,))
     s.land_all(table, 2)
-    told = s.deliver(late)
-    lost(s, table, told, won)
-    is_the_winners(s, table, won, told)
+    call = s.deliver(late)
+    lost(s, table, call, won)
+    is_the_winners(s, table, won, call)
     s.land(table)
 
 
@@ -135,11 +135,11 @@ def a_creation_without_an_answer_counts(s: Scenario) -> None:
     """The answer to the first creator is lost. The table exists: a second creator does not create it, and finds the
     first one's version 0."""
     sent = s.lose("unlucky", s.creation(TABLE))
-    told = s.ask("second", s.creation(TABLE))
+    call = s.ask("second", s.creation(TABLE))
     if isinstance(sent.answer, Ratified):
         table = s.created(TABLE, sent, sent.answer)
-        lost(s, table, told, sent)
-        is_the_winners(s, table, sent, told)
+        lost(s, table, call, sent)
+        is_the_winners(s, table, sent, call)
         s.land(table, client="second")
 
 
@@ -218,11 +218,11 @@ def creators_of_different_tables_do_not_interfere(s: Scenario) -> None:
     names = ("orders", "order", "orders2")
     sent = [s.delay(f"creator of {name}", s.creation(name)) for name in names]
     for name, delayed in reversed(list(zip(names, sent, strict=True))):
-        told = s.deliver(delayed)
-        ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
+        call = s.deliver(delayed)
+        ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", "MC-API-03", "CM-CATALOG-03", may_refuse=True,
                             expected="the name is free: the table is created")  # fmt: skip
-        table = s.created(name, told, ratified)
-        is_the_winners(s, table, told)
+        table = s.created(name, call, ratified)
+        is_the_winners(s, table, call)
     references = {table.reference for table in s.tables}
     s.require(len(references) == len(names), "MC-API-03", "CM-CATALOG-03", expected="three tables",
               observed=f"the references are {sorted(references)}")  # fmt: skip
@@ -267,11 +267,11 @@ def an_owner_creates_tables(s: Scenario) -> None:
     all."""
     for number in range(TRIES):
         name = f"orders{number}"
-        told = s.ask("creator", s.creation(name))
-        if not isinstance(told.answer, Rejected):
+        call = s.ask("creator", s.creation(name))
+        if not isinstance(call.answer, Rejected):
             break
-    ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", expected="the name is free: the table is created")
-    s.land(s.created(name, told, ratified))
+    ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", expected="the name is free: the table is created")
+    s.land(s.created(name, call, ratified))
 
 
 @check(Family.VERSION_0, "PROFILE-VERSION0-02", needs=(Profile.VERSION_0_BY_OWNER,))
@@ -295,13 +295,13 @@ def version_0_is_what_the_creator_proposed(s: Scenario) -> None:
     actions = proposals.version_0(s.feature, request.attempt, s.attempt(), timestamp=s.timestamp(0),
                                   properties={"delta.appendOnly": "false", "purpose": "a test, nothing else"},
                                   partition_columns=("part",))  # fmt: skip
-    told = s.ask("creator", CreateTable(name=request.name, feature=request.feature, commit_mode=request.commit_mode,
+    call = s.ask("creator", CreateTable(name=request.name, feature=request.feature, commit_mode=request.commit_mode,
                                         attempt=request.attempt, actions=actions))  # fmt: skip
-    ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", *MADE, may_refuse=True,
+    ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", *MADE, may_refuse=True,
                         expected="the name is free: the table is created")  # fmt: skip
-    table = s.created("orders", told, ratified)
+    table = s.created("orders", call, ratified)
     found = version_0(s, table).splitlines()
-    s.require(_without_additions(list(actions), found) == digests.of_actions(actions), *MADE, evidence=(told,),
+    s.require(_without_additions(list(actions), found) == digests.of_actions(actions), *MADE, evidence=(call,),
               table=table,
               version=0, expected="version 0 is what was proposed, but for what the owner may add",
               observed=f"version 0 is {found}"[:900])  # fmt: skip
@@ -317,8 +317,8 @@ def _without_additions(proposed: list[str], found: list[str]) -> str | None:
         protocol = next(action["protocol"] for action in wanted if "protocol" in action)
         for action in parsed:
             if "metaData" in action:
-                told = action["metaData"]["configuration"]
-                action["metaData"]["configuration"] = {key: told[key] for key in told if key in own}
+                call = action["metaData"]["configuration"]
+                action["metaData"]["configuration"] = {key: call[key] for key in call if key in own}
             if "protocol" in action:
                 for kind in ("readerFeatures", "writerFeatures"):
                     kept = [each for each in protocol.get(kind, ()) if each in action["protocol"].get(kind, ())]
@@ -356,15 +356,15 @@ def version_0_is_published_at_once(s: Scenario) -> None:
     """Version 0 is written as a published commit at once, where every creator would write it, and has no staged
     file."""
     request = s.creation()
-    told = s.ask("creator", request)
-    ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", "PROFILE-CORE-05", may_refuse=True,
+    call = s.ask("creator", request)
+    ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", "PROFILE-CORE-05", may_refuse=True,
                         expected="the name is free: the table is created")  # fmt: skip
-    table = s.created("orders", told, ratified)
-    s.require(0 in s.published(table), IN_PLACE, evidence=(told,), table=table, version=0,
+    table = s.created("orders", call, ratified)
+    s.require(0 in s.published(table), IN_PLACE, evidence=(call,), table=table, version=0,
               expected=f"version 0 stands as {commit_file(0)} from the start",
               observed="version 0 is not published")  # fmt: skip
     staged = [name for name, content in storage_access.staged(s, table).items() if request.attempt in name + content]
-    s.require(not staged, IN_PLACE, evidence=(told,), table=table, version=0,
+    s.require(not staged, IN_PLACE, evidence=(call,), table=table, version=0,
               expected="version 0 is not staged", observed=f"the staging folder has {staged}")  # fmt: skip
     s.land(table)
 
@@ -378,10 +378,10 @@ def place(s: Scenario, name: str) -> str:
 
 def create_at(s: Scenario, path: str, name: str) -> Exchange:
     """Create a table at a place; a subject that always finds its own cannot be judged here."""
-    told = s.ask("creator", s.creation(name, path=path))
-    if isinstance(told.answer, Unsupported):
-        raise Inconclusive(f"operation {told.number}: the subject makes no tables at a given place")
-    return told
+    call = s.ask("creator", s.creation(name, path=path))
+    if isinstance(call.answer, Unsupported):
+        raise Inconclusive(f"operation {call.number}: the subject makes no tables at a given place")
+    return call
 
 
 def first_file(s: Scenario, path: str) -> str | None:
@@ -401,12 +401,12 @@ def an_earlier_filesystem_table_is_kept(s: Scenario) -> None:
     s.require(won, "PROFILE-STORAGE-01", evidence=(planted,), expected="nothing is there: the file is written",
               observed="put-if-absent of a new file was answered `conflict`")  # fmt: skip
     before = first_file(s, path)
-    told = create_at(s, path, "orders")
+    call = create_at(s, path, "orders")
     stands = first_file(s, path)
-    s.require(stands == before, *ONE_FILE, evidence=(planted, told), version=0,
+    s.require(stands == before, *ONE_FILE, evidence=(planted, call), version=0,
               expected="the file of version 0 that was there first stays as it is",
               observed="version 0 is gone" if stands is None else f"version 0 is {stands[:200]}")  # fmt: skip
-    s.expect(told, (Conflict, Rejected), *ONE_FILE, because=(planted,),
+    s.expect(call, (Conflict, Rejected), *ONE_FILE, because=(planted,),
              expected="another creator's version 0 is there: this one did not make the table")  # fmt: skip
 
 
@@ -415,13 +415,13 @@ def a_later_filesystem_creator_loses(s: Scenario) -> None:
     """The owner created a table at a given location. The put-if-absent of a filesystem writer's version 0 fails there,
     and the owner's table accepts commits."""
     path = place(s, "orders")
-    told = create_at(s, path, "orders")
-    ratified = s.expect(told, Ratified, "PROFILE-VERSION0-01", *ONE_FILE, may_refuse=True,
+    call = create_at(s, path, "orders")
+    ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", *ONE_FILE, may_refuse=True,
                         expected="the place is empty: the table is made")  # fmt: skip
-    table = s.created("orders", told, ratified)
+    table = s.created("orders", call, ratified)
     table.path = path
     planted, won = write_file(s, table, 0, client="filesystem creator")
-    s.require(not won, *ONE_FILE, evidence=(told, planted), table=table, version=0,
+    s.require(not won, *ONE_FILE, evidence=(call, planted), table=table, version=0,
               expected=f"{commit_file(0)} exists: no other client can create the table",
               observed="a filesystem creator could replace version 0")  # fmt: skip
     s.land(table)

@@ -29,20 +29,20 @@ def append(s: ClientScenario, table: TableHandle, file: str = "mine", **options:
     return s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path=file),), **options))
 
 
-def landed(s: ClientScenario, table: TableHandle, told: Exchange, version: int, *requirements: str, why: str) -> None:
+def landed(s: ClientScenario, table: TableHandle, call: Exchange, version: int, *requirements: str, why: str) -> None:
     """The transaction is the version, and no other one."""
     expected = f"{why}: the transaction is version {version}, once"
-    done = s.expect(told, m.Committed, *requirements, expected=expected)
+    done = s.expect(call, m.Committed, *requirements, expected=expected)
     s.require(
         done.version == version,
         *requirements,
-        evidence=(told,),
+        evidence=(call,),
         expected=expected,
         observed=f"the transaction was answered {in_words(done)}",
     )
     table.versions = max(table.versions, version + 1)
     s.require(
-        files(s, table).count("mine") == 1, *requirements, evidence=(told,), expected=expected,
+        files(s, table).count("mine") == 1, *requirements, evidence=(call,), expected=expected,
         observed=f"the table's commits add {files(s, table)}",
     )  # fmt: skip
 
@@ -63,8 +63,8 @@ def a_client_resolves_a_lost_answer_first(s: ClientScenario) -> None:
     """A writer whose commit landed, but whose answer was lost, reports success, and the table has its files once."""
     table = s.create()
     s.owner.on(m.Commit, lose_answer=True)
-    told = append(s, table)
-    landed(s, table, told, 1, *UNKNOWN, why="its first proposal was ratified before the answer was lost")
+    call = append(s, table)
+    landed(s, table, call, 1, *UNKNOWN, why="its first proposal was ratified before the answer was lost")
 
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
@@ -72,8 +72,8 @@ def a_client_retries_a_lost_request(s: ClientScenario) -> None:
     """A writer whose request never arrived finds that out, and commits."""
     table = s.create()
     s.owner.on(m.Commit, lose_request=True)
-    told = append(s, table)
-    landed(s, table, told, 1, "PROFILE-CLIENT-02", why="its first proposal never arrived")
+    call = append(s, table)
+    landed(s, table, call, 1, "PROFILE-CLIENT-02", why="its first proposal never arrived")
 
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
@@ -89,8 +89,8 @@ def a_client_recognizes_its_backfilled_commit(s: ClientScenario) -> None:
         s.backfill(table, 2)
 
     s.owner.on(m.Commit, lose_answer=True, after=go_on)
-    told = append(s, table)
-    landed(s, table, told, 1, *UNKNOWN, why="it was version 1 before others went on")
+    call = append(s, table)
+    landed(s, table, call, 1, *UNKNOWN, why="it was version 1 before others went on")
 
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
@@ -99,11 +99,11 @@ def a_delayed_request_lands_once(s: ClientScenario) -> None:
     table = s.create()
     s.owner.on(m.Commit, lose_request=True)
     s.owner.on(m.Commit, before=lambda: s.subject.ask("network", first_commit(s)))
-    told = append(s, table)
-    done = s.expect(told, m.Committed, *UNKNOWN, expected="the transaction is committed, once")
+    call = append(s, table)
+    done = s.expect(call, m.Committed, *UNKNOWN, expected="the transaction is committed, once")
     table.versions = (done.version or 0) + 1
     s.require(
-        files(s, table).count("mine") == 1, *UNKNOWN, evidence=(told,),
+        files(s, table).count("mine") == 1, *UNKNOWN, evidence=(call,),
         expected="the writer made sure that its first request cannot land any more before it proposed again",
         observed=f"the table's commits add {files(s, table)}",
     )  # fmt: skip
@@ -123,18 +123,18 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
     s.owner.on(m.AttemptOutcome, lose_request=True, times=1000)
     s.owner.on(m.GetCommits, skip=2, lose_request=True, times=1000)
     s.owner.on(m.LoadTable, skip=1, lose_request=True, times=1000)
-    told = append(s, table)
+    call = append(s, table)
     s.require(
-        not isinstance(told.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(told,),
+        not isinstance(call.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(call,),
         expected="nothing is known of the attempt: the outcome is unknown, not a failure",
-        observed=f"the transaction was answered {in_words(told.answer)}",
+        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     table.versions = 2
     names = [each.file_name for each in s.listed(table)]
     staged = [file.name for file in s.observe(table)]
     for name in names:
         s.require(
-            any(each.endswith(f"/{name}") for each in staged), "PROFILE-UNKNOWN-03", evidence=(told,),
+            any(each.endswith(f"/{name}") for each in staged), "PROFILE-UNKNOWN-03", evidence=(call,),
             expected=f"the staged file {name} is version 1: it stays", observed=f"the log folder holds {staged}",
         )  # fmt: skip
 
@@ -159,7 +159,7 @@ def a_conflict_without_details_is_enough(s: ClientScenario) -> None:
     table = s.create()
     s.owner.on(
         m.Commit, before=partial(s.ask, "winner", s.proposal(table, 1)),
-        change=lambda told: m.Conflict() if isinstance(told, m.Conflict) else told,
+        change=lambda call: m.Conflict() if isinstance(call, m.Conflict) else call,
     )  # fmt: skip
     table.versions = 2
     landed(s, table, append(s, table), 2, "FIELD-04", "CONFLICT-RETRY-05", why="a blind append lost one race")
@@ -170,10 +170,10 @@ def a_writer_that_never_wins_gives_up(s: ClientScenario) -> None:
     """The owner answers every proposal with a conflict, and lists no winner: the writer ends with an error."""
     table = s.create()
     s.owner.on(m.Commit, answer=m.Conflict(), times=100_000)
-    told = append(s, table)
+    call = append(s, table)
     s.require(
-        not isinstance(told.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(told,),
-        expected="nothing was ratified: no success", observed=f"the transaction was answered {in_words(told.answer)}",
+        not isinstance(call.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(call,),
+        expected="nothing was ratified: no success", observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
 
 
@@ -182,12 +182,12 @@ def a_rejection_is_not_retried(s: ClientScenario) -> None:
     """Only a lost version is retried: a rejection that is not retryable ends the transaction."""
     table = s.create()
     s.owner.on(m.Commit, answer=m.Rejected(reason="not allowed"), times=100_000)
-    told = append(s, table)
+    call = append(s, table)
     tries = len(s.asked(m.Commit))
     s.require(
-        tries == 1 and not isinstance(told.answer, m.Committed), "CONFLICT-RETRY-02", evidence=(told,),
+        tries == 1 and not isinstance(call.answer, m.Committed), "CONFLICT-RETRY-02", evidence=(call,),
         expected="the owner refused for a reason that another try does not change: one proposal, and an error",
-        observed=f"after {tries} proposals the answer was {in_words(told.answer)}",
+        observed=f"after {tries} proposals the answer was {in_words(call.answer)}",
     )  # fmt: skip
 
 
@@ -214,27 +214,27 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     table = s.create(attempt=attempt, actions=actions)
     wanted = {"part=x/one.parquet": "x", "part=a b%/two %25.parquet": "a b%", "part=y/three.parquet": "y"}
     adds = tuple(DataFile(path=path, partition=value) for path, value in wanted.items())
-    told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds))
-    s.expect(told, m.Committed, "PROFILE-CLIENT-02", expected="nothing stands in the way: version 1")
+    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds))
+    s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="nothing stands in the way: version 1")
     table.versions = 2
     changes = sorted({s.decoded(body["path"]) for body in s.actions_of(table, 1, "cdc")} & set(wanted))
     s.require(
-        not changes, "DELAYED-04", evidence=(told,), expected="files of data are added to the table",
+        not changes, "DELAYED-04", evidence=(call,), expected="files of data are added to the table",
         observed=f"{changes} are committed as change data",
     )  # fmt: skip
     found = s.actions_of(table, 1, "add")
     s.require(
-        len(found) == 3, "DELAYED-10", "DELAYED-02", evidence=(told,),
+        len(found) == 3, "DELAYED-10", "DELAYED-02", evidence=(call,),
         expected="three files were written, and added once",
         observed=f"the commit has {len(found)} add actions",
     )  # fmt: skip
     told_of = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") for body in found}
     s.require(
-        told_of == wanted, "DELAYED-05", evidence=(told,), observed=f"the commit names {told_of}",
+        told_of == wanted, "DELAYED-05", evidence=(call,), observed=f"the commit names {told_of}",
         expected=f"paths are URL-encoded once, and lead to the files; partition values stand as they are: {wanted}",
     )  # fmt: skip
     s.require(
-        all(set(body.get("partitionValues") or {}) == {"part"} for body in found), "DELAYED-08", evidence=(told,),
+        all(set(body.get("partitionValues") or {}) == {"part"} for body in found), "DELAYED-08", evidence=(call,),
         expected="the partition column `part`, and no other",
         observed=f"the partition values are {[body.get('partitionValues') for body in found]}",
     )  # fmt: skip
@@ -260,10 +260,10 @@ def without_an_owner_put_if_absent_decides(s: ClientScenario) -> None:
     s.expect(first, m.Committed, "MC-FILES-11", expected="no other writer: version 1")
     table.versions = 2
     planted = s.write_file(table)
-    told = s.act("writer", Transact(table=path, marker=s.attempt(), read_version=1, adds=(DataFile(path="two"),)))
-    done = s.expect(told, m.Committed, "CONFLICT-RETRY-05", expected="a blind append after another commit: version 3")
+    call = s.act("writer", Transact(table=path, marker=s.attempt(), read_version=1, adds=(DataFile(path="two"),)))
+    done = s.expect(call, m.Committed, "CONFLICT-RETRY-05", expected="a blind append after another commit: version 3")
     s.require(
-        done.version == 3 and s.content_of(table, 2) == planted, "CONFLICT-RETRY-03", "MC-FILES-11", evidence=(told,),
+        done.version == 3 and s.content_of(table, 2) == planted, "CONFLICT-RETRY-03", "MC-FILES-11", evidence=(call,),
         expected="version 2 was there: it stays, and the transaction is version 3",
         observed=f"the transaction was committed as {done.version}; version 2 is {s.content_of(table, 2)!r}",
     )  # fmt: skip
@@ -287,13 +287,13 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
     log.hide(*(commit_file(version) for version in range(5)))
     log.hint(5)
     late = Transact(table=log.location, marker=s.attempt(), read_version=1, adds=(DataFile(path="late"),))
-    told = s.act("writer", late, log.table)
+    call = s.act("writer", late, log.table)
     made = (log.folder / commit_file(2)).exists()
     s.require(
-        not made, "MC-FILES-11", "CONFLICT-RETRY-03", evidence=(told,), version=2,
+        not made, "MC-FILES-11", "CONFLICT-RETRY-03", evidence=(call,), version=2,
         expected="version 2 was committed before, and version 5 is built upon it: one writer of "
         "version 2 succeeds, and this one must read the table again",
-        observed=f"{commit_file(2)} was created again, and the answer is {in_words(told.answer)}",
+        observed=f"{commit_file(2)} was created again, and the answer is {in_words(call.answer)}",
     )  # fmt: skip
     again = s.act("writer", Transact(table=log.location, marker=s.attempt(), adds=(DataFile(path="next"),)), log.table)
     done = s.expect(again, m.Committed, "PROFILE-CLIENT-02", expected="on the newest version nothing stands in the way")
@@ -309,12 +309,12 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
     commits."""
     table = s.create()
     path = s.location(table)
-    told = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="sneaked"),)), table)
-    if isinstance(told.answer, m.Committed):
+    call = s.act("writer", Transact(table=path, marker=s.attempt(), adds=(DataFile(path="sneaked"),)), table)
+    if isinstance(call.answer, m.Committed):
         s.require(
-            s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", evidence=(told,),
+            s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", evidence=(call,),
             expected="a catalog-managed table is written only through its catalog: access by path is refused",
-            observed=f"the transaction was answered {in_words(told.answer)}",
+            observed=f"the transaction was answered {in_words(call.answer)}",
         )  # fmt: skip
         table.versions += 1
     landed(s, table, append(s, table), table.versions, "PROFILE-CLIENT-02", why="by its name nothing stands in the way")
@@ -328,11 +328,11 @@ def a_creator_recognizes_its_own_version_0(s: ClientScenario) -> None:
     """A client whose creation succeeded, but whose answer was lost, finds out that the table is its own."""
     s.owner.on(m.CreateTable, lose_answer=True)
     creation = s.creation("created")
-    told = s.act("creator", creation)
+    call = s.act("creator", creation)
     made = s.expect(
-        told, m.Ratified, "PROFILE-UNKNOWN-02", expected="its version 0 landed before the answer was lost: it succeeded"
+        call, m.Ratified, "PROFILE-UNKNOWN-02", expected="its version 0 landed before the answer was lost: it succeeded"
     )
-    s.created("created", told, made)
+    s.created("created", call, made)
 
 
 @check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
@@ -340,11 +340,11 @@ def a_creator_recognizes_another_version_0(s: ClientScenario) -> None:
     """A client whose create request was lost, and whose name another creator took, reports the loss; without another
     creator it gets the name."""
     s.owner.on(m.CreateTable, before=partial(s.create, "taken", client="other creator"), lose_request=True)
-    told = s.act("creator", s.creation("taken"))
+    call = s.act("creator", s.creation("taken"))
     s.require(
-        not isinstance(told.answer, m.Ratified), "PROFILE-UNKNOWN-02", evidence=(told,),
+        not isinstance(call.answer, m.Ratified), "PROFILE-UNKNOWN-02", evidence=(call,),
         expected="version 0 of that name is another creator's: no success",
-        observed=f"the transaction was answered {in_words(told.answer)}",
+        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     again = s.act("creator", s.creation("free"))
     s.created("free", again, s.expect(again, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
@@ -385,24 +385,24 @@ def a_write_is_committed_as_a_whole(s: ClientScenario) -> None:
     early: list[str] = []
     s.owner.on(m.Commit, before=partial(s.ask, "winner", s.proposal(table, 1)))
     s.owner.on(m.Commit, before=lambda: early.extend(of_the_write(s, table)), times=10)
-    told = write(s, table)
+    call = write(s, table)
     s.require(
-        not early, "DELAYED-01", "DELAYED-03", evidence=(told,),
+        not early, "DELAYED-01", "DELAYED-03", evidence=(call,),
         expected="while the driver still proposes something, nothing of the write is in the log",
         observed=f"the log had {sorted(set(early))}",
     )  # fmt: skip
     for proposed in s.proposed:
         named = in_proposal(s, proposed)
         s.require(
-            not named or len(named) == len(FILES), "DELAYED-03", "DELAYED-02", "DELAYED-10", evidence=(told,),
+            not named or len(named) == len(FILES), "DELAYED-03", "DELAYED-02", "DELAYED-10", evidence=(call,),
             expected=f"the driver proposes when all tasks have succeeded: {', '.join(FILES)} together",
             observed=f"{proposed.named()} has only {', '.join(named)}",
         )  # fmt: skip
-    done = s.expect(told, m.Committed, "PROFILE-CLIENT-02", expected="a blind append that lost one race: version 2")
+    done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="a blind append that lost one race: version 2")
     s.require(
         done.version == 2,
         "PROFILE-CLIENT-02",
-        evidence=(told,),
+        evidence=(call,),
         expected="version 2",
         observed=f"the transaction was answered {in_words(done)}",
     )
@@ -426,15 +426,15 @@ def an_aborted_write_leaves_no_commit(s: ClientScenario) -> None:
     table.versions = 4
 
 
-def _left_nothing(s: ClientScenario, table: TableHandle, told: Exchange, *because: Exchange, why: str) -> None:
+def _left_nothing(s: ClientScenario, table: TableHandle, call: Exchange, *because: Exchange, why: str) -> None:
     expected = f"{why}: the write ends with an error, and no commit names a file of it"
     s.require(
-        isinstance(told.answer, m.Conflict | m.Rejected), "CONFLICT-CHECK-02", evidence=(told, *because),
-        expected=expected, observed=f"the transaction was answered {in_words(told.answer)}",
+        isinstance(call.answer, m.Conflict | m.Rejected), "CONFLICT-CHECK-02", evidence=(call, *because),
+        expected=expected, observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     found = of_the_write(s, table)
     s.require(
-        not found, "DELAYED-11", "CONFLICT-CHECK-02", evidence=(told, *because), expected=expected,
+        not found, "DELAYED-11", "CONFLICT-CHECK-02", evidence=(call, *because), expected=expected,
         observed=f"the log names {found}",
     )  # fmt: skip
 
@@ -446,18 +446,18 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
     table = s.create()
     outside = "/elsewhere/one.parquet"
     adds = (DataFile(path="inside"), DataFile(path=outside))
-    told = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds))
-    if isinstance(told.answer, m.Committed):
+    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds))
+    if isinstance(call.answer, m.Committed):
         found = [s.decoded(body["path"]) for body in s.actions_of(table, 1, "add")]
         s.require(
             len(found) == 2 and any(path.removeprefix("file://") == outside for path in found), "DELAYED-05",
-            evidence=(told,), expected=f"two files, one of them at {outside}", observed=f"version 1 adds {found}",
+            evidence=(call,), expected=f"two files, one of them at {outside}", observed=f"version 1 adds {found}",
         )  # fmt: skip
         table.versions = 2
     after = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="inside-too"),)))
     done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected=f"version {table.versions}")
     s.require(
-        done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", evidence=(after, told),
+        done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", evidence=(after, call),
         expected=f"what was refused left no commit: version {table.versions}",
         observed=f"the transaction was answered {in_words(done)}",
     )  # fmt: skip

@@ -39,7 +39,7 @@ def a_conflict_may_be_out_of_date(s: ClientScenario) -> None:
     winners = [s.proposal(table, version) for version in (1, 2, 3)]
     s.owner.on(
         m.Commit, before=lambda: [s.ask("winner", winner) for winner in winners],
-        change=lambda told: m.Conflict(latest=0, winners=()) if isinstance(told, m.Conflict) else told,
+        change=lambda call: m.Conflict(latest=0, winners=()) if isinstance(call, m.Conflict) else call,
     )  # fmt: skip
     table.versions = 4
     landed(s, table, append(s, table), 4, "CONFLICT-RETRY-05", why="three others were faster, and none conflicts")
@@ -59,11 +59,11 @@ def a_missing_latest_version_is_no_empty_table(s: ClientScenario) -> None:
             rule.times = 0
 
 
-def _untold(latest: int | None, told: m.Answer) -> m.Answer:
+def _untold(latest: int | None, call: m.Answer) -> m.Answer:
     """The answer of an owner that has nothing staged, with this as the latest version."""
-    if isinstance(told, m.Commits | m.Table) and not told.commits:
-        return msgspec.structs.replace(told, latest=latest)
-    return told
+    if isinstance(call, m.Commits | m.Table) and not call.commits:
+        return msgspec.structs.replace(call, latest=latest)
+    return call
 
 
 @check(
@@ -81,8 +81,8 @@ def a_client_backfills_a_refilled_backlog(s: ClientScenario) -> None:
         s.land_all(table, 2, client="faster")
 
     s.owner.on(m.BackfillToVersion, after=fill)
-    told = append(s, table)
-    landed(s, table, told, table.versions, "PROFILE-BACKLOG-03", why="what fills the backlog can be backfilled")
+    call = append(s, table)
+    landed(s, table, call, table.versions, "PROFILE-BACKLOG-03", why="what fills the backlog can be backfilled")
 
 
 # Repeated races, and no answer
@@ -105,16 +105,16 @@ def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
         for winner in winners:
             s.owner.on(m.Commit, before=partial(_wins, s, table, winner))
         mine = Transact(table=s.name_of(table), marker=s.attempt(), removes=("a",), isolation=Isolation.SNAPSHOT)
-        told = s.act("writer", mine)
-        right = isinstance(told.answer, m.Conflict | m.Rejected if conflicts else m.Committed)
+        call = s.act("writer", mine)
+        right = isinstance(call.answer, m.Conflict | m.Rejected if conflicts else m.Committed)
         why = "the fifth winner removed the file `a`" if conflicts else "five winners only added files"
         s.require(
-            right, "CONFLICT-RETRY-04" if conflicts else "CONFLICT-RETRY-01", evidence=(told,), table=table,
+            right, "CONFLICT-RETRY-04" if conflicts else "CONFLICT-RETRY-01", evidence=(call,), table=table,
             expected=f"{why}: {'a conflict' if conflicts else 'the transaction is committed after them'}",
-            observed=f"the transaction was answered {in_words(told.answer)}",
+            observed=f"the transaction was answered {in_words(call.answer)}",
         )  # fmt: skip
         s.owner.rules.clear()
-        if isinstance(told.answer, m.Committed):
+        if isinstance(call.answer, m.Committed):
             table.versions += 1
 
 
@@ -132,12 +132,12 @@ def no_answer_is_no_success(s: ClientScenario) -> None:
     table = s.create()
     s.owner.on(m.Commit, lose_request=True, times=OFTEN)
     s.owner.on(m.AttemptOutcome, lose_request=True, times=OFTEN)
-    told = append(s, table)
+    call = append(s, table)
     s.require(
-        not isinstance(told.answer, m.Committed), "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", evidence=(told,),
+        not isinstance(call.answer, m.Committed), "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", evidence=(call,),
         table=table,
         expected="no request was answered, and nothing was ratified: no success",
-        observed=f"the transaction was answered {in_words(told.answer)}",
+        observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     s.owner.rules.clear()
     again = append(s, table, "heard")

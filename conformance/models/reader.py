@@ -96,9 +96,9 @@ class ModelReader:
             return m.Rejected(reason=str(refused))
         except Unsure as unsure:
             return m.Unknown(reason=str(unsure))
-        return self._told(state, stale=table.reference is None)
+        return self._snapshot_read(state, stale=table.reference is None)
 
-    def _told(self, state: State, *, stale: bool) -> m.SnapshotRead:
+    def _snapshot_read(self, state: State, *, stale: bool) -> m.SnapshotRead:
         return m.SnapshotRead(
             version=state.version,
             files=tuple(sorted(self._decoded(add["path"]) for add in state.files.values())),

@@ -212,11 +212,11 @@ class CommitsPartOfAConflict(ModelClient):
     """Reports a conflict, and commits the added files of the transaction anyway."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
-        told = super().transact(client, request)
-        if isinstance(told, m.Conflict) and request.adds:
+        answer = super().transact(client, request)
+        if isinstance(answer, m.Conflict) and request.adds:
             rest = m.Transact(table=request.table, marker=request.marker, adds=request.adds)
             super().transact(client, rest)
-        return told
+        return answer
 
 
 # Isolation
@@ -274,5 +274,5 @@ class ReadsNoAnswerAsSuccess(ModelClient):
     """Reports a commit as landed if neither it nor any lookup is answered."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
-        told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
-        return not isinstance(told, m.NotLanded)
+        answer = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+        return not isinstance(answer, m.NotLanded)

@@ -364,12 +364,12 @@ class ListsContentBesideFileNames(ModelOwner):
     """Returns reduced content beside the file name of a staged commit."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
-        told = []
+        entries = []
         for entry in super()._entries(table, start, end):
             commit = table.unbackfilled[entry.version]
             content = entry.actions or tuple(self._content(table, commit).splitlines())
-            told.append(msgspec.structs.replace(entry, actions=content))
-        return tuple(told)
+            entries.append(msgspec.structs.replace(entry, actions=content))
+        return tuple(entries)
 
 
 @mutant("CM-LOG-05", "MC-FILES-04")

@@ -112,9 +112,9 @@ class ReadsResolvedCommits(OnlyWhenReading):
 
     def _resolve(self, client: str, name: str) -> Resolved:
         table = super()._resolve(client, name)
-        told = self.owner(client, m.LoadTable(name=name))
-        if isinstance(told, m.Table) and told.commits is not None:
-            table.latest, table.commits = None if told.latest == -1 else told.latest, told.commits
+        answer = self.owner(client, m.LoadTable(name=name))
+        if isinstance(answer, m.Table) and answer.commits is not None:
+            table.latest, table.commits = None if answer.latest == -1 else answer.latest, answer.commits
         return table
 
     def _ask(self, client: str, table: Resolved) -> None:
@@ -145,11 +145,11 @@ class UsesCatalogMetadata(ModelClient):
     """Uses the catalog's protocol and metadata for the latest version."""
 
     def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
-        told = self.owner(client, m.LoadTable(name=table.name)) if table.name is not None else None
+        answer = self.owner(client, m.LoadTable(name=table.name)) if table.name is not None else None
         state = super()._read(client, table, version, timestamp)
-        if isinstance(told, m.Table) and told.latest == state.version and told.metadata and told.protocol:
-            state.metadata = _inside(told.metadata, "metaData")
-            state.protocol = _inside(told.protocol, "protocol")
+        if isinstance(answer, m.Table) and answer.latest == state.version and answer.metadata and answer.protocol:
+            state.metadata = _inside(answer.metadata, "metaData")
+            state.protocol = _inside(answer.protocol, "protocol")
         return state
 
 
@@ -204,8 +204,8 @@ class UsesUnadjustedModificationTimes(ModelClient):
 class ReturnsOnlyFiles(ModelClient):
     """Returns only version, files, staleness and warnings of a snapshot."""
 
-    def _told(self, state: State, *, stale: bool) -> m.SnapshotRead:
-        whole = super()._told(state, stale=stale)
+    def _snapshot_read(self, state: State, *, stale: bool) -> m.SnapshotRead:
+        whole = super()._snapshot_read(state, stale=stale)
         return m.SnapshotRead(version=whole.version, files=whole.files, stale=whole.stale, warnings=whole.warnings)
 
 
@@ -431,10 +431,10 @@ class CheckpointsAfterEveryCommit(ModelClient):
     policy."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
-        told = super().transact(client, request)
-        if isinstance(told, m.Committed) and told.version and "/" not in request.table:
-            self.checkpoint(client, m.Checkpoint(table=request.table, version=told.version - 1))
-        return told
+        answer = super().transact(client, request)
+        if isinstance(answer, m.Committed) and answer.version and "/" not in request.table:
+            self.checkpoint(client, m.Checkpoint(table=request.table, version=answer.version - 1))
+        return answer
 
 
 @good("CM-MAINT-03", "FREE-CHECKSUM-02", "CM-POLICY-02", side="client")
@@ -442,10 +442,10 @@ class WritesChecksums(ModelClient):
     """Writes the checksum of each of its commits, published or not."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
-        told = super().transact(client, request)
-        if isinstance(told, m.Committed) and told.version and "/" not in request.table:
-            self.checksum(client, m.Checksum(table=request.table, version=told.version))
-        return told
+        answer = super().transact(client, request)
+        if isinstance(answer, m.Committed) and answer.version and "/" not in request.table:
+            self.checksum(client, m.Checksum(table=request.table, version=answer.version))
+        return answer
 
 
 @good("FREE-CHECKSUM-01", side="client")

@@ -27,11 +27,11 @@ class Promising(ModelOwner):
     without: tuple[str, ...] = ()
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
-        told = super().hello(client, request)
+        identity = super().hello(client, request)
         return msgspec.structs.replace(
-            told,
-            profiles=tuple(each for each in told.profiles if each not in self.without),
-            promises=tuple(each for each in told.promises if each not in self.without),
+            identity,
+            profiles=tuple(each for each in identity.profiles if each not in self.without),
+            promises=tuple(each for each in identity.promises if each not in self.without),
         )
 
 
@@ -445,8 +445,8 @@ class StoresItsConfiguration(ModelOwner):
     """Stores in the table's properties how its clients connect and authenticate."""
 
     def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
-        told = {"endpoint": "http://owner.example/commits", "authenticationMode": "oauth2"}
-        conf = json.dumps(json.dumps(told))
+        connection = {"endpoint": "http://owner.example/commits", "authenticationMode": "oauth2"}
+        conf = json.dumps(json.dumps(connection))
         owner = f'"{OWNER_PROPERTY}":'
         with_name = super()._with_owner(actions, feature)
         return tuple(action.replace(owner, f'"{OWNER_PROPERTY}Conf":{conf},{owner}') for action in with_name)

@@ -275,12 +275,12 @@ class LookupAnswersOnce(ModelOwner):
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(storage)
-        self.told: set[str] = set()
+        self.asked: set[str] = set()
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         answer = super().attempt_outcome(client, request)
-        known = request.attempt in self.told
-        self.told.add(request.attempt)
+        known = request.attempt in self.asked
+        self.asked.add(request.attempt)
         return m.NotLanded() if known and isinstance(answer, m.Landed) else answer
 
 

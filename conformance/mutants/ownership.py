@@ -562,10 +562,10 @@ class AssumesARejectedTakeOver(ModelClient):
     """Treats a take-over as successful that the owner rejected, and uses that owner."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        told = super().take_over(client, request)
-        if not isinstance(told, m.Ratified):
+        answer = super().take_over(client, request)
+        if not isinstance(answer, m.Ratified):
             self._given = {*getattr(self, "_given", set()), request.path}
-        return told
+        return answer
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         if request.table in getattr(self, "_given", ()):

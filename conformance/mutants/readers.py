@@ -140,9 +140,9 @@ class FallsBackToTheListing(ModelClient):
     """Reads only published commits if the owner does not answer, without declaring it."""
 
     def _ask(self, client: str, table: Resolved) -> None:
-        told = self.owner(client, m.GetCommits(table=table.reference or ""))
-        if isinstance(told, m.Commits):
-            table.latest, table.commits = told.latest, told.commits
+        answer = self.owner(client, m.GetCommits(table=table.reference or ""))
+        if isinstance(answer, m.Commits):
+            table.latest, table.commits = answer.latest, answer.commits
 
 
 @mutant("LOG-27", "MC-READ-07", "CM-READ-05", bugs=("FB37",), side="client")
@@ -241,9 +241,9 @@ class UsesCatalogMetadataForOldVersions(ModelClient):
 
     def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
         state = super()._replay(table, listed, target)
-        told = self.owner("reader", m.LoadTable(name=table.name))
-        if isinstance(told, m.Table) and told.metadata is not None:
-            state.metadata = msgspec.json.decode(told.metadata)
+        answer = self.owner("reader", m.LoadTable(name=table.name))
+        if isinstance(answer, m.Table) and answer.metadata is not None:
+            state.metadata = msgspec.json.decode(answer.metadata)
         return state
 
 
@@ -282,9 +282,9 @@ class RemovedFilesCannotReturn(ModelClient):
         if kind == "remove":
             state.files["removed", body["path"]] = {}
 
-    def _told(self, state: State, *, stale: bool) -> Any:
+    def _snapshot_read(self, state: State, *, stale: bool) -> Any:
         state.files = {key: add for key, add in state.files.items() if add}
-        return super()._told(state, stale=stale)
+        return super()._snapshot_read(state, stale=stale)
 
 
 @mutant("LOG-29", side="client")

@@ -56,8 +56,8 @@ class ReadsALostLookupAsNotLanded(ModelClient):
     """Treats an attempt as not landed if its lookup gets no answer."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
-        told = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
-        return isinstance(told, m.Landed)
+        answer = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+        return isinstance(answer, m.Landed)
 
 
 @mutant("PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
@@ -101,10 +101,10 @@ class SearchesWinnersInTheListing(ModelClient):
 class FailsOnAnOldConflict(ModelClient):
     """Fails if a conflict names an older latest version than the one it proposed."""
 
-    def _won(self, told: m.Answer) -> bool:
-        if isinstance(told, m.Conflict) and told.latest == 0:
+    def _won(self, answer: m.Answer) -> bool:
+        if isinstance(answer, m.Conflict) and answer.latest == 0:
             raise Refused("the owner contradicts itself")
-        return super()._won(told)
+        return super()._won(answer)
 
 
 @mutant("CONFLICT-RETRY-05", "PROFILE-CLIENT-02", side="client")
@@ -130,7 +130,7 @@ class ChecksOnlyItsOwnFileName(ModelClient):
 class RetriesRejections(ModelClient):
     """Retries a proposal that the owner rejected permanently."""
 
-    def _refused(self, told: m.Answer) -> None:
+    def _refused(self, answer: m.Answer) -> None:
         pass
 
 
@@ -256,9 +256,9 @@ class CommitsBeforeTheLastTask(ModelClient):
     """Commits while the last task still writes, and commits that task's files later."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
-        told = super().transact(client, msgspec.structs.replace(request, adds=request.adds[:-1] or request.adds))
-        if len(request.adds) < 2 or not isinstance(told, m.Committed):
-            return told
+        answer = super().transact(client, msgspec.structs.replace(request, adds=request.adds[:-1] or request.adds))
+        if len(request.adds) < 2 or not isinstance(answer, m.Committed):
+            return answer
         return super().transact(client, msgspec.structs.replace(request, adds=request.adds[-1:]))
 
 
@@ -288,8 +288,8 @@ class ReportsItsFirstVersion(ModelClient):
 
     def _transact(self, client: str, transaction: Transaction) -> m.Answer:
         wanted = transaction.base.version + 1
-        told = super()._transact(client, transaction)
-        return m.Committed(version=wanted) if isinstance(told, m.Committed) and told.version is not None else told
+        answer = super()._transact(client, transaction)
+        return m.Committed(version=wanted) if isinstance(answer, m.Committed) and answer.version is not None else answer
 
 
 @mutant("PROFILE-CLIENT-02", side="client")
@@ -319,9 +319,9 @@ class FailsOnItsOwnVersion0(ModelClient):
     """Reports that the table exists after its own creation, whose answer was lost."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        told = self.owner(client, request)
-        if not isinstance(told, m.Unknown):
-            return told
+        answer = self.owner(client, request)
+        if not isinstance(answer, m.Unknown):
+            return answer
         found = self.owner(client, m.LoadTable(name=request.name))
         return m.Conflict() if isinstance(found, m.Table) else self.owner(client, request)
 
@@ -331,9 +331,9 @@ class AcceptsAnotherVersion0(ModelClient):
     """Reports success for another creator's version 0 after its own answer was lost."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        told = self.owner(client, request)
-        if not isinstance(told, m.Unknown):
-            return told
+        answer = self.owner(client, request)
+        if not isinstance(answer, m.Unknown):
+            return answer
         found = self.owner(client, m.LoadTable(name=request.name))
         if isinstance(found, m.Table):
             return m.Ratified(version=0, table=found.table)

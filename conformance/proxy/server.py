@@ -151,10 +151,10 @@ class FaultProxy:
             reached, answer = 1, self._forwarded(asked)
         if fault is Fault.DUPLICATE:
             reached += self._forwarded(asked) is not None
-        told = answer if fault not in (*_STATUS, Fault.DROP_REQUEST, Fault.DROP_RESPONSE) else None
+        sent = answer if fault not in (*_STATUS, Fault.DROP_REQUEST, Fault.DROP_RESPONSE) else None
         if fault in _STATUS:
-            told = _refusal(_STATUS[fault])
-        lost = answer.body if answer is not None and told is not answer else None
+            sent = _refusal(_STATUS[fault])
+        lost = answer.body if answer is not None and sent is not answer else None
         self._ended(
             asked,
             Exchange(
@@ -162,7 +162,7 @@ class FaultProxy:
                 status=None if answer is None else answer.status, lost=lost, overtaken=overtaken,
             ),
         )  # fmt: skip
-        return told
+        return sent
 
     def _arrived(self, asked: _Asked) -> tuple[int, Fault | None, Match]:
         """The request's number, its fault, and what the fault's other requests are like."""

@@ -2,8 +2,8 @@
 
 The coordinator stages, ratifies, lists and publishes. What Delta's client does is done here, and no more than that:
 version 0 and the change of ownership are written to the log by put-if-absent after the table was registered, and every
-proposal comes with the metadata that its writer had read. What the coordinator throws is told as Delta's client reads
-it: a `CommitFailedException` by its two flags, everything else as an outcome that nobody knows.
+proposal comes with the metadata that its writer had read. The coordinator's exceptions are answered as Delta's client
+reads them: a `CommitFailedException` by its two flags, every other one as an unknown outcome.
 """
 
 from __future__ import annotations
@@ -206,16 +206,16 @@ class CoordinatorOwner:
         return self._answered(lambda: self._listed(self._table(request.table), request.start, request.end))
 
     def _listed(self, table: Table, start: int | None, end: int | None) -> m.Commits:
-        told = self._coordinators[table.batch].getCommits(table.descriptor, start, end)
+        listed = self._coordinators[table.batch].getCommits(table.descriptor, start, end)
         entries = []
-        for commit in told.getCommits():
+        for commit in listed.getCommits():
             path = commit.getFileStatus().getPath()
             name = None
             if path.getParent().getName() == delta.STAGING:
                 table.log.ratified(path.getName())
                 name = table.log.name_of(path.getName())
             entries.append(m.CommitEntry(version=commit.getVersion(), file_name=name))
-        return m.Commits(commits=tuple(entries), latest=told.getLatestTableVersion())
+        return m.Commits(commits=tuple(entries), latest=listed.getLatestTableVersion())
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         def ask() -> m.Answer:
@@ -297,10 +297,10 @@ class CoordinatorOwner:
             for reference, (location, _) in self._places.items():
                 if reference in (wanted, request.name) or location == request.path:
                     table = self._table(reference)
-                    told = self._listed(table, None, None)
+                    listed = self._listed(table, None, None)
                     return m.Table(
-                        table=table.reference, feature=FEATURE, commit_mode=COMMIT_MODE, latest=told.latest,
-                        commits=told.commits, location=str(table.log.location),
+                        table=table.reference, feature=FEATURE, commit_mode=COMMIT_MODE, latest=listed.latest,
+                        commits=listed.commits, location=str(table.log.location),
                     )  # fmt: skip
             return m.NotFound()
 

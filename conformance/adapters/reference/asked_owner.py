@@ -1,7 +1,7 @@
-"""The kit's owner as the reference's client sees it: the protocol `CommitOwner`, spoken through the shared interface.
+"""The kit's owner as the reference's client sees it: the protocol `CommitOwner`, over the shared interface.
 
-What no answer came to is `OutcomeUnknown` where it may have changed something. A question that changes nothing is
-asked again, as the client side of any owner does.
+A request without an answer raises `OutcomeUnknown` if it may have changed something. A request that changes nothing is
+sent again, as the client side of any owner does.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from refimpl.table_feature import TABLE_FEATURES, CommitMode, TableFeature
 Ask = Callable[[str, m.Request], m.Answer]
 
 QUESTIONS: Final = 3
-"""So often a question that changes nothing is asked before the owner counts as unavailable."""
+"""How often a request that changes nothing is sent before the owner counts as unavailable."""
 
 _COMMIT_MODES: Final = {commit_mode.value: commit_mode for commit_mode in CommitMode}
 _JOBS: Final = {job.value: job for job in Maintenance}
@@ -86,7 +86,7 @@ class AskedOwner:
         request = m.LoadTable(path=str(reference)) if by_path else m.LoadTable(name=str(reference))
         found = self._question(request, m.Table)
         if found.location is None:
-            raise InvalidRequestError(f"the owner does not say where {reference} is; a client needs the place")
+            raise InvalidRequestError(f"the owner does not return the location of {reference}; a client needs it")
         feature, commit_mode = TABLE_FEATURES.get(found.feature), _COMMIT_MODES.get(found.commit_mode)
         if feature is None or commit_mode is None:
             named = f"{found.feature!r} with {found.commit_mode!r} commits"
@@ -103,11 +103,11 @@ class AskedOwner:
         )
 
     def _policy(self, table_id: str) -> MaintenancePolicy:
-        """catalog-managed, "Maintenance Operations": without a word of the owner, what is always allowed."""
-        told = self._answer(m.MaintenancePolicy(table=table_id))
-        if not isinstance(told, m.Policy):
+        """catalog-managed, "Maintenance Operations": without an answer, the jobs that are always allowed."""
+        answer = self._answer(m.MaintenancePolicy(table=table_id))
+        if not isinstance(answer, m.Policy):
             return MaintenancePolicy()
-        return MaintenancePolicy(allowed=frozenset(_JOBS[job] for job in told.allowed if job in _JOBS))
+        return MaintenancePolicy(allowed=frozenset(_JOBS[job] for job in answer.allowed if job in _JOBS))
 
     def tables(self) -> Sequence[TableSummary]:
         raise InvalidRequestError("the shared interface has no list of all tables")
@@ -129,11 +129,11 @@ class AskedOwner:
         raise InvalidRequestError("the shared interface makes a table in one step: `create_table`")
 
     def create(self, request: m.CreateTable) -> m.Ratified | m.Conflict | m.Rejected:
-        """That one step. Raises `OutcomeUnknown`: it may be sent again."""
-        told = self._once(request, version=0, attempt=request.attempt)
-        if isinstance(told, (m.Ratified, m.Conflict, m.Rejected)):
-            return told
-        raise _refusal(request, told)
+        """Create a table in one step. Raises `OutcomeUnknown`: the request may be sent again."""
+        answer = self._once(request, version=0, attempt=request.attempt)
+        if isinstance(answer, (m.Ratified, m.Conflict, m.Rejected)):
+            return answer
+        raise _refusal(request, answer)
 
     def drop_table(self, table_id: str) -> None:
         self._expect(m.DropTable(table=table_id), m.Done)
@@ -151,24 +151,24 @@ class AskedOwner:
         return self._outcome(request, proposal)
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
-        """The kit decides who comes first."""
+        """The kit decides which client comes first."""
         return nullcontext(False)
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
-        told = self._once(m.AttemptOutcome(table=table_id, attempt=attempt), attempt=attempt)
-        match told:
+        answer = self._once(m.AttemptOutcome(table=table_id, attempt=attempt), attempt=attempt)
+        match answer:
             case m.Landed(version=version):
                 return Landed(commit=_commit(version, attempt, CommitMode.STAGED))
             case m.NotLanded():
                 return NotLanded()
             case _:  # an owner that resolves no attempts leaves the outcome unknown
                 raise OutcomeUnknown(
-                    f"the owner does not say what became of {attempt}: {_words(told)}", attempt=attempt
+                    f"the owner does not resolve {attempt}: it answered {_words(answer)}", attempt=attempt
                 )
 
     def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
-        told = self._question(m.GetCommits(table=table_id, start=start, end=end), m.Commits)
-        return CommitsAnswer(commits=_stored(told.commits), latest_ratified_version=_version(told.latest))
+        answer = self._question(m.GetCommits(table=table_id, start=start, end=end), m.Commits)
+        return CommitsAnswer(commits=_stored(answer.commits), latest_ratified_version=_version(answer.latest))
 
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
         target = self.get_commits(table_id).latest_ratified_version if version is None else version
@@ -206,21 +206,21 @@ class AskedOwner:
         return self._change(request, proposal)
 
     def _change(self, request: m.TakeOver | m.HandBack, proposal: DirectProposal) -> Outcome:
-        told = self._outcome(request, proposal)
-        if isinstance(told, Ratified):
-            self.changed = told.commit.version
-        return told
+        answer = self._outcome(request, proposal)
+        if isinstance(answer, Ratified):
+            self.changed = answer.commit.version
+        return answer
 
     # Asking
 
     def _outcome(self, request: m.Commit | m.TakeOver | m.HandBack, proposal: Proposal) -> Outcome:
-        told = self._once(request, version=request.version, attempt=request.attempt)
-        match told:
+        answer = self._once(request, version=request.version, attempt=request.attempt)
+        match answer:
             case m.Ratified(version=version):
                 return Ratified(commit=_commit(version, request.attempt, COMMIT_MODE_OF[type(proposal)]))
             case m.Conflict(latest=latest):
                 latest = max(request.version, request.version if latest is None else latest)
-                return Conflict(latest_ratified_version=latest, winners=_stored(told.winners or ()))
+                return Conflict(latest_ratified_version=latest, winners=_stored(answer.winners or ()))
             case m.Gap(latest=latest):
                 return VersionGap(latest_ratified_version=_version(latest))
             case m.Rejected(reason=detail, retryable=retryable):
@@ -228,60 +228,62 @@ class AskedOwner:
                 reason = RejectionReason.BACKLOG_FULL if retryable else RejectionReason.OWNER_REFUSES
                 return Rejected(reason=reason, detail=detail)
             case _:
-                raise _refusal(request, told)
+                raise _refusal(request, answer)
 
     def _once(self, request: m.Request, *, attempt: AttemptId, version: Version | None = None) -> m.Answer:
         """Raises `OutcomeUnknown` where no answer came: the request may have been carried out."""
-        told = self._ask(self._client, request)
-        if isinstance(told, m.Unknown):
+        answer = self._ask(self._client, request)
+        if isinstance(answer, m.Unknown):
             raise OutcomeUnknown(
-                f"no answer to {name_of(request)}: {told.reason}; ask attempt_outcome about {attempt}",
+                f"no answer to {name_of(request)}: {answer.reason}; ask attempt_outcome about {attempt}",
                 table_id=getattr(request, "table", None),
                 version=version,
                 attempt=attempt,
             )
-        return told
+        return answer
 
     def _expect(self, request: m.Request, kind: type[Expected]) -> Expected:
-        """The answer to a request that commits no version and may be sent again by whoever sent it."""
-        told = self._ask(self._client, request)
-        if isinstance(told, m.Unknown):
-            raise OwnerUnavailableError(f"no answer to {name_of(request)}: {told.reason}; ask again")
-        if not isinstance(told, kind):
-            raise _refusal(request, told)
-        return told
+        """The answer to a request that commits no version and may be sent again by its sender."""
+        answer = self._ask(self._client, request)
+        if isinstance(answer, m.Unknown):
+            raise OwnerUnavailableError(f"no answer to {name_of(request)}: {answer.reason}; ask again")
+        if not isinstance(answer, kind):
+            raise _refusal(request, answer)
+        return answer
 
     def _question(self, request: m.Request, kind: type[Expected]) -> Expected:
-        told = self._answer(request)
-        if isinstance(told, m.Unknown):
-            raise OwnerUnavailableError(f"no answer to {name_of(request)}, {QUESTIONS} times: {told.reason}; try again")
-        if not isinstance(told, kind):
-            raise _refusal(request, told)
-        return told
+        answer = self._answer(request)
+        if isinstance(answer, m.Unknown):
+            raise OwnerUnavailableError(
+                f"no answer to {name_of(request)}, {QUESTIONS} times: {answer.reason}; try again"
+            )
+        if not isinstance(answer, kind):
+            raise _refusal(request, answer)
+        return answer
 
     def _answer(self, request: m.Request) -> m.Answer:
         for _ in range(QUESTIONS):
-            told = self._ask(self._client, request)
-            if not isinstance(told, m.Unknown):
+            answer = self._ask(self._client, request)
+            if not isinstance(answer, m.Unknown):
                 break
-        return told
+        return answer
 
 
-def _refusal(request: m.Request, told: m.Answer) -> DeltaError:
-    """What an answer means that is none of those that were hoped for."""
-    match told:
+def _refusal(request: m.Request, answer: m.Answer) -> DeltaError:
+    """An answer that is not a success, as an error."""
+    match answer:
         case m.NotFound():
             return TableNotFoundError(f"the owner knows no such table: {name_of(request)} found none")
         case m.Rejected(retryable=True, reason=reason):
             return OwnerUnavailableError(f"the owner refuses {name_of(request)} for now: {reason}")
         case m.Rejected() | m.Unsupported():
-            return InvalidRequestError(f"the owner refuses {name_of(request)}: {told.reason}")
+            return InvalidRequestError(f"the owner refuses {name_of(request)}: {answer.reason}")
         case _:
-            return CorruptionError(f"{name_of(request)} was answered by {_words(told)}, which is no answer to it")
+            return CorruptionError(f"{name_of(request)} was answered by {_words(answer)}, which does not answer it")
 
 
-def _words(told: m.Answer) -> str:
-    return f"`{told.__struct_config__.tag}`"
+def _words(answer: m.Answer) -> str:
+    return f"`{answer.__struct_config__.tag}`"
 
 
 def _version(latest: Version | None) -> Version | None:
@@ -301,8 +303,8 @@ def _of_entry(entry: m.CommitEntry) -> RatifiedCommit:
 
 
 def _time_in(content: bytes | None, version: Version) -> int:
-    """0 where the entry does not hold it. It is only looked at for commits from before in-commit timestamps were
-    enabled, of which an owner stores none."""
+    """0 if the entry does not hold it: readers use it only for commits from before in-commit timestamps were enabled,
+    and no owner stores those."""
     if content is None:
         return 0
     try:

@@ -71,7 +71,7 @@ class ReferenceClient:
         self._ask = owner
         self._owner_name: str | None = None
         self._reached: HttpSubject | None = None
-        self._environment = Environment() if owner is None else Environment(pause=_nobody_gets_on)
+        self._environment = Environment() if owner is None else Environment(pause=_no_wait)
         self._handles: dict[tuple[str, str], Table] = {}
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
@@ -105,10 +105,10 @@ class ReferenceClient:
         if self._ask is None:
             raise AdapterError("`hello` comes first: it names the owner")
         if self._owner_name is None:
-            told = self._ask(client, m.Hello())
-            if not isinstance(told, m.Identity):
-                raise AdapterError(f"the owner answers `hello` by {told!r}; a client needs its `Identity`")
-            self._owner_name = told.name
+            answer = self._ask(client, m.Hello())
+            if not isinstance(answer, m.Identity):
+                raise AdapterError(f"the owner answers `hello` by {answer!r}; a client needs its `Identity`")
+            self._owner_name = answer.name
         return AskedOwner(self._ask, client, self._owner_name)
 
     def _on(self, client: str, reference: str, act: Callable[[Table], T]) -> T:
@@ -168,12 +168,12 @@ class ReferenceClient:
         retries = RetryPolicy(self._environment, max_tries=1, label=repr(request.name))
 
         def create() -> m.Answer:
-            told = retries.ask_until_answered(lambda: owner.create(request), unknown)
-            if isinstance(told, m.Conflict) and told.winner_table is not None:
-                winner = owner.resolve(told.winner_table)
+            answer = retries.ask_until_answered(lambda: owner.create(request), unknown)
+            if isinstance(answer, m.Conflict) and answer.winner_table is not None:
+                winner = owner.resolve(answer.winner_table)
                 if _creator(winner, self._environment) == request.attempt:
                     return m.Ratified(version=0, table=winner.table_id)
-            return told
+            return answer
 
         return _answered(create)
 
@@ -230,7 +230,7 @@ class ReferenceClient:
         return self._maintained(client, request.table, lambda table: write_checksum(table, request.version))
 
     def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
-        """The reference takes a duration to keep, not a moment: the clock stands still meanwhile."""
+        """The reference takes a retention period instead of a time; so its clock stands still during the cleanup."""
 
         def run(table: Table) -> object:
             now = table.environment.now()
@@ -243,7 +243,7 @@ class ReferenceClient:
         return self._maintained(client, request.table, run)
 
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
-        """Whether it would be allowed is asked all the same: a refusal is the owner's, not a lack of the client."""
+        """Asks the owner's policy although the client has no such job: a forbidden job is answered as rejected."""
 
         def run(table: Table) -> m.Answer:
             job = _JOBS.get(request.job)
@@ -262,8 +262,8 @@ class ReferenceClient:
         return _answered(done)
 
 
-def _nobody_gets_on(seconds: float) -> None:
-    """While a client in this process waits, nothing happens; so it need not wait."""
+def _no_wait(seconds: float) -> None:
+    """Returns at once: nothing else runs in this process while a client waits."""
 
 
 def _answered(act: Callable[[], m.Answer]) -> m.Answer:
@@ -274,7 +274,7 @@ def _answered(act: Callable[[], m.Answer]) -> m.Answer:
 
 
 def _creator(table: ResolvedTable, environment: Environment) -> str | None:
-    """Who made version 0 of a table: the `txnId` of its commit."""
+    """The attempt that created the table: the `txnId` of its version 0."""
     name = log_path.commit(0)
     try:
         content = LogStore(table.location, environment).read(name)
@@ -316,7 +316,7 @@ def _snapshot_read(snapshot: Snapshot) -> m.SnapshotRead:
 
 
 def _described(transaction: Transaction, request: m.Transact) -> bool:
-    """Tell the transaction what it reads and does; False if the table has the application's batch already."""
+    """Add the reads and changes of the request to the transaction; False if the table already has its batch."""
     if request.application is not None and not transaction.claim(*request.application):
         return False
     if request.reads == "*":

@@ -1,10 +1,10 @@
-"""The effects of one owner process that can be told where to die.
+"""The effects of one owner process that dies at a chosen point.
 
 All effects of the reference pass through its `Environment`; here they pass through a `Life` first. A life that ended
-has no effects: whatever the code still tries on its way out (`finally`, `suppress`) raises `Killed` again, locks are
-freed and open transactions rolled back, as the kernel does for a process that was killed. What had been written stays,
-synced or not: this is the death of a process, not a power cut. So nothing that the kit can see depends on whether the
-bytes reached the disk, and by default nobody waits for that: it would be two thirds of the time of a run.
+has no effects: each effect that its code still tries (`finally`, `suppress`) raises `Killed` again, locks are freed and
+open transactions rolled back, as the kernel does for a process that was killed. Written bytes stay,
+synced or not: this is the death of a process, not a power cut. So the kit cannot see whether bytes reached the disk,
+and by default nothing waits for a sync, which would take two thirds of the time of a run.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ CRASH_POINTS: Final = {
     "during-stage": "half of a staged file is written",
     "after-stage": "the staged file is durable, and not proposed",
     "before-ratify": "the transaction that records a staged or inline commit is open: the commit point is next",
-    "after-ratify": "it is committed: the commit is ratified, and nobody was told",
+    "after-ratify": "it is committed: the commit is ratified, and no answer was sent",
     "before-promise": "the promise of a commit by put-if-absent is not stored",
-    "after-promise": "it is stored, and its file is not there",
+    "after-promise": "it is stored, and its file does not exist yet",
     "before-link": "the promised bytes are durable under a temporary name",
-    "after-link": "the promised `<v>.json` is visible, and nothing else knows of it",
+    "after-link": "the promised `<v>.json` is visible, and the ledger does not have it yet",
     "before-record": "the transaction that records a kept promise is open",
-    "after-record": "it is committed, and nobody was told",
+    "after-record": "it is committed, and no answer was sent",
     "before-publish": "a backfill is about to make a `<v>.json` visible",
     "after-publish": "that file is visible, and the owner does not know",
-    "before-forget": "everything asked for is published, and the owner still keeps its copies",
-    "after-forget": "the copies are forgotten, and nobody was told",
-    "before-tombstone": "an attempt is about to be resolved as not landed, for ever",
-    "after-tombstone": "it is resolved, and nobody was told",
+    "before-forget": "all requested commits are published, and the owner still keeps its copies",
+    "after-forget": "the copies are deleted, and no answer was sent",
+    "before-tombstone": "an attempt is about to be recorded as never landing",
+    "after-tombstone": "it is recorded, and no answer was sent",
     "before-drop": "a table is about to lose its name",
-    "after-drop": "it has lost it, and nobody was told",
+    "after-drop": "it has lost it, and no answer was sent",
 }
-"""Where an owner may be told to die, and what is so at that moment."""
+"""The points at which an owner can die, and its state there."""
 
 STAGING_FOLDERS: Final = frozenset(feature.staging_folder for feature in TABLE_FEATURES.values())
 
@@ -53,11 +53,11 @@ _DOES: Final = (
     ("INSERT OR IGNORE INTO tombstones", "tombstone"),
     ("UPDATE tables SET state", "drop"),
 )
-"""How the statements of the ledger that make a transaction memorable begin."""
+"""By how a statement of the ledger begins, what its transaction decides."""
 
 
 class Killed(BaseException):
-    """The process died here. No `Exception`: nobody may handle it on the way out."""
+    """The process died here. Not an `Exception`, so that no handler catches it on the way out."""
 
 
 class Life:
@@ -80,14 +80,14 @@ class Life:
             raise Killed
 
     def reach(self, point: str) -> None:
-        """It gets there, and perhaps no further."""
+        """Die if this is the deadly point. Raises `Killed`."""
         self.alive()
         if point == self.deadly:
             self.dead = True
             raise Killed(point)
 
     def end(self) -> None:
-        """Without cleaning up: the connections are gone, and what they had begun is rolled back. Idempotent.
+        """End without cleaning up: connections close, and open transactions are rolled back. Idempotent.
 
         Only the calling thread's own connections are sure to be idle; the others follow when their threads notice.
         """
@@ -102,7 +102,7 @@ class Life:
         self._connections.append(connection)
         return connection
 
-    # What the thread is doing, told by what its transactions do
+    # What the thread is doing, by the statements of its transaction
 
     def begins(self) -> None:
         self._of_thread.does = set()
@@ -114,7 +114,7 @@ class Life:
                 self._of_thread.does.add(what)
 
     def commit_point(self) -> str | None:
-        """What the open transaction decides; None if nothing that has a name."""
+        """What the open transaction decides; None for one without a crash point."""
         found: set[str] = getattr(self._of_thread, "does", set())
         if "promise" in found:
             return "promise"

@@ -1,4 +1,4 @@
-"""The effects of one owner process on the real host: files and connections that can be told to fail, stop or die.
+"""The effects of one owner process on the real host: files and connections whose operations can fail, stop or die.
 
 Crash points (`dying`), schedules (`simulated.clients`) and the faults of tests are built on these.
 """

@@ -194,9 +194,9 @@ class ReferenceOwner:
 
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
             empty = request.end is not None and request.start is not None and request.end < request.start
-            told = warehouse.owner.get_commits(request.table, request.start, request.start if empty else request.end)
-            commits = () if empty else translation.entries(told.commits)
-            return m.Commits(commits=commits, latest=told.latest_ratified_version)
+            outcome = warehouse.owner.get_commits(request.table, request.start, request.start if empty else request.end)
+            commits = () if empty else translation.entries(outcome.commits)
+            return m.Commits(commits=commits, latest=outcome.latest_ratified_version)
 
         return self._answered(ask)
 
@@ -238,7 +238,7 @@ class ReferenceOwner:
             actions = translation.with_owner(request.actions, feature, owner.name)
             proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
             name = translation.table_name(request.name)
-            told = owner.take_over(
+            outcome = owner.take_over(
                 location,
                 name,
                 feature,
@@ -247,10 +247,10 @@ class ReferenceOwner:
                 commit_mode=_commit_mode_named(request.commit_mode),
             )
             try:
-                table = owner.resolve(location).table_id if isinstance(told, Ratified) else None
+                table = owner.resolve(location).table_id if isinstance(outcome, Ratified) else None
             except OwnerUnavailableError as error:  # it landed, whatever the disk says of its log now
                 return m.Unknown(reason=error.message)
-            return translation.outcome(told, table)
+            return translation.outcome(outcome, table)
 
         return self._answered(ask)
 
@@ -332,19 +332,19 @@ class OwnerProcess:
 
 
 def _create(warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
-    """catalog-managed, "Creating and Dropping": a location, version 0 there, then the name. Whoever finds the name
-    taken registers his version 0 with the table that has it: an owner recognises it if it is that table's."""
+    """catalog-managed, "Creating and Dropping": a location, version 0 there, then the name. A creator that
+    finds the name taken registers its version 0 with that table: the owner recognises its own creator."""
     feature, owner = _feature_named(request.feature), warehouse.owner
     actions = translation.with_owner(request.actions, feature, owner.name)
     proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
     table_id = _place(warehouse, request, feature)
     if table_id is None:
         return m.Conflict()
-    told = owner.register_table(table_id, proposal)
-    if isinstance(told, NameTaken):  # between the two steps
-        table_id = told.winner.table_id
-        told = owner.register_table(table_id, proposal)
-    match told:
+    outcome = owner.register_table(table_id, proposal)
+    if isinstance(outcome, NameTaken):  # between the two steps
+        table_id = outcome.winner.table_id
+        outcome = owner.register_table(table_id, proposal)
+    match outcome:
         case Registered(commit=commit):
             return m.Ratified(version=commit.version, table=table_id)
         case NameTaken(winner=winner):
@@ -352,7 +352,7 @@ def _create(warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
         case Conflict(latest_ratified_version=latest):
             return m.Conflict(latest=latest, winner_table=table_id)
         case _:
-            return translation.outcome(told, table_id)
+            return translation.outcome(outcome, table_id)
 
 
 def _load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
@@ -388,10 +388,10 @@ def _commit_mode_named(name: str) -> CommitMode:
 
 
 def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableFeature) -> str | None:
-    """The id of a new table with a location, or of the one that has the name, or of the one that this very request
-    made or began before: a client of the reference remembers that one, and the kit asks a new client each time.
+    """The id of a new table with a location, or of the one that has the name, or of the one that an earlier
+    send of this request created or began: a real client remembers that one, but the kit asks a new client each time.
 
-    None: somebody else's version 0 stands at the place that was asked for.
+    None if another creator's version 0 exists at the requested location.
     """
     owner, commit_mode = warehouse.owner, _commit_mode_named(request.commit_mode)
     name = translation.table_name(request.name)
@@ -434,8 +434,8 @@ def _reference(request: m.LoadTable) -> str | Path:
 def _owned(warehouse: refimpl.Warehouse, reference: str | Path) -> ResolvedTable:
     """The table, if this owner acts as its owner. Raises `TableNotFoundError`.
 
-    A take-over that was interrupted is completed or forgotten by the next request that writes: a backfill is one that
-    writes nothing else.
+    The next writing request completes or forgets an interrupted take-over; a backfill is such a request, and writes
+    nothing else.
     """
     found = warehouse.owner.resolve(reference)
     if found.state is TableState.TAKING_OVER:
@@ -449,7 +449,7 @@ def _owned(warehouse: refimpl.Warehouse, reference: str | Path) -> ResolvedTable
 def _described(warehouse: refimpl.Warehouse, table_id: str) -> tuple[ResolvedTable, tuple[Protocol, Metadata] | None]:
     """The table with its latest protocol and metadata, from one read state.
 
-    catalog-managed, "Catalog Responsibilities", encourages owners to tell them; the ledger has them.
+    catalog-managed, "Catalog Responsibilities", encourages owners to return them; the ledger has them.
     """
     context = warehouse.owner.context
     described: list[tuple[Protocol, Metadata] | None] = []

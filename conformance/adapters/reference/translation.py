@@ -1,6 +1,6 @@
 """Between the values of the reference and the messages of the interface: names, contents, outcomes, errors.
 
-An error of the reference says what its caller should do, and thereby what happened: nothing, or nobody knows.
+An error of the reference says what its caller should do, and so whether nothing happened or the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from refimpl.table_feature import TableFeature
 
 _LEGAL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 _READABLE: Final = 100
-"""So many characters of a name that is not legal are kept for people."""
+"""How many characters of an illegal name stay readable."""
 
 
 def table_name(name: str) -> str:
@@ -49,7 +49,7 @@ def actions_of(content: bytes) -> tuple[str, ...]:
 def with_owner(actions: Iterable[str], feature: TableFeature, owner: str) -> tuple[str, ...]:
     """The actions that make `owner` the table's: its name is a property where the table feature has one for it.
 
-    managed-commits, "Managed Commit Enablement". What cannot be read is left for the owner to refuse.
+    managed-commits, "Managed Commit Enablement". The owner rejects actions that cannot be parsed.
     """
     if feature.owner_property is None:
         return tuple(actions)
@@ -87,21 +87,21 @@ def entries(found: Iterable[commits.RatifiedCommit]) -> tuple[m.CommitEntry, ...
     return tuple(entry(commit) for commit in found)
 
 
-def outcome(told: commits.Outcome, table: str | None = None) -> m.Answer:
+def outcome(answer: commits.Outcome, table: str | None = None) -> m.Answer:
     """What became of a proposal; `table` where the answer names it."""
-    match told:
+    match answer:
         case commits.Ratified(commit=commit):
             return m.Ratified(version=commit.version, table=table)
         case commits.Conflict():
-            return m.Conflict(latest=told.latest_ratified_version, winners=entries(told.winners) or None)
+            return m.Conflict(latest=answer.latest_ratified_version, winners=entries(answer.winners) or None)
         case commits.VersionGap():
-            return m.Gap(latest=told.latest_ratified_version)
+            return m.Gap(latest=answer.latest_ratified_version)
         case commits.Rejected():
-            return m.Rejected(reason=f"{told.reason.value}: {told.detail}", retryable=told.retryable)
+            return m.Rejected(reason=f"{answer.reason.value}: {answer.detail}", retryable=answer.retryable)
 
 
-def attempt_outcome(told: commits.AttemptOutcome) -> m.Answer:
-    match told:
+def attempt_outcome(answer: commits.AttemptOutcome) -> m.Answer:
+    match answer:
         case commits.Landed(commit=commit):
             return m.Landed(version=commit.version)
         case commits.NotLanded():
@@ -109,7 +109,7 @@ def attempt_outcome(told: commits.AttemptOutcome) -> m.Answer:
 
 
 def failure(error: DeltaError) -> m.Answer:
-    """An error as an answer. Only of `OutcomeUnknown` something may have happened."""
+    """An error as an answer. After `OutcomeUnknown` the request may have been carried out; after others it was not."""
     match error:
         case OutcomeUnknown():
             return m.Unknown(reason=error.message)

@@ -172,11 +172,11 @@ def _domain_updates(actions: Actions) -> list[dict[str, Any]]:
     """Of Delta's two domains that the API knows; others are in the log alone."""
     known = {"delta.rowTracking", "delta.clustering"}
     bodies = [body for action in actions if isinstance(body := action.get("domainMetadata"), dict)]
-    told = [body for body in bodies if body.get("domain") in known]
-    removed = [body["domain"] for body in told if body.get("removed")]
+    domains = [body for body in bodies if body.get("domain") in known]
+    removed = [body["domain"] for body in domains if body.get("removed")]
     updates: list[dict[str, Any]] = []
-    if len(told) > len(removed):
-        values = {body["domain"]: json.loads(body["configuration"]) for body in told if not body.get("removed")}
+    if len(domains) > len(removed):
+        values = {body["domain"]: json.loads(body["configuration"]) for body in domains if not body.get("removed")}
         updates.append({"action": "set-domain-metadata", "updates": values})
     if removed:
         updates.append({"action": "remove-domain-metadata", "domains": removed})

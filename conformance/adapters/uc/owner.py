@@ -65,9 +65,9 @@ class Gone(Exception):  # noqa: N818  # it says what became of a table
 class NotShown(Exception):  # noqa: N818  # it says what became of a question
     """The server refuses to say what it knows of a table."""
 
-    def __init__(self, told: Refused) -> None:
-        super().__init__(str(told))
-        self.told = told
+    def __init__(self, reply: Refused) -> None:
+        super().__init__(str(reply))
+        self.reply = reply
 
 
 class UcOwner:
@@ -89,7 +89,7 @@ class UcOwner:
         except Gone:
             return m.NotFound()
         except NotShown as refused:
-            return _rejected(refused.told)
+            return _rejected(refused.reply)
         except OutsideError as error:
             return m.Rejected(reason=str(error))
 
@@ -124,18 +124,18 @@ class UcOwner:
         content = documents.content_of(actions)
         log.put(published(0), content, if_absent=True)
         creation = documents.creation(name, staged, documents.parsed(content))
-        told = self._api.create(creation)
-        if isinstance(told, Refused):
-            holder = self._api.load(name) if told.status == 409 else told
-            return self._taken(name, holder, request) if isinstance(holder, Loaded) else _rejected(told)
-        return self._mine(name, told, request, creation)
+        reply = self._api.create(creation)
+        if isinstance(reply, Refused):
+            holder = self._api.load(name) if reply.status == 409 else reply
+            return self._taken(name, holder, request) if isinstance(holder, Loaded) else _rejected(reply)
+        return self._mine(name, reply, request, creation)
 
     def _created_again(self, name: str, request: m.CreateTable) -> m.Answer:
         """The identical request arrives once more, and its client knows that it landed. A server that makes another
         table of it tells of one."""
         made, creation = self._known.created[name, request.attempt]
-        told = None if creation is None else self._api.create(creation)
-        return m.Ratified(version=0, table=str(self._met(name, told)) if isinstance(told, Loaded) else made)
+        reply = None if creation is None else self._api.create(creation)
+        return m.Ratified(version=0, table=str(self._met(name, reply)) if isinstance(reply, Loaded) else made)
 
     def _taken(self, name: str, holder: Loaded, request: m.CreateTable) -> m.Answer:
         log = LogFolder(folder_of(holder.metadata.location))
@@ -180,8 +180,8 @@ class UcOwner:
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
         def ask() -> m.Answer:
             name, _ = self._loaded(request.table)
-            told = self._api.drop(name)
-            return m.Done() if told is None else m.NotFound() if told.status == 404 else _rejected(told)
+            reply = self._api.drop(name)
+            return m.Done() if reply is None else m.NotFound() if reply.status == 404 else _rejected(reply)
 
         return self._answered(ask)
 
@@ -235,15 +235,15 @@ class UcOwner:
         requirements, updates = self._known.sent.get((request.table, request.version, file_name)) or self._request(
             request, log, file_name
         )
-        told = self._told(request, file_name, requirements, updates)
-        if told is not None and told.status == 429:
+        reply = self._update(request, file_name, requirements, updates)
+        if reply is not None and reply.status == 429:
             _, full = self._loaded(request.table)
             problem = _publish(log, full.unpublished)
             if problem is None and full.latest is not None:
                 report = {"action": "set-latest-backfilled-version", "latest-published-version": full.latest}
                 others = [each for each in updates if each["action"] != report["action"]]
-                told = self._told(request, file_name, requirements, [*others, report])
-        return m.Ratified(version=request.version) if told is None else self._refused(request, told)
+                reply = self._update(request, file_name, requirements, [*others, report])
+        return m.Ratified(version=request.version) if reply is None else self._refused(request, reply)
 
     def _request(self, request: m.Commit, log: LogFolder, file_name: str) -> tuple[Documents, Documents]:
         """What is required, and what is to be done."""
@@ -256,28 +256,28 @@ class UcOwner:
             updates += documents.updates_of(actions, before)
         return requirements, updates
 
-    def _told(self, request: m.Commit, file_name: str, requirements: Documents, updates: Documents) -> Refused | None:
+    def _update(self, request: m.Commit, file_name: str, requirements: Documents, updates: Documents) -> Refused | None:
         """A request that was refused did nothing, and another one is made next time."""
         sent = request.table, request.version, file_name
         self._known.sent[sent] = requirements, updates
-        told = self._api.update(request.table.rpartition("@")[0], requirements, updates)
-        if told is not None:
+        reply = self._api.update(request.table.rpartition("@")[0], requirements, updates)
+        if reply is not None:
             self._known.sent.pop(sent, None)
-        return told
+        return reply
 
-    def _refused(self, request: m.Commit, told: Refused) -> m.Answer:
+    def _refused(self, request: m.Commit, reply: Refused) -> m.Answer:
         """A gap is a bad request like others: the table says whether it was one. Nobody commits version 0 in the API,
         which calls that a bad request, too; it is taken as soon as there is a table."""
-        if told.type == "CommitVersionConflictException":
+        if reply.type == "CommitVersionConflictException":
             return m.Conflict()
-        if told.status not in (400, 409):
-            return m.NotFound() if told.status == 404 else _rejected(told)
+        if reply.status not in (400, 409):
+            return m.NotFound() if reply.status == 404 else _rejected(reply)
         _, now = self._loaded(request.table)
-        if told.status == 400 and request.version > (-1 if now.latest is None else now.latest) + 1:
+        if reply.status == 400 and request.version > (-1 if now.latest is None else now.latest) + 1:
             return m.Gap(latest=now.latest)
-        if told.status == 400 and request.version == 0 and now.latest is not None:
+        if reply.status == 400 and request.version == 0 and now.latest is not None:
             return m.Conflict(latest=now.latest)
-        return _rejected(told)
+        return _rejected(reply)
 
     def _published_in_turn(self, table: m.TableRef, version: int) -> None:
         """The commit landed, whatever becomes of its publication."""
@@ -300,8 +300,8 @@ class UcOwner:
         return self._answered(lambda: self._backfilled(request.table, request.version))
 
     def _backfilled(self, table: m.TableRef, version: int) -> m.Answer:
-        """catalog-managed, "Publishing Commits": in order, each at once; then the server is told of it. That another
-        client told it of more is no failure: the server is asked what is left."""
+        """catalog-managed, "Publishing Commits": in order, each at once; then the client reports it to the server. If
+        that is rejected because another client reported more, the server's list shows that nothing is left."""
         name, before = self._loaded(table)
         todo = tuple(commit for commit in before.unpublished if commit.version <= version)
         if not todo:
@@ -310,11 +310,11 @@ class UcOwner:
         if problem is not None:
             return m.Rejected(reason=problem)
         report = {"action": "set-latest-backfilled-version", "latest-published-version": todo[-1].version}
-        told = self._api.update(name, [{"type": "assert-table-uuid", "uuid": before.metadata.table_uuid}], [report])
-        if told is None:
+        reply = self._api.update(name, [{"type": "assert-table-uuid", "uuid": before.metadata.table_uuid}], [report])
+        if reply is None:
             return m.Done()
         _, after = self._loaded(table)
-        return _rejected(told) if any(each.version <= version for each in after.unpublished) else m.Done()
+        return _rejected(reply) if any(each.version <= version for each in after.unpublished) else m.Done()
 
     # The kit's eyes and hands
 
@@ -383,8 +383,8 @@ def _entry(commit: ApiCommit) -> m.CommitEntry:
     return m.CommitEntry(version=commit.version, file_name=commit.file_name, in_commit_timestamp=commit.timestamp)
 
 
-def _rejected(told: Refused) -> m.Rejected:
-    return m.Rejected(reason=str(told), retryable=told.status in (409, 429))
+def _rejected(reply: Refused) -> m.Rejected:
+    return m.Rejected(reason=str(reply), retryable=reply.status in (409, 429))
 
 
 def folder_of(location: str) -> Path:
