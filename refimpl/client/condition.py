@@ -25,8 +25,9 @@ import decimal
 import math
 import re
 import struct
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntFlag
 from typing import TYPE_CHECKING, Any, Final
@@ -197,6 +198,74 @@ _WIDE: Final = decimal.Context(prec=76)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnComparison:
+    """`left operator right`, two columns of one type, or of numbers."""
+
+    left: Column
+    operator: Operator
+    right: Column
+
+    def possible(self, facts: Facts) -> Truth:
+        left, right = facts(self.left), facts(self.right)
+        if Nulls.ALL in (left.nulls, right.nulls):
+            return Truth.NULL
+        nulls = Nulls.NONE if left.nulls is right.nulls is Nulls.NONE else Nulls.UNKNOWN
+        if left.nan or right.nan:
+            return truths(can_be_true=True, can_be_false=True, nulls=nulls)
+        match self.operator:
+            case Operator.LESS:
+                can_be_true = _ordered(left.lower, right.upper, strictly=True)
+                can_be_false = _ordered(right.lower, left.upper)
+            case Operator.LESS_OR_EQUAL:
+                can_be_true = _ordered(left.lower, right.upper)
+                can_be_false = _ordered(right.lower, left.upper, strictly=True)
+            case Operator.EQUAL:
+                can_be_true = _ordered(left.lower, right.upper) and _ordered(right.lower, left.upper)
+                can_be_false = left.lower is None or not left.lower == left.upper == right.lower == right.upper
+        return truths(can_be_true=can_be_true, can_be_false=can_be_false, nulls=nulls)
+
+    def to_arrow(self) -> pc.Expression:
+        left, right = _field(self.left), _field(self.right)
+        floats = self.left.type in FLOATS or self.right.type in FLOATS
+        match self.operator:
+            case Operator.EQUAL:
+                return (left == right) | (left.is_nan() & right.is_nan()) if floats else left == right
+            case Operator.LESS:
+                return (left < right) | (~left.is_nan() & right.is_nan()) if floats else left < right
+            case Operator.LESS_OR_EQUAL:
+                return (left <= right) | right.is_nan() if floats else left <= right
+
+    def columns(self) -> Iterator[Column]:
+        yield self.left
+        yield self.right
+
+
+def _ordered(low: Any, high: Any, *, strictly: bool = False) -> bool:
+    """Whether a value of at least `low` may be less than, or equal to, one of at most `high`; None: not known."""
+    return low is None or high is None or low < high or (low == high and not strictly)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneOf:
+    """`column IN (values)` for many values, in their order; for files only, as rows are joined instead."""
+
+    column: Column
+    values: Sequence[Any]
+
+    def possible(self, facts: Facts) -> Truth:
+        known = facts(self.column)
+        first = 0 if known.lower is None else bisect_left(self.values, known.lower)
+        reaches = first < len(self.values) and (known.upper is None or self.values[first] <= known.upper)
+        return truths(can_be_true=reaches or known.nan, can_be_false=True, nulls=known.nulls)
+
+    def to_arrow(self) -> pc.Expression:
+        return _field(self.column).isin(self.values)
+
+    def columns(self) -> Iterator[Column]:
+        yield self.column
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IsNull:
     """`column IS NULL`: true or false, never null."""
 
@@ -310,7 +379,7 @@ def either(*operands: Condition) -> Condition:
     return Not(operand=And(operands=tuple(Not(operand=operand) for operand in operands)))
 
 
-Condition = Comparison | IsNull | Like | Constant | Not | And
+Condition = Comparison | ColumnComparison | OneOf | IsNull | Like | Constant | Not | And
 
 
 def _field(column: Column) -> pc.Expression:

@@ -278,7 +278,13 @@ def _conflict(
 ) -> NoReturn:
     operation = winner.info.fields.get("operation") if winner.info is not None else None
     named = f" ({operation})" if isinstance(operation, str) else ""
-    raise kind(f"version {winner.version}{named} landed first and {what}; {next_step}", version=winner.version)
+    rule = kind.__name__.removesuffix("Error")
+    raise kind(
+        f"version {winner.version}{named} landed first and {what} ({rule}); {next_step}",
+        version=winner.version,
+        operation=operation,
+        rule=rule,
+    )
 
 
 def isolation_level(name: str) -> IsolationLevel:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from refimpl.actions import Add, Cdc
+from refimpl.actions import Add, Cdc, Remove
 from refimpl.client import arrow_columns, file_statistics, partition_values
 from refimpl.client import schema as delta_schema
 from refimpl.client.file_statistics import Leaf
@@ -328,9 +328,9 @@ def write(
     return [action for action in actions if isinstance(action, Add)]
 
 
-def delete(location: Path, adds: Sequence[Add]) -> None:
+def delete(location: Path, files: Iterable[Add | Cdc]) -> None:
     """Delete data files that were written but certainly not committed. Missing ones are ignored."""
-    for add in adds:
+    for add in files:
         with contextlib.suppress(OSError):
             partition_values.local_path(location, add.path).unlink()
 
@@ -404,10 +404,10 @@ def _selected(schema: Struct, columns: Sequence[str] | None) -> Struct:
     return Struct(fields=tuple(schema[name] for name in columns))
 
 
-def read_file(path: Path, add: Add, needed: Struct, partition_columns: Sequence[str]) -> pa.Table:
+def read_file(path: Path, add: Add | Remove | Cdc, needed: Struct, partition_columns: Sequence[str]) -> pa.Table:
     """The `needed` columns of one file. Raises `CorruptionError` where it is missing or unreadable."""
     partitioned = {name.lower() for name in partition_columns}
-    values = {name.lower(): text for name, text in add.partition_values.items()}
+    values = {name.lower(): text for name, text in (add.partition_values or {}).items()}
     try:
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
             names = {

@@ -15,7 +15,7 @@ feature                read                written
 appendOnly             (writers only)      yes: transactions then remove no rows
 invariants             (writers only)      while no column has one
 checkConstraints       (writers only)      while there is none
-changeDataFeed         (writers only)      while it is off
+changeDataFeed         (writers only)      yes: refimpl.client.change_feed
 generatedColumns       (writers only)      while no column is generated
 identityColumns        (writers only)      while no column is one
 columnMapping          while its mode is   while its mode is none
@@ -43,6 +43,7 @@ Features that it lists in a protocol, and when; never one that it refuses:
 - `inCommitTimestamp` (for writers): the table has an owner, or asked for in-commit timestamps;
 - `vacuumProtocolCheck` (both): the table is catalogManaged or coordinatedCommits-preview: engines expect it;
 - `appendOnly` (for writers): the property delta.appendOnly is set;
+- `changeDataFeed` (for writers): the property delta.enableChangeDataFeed is set;
 - `timestampNtz` (both): a column is a timestamp without time zone;
 - those that the versions of an older table implied, when it is upgraded.
 """
@@ -56,8 +57,8 @@ from typing import Any, Final
 import msgspec
 
 from refimpl.actions import Metadata, Protocol
-from refimpl.client.schema import parse, required_features
-from refimpl.errors import InvalidTableError, UnsupportedFeatureError
+from refimpl.client.schema import FEED_COLUMNS, parse, required_features
+from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
     COORDINATED_COMMITS,
@@ -79,6 +80,7 @@ READ: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", 
 
 WRITTEN: Final = READ | {
     "appendOnly",
+    "changeDataFeed",
     "domainMetadata",
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_SYNONYM,
@@ -133,7 +135,6 @@ READ_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
 WRITTEN_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
     "invariants": _has_column_property("delta.invariants"),
     "checkConstraints": lambda m: any(key.startswith("delta.constraints.") for key in m.configuration),
-    "changeDataFeed": lambda m: m.configuration.get("delta.enableChangeDataFeed", "").lower() == "true",
     "generatedColumns": _has_column_property("delta.generationExpression"),
     "identityColumns": _has_column_property("delta.identity."),
     _COLUMN_MAPPING: _maps_columns,
@@ -191,6 +192,15 @@ def is_append_only(protocol: Protocol, metadata: Metadata) -> bool:
     return enabled and "appendOnly" in writer_features(protocol)
 
 
+def feeds_changes(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether commits must leave their row-level changes to readers."""
+    return _enables_change_feed(metadata) and CHANGE_FEED_FEATURE in writer_features(protocol)
+
+
+def _enables_change_feed(metadata: Metadata) -> bool:
+    return metadata.configuration.get(CHANGE_FEED_PROPERTY, "").lower() == "true"
+
+
 def _in_use(name: str, unused: Mapping[str, Callable[[Metadata], bool]], metadata: Metadata) -> bool:
     """Unknown features count as used."""
     return name not in unused or unused[name](metadata)
@@ -213,6 +223,8 @@ def _version_error(verb: str, kind: str, required: int, known: int) -> Unsupport
 
 
 APPEND_ONLY_FEATURE: Final = "appendOnly"
+CHANGE_FEED_FEATURE: Final = "changeDataFeed"
+CHANGE_FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
 READER_VERSION_WITH_LISTS: Final = 3
 WRITER_VERSION_WITH_LISTS: Final = 7
 
@@ -222,7 +234,7 @@ PLAIN_PROTOCOL: Final = Protocol(min_reader_version=1, min_writer_version=2)
 _READER_FEATURES: Final = frozenset({"timestampNtz", VACUUM_PROTOCOL_CHECK})
 """Features listed on demand that readers need too."""
 
-ADDED_ALONE: Final = frozenset({APPEND_ONLY_FEATURE, "domainMetadata", "timestampNtz"})
+ADDED_ALONE: Final = frozenset({APPEND_ONLY_FEATURE, CHANGE_FEED_FEATURE, "domainMetadata", "timestampNtz"})
 """Features that a transaction may list before the table uses them. The others change who may commit, or when a commit
 was: creation, take-over, hand-back and the enablement of in-commit timestamps list those."""
 
@@ -232,7 +244,20 @@ def needed_features(metadata: Metadata) -> frozenset[str]:
     needed = set(required_features(parse(metadata.schema_string)))
     if metadata.configuration.get("delta.appendOnly", "").lower() == "true":
         needed.add(APPEND_ONLY_FEATURE)
+    if _enables_change_feed(metadata):
+        needed.add(CHANGE_FEED_FEATURE)
+        check_no_change_columns(metadata)
     return frozenset(needed)
+
+
+def check_no_change_columns(metadata: Metadata) -> None:
+    """Raise `InvalidRequestError` for a column with the name of one that the change data feed adds."""
+    for name in parse(metadata.schema_string).names:
+        if name.lower() in FEED_COLUMNS:
+            raise InvalidRequestError(
+                f"the column name {name!r} is reserved by the change data feed ({CHANGE_FEED_PROPERTY}); rename it",
+                column=name,
+            )
 
 
 def first_protocol(metadata: Metadata, feature: TableFeature | None, *, in_commit_timestamps: bool) -> Protocol:

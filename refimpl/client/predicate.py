@@ -4,7 +4,7 @@
     test = predicate.test(snapshot.schema, snapshot.partition_columns)
     test.may_match(add)
 
-Understood: comparisons of a column with a literal, BETWEEN, IN, LIKE, IS [NOT] NULL, boolean columns,
+Understood: comparisons of a column with a literal or another column, BETWEEN, IN, LIKE, IS [NOT] NULL, boolean columns,
 TRUE, FALSE, NULL, NOT, AND, OR, parentheses; Spark's spelling of literals, parsed by sqlglot. Names of
 columns are compared without case, as Spark does. A timestamp without a zone is taken as UTC. Anything else is rejected,
 never ignored.
@@ -25,6 +25,7 @@ from refimpl.client.condition import (
     FLOATS,
     And,
     Column,
+    ColumnComparison,
     Condition,
     Constant,
     FileTest,
@@ -55,7 +56,7 @@ class Predicate:
 
     def condition(self, schema: Struct) -> Condition:
         """The condition on the columns of a schema. Raises `InvalidRequestError` for what does not fit it."""
-        return _condition(self._tree, schema)
+        return condition_of(self._tree, schema)
 
     def test(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest:
         """The condition as a test of files."""
@@ -67,21 +68,34 @@ class Predicate:
 
 def parse(text: str) -> Predicate:
     """Parse one SQL condition, or raise `InvalidRequestError`."""
-    try:
-        trees = sqlglot.parse(text, read=_DIALECT)
-    except sqlglot.errors.SqlglotError as error:
-        problem = error.errors[0]["description"] if isinstance(error, sqlglot.errors.ParseError) else error
-        raise InvalidRequestError(f"the condition {text!r} is not SQL: {problem}", condition=text) from error
-    except RecursionError:
-        raise InvalidRequestError(f"the condition {text[:80]!r}... is nested too deeply", condition=text) from None
-    if len(trees) != 1 or trees[0] is None:
-        raise InvalidRequestError(f"expected one condition, not {text!r}", condition=text)
-    tree = trees[0]
+    tree = syntax(text)
+    check_deterministic(tree)
     for node in tree.walk():
         surplus = {name for name, value in node.args.items() if value} - _ARGUMENTS
         if surplus - (_NEGATED if isinstance(node, exp.Like) else set()):
-            _refuse(node, f"is not understood here: {', '.join(sorted(surplus))}")
+            refuse(node, f"is not understood here: {', '.join(sorted(surplus))}")
     return Predicate(text, tree)
+
+
+def syntax(text: str) -> exp.Expression:
+    """The syntax tree of one SQL expression. Raises `InvalidRequestError` with the position of what is no SQL."""
+    try:
+        trees = sqlglot.parse(text, read=_DIALECT)
+    except sqlglot.errors.SqlglotError as error:
+        raise InvalidRequestError(f"the expression {text!r} is not SQL: {_described(error)}", condition=text) from error
+    except RecursionError:
+        raise InvalidRequestError(f"the expression {text[:80]!r}... is nested too deeply", condition=text) from None
+    if len(trees) != 1 or trees[0] is None:
+        raise InvalidRequestError(f"expected one expression, not {text!r}", condition=text)
+    return trees[0]
+
+
+def _described(error: sqlglot.errors.SqlglotError) -> str:
+    """The problem, and its position where the parser knows it."""
+    if not isinstance(error, sqlglot.errors.ParseError):
+        return str(error)
+    first = error.errors[0]
+    return f"{first['description']} (line {first['line']}, column {first['col']})"
 
 
 _ARGUMENTS: Final = frozenset(
@@ -91,34 +105,55 @@ _ARGUMENTS: Final = frozenset(
 _NEGATED: Final = frozenset({"negate"})
 
 
-def _refuse(node: exp.Expression, problem: str) -> NoReturn:
+def refuse(node: exp.Expression, problem: str) -> NoReturn:
     text = node.sql(dialect=_DIALECT)
-    raise InvalidRequestError(f"the condition {text!r} {problem}", condition=text)
+    starts = [part.meta["start"] for part in node.walk() if "start" in part.meta]
+    where = f" at position {min(starts) + 1}" if starts else ""
+    raise InvalidRequestError(f"the expression {text!r}{where} {problem}", condition=text)
 
 
-def _condition(node: exp.Expression, schema: Struct) -> Condition:
+def check_deterministic(tree: exp.Expression) -> None:
+    """Raise `InvalidRequestError` for a function whose result can differ between two calls."""
+    for node in tree.walk():
+        if isinstance(node, _VOLATILE) or (isinstance(node, exp.Anonymous) and node.name.lower() in _VOLATILE_NAMES):
+            refuse(node, "is not deterministic: a second evaluation may give another result; write a literal instead")
+
+
+_VOLATILE: Final = (
+    exp.Rand,
+    exp.Randn,
+    exp.Uuid,
+    exp.CurrentDate,
+    exp.CurrentDatetime,
+    exp.CurrentTime,
+    exp.CurrentTimestamp,
+)
+_VOLATILE_NAMES: Final = frozenset({"random", "now", "monotonically_increasing_id", "input_file_name", "shuffle"})
+
+
+def condition_of(node: exp.Expression, schema: Struct) -> Condition:
     match node:
         case exp.Paren():
-            return _condition(node.this, schema)
+            return condition_of(node.this, schema)
         case exp.Not():
-            return Not(operand=_condition(node.this, schema))
+            return Not(operand=condition_of(node.this, schema))
         case exp.And():
-            return And(operands=tuple(_condition(operand, schema) for operand in node.flatten()))
+            return And(operands=tuple(condition_of(operand, schema) for operand in node.flatten()))
         case exp.Or():
-            return either(*(_condition(operand, schema) for operand in node.flatten()))
+            return either(*(condition_of(operand, schema) for operand in node.flatten()))
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE() | exp.NullSafeEQ():
             return _comparison(node, schema)
         case exp.Between():
-            column = _column(node.this, schema)
+            column = column_of(node.this, schema)
             return And(
                 operands=(
-                    _compare(column, exp.GTE, _literal(node.args["low"]), node),
-                    _compare(column, exp.LTE, _literal(node.args["high"]), node),
+                    _compare(column, exp.GTE, literal_of(node.args["low"]), node),
+                    _compare(column, exp.LTE, literal_of(node.args["high"]), node),
                 )
             )
         case exp.In() if node.args.get("query") is None and node.expressions:
-            column = _column(node.this, schema)
-            return either(*(_compare(column, exp.EQ, _literal(item), node) for item in node.expressions))
+            column = column_of(node.this, schema)
+            return either(*(_compare(column, exp.EQ, literal_of(item), node) for item in node.expressions))
         case exp.Is():
             return _is(node, schema)
         case exp.Like() | exp.Escape():
@@ -128,23 +163,25 @@ def _condition(node: exp.Expression, schema: Struct) -> Condition:
         case exp.Null():
             return Constant(value=None)
         case exp.Column():
-            return _compare(_column(node, schema), exp.EQ, True, node)
+            return _compare(column_of(node, schema), exp.EQ, True, node)
         case _:
-            _refuse(node, "is not understood here: see refimpl.client.predicate for what is")
+            refuse(node, "is not understood here: see refimpl.client.predicate for what is")
 
 
 def _comparison(node: exp.Binary, schema: Struct) -> Condition:
     left, right, kind = node.left, node.right, type(node)
-    if not isinstance(_bare(left), exp.Column):
+    if not isinstance(bare(left), exp.Column):
         left, right, kind = right, left, _MIRRORED.get(kind, kind)
-    column = _column(left, schema)
+    column = column_of(left, schema)
+    if isinstance(bare(right), exp.Column):
+        return _compare_columns(column, kind, column_of(right, schema), node)
     if kind is exp.NullSafeEQ:
-        value = _literal(right)
+        value = literal_of(right)
         if value is None:
             return IsNull(column=column)
         equal = _compare(column, exp.EQ, value, node)
         return And(operands=(equal, Not(operand=IsNull(column=column))))
-    return _compare(column, kind, _literal(right), node)
+    return _compare(column, kind, literal_of(right), node)
 
 
 _MIRRORED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {
@@ -159,10 +196,26 @@ _MIRRORED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {
 def _compare(column: Column, kind: type[exp.Expression], literal: Any, node: exp.Expression) -> Condition:
     if literal is None:
         return Constant(value=None)
-    value = _fitted(literal, column, node)
+    value = fitted(literal, column, node)
     operator, negated = _OPERATORS[kind]
     comparison = compared(column, operator, value)
     return Not(operand=comparison) if negated else comparison
+
+
+def _compare_columns(left: Column, kind: type[exp.Expression], right: Column, node: exp.Expression) -> Condition:
+    if left.type != right.type and not (_is_number(left.type) and _is_number(right.type)):
+        refuse(node, f"does not fit: {left.path[-1]} is {left.type}, {right.path[-1]} is {right.type}")
+    if kind is exp.NullSafeEQ:
+        nulls = (IsNull(column=left), IsNull(column=right))
+        equal = ColumnComparison(left=left, operator=Operator.EQUAL, right=right)
+        return either(And(operands=nulls), And(operands=(equal, *(Not(operand=each) for each in nulls))))
+    operator, negated = _OPERATORS[kind]
+    comparison = ColumnComparison(left=left, operator=operator, right=right)
+    return Not(operand=comparison) if negated else comparison
+
+
+def _is_number(kind: DataType) -> bool:
+    return is_exact(kind) or kind in FLOATS
 
 
 _OPERATORS: Final[dict[type[exp.Expression], tuple[Operator, bool]]] = {
@@ -176,22 +229,22 @@ _OPERATORS: Final[dict[type[exp.Expression], tuple[Operator, bool]]] = {
 
 
 def _is(node: exp.Is, schema: Struct) -> Condition:
-    column = _column(node.this, schema)
+    column = column_of(node.this, schema)
     if isinstance(node.expression, exp.Null):
         return IsNull(column=column)
     if isinstance(node.expression, exp.Boolean):
         same = _compare(column, exp.EQ, node.expression.this, node)
         return And(operands=(same, Not(operand=IsNull(column=column))))
-    _refuse(node, "is not understood here: IS takes NULL, TRUE or FALSE")
+    refuse(node, "is not understood here: IS takes NULL, TRUE or FALSE")
 
 
 def _like(node: exp.Like | exp.Escape, schema: Struct) -> Condition:
-    like, escape = (node.this, _literal(node.expression)) if isinstance(node, exp.Escape) else (node, "\\")
+    like, escape = (node.this, literal_of(node.expression)) if isinstance(node, exp.Escape) else (node, "\\")
     if not isinstance(like, exp.Like):
-        _refuse(node, "is not understood here")
-    column, text = _column(like.this, schema), _literal(like.expression)
+        refuse(node, "is not understood here")
+    column, text = column_of(like.this, schema), literal_of(like.expression)
     if column.type != Primitive(name="string") or not isinstance(text, str) or len(str(escape)) != 1:
-        _refuse(
+        refuse(
             node, f"does not fit: LIKE takes a string column and a quoted pattern, {column.path[-1]} is {column.type}"
         )
     prefix, pattern = _pattern(text, str(escape))
@@ -218,16 +271,16 @@ def _pattern(text: str, escape: str) -> tuple[str, re.Pattern[str]]:
     return "".join(prefix), re.compile("".join(parts), re.DOTALL)
 
 
-def _bare(node: exp.Expression) -> exp.Expression:
+def bare(node: exp.Expression) -> exp.Expression:
     while isinstance(node, exp.Paren):
         node = node.this
     return node
 
 
-def _column(node: exp.Expression, schema: Struct) -> Column:
-    node = _bare(node)
+def column_of(node: exp.Expression, schema: Struct) -> Column:
+    node = bare(node)
     if not isinstance(node, exp.Column):
-        _refuse(node, "is not the name of a column, which is expected here")
+        refuse(node, "is not the name of a column, which is expected here")
     path: list[str] = []
     kind: DataType = schema
     for part in node.parts:
@@ -237,9 +290,7 @@ def _column(node: exp.Expression, schema: Struct) -> Column:
         ]
         if len(candidates) != 1:
             names = ", ".join(member.name for member in members)
-            _refuse(
-                node, f"names no column; there are {names}" if names else f"names no column: {path[-1]} is a {kind}"
-            )
+            refuse(node, f"names no column; there are {names}" if names else f"names no column: {path[-1]} is a {kind}")
         path.append(candidates[0].name)
         kind = candidates[0].type
     return Column(path=tuple(path), type=kind)
@@ -248,16 +299,16 @@ def _column(node: exp.Expression, schema: Struct) -> Column:
 _Literal = str | decimal.Decimal | bool | bytes | datetime.date | None
 
 
-def _literal(node: exp.Expression) -> _Literal:
-    """The value of a literal; `_fitted` converts it to the type of a column."""
-    node = _bare(node)
+def literal_of(node: exp.Expression) -> _Literal:
+    """The value of a literal; `fitted` converts it to the type of a column."""
+    node = bare(node)
     match node:
         case exp.Null():
             return None
         case exp.Boolean():
             return bool(node.this)
         case exp.Neg():
-            value = _literal(node.this)
+            value = literal_of(node.this)
             if isinstance(value, decimal.Decimal):
                 return value.copy_negate()
         case exp.Literal(is_string=True):
@@ -269,14 +320,14 @@ def _literal(node: exp.Expression) -> _Literal:
         case exp.Cast():
             return _cast(node)
         case exp.Concat():
-            _refuse(node, "is two strings side by side; write a quote inside a string as \\'")
+            refuse(node, "is two strings side by side; write a quote inside a string as \\'")
         case _:
             pass
-    _refuse(node, "is not a literal; compare a column with one")
+    refuse(node, "is not a literal; compare a column with one")
 
 
 def _cast(node: exp.Cast) -> _Literal:
-    value = _literal(node.this)
+    value = literal_of(node.this)
     target = node.to.this
     try:
         if target == exp.DataType.Type.DATE and isinstance(value, str):
@@ -286,17 +337,17 @@ def _cast(node: exp.Cast) -> _Literal:
         if isinstance(value, str | decimal.Decimal) and (target in _NUMBERS or target == exp.DataType.Type.DECIMAL):
             return _cast_number(_number(value, node), node)
     except (ValueError, OverflowError):
-        _refuse(node, f"is no {node.to.sql(dialect=_DIALECT)}")
-    _refuse(node, "is not a literal; compare a column with one")
+        refuse(node, f"is no {node.to.sql(dialect=_DIALECT)}")
+    refuse(node, "is not a literal; compare a column with one")
 
 
 def _number(text: str | decimal.Decimal, node: exp.Expression) -> decimal.Decimal:
     try:
         number = decimal.Decimal(text)
     except decimal.InvalidOperation:
-        _refuse(node, "is no number")
+        refuse(node, "is no number")
     if not number.is_finite():
-        _refuse(node, "is no number")
+        refuse(node, "is no number")
     return number
 
 
@@ -309,7 +360,7 @@ def _cast_number(number: decimal.Decimal, node: exp.Cast) -> decimal.Decimal:
     if kind == Primitive(name="float"):
         return decimal.Decimal(single(float(number)))
     if is_exact(kind) and next_below(number, kind) != number:
-        _refuse(node, f"changes the number {number}; write what it becomes")
+        refuse(node, f"changes the number {number}; write what it becomes")
     return number
 
 
@@ -331,18 +382,18 @@ _TIMESTAMPS: Final = frozenset(
 )
 
 
-def _fitted(literal: Any, column: Column, node: exp.Expression) -> Any:
+def fitted(literal: Any, column: Column, node: exp.Expression) -> Any:
     """The literal as a value of the column's Python type, as Spark would cast it where no digit is lost."""
     try:
-        value = _converted(literal, column.type)
+        value = converted(literal, column.type)
     except (ValueError, TypeError, ArithmeticError):
         value = None
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        _refuse(node, f"does not fit: the column {'.'.join(column.path)} is {column.type}, not {literal!r}")
+        refuse(node, f"does not fit: the column {'.'.join(column.path)} is {column.type}, not {literal!r}")
     return value
 
 
-def _converted(literal: Any, kind: DataType) -> Any:
+def converted(literal: Any, kind: DataType) -> Any:
     match kind:
         case Primitive(name="string"):
             return literal if isinstance(literal, str) else None

@@ -100,6 +100,7 @@ KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
     "delta.dataSkippingNumIndexedCols": _spelled("-1|[0-9]{1,9}"),
     "delta.dataSkippingStatsColumns": _spelled(".+"),
     DELETED_FILES: duration,
+    "delta.enableChangeDataFeed": _spelled("true|false"),
     "delta.isolationLevel": lambda _, value: isolation_level(value),
     LOG: duration,
 }

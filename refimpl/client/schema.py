@@ -33,6 +33,12 @@ FORBIDDEN_IN_NAMES: Final = " ,;{}()\n\t="
 CHANGE_COLUMN: Final = "__is_cdc"
 """A virtual partition column during a write: `true` marks rows of the change data feed."""
 
+CHANGE_TYPE: Final = "_change_type"
+COMMIT_VERSION: Final = "_commit_version"
+COMMIT_TIMESTAMP: Final = "_commit_timestamp"
+FEED_COLUMNS: Final = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+"""What readers of the change data feed see besides the table's columns."""
+
 _METADATA_KEY: Final = b"delta.metadata"
 """Where an Arrow field carries the Delta field's metadata, as JSON."""
 _NAME: Final = "element"

@@ -4,13 +4,15 @@ table = Table.resolve("sales", owner, environment)
 table.snapshot().to_arrow(where="month = 3")
 table.snapshot(version=12)
 table.append(rows)
+table.update({"price": "price * 2"}, where="month = 3")
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.client import file_statistics
 from refimpl.client.history import HistoryEntry, history
@@ -29,6 +31,9 @@ from refimpl.errors import (
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CommitMode, TableFeature
+
+if TYPE_CHECKING:
+    from refimpl.client.row_changes import RowsChanged
 
 
 class Table:
@@ -178,6 +183,27 @@ class Table:
         transaction = self.transaction(parameters={"mode": "Overwrite"})
         transaction.remove(*transaction.read_whole_table())
         return self._commit_with(transaction, rows)
+
+    def delete(self, where: str | None = None) -> RowsChanged:
+        """Delete the rows for which `where` (SQL) is true, or all rows, in one transaction.
+
+        Only files that hold such a row are rewritten; a row for which `where` is NULL stays. Raises
+        `InvalidRequestError` for a condition that does not parse, does not fit or is not deterministic, and for an
+        append-only table; a kind of `ConcurrentModificationError` for a concurrent change of what was read.
+        """
+        from refimpl.client import row_changes
+
+        return row_changes.delete(self.transaction(operation="DELETE"), where)
+
+    def update(self, set: Mapping[str, Any], where: str | None = None) -> RowsChanged:  # noqa: A002 - Delta's name
+        """Set columns of the rows for which `where` (SQL) is true, or of all rows, in one transaction.
+
+        `set`: by column, text is an SQL expression (`"price * 2"`, `"'new'"`: `refimpl.client.expression`) on the old
+        row; other values are taken as they are. Raises what `delete` raises.
+        """
+        from refimpl.client import row_changes
+
+        return row_changes.update(self.transaction(operation="UPDATE"), set, where)
 
     def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:
         """Data files are written and made durable first; then one transaction names them. If it certainly did not

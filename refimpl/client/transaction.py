@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from refimpl import log_path
-from refimpl.actions import Action, Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
+from refimpl.actions import Action, Add, Cdc, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client import features, properties
+from refimpl.client.condition import FileTest
 from refimpl.client.conflicts import (
     IsolationLevel,
     ReadBasis,
@@ -105,6 +106,7 @@ class Transaction:
         self._enables_timestamps = False
         self._adds: dict[FileKey, Add] = {}
         self._removes: dict[FileKey, Remove] = {}
+        self._changes: list[Cdc] = []
         self._transactions: dict[str, Txn] = {}
         self._domains: dict[str, DomainMetadata] = {}
         self._over = False
@@ -117,7 +119,7 @@ class Transaction:
         self._whole_table = True
         return list(self.snapshot.files.values())
 
-    def read_files(self, predicate: Predicate | str | None = None) -> list[Add]:
+    def read_files(self, predicate: Predicate | FileTest | str | None = None) -> list[Add]:
         """The active files that may hold matching rows; without a predicate all of them.
 
         Partition values alone decide which files of others would have been read too: DELTA.md#pruning.
@@ -125,7 +127,7 @@ class Transaction:
         if predicate is None:
             return self.read_whole_table()
         self._check_open()
-        test = self.snapshot.file_test(predicate)
+        test = predicate if isinstance(predicate, FileTest) else self.snapshot.file_test(predicate)
         self._predicates.append(ReadPredicate(text=test.text, may_match=test.may_match_partition))
         matching = [add for add in self.snapshot.files.values() if test.may_match(add)]
         self._files_read.update(add.key for add in matching)
@@ -160,8 +162,8 @@ class Transaction:
         """
         self._check_open()
         now = self._environment.now()
-        if data_change and files and is_append_only(self.snapshot.protocol, self.snapshot.metadata):
-            raise InvalidRequestError(f"{self._label} is append-only (delta.appendOnly): no rows can be removed")
+        if data_change and files:
+            self.check_removable()
         for add in files:
             if add.key not in self.snapshot.files:
                 raise InvalidRequestError(
@@ -174,6 +176,21 @@ class Transaction:
                 )
         for add in files:
             self._removes[add.key] = removal(add, at=now, data_change=data_change)
+
+    def check_removable(self) -> None:
+        """Raise `InvalidRequestError` for an append-only table."""
+        if is_append_only(self.snapshot.protocol, self.snapshot.metadata):
+            raise InvalidRequestError(f"{self._label} is append-only (delta.appendOnly): no rows can be removed")
+
+    def add_changes(self, *changes: Cdc) -> None:
+        """Change data files: with at least one of them they are the whole change data feed of this commit.
+
+        DELTA.md#change-files. Raises `InvalidRequestError` for a table whose feed is off.
+        """
+        self._check_open()
+        if changes and not features.feeds_changes(self.snapshot.protocol, self.snapshot.metadata):
+            raise InvalidRequestError(f"the change data feed of {self._label} is off ({features.CHANGE_FEED_PROPERTY})")
+        self._changes += changes
 
     def claim(self, app_id: str, version: int) -> bool:
         """Whether a batch must be written: False if the application committed this version or a later one.
@@ -311,6 +328,7 @@ class Transaction:
             *self._domains.values(),
             *self._removes.values(),
             *self._adds.values(),
+            *self._changes,
         ]
 
     def _loop(self, actions: list[Action]) -> CommitLoop:

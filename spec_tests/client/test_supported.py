@@ -107,7 +107,6 @@ def test_a_newer_writer_version_is_refused_for_writing_only() -> None:
 USED = [
     ("invariants", 2, metadata({"delta.invariants": "{}"})),
     ("checkConstraints", 3, metadata(**{"delta.constraints.positive": "id > 0"})),
-    ("changeDataFeed", 4, metadata(**{"delta.enableChangeDataFeed": "true"})),
     ("generatedColumns", 4, metadata({"delta.generationExpression": "1"})),
     ("columnMapping", 5, metadata(**{"delta.columnMapping.mode": "name"})),
     ("identityColumns", 6, metadata({"delta.identity.start": 1})),

@@ -494,6 +494,7 @@ VALUES = [
     ("delta.dataSkippingNumIndexedCols", "-1", "all"),
     ("delta.dataSkippingStatsColumns", "id", ""),
     ("delta.deletedFileRetentionDuration", "interval 1 week", "interval 1 month"),
+    ("delta.enableChangeDataFeed", "true", "yes"),
     ("delta.isolationLevel", "WriteSerializable", "nonsense"),
     ("delta.logRetentionDuration", "12 hours", "long"),
 ]

@@ -1,0 +1,144 @@
+"""Values in SQL, computed by Arrow: the right sides of UPDATE and MERGE.
+
+    values = assigned({"price": "price * 2", "day": "DATE '2026-11-22'"}, columns=schema, scope=schema)
+    values.of(rows)
+
+Understood: literals, columns, `+`, `-`, `*`, `||`, COALESCE, UPPER, LOWER and CASE WHEN, with the conditions of
+`refimpl.client.predicate`. As in Spark's ANSI mode, an overflow is an error. Anything else is rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.acero as acero
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from refimpl.client import arrow_columns, predicate
+from refimpl.client.condition import Column, is_exact
+from refimpl.client.schema import Decimal, Struct, arrow_type, to_arrow
+from refimpl.errors import InvalidRequestError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignments:
+    """Columns of a table with the expressions that give their values."""
+
+    schema: Struct
+    """Of the table."""
+    expressions: Mapping[str, pc.Expression]
+
+    def of(self, scope: pa.Table, kept: pa.Table | None = None) -> pa.Table:
+        """One row for each row of `scope`; columns without an expression are those of `kept`, or null.
+
+        Raises `InvalidRequestError` for a value that cannot be computed, or that its column cannot hold.
+        """
+        given = evaluated(scope, self.expressions)
+        if kept is not None:
+            for name in set(kept.column_names) - set(self.expressions):
+                given = given.append_column(name, kept.column(name))
+        arrow = to_arrow(self.schema)
+        batches = [arrow_columns.conform(batch, arrow) for batch in given.to_batches()]
+        return pa.Table.from_batches(batches, schema=arrow_columns.all_nullable(arrow))
+
+
+def evaluated(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:
+    """The expressions' values for each row, in the order of the rows."""
+    plan = acero.Declaration.from_sequence(
+        [
+            acero.Declaration("table_source", acero.TableSourceNodeOptions(rows)),
+            acero.Declaration("project", acero.ProjectNodeOptions(list(expressions.values()), list(expressions))),
+        ]
+    )
+    try:
+        return plan.to_table(use_threads=False)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise InvalidRequestError(f"cannot compute {', '.join(expressions)}: {error}") from error
+
+
+def matching(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
+    """Whether the condition is true for each row: false where it is null."""
+    return pc.fill_null(evaluated(rows, {"condition": condition}).column(0), False)
+
+
+def assigned(values: Mapping[str, Any], *, columns: Struct, scope: Struct) -> Assignments:
+    """`values` by names of `columns`: text is SQL on the columns of `scope`, anything else a literal of Python.
+
+    Raises `InvalidRequestError` for an unknown column, and for SQL that is not understood.
+    """
+    if not values:
+        raise InvalidRequestError("no column is set; expected at least one, as in {'price': 'price * 2'}")
+    found: dict[str, pc.Expression] = {}
+    for given, value in values.items():
+        name = arrow_columns.stored_name(columns.names, given)
+        column = columns[name or given]
+        if column.name in found:
+            raise InvalidRequestError(f"the column {column.name!r} is set twice", column=column.name)
+        target = Column(path=(column.name,), type=column.type)
+        found[column.name] = _of_sql(value, target, scope) if isinstance(value, str) else _of_python(value, target)
+    return Assignments(schema=columns, expressions=found)
+
+
+def _of_python(value: Any, column: Column) -> pc.Expression:
+    try:
+        return pc.scalar(pa.scalar(value, arrow_type(column.type)))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
+        raise InvalidRequestError(
+            f"the column {column.path[-1]!r} is {column.type}, and cannot be {value!r}: {error}", column=column.path[-1]
+        ) from error
+
+
+def _of_sql(text: str, column: Column, scope: Struct) -> pc.Expression:
+    kind = column.type
+    tree = predicate.bare(predicate.syntax(text))
+    predicate.check_deterministic(tree)
+    if isinstance(tree, exp.Null):
+        return pc.scalar(pa.scalar(None, arrow_type(kind)))
+    if isinstance(tree, exp.Literal | exp.Boolean | exp.Neg | exp.Cast | exp.HexString) and not tree.find(exp.Column):
+        value = predicate.fitted(predicate.literal_of(tree), column, tree)
+        if is_exact(kind) and not isinstance(kind, Decimal):
+            if value != int(value):  # Arrow would cut it
+                predicate.refuse(tree, f"does not fit: the column {column.path[-1]!r} is {kind}")
+            value = int(value)
+        return _of_python(value, column)
+    return _value(tree, scope)
+
+
+_OPERATORS: Final = {exp.Add: pc.add_checked, exp.Sub: pc.subtract_checked, exp.Mul: pc.multiply_checked}
+_FUNCTIONS: Final = {exp.Upper: pc.utf8_upper, exp.Lower: pc.utf8_lower, exp.Neg: pc.negate_checked}
+
+
+def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET503 - `refuse` never returns
+    match node:
+        case exp.Paren():
+            return _value(node.this, scope)
+        case exp.Column():
+            return pc.field(*predicate.column_of(node, scope).path)
+        case exp.Null():
+            return pc.scalar(pa.scalar(None))
+        case exp.Literal(is_string=False):
+            number = predicate.literal_of(node)
+            whole = "." not in node.this and "e" not in node.this.lower()
+            return pc.scalar(pa.scalar(int(node.this), pa.int64()) if whole else pa.scalar(number))
+        case exp.Literal() | exp.Boolean() | exp.Cast():
+            return pc.scalar(pa.scalar(predicate.literal_of(node)))
+        case exp.Add() | exp.Sub() | exp.Mul():
+            return _OPERATORS[type(node)](_value(node.left, scope), _value(node.right, scope))
+        case exp.Upper() | exp.Lower() | exp.Neg():
+            return _FUNCTIONS[type(node)](_value(node.this, scope))
+        case exp.DPipe():
+            return pc.binary_join_element_wise(_value(node.left, scope), _value(node.right, scope), "")
+        case exp.Coalesce():
+            return pc.coalesce(*(_value(item, scope) for item in (node.this, *node.expressions)))
+        case exp.Case() if node.args.get("this") is None:
+            default = node.args.get("default")
+            result = pc.scalar(pa.scalar(None)) if default is None else _value(default, scope)
+            for branch in reversed(node.args["ifs"]):
+                condition = predicate.condition_of(branch.this, scope).to_arrow()
+                result = pc.if_else(pc.coalesce(condition, False), _value(branch.args["true"], scope), result)
+            return result
+    predicate.refuse(node, "is not understood here; see refimpl.client.expression")

@@ -1,0 +1,254 @@
+"""DELETE and UPDATE by copy on write: files that hold a matching row are replaced, all others stay.
+
+    changed = delete(table.transaction(operation="DELETE"), "month = 3 AND price IS NULL")
+    changed.metrics["numDeletedRows"]
+
+One call is one transaction. Files are left out by partition values and statistics, and the others are read one
+after another, so memory holds one file, not the table. SQL's NULL: a row for which the condition is NULL is not
+touched. The transaction records what it read as the condition and the files, so that the conflict rules decide
+about concurrent commits: DELTA.md#row-changes.
+
+Durability order: the new data files and change data files are durable, with their folders, before the commit names
+them; a process that dies before leaves only files that no log names. If the commit certainly did not land, they are
+deleted; after an unknown outcome they stay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from refimpl.actions import Add, Cdc
+from refimpl.client import data_files, expression, file_statistics
+from refimpl.client.condition import FileTest
+from refimpl.client.data_files import DataFileWriter
+from refimpl.client.features import feeds_changes
+from refimpl.client.partition_values import local_path
+from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Field, Primitive, Struct
+from refimpl.client.transaction import Committed, Transaction
+from refimpl.errors import CERTAINLY_NOT_COMMITTED
+
+DELETED, INSERTED, BEFORE, AFTER = "delete", "insert", "update_preimage", "update_postimage"
+"""Delta's values of `_change_type`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsChanged:
+    """What a DELETE, UPDATE or MERGE did."""
+
+    committed: Committed | None
+    """None: no row was to be changed, and nothing was committed (DELTA.md#empty-commits)."""
+    metrics: Mapping[str, int]
+    """Delta's `operationMetrics` of the operation."""
+
+    @property
+    def version(self) -> int | None:
+        return None if self.committed is None else self.committed.version
+
+
+class RowChange:
+    """The work of one operation: files that leave, rows that replace them, and the change data feed's rows.
+
+    A context manager: after an error, the files that it wrote are deleted unless the commit may have landed.
+    """
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.transaction = transaction
+        self.snapshot = transaction.snapshot
+        self._location = transaction.snapshot.location
+        self._environment = transaction.reader.log.environment
+        self._started = self._environment.now()
+        self._indexed = file_statistics.indexed(
+            self.snapshot.schema.without(self.snapshot.partition_columns), self.snapshot.metadata.configuration
+        )
+        self._adds: list[Add] = []
+        self._removed: list[Add] = []
+        self._feed = self._change_writer()
+        self._changes: list[Cdc] = []
+        self._committing = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and (not self._committing or isinstance(error, CERTAINLY_NOT_COMMITTED)):
+            self._drop_changes()
+            data_files.delete(self._location, self._adds)
+
+    def _change_writer(self) -> DataFileWriter | None:
+        """For change data files, which have no statistics; None where the feed is off."""
+        snapshot = self.snapshot
+        if not feeds_changes(snapshot.protocol, snapshot.metadata):
+            return None
+        text = Primitive(name="string")
+        extra = (Field(name=CHANGE_TYPE, type=text), Field(name=CHANGE_COLUMN, type=text))
+        return DataFileWriter(
+            self._location,
+            Struct(fields=(*snapshot.schema.fields, *extra)),
+            (CHANGE_COLUMN, *snapshot.partition_columns),
+            new_id=self._environment.new_id,
+            indexed=(),
+        )
+
+    def read(self, add: Add, columns: Sequence[str] | None = None) -> pa.Table:
+        """One file's rows: all columns or those named."""
+        schema = self.snapshot.schema
+        fields = schema.fields if columns is None else tuple(c for c in schema.fields if c.name in columns)
+        needed = Struct(fields=fields or schema.fields[:1])  # a table without columns has no number of rows
+        path = local_path(self._location, add.path)
+        return data_files.read_file(path, add, needed, self.snapshot.partition_columns)
+
+    def matches(self, add: Add, test: FileTest) -> pa.ChunkedArray:
+        """For which rows of a file the condition is true. Reads the columns that it names."""
+        rows = self.read(add, [column.path[0] for column in test.condition.columns()])
+        return expression.matching(rows, test.condition.to_arrow())
+
+    def remove(self, add: Add) -> None:
+        """A file leaves the table."""
+        self._removed.append(add)
+
+    def write(self, *parts: pa.Table) -> None:
+        """Rows join the table, in files of their own."""
+        writer = DataFileWriter(
+            self._location,
+            self.snapshot.schema,
+            self.snapshot.partition_columns,
+            new_id=self._environment.new_id,
+            indexed=self._indexed,
+        )
+        try:
+            for rows in parts:
+                writer.write(rows)
+            self._adds += (action for action in writer.finish() if isinstance(action, Add))
+        except BaseException:
+            writer.abort()
+            raise
+
+    def record(self, change_type: str, rows: pa.Table) -> None:
+        """Rows of the change data feed, where it is on."""
+        if self._feed is None or not rows.num_rows:
+            return
+        for name, value in ((CHANGE_TYPE, change_type), (CHANGE_COLUMN, "true")):
+            rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+        self._feed.write(rows)
+
+    def commit(self, metrics: Mapping[str, int], prefix: str = "num") -> RowsChanged:
+        """Land the transaction; nothing if no file changed (and the isolation level allows it).
+
+        A commit that only adds, or only removes, files needs no change data: readers infer it from them.
+        """
+        transaction = self.transaction
+        if self._feed is not None and self._adds and self._removed:
+            self._changes = [action for action in self._feed.finish() if isinstance(action, Cdc)]
+        else:
+            self._drop_changes()
+        change_files = "numTargetChangeFilesAdded" if prefix == "numTarget" else "numAddedChangeFiles"
+        found = {
+            **metrics,
+            **_file_metrics(self._adds, self._removed, prefix),
+            change_files: len(self._changes),
+            "executionTimeMs": max(0, self._environment.now() - self._started),
+        }
+        transaction.metrics |= {name: str(value) for name, value in found.items()}
+        transaction.remove(*self._removed)
+        transaction.add(*self._adds)
+        transaction.add_changes(*self._changes)
+        self._committing = True
+        return RowsChanged(committed=transaction.commit_if_needed(), metrics=found)
+
+    def _drop_changes(self) -> None:
+        if self._feed is not None:
+            self._feed.abort()
+
+
+def _file_metrics(adds: Sequence[Add], removed: Sequence[Add], prefix: str) -> dict[str, int]:
+    sizes = (sum(add.size for add in adds), sum(add.size for add in removed))
+    if prefix == "numTarget":
+        names = ("numTargetFilesAdded", "numTargetFilesRemoved", "numTargetBytesAdded", "numTargetBytesRemoved")
+    else:
+        names = ("numAddedFiles", "numRemovedFiles", "numAddedBytes", "numRemovedBytes")
+    return dict(zip(names, (len(adds), len(removed), *sizes), strict=True))
+
+
+def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
+    """See `Table.delete`."""
+    transaction.parameters |= predicate_parameter(where)
+    with RowChange(transaction) as change:
+        change.transaction.check_removable()
+        deleted = copied = 0
+        for add, test in _candidates(change, where):
+            if test is None or _whole_partition(test, add):
+                change.remove(add)
+                deleted += _row_count(add)
+                continue
+            matches = change.matches(add, test)
+            count = pc.sum(matches).as_py() or 0
+            if not count:
+                continue
+            rows = change.read(add)
+            change.remove(add)
+            change.record(DELETED, rows.filter(matches))
+            if count < rows.num_rows:
+                change.write(rows.filter(pc.invert(matches)))
+            deleted, copied = deleted + count, copied + rows.num_rows - count
+        return change.commit({"numDeletedRows": deleted, "numCopiedRows": copied})
+
+
+def update(transaction: Transaction, values: Mapping[str, Any], where: str | None = None) -> RowsChanged:
+    """See `Table.update`."""
+    transaction.parameters |= predicate_parameter(where)
+    with RowChange(transaction) as change:
+        change.transaction.check_removable()
+        schema = change.snapshot.schema
+        assignments = expression.assigned(values, columns=schema, scope=schema)
+        updated = copied = 0
+        for add, test in _candidates(change, where):
+            matches = None if test is None else change.matches(add, test)
+            if matches is not None and not pc.any(matches).as_py():
+                continue
+            rows = change.read(add)
+            before = rows if matches is None else rows.filter(matches)
+            after = assignments.of(before, before)
+            change.remove(add)
+            change.record(BEFORE, before)
+            change.record(AFTER, after)
+            change.write(*(() if matches is None else (rows.filter(pc.invert(matches)),)), after)
+            updated, copied = updated + after.num_rows, copied + rows.num_rows - after.num_rows
+        return change.commit({"numUpdatedRows": updated, "numCopiedRows": copied})
+
+
+def predicate_parameter(where: str | None) -> dict[str, str]:
+    """As Delta writes it: a list of conditions, in JSON."""
+    return {"predicate": json.dumps([] if where is None else [where])}
+
+
+def _candidates(change: RowChange, where: str | None) -> Iterator[tuple[Add, FileTest | None]]:
+    """The files that may hold a matching row, in the order of their paths, with the condition."""
+    test = None if where is None else change.snapshot.file_test(where)
+    for add in sorted(change.transaction.read_files(test), key=lambda add: add.path):
+        yield add, test
+
+
+def _whole_partition(test: FileTest, add: Add) -> bool:
+    """Whether the partition values alone say that every row of the file matches."""
+    if not test.partition_only:
+        return False
+    try:
+        return test.matches_partition(add.partition_values) is True
+    except ValueError:  # they do not decide it
+        return False
+
+
+def _row_count(add: Add) -> int:
+    """By its statistics; 0 where it has none."""
+    try:
+        count = msgspec.json.decode(add.stats or "{}").get("numRecords")
+    except (msgspec.DecodeError, AttributeError):
+        return 0
+    return count if type(count) is int else 0
