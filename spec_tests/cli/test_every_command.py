@@ -54,9 +54,9 @@ def test_help_lists_every_command_and_every_exit_code(cli: CommandLine) -> None:
     assert answer.code == ExitCode.OK
     for command in COMMANDS:
         assert re.search(rf"│ {command}\s", answer.out), command
-    told = " ".join(answer.out.split())
+    help_text = " ".join(answer.out.split())
     for code in ExitCode:
-        assert re.search(rf"[:·] {code.value} ", told), code
+        assert re.search(rf"[:·] {code.value} ", help_text), code
 
 
 def test_without_a_command_the_help_is_shown_and_the_call_was_wrong(cli: CommandLine) -> None:

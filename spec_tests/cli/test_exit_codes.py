@@ -73,11 +73,11 @@ def test_an_unknown_outcome_is_answered_with_the_command_that_resolves_it() -> N
 
 @pytest.mark.parametrize("facts", [{"table_id": None, "attempt": "a"}, {"table_id": "t", "attempt": None}, {}])
 def test_an_unknown_outcome_that_no_owner_can_resolve_is_answered_with_how_to_look(facts: dict[str, object]) -> None:
-    told = message(errors.OutcomeUnknown("no answer came", version=3, **facts))
-    assert "resolve" not in told
-    assert "None" not in told
-    assert "commit-owner show PATH --by-path" in told
-    assert "commit-owner verify" in told
+    text = message(errors.OutcomeUnknown("no answer came", version=3, **facts))
+    assert "resolve" not in text
+    assert "None" not in text
+    assert "commit-owner show PATH --by-path" in text
+    assert "commit-owner verify" in text
 
 
 def test_a_damaged_ledger_stops_everything(cli: CommandLine, warehouse: Warehouse) -> None:

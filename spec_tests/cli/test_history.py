@@ -14,10 +14,10 @@ from spec_tests.cli.rows import commit_rows
 
 def test_log_tells_what_each_version_did_the_newest_first(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     commit_rows(warehouse, sales, {"id": 1, "month": 1})
-    told = cli("log", sales, "--json").json
-    assert [(entry["version"], entry["stored"]) for entry in told] == [(1, "staged"), (0, "published")]
-    assert told[0]["commit_info"]["operationParameters"] == {"mode": "Append"}
-    assert told[0]["timestamp"] == told[0]["commit_info"]["inCommitTimestamp"]
+    printed = cli("log", sales, "--json").json
+    assert [(entry["version"], entry["stored"]) for entry in printed] == [(1, "staged"), (0, "published")]
+    assert printed[0]["commit_info"]["operationParameters"] == {"mode": "Append"}
+    assert printed[0]["timestamp"] == printed[0]["commit_info"]["inCommitTimestamp"]
     assert [entry["version"] for entry in cli("log", sales, "--limit", "1", "--json").json] == [1]
     lines = cli("log", sales).out.splitlines()
     assert lines[1].split()[0] == "1"
@@ -31,10 +31,10 @@ def test_a_log_of_less_than_one_version_is_a_usage_error(cli: CommandLine, sales
 def test_commits_shows_what_the_owner_still_stores(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     """managed-commits, "Getting Un-backfilled Commits"; catalog-managed, "Getting Ratified Commits"."""
     attempts = [commit_rows(warehouse, sales, {"id": number, "month": 1}).attempt for number in range(3)]
-    told = cli("commits", sales, "--json").json
-    assert told["latest_ratified_version"] == 3
-    assert [commit["attempt"] for commit in told["commits"]] == attempts
-    assert [commit["file_name"] for commit in told["commits"]] == [
+    printed = cli("commits", sales, "--json").json
+    assert printed["latest_ratified_version"] == 3
+    assert [commit["attempt"] for commit in printed["commits"]] == attempts
+    assert [commit["file_name"] for commit in printed["commits"]] == [
         f"{version:020d}.{attempt}.json" for version, attempt in enumerate(attempts, start=1)
     ]
     middle = cli("commits", sales, "--start", "2", "--end", "2", "--json").json
@@ -57,13 +57,13 @@ def test_a_range_without_versions_is_a_usage_error(cli: CommandLine, sales: str,
 
 def test_explain_tells_each_step_with_its_rule(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     committed = commit_rows(warehouse, sales, {"id": 1, "month": 1})
-    told = cli("explain", sales, "1", "--json").json
-    assert (told["version"], told["attempt"], told["commit_mode"]) == (1, committed.attempt, "staged")
-    assert told["in_commit_timestamp"] == committed.in_commit_timestamp
-    assert told["published_at"] is None
-    assert all(step["why"] and step["source"] for step in told["steps"])
+    printed = cli("explain", sales, "1", "--json").json
+    assert (printed["version"], printed["attempt"], printed["commit_mode"]) == (1, committed.attempt, "staged")
+    assert printed["in_commit_timestamp"] == committed.in_commit_timestamp
+    assert printed["published_at"] is None
+    assert all(step["why"] and step["source"] for step in printed["steps"])
     text = cli("explain", sales, "1").out
-    for step in told["steps"]:
+    for step in printed["steps"]:
         assert step["title"] in text
         assert step["source"] in text
     cli("backfill", sales)

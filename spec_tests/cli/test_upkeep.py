@@ -111,9 +111,9 @@ def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, wareho
 
 
 def test_policy_tells_scripts_what_is_allowed_in_one_order(cli: CommandLine, sales: str) -> None:
-    told = cli("policy", sales, "--allow", "vacuum,optimize,metadata-cleanup", "--json").json["allowed"]
-    assert len(told) >= 5
-    assert told == sorted(told)
+    allowed = cli("policy", sales, "--allow", "vacuum,optimize,metadata-cleanup", "--json").json["allowed"]
+    assert len(allowed) >= 5
+    assert allowed == sorted(allowed)
 
 
 def test_policy_refuses_what_the_owner_cannot_do_and_changes_nothing(

@@ -42,7 +42,7 @@ def _table(*attempts: str, subject: str, **changes: object) -> Draft:
 
 
 def two_winners_of_one_version() -> Draft:
-    """A rename that overwrites: both writers are told that they won version 1, one of them is gone."""
+    """A rename that overwrites: both writers are answered that they won version 1, one commit is gone."""
     draft = _table("right", subject="local rename overwrites")
     draft.ask("left", 1, 4, Commit(version=1, attempt="left"), Ratified(version=1))
     draft.ask("right", 2, 5, Commit(version=1, attempt="right"), Ratified(version=1))
@@ -50,7 +50,7 @@ def two_winners_of_one_version() -> Draft:
 
 
 def lost_on_restart() -> Draft:
-    """An acknowledged commit was not durable; after the crash its version is given to somebody else."""
+    """An acknowledged commit was not durable; after the crash its version is given to another writer."""
     draft = _table("second", subject="no fsync")
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
     draft.faults.append(events.Fault(at=3, kind="power cut"))
@@ -67,13 +67,13 @@ def blind_retry_commits_twice() -> Draft:
 
 
 def failed_and_yet_there() -> Draft:
-    """The commit landed, publishing it failed, and the writer was told that nothing happened."""
+    """The commit landed, publishing it failed, and the answer said that nothing happened."""
     draft = _table("first", subject="backfill error answered as a failed commit")
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), events.Rejected(reason="i/o error"))
     return draft
 
 
-def commit_of_nobody() -> Draft:
+def unknown_attempt_in_the_log() -> Draft:
     """A version that no request proposed: a stray staged file was taken for a commit."""
     draft = _table("first", "stray", subject="stray staged file")
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
@@ -105,7 +105,7 @@ def replay_answered_as_conflict() -> Draft:
 
 
 def delayed_request_lands_after_its_tombstone() -> Draft:
-    """The writer was told that its attempt never lands, rebased, and then the delayed request arrived."""
+    """The owner answered that the attempt never lands; the writer rebased, and then the delayed request arrived."""
     draft = _table("delayed", "again", subject="tombstone not kept", profiles={"attempt-outcome"})
     draft.ask("writer", 1, None, Commit(version=1, attempt="delayed"), None)
     draft.ask("writer", 2, 3, AttemptOutcome(attempt="delayed"), NotLanded())
@@ -123,7 +123,7 @@ def tombstone_forgotten() -> Draft:
 
 
 def conflict_tells_an_older_latest() -> Draft:
-    """A conflict at version 1 that says that the latest version is 0: the client would propose 1 for ever."""
+    """A conflict at version 1 that says that the latest version is 0: the client would propose 1 again and again."""
     draft = _table("first", subject="conflict from a stale replica")
     draft.ask("left", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
     draft.ask("right", 3, 4, Commit(version=1, attempt="second"), Conflict(latest=0))
@@ -140,7 +140,7 @@ def list_and_latest_of_two_states() -> Draft:
 
 
 def winner_named_wrongly() -> Draft:
-    """The loser of a race is told of a winner that is not the one in the log."""
+    """A conflict names a winner that is not the one in the log."""
     draft = _table("first", subject="eventually consistent read after a lost race")
     draft.ask("left", 1, 4, Commit(version=1, attempt="first"), Ratified(version=1))
     winners = (Entry(version=1, attempt="right"),)
@@ -165,14 +165,14 @@ def conflict_before_anybody_won() -> Draft:
 
 
 def conflict_at_a_version_that_never_was() -> Draft:
-    """A conflict without a winner: the client retries for ever, and leaves one orphan file per try."""
+    """A conflict without a winner: the client retries without end, and leaves one orphan file per try."""
     draft = _table(subject="owner says conflict and lists nothing")
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Conflict())
     draft.ask("writer", 3, 4, Commit(version=1, attempt="second"), Conflict())
     return draft
 
 
-def gap_where_there_is_none() -> Draft:
+def gap_without_a_missing_version() -> Draft:
     """The version before the proposed one was acknowledged, and is called missing."""
     draft = _table("first", subject="stale check of the version before")
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
@@ -181,7 +181,7 @@ def gap_where_there_is_none() -> Draft:
 
 
 def fresh_read_misses_a_commit() -> Draft:
-    """A reader asks after a commit was acknowledged, and is told of the version before it."""
+    """A reader asks after a commit was acknowledged, and gets the version before it."""
     draft = _table("first", subject="read from a replica")
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
     draft.ask("reader", 3, 4, GetCommits(), Commits(latest=0, commits=(Entry(version=0, attempt="old"),)))
@@ -189,7 +189,7 @@ def fresh_read_misses_a_commit() -> Draft:
 
 
 def latest_goes_back() -> Draft:
-    """Two reads, one after the other; the second is told of an older latest version."""
+    """Two reads, one after the other; the second returns an older latest version."""
     draft = _table("first", subject="two replicas")
     draft.ask("writer", 1, 9, Commit(version=1, attempt="first"), Ratified(version=1))
     draft.ask("reader", 2, 3, GetCommits(start=5), Commits(latest=1))
@@ -214,16 +214,16 @@ def refusal_from_a_cache() -> Draft:
     return draft
 
 
-def told_before_it_was_ratified() -> Draft:
-    """A reader is told of version 1 before anybody has proposed it."""
+def reported_before_it_was_ratified() -> Draft:
+    """A read returns version 1 before any client proposed it."""
     draft = _table("first", subject="counter incremented first")
     draft.ask("reader", 1, 2, GetCommits(start=5), Commits(latest=1))
     draft.ask("writer", 3, 4, Commit(version=1, attempt="first"), Ratified(version=1))
     return draft
 
 
-def told_of_a_version_that_never_was() -> Draft:
-    """A reader is told of version 1; the writer's request died, and there is no version 1."""
+def reported_version_does_not_exist() -> Draft:
+    """A read returns version 1; the writer's request was lost, and there is no version 1."""
     draft = _table(subject="counter incremented first, then a crash")
     draft.ask("writer", 1, 3, Commit(version=1, attempt="first"), Unknown(reason="connection lost"))
     draft.ask("reader", 2, 4, GetCommits(start=5), Commits(latest=1))
@@ -249,7 +249,7 @@ def published_out_of_order() -> Draft:
 
 
 def published_then_gone() -> Draft:
-    """A published commit disappears although nobody cleaned up: it was not durable."""
+    """A published commit disappears without a cleanup: it was not durable."""
     draft = _table("first", subject="directory not synced")
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
     draft.looked.append(Looked(since=3, at=4, published=[0, 1]))
@@ -269,7 +269,7 @@ def direct_commit_is_not_visible() -> Draft:
 
 
 def forgotten_before_it_was_published() -> Draft:
-    """The owner no longer lists version 1, and it is not published: nobody can read it."""
+    """The owner no longer lists version 1, and it is not published: no reader finds it."""
     draft = _table("first", "second", subject="forgets by age")
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))
     draft.ask("writer", 3, 4, Commit(version=2, attempt="second"), Ratified(version=2))
@@ -316,7 +316,7 @@ def reader_takes_staged_files() -> Draft:
 
 
 def other_content_published() -> Draft:
-    """The file was there already, and nobody compared what it says with what was ratified."""
+    """The file existed, and the owner did not compare its content with what was ratified."""
     draft = _table("first", subject="already exists, accepted unseen")
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first", content=ONE), Ratified(version=1))
     draft.looked.append(Looked(since=3, at=4, published=[0, 1], contents={1: ANOTHER}))
@@ -328,7 +328,7 @@ ALL: list[tuple[tuple[Rule, ...], Callable[[], Draft]]] = [
     ((Rule.RATIFIED_BUT_LOST,), lost_on_restart),
     ((Rule.LANDED_TWICE,), blind_retry_commits_twice),
     ((Rule.REFUSED_BUT_LANDED,), failed_and_yet_there),
-    ((Rule.NOT_PROPOSED,), commit_of_nobody),
+    ((Rule.NOT_PROPOSED,), unknown_attempt_in_the_log),
     ((Rule.RATIFIED_ELSEWHERE,), ratified_as_another_version),
     ((Rule.LOG_HAS_GAP,), first_commit_of_any_version),
     ((Rule.REPLAY_REFUSED,), replay_answered_as_conflict),
@@ -340,13 +340,13 @@ ALL: list[tuple[tuple[Rule, ...], Callable[[], Draft]]] = [
     ((Rule.RATIFIED_OUT_OF_ORDER,), ratified_out_of_order),
     ((Rule.FALSE_CONFLICT,), conflict_before_anybody_won),
     ((Rule.FALSE_CONFLICT,), conflict_at_a_version_that_never_was),
-    ((Rule.FALSE_GAP,), gap_where_there_is_none),
+    ((Rule.FALSE_GAP,), gap_without_a_missing_version),
     ((Rule.STALE_READ,), fresh_read_misses_a_commit),
     ((Rule.STALE_READ,), latest_goes_back),
     ((Rule.STALE_READ,), fresh_table_answers_minus_one),
     ((Rule.STALE_REFUSAL,), refusal_from_a_cache),
-    ((Rule.REPORTED_TOO_EARLY,), told_before_it_was_ratified),
-    ((Rule.NEVER_RATIFIED,), told_of_a_version_that_never_was),
+    ((Rule.REPORTED_TOO_EARLY,), reported_before_it_was_ratified),
+    ((Rule.NEVER_RATIFIED,), reported_version_does_not_exist),
     ((Rule.PUBLISHED_TOO_EARLY,), published_before_it_was_proposed),
     ((Rule.PUBLISHED_OUT_OF_ORDER,), published_out_of_order),
     ((Rule.PUBLISHED_THEN_GONE,), published_then_gone),

@@ -27,7 +27,7 @@ class State:
 
     length: int
     published: int = 0
-    buried: frozenset[str] = frozenset()
+    resolved: frozenset[str] = frozenset()
     targets: frozenset[tuple[int, int]] = frozenset()
     """Backfills under way: operation, and how many versions it has to publish."""
 
@@ -66,7 +66,7 @@ class Owner:
         """The attempt becomes the next version, if it is what the next version will be."""
         if state.length == len(self.log) or self.log[state.length] != attempt:
             return
-        if attempt in state.buried or self.landed(state, attempt) is not None:
+        if attempt in state.resolved or self.landed(state, attempt) is not None:
             return
         yield from self.grow(state)
 
@@ -84,7 +84,7 @@ class Owner:
         return not newer or (all(newer) and Promise.FRESH_DIRECT not in self.header.promises)
 
     def claim(self, latest: int | None, *, asked: bool) -> int | None:
-        """What a latest version says: null is none for who asked, and nothing in a refusal."""
+        """What a latest version claims: null is no version in a read, and nothing in a refusal."""
         if latest is None:
             latest = -1 if asked else None
         if latest == -1 and self.header.feature == "managedCommit":
@@ -117,7 +117,7 @@ class Owner:
                     return (state,)
                 return self.append(state, attempt) if state.length == version else ()
             if isinstance(answer, (events.Conflict, events.Gap)):
-                if attempt in state.buried and Promise.TOMBSTONE_FIRST in self.header.promises:
+                if attempt in state.resolved and Promise.TOMBSTONE_FIRST in self.header.promises:
                     return ()
                 return (state,) if self.refusal_is_right(state, version, landed, answer) else ()
             return (state,)  # a rejection, for whatever reason
@@ -154,8 +154,8 @@ class Owner:
                 return self.append(state, attempt) if state.length == answer.version else ()
             if isinstance(answer, events.Conflict):
                 latest = self.claim(answer.latest, asked=False)
-                told = latest is None or latest < state.length
-                return (state,) if told and self.entries_are_right(state, answer.winners) else ()
+                agrees = latest is None or latest < state.length
+                return (state,) if agrees and self.entries_are_right(state, answer.winners) else ()
             return (state,)
 
         return effect
@@ -166,7 +166,7 @@ class Owner:
             if isinstance(answer, events.Landed):
                 return (state,) if landed == answer.version else ()
             if isinstance(answer, events.NotLanded):
-                return (replace(state, buried=state.buried | {attempt}),) if landed is None else ()
+                return (replace(state, resolved=state.resolved | {attempt}),) if landed is None else ()
             return (state,)
 
         return effect

@@ -35,7 +35,7 @@ REFUSALS = (events.Conflict, events.Gap, events.Rejected, events.NotFound, event
 
 @dataclass(slots=True)
 class Asked:
-    """An operation of a draft. `answered` is None where nobody ever heard of it again."""
+    """An operation of a draft. `answered` is None where no answer came."""
 
     client: str
     request: events.Request

@@ -156,7 +156,7 @@ def inline_commit_published_in_another_format() -> Draft:
 
 
 def stale_reader_by_path() -> Draft:
-    """A reader of published files only is behind, and says so; nobody promised otherwise."""
+    """A reader of published files only is behind, and says so; no promise excludes that."""
     draft = Draft(subject="a managedCommit reader", feature="managedCommit", before=1)
     draft.log = [Version("old"), Version("first")]
     draft.ask("writer", 1, 2, Commit(version=1, attempt="first"), Ratified(version=1))

@@ -34,12 +34,12 @@ def asked(client: str, invoked: int, answered: int | None, request: Request, ans
 
 
 def commit(attempt: str, version: int, invoked: int, answered: int | None, answer: Answer | None = None) -> Asked:
-    """A proposal; without an answer nobody knows what became of it, with one and no other it was ratified."""
-    told = events.Ratified(version=version) if answer is None and answered is not None else answer
-    return Asked("writer", events.Commit(version=version, attempt=attempt), invoked, answered, told)
+    """A proposal; `answered` None: the outcome is unknown; without an `answer`: it was ratified."""
+    given = events.Ratified(version=version) if answer is None and answered is not None else answer
+    return Asked("writer", events.Commit(version=version, attempt=attempt), invoked, answered, given)
 
 
 def read(invoked: int, answered: int, latest: int | None) -> Asked:
-    """Of an owner that lists nothing from the version on that nobody has."""
+    """Of an owner that returns an empty list from the first missing version on."""
     request = events.GetCommits(start=2**40)
     return Asked("reader", request, invoked, answered, events.Commits(latest=latest))

@@ -60,8 +60,8 @@ def _hurry(draft: Draft, random: Random) -> None:
 def _change_latest(draft: Draft, random: Random) -> None:
     each = _pick(draft, random, events.Conflict, events.Gap, events.Commits, events.Table)
     if each is not None and each.answer is not None:
-        told: int | None = each.answer.latest  # type: ignore[union-attr]
-        latest = random.choice((None, -1, 0, 1, 2)) if told is None else max(-1, told + random.choice((-2, -1, 1)))
+        latest: int | None = each.answer.latest  # type: ignore[union-attr]
+        latest = random.choice((None, -1, 0, 1, 2)) if latest is None else max(-1, latest + random.choice((-2, -1, 1)))
         each.answer = msgspec.structs.replace(each.answer, latest=latest)
 
 
@@ -160,12 +160,12 @@ def _lose_the_last_version(draft: Draft, random: Random) -> None:
 
 def _add_a_version(draft: Draft, random: Random) -> None:
     """An attempt that was refused, lost or never sent, or that is there already."""
-    attempts = [getattr(each.request, "attempt", "nobody") for each in draft.asked] or ["nobody"]
+    attempts = [getattr(each.request, "attempt", "unknown") for each in draft.asked] or ["unknown"]
     draft.log.insert(random.randint(draft.before, max(draft.before, len(draft.log))), Version(random.choice(attempts)))
 
 
 def _replace_a_version(draft: Draft, random: Random) -> None:
-    attempts = [getattr(each.request, "attempt", "nobody") for each in draft.asked] or ["nobody"]
+    attempts = [getattr(each.request, "attempt", "unknown") for each in draft.asked] or ["unknown"]
     if draft.log:
         draft.log[random.randrange(len(draft.log))] = Version(random.choice(attempts))
 

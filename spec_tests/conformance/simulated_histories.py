@@ -196,12 +196,12 @@ class Simulation:
             first = max(first, 0 if load else start or 0)
             last = latest if load or end is None else min(end, latest)
             commits = self._entries(first, last)
-            told = None if latest == -1 and self.random.random() < 0.5 else latest
+            claimed = None if latest == -1 and self.random.random() < 0.5 else latest
             if self.draft.feature == "managedCommit" and self.random.random() < 0.1:
                 return events.Commits(latest=-1) if not load else events.Table(latest=-1)
             if load:
-                return events.Table(latest=told, commits=commits if self.random.random() < 0.5 else None)
-            return events.Commits(latest=told, commits=commits)
+                return events.Table(latest=claimed, commits=commits if self.random.random() < 0.5 else None)
+            return events.Commits(latest=claimed, commits=commits)
 
         self._send(events.LoadTable() if load else events.GetCommits(start=start, end=end), effect)
 
@@ -241,7 +241,7 @@ class Simulation:
 
     def _stranger(self) -> None:
         if self.draft.open_world:
-            self._append(self._version(f"stranger{len(self.log)}"))
+            self._append(self._version(f"unknown{len(self.log)}"))
 
     def _publish(self) -> None:
         self.published = min(self.published + self.random.randint(1, 2), len(self.log))

@@ -137,9 +137,9 @@ def linear(draft: Draft) -> bool:
     return is_linearizable(operations(draft.events()))
 
 
-def commits(*told: tuple[str, int, int, int | None, events.Answer | None]) -> Draft:
+def commits(*given: tuple[str, int, int, int | None, events.Answer | None]) -> Draft:
     draft = Draft()
-    for attempt, version, invoked, answered, answer in told:
+    for attempt, version, invoked, answered, answer in given:
         draft.ask("w", invoked, answered, events.Commit(version=version, attempt=attempt), answer)
     return draft
 

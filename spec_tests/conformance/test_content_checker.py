@@ -18,11 +18,13 @@ SPACED = b'{ "commitInfo": {"operation": "WRITE", "inCommitTimestamp": 1} }'
 OTHER = b'{"commitInfo":{"inCommitTimestamp":2,"operation":"WRITE"}}'
 
 
-def history(proposed: Content | None, told: Content | None, seen: Content | None, kept: Content | None) -> Draft:
+def history(
+    proposed: Content | None, listed_content: Content | None, seen: Content | None, kept: Content | None
+) -> Draft:
     """One version, as it was proposed, listed, published, and kept by the recorder."""
     draft = Draft(log=[Version("a", content=kept)])
     draft.ask("w", 0, 1, events.Commit(version=0, attempt="a", content=proposed), events.Ratified(version=0))
-    listed = (Entry(version=0, attempt="a", content=told),)
+    listed = (Entry(version=0, attempt="a", content=listed_content),)
     draft.ask("r", 2, 3, events.GetCommits(), events.Commits(latest=0, commits=listed))
     draft.looked = [Looked(since=4, at=5, published=[0], contents={} if seen is None else {0: seen})]
     return draft
@@ -88,7 +90,7 @@ def test_a_published_file_never_changes_even_in_its_spaces() -> None:
 
 
 def test_of_two_contents_sent_for_one_attempt_either_may_stand() -> None:
-    """Whether an owner takes the second is its own business; a third content is nobody's."""
+    """An owner may take either content; a third content is a violation."""
     draft = history(SAME, None, WRONG, None)
     assert set(rules(draft)) == {Rule.CONTENT_CHANGED}
     draft.ask("w", 0, None, events.Commit(version=0, attempt="a", content=WRONG), None)

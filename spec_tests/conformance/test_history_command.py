@@ -24,24 +24,24 @@ def main(arguments: list[str]) -> object:
 
 def test_a_conformant_history_takes_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(GOOD)]) == 0
-    told = capsys.readouterr()
-    assert told.err == ""
-    assert told.out.splitlines() == [
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.splitlines() == [
         f"{GOOD}: conformant: 8 operations on orders (3 versions); a correct owner",
     ]
 
 
 def test_a_violation_shows_requirement_and_operations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(BAD)]) == 1
-    told = capsys.readouterr().out
-    assert "1. stale-read: orders, version 1" in told
-    assert "Required: A request for the latest version returns every commit" in told
-    assert "reader's get_commits (operation 1, 3..4: commits, latest 0, listing 0)" in told
-    assert "writer's commit of version 1 as attempt first (operation 0, 1..2: ratified, version 1)" in told
+    printed = capsys.readouterr().out
+    assert "1. stale-read: orders, version 1" in printed
+    assert "Required: A request for the latest version returns every commit" in printed
+    assert "reader's get_commits (operation 1, 3..4: commits, latest 0, listing 0)" in printed
+    assert "writer's commit of version 1 as attempt first (operation 0, 1..2: ratified, version 1)" in printed
 
 
 def test_real_times_count_from_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As somebody recorded them in production: in ns since the epoch, of which nobody can read the difference."""
+    """As recorded in production, in ns since the epoch: hard to read."""
     began = 1_700_000_000_000_000_000
     events = [json.loads(line) for line in BAD.read_text("utf-8").splitlines()]
     events[0]["clock"] = {"unit": "ns"}
@@ -52,10 +52,10 @@ def test_real_times_count_from_the_start(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "production.jsonl"
     file.write_text("".join(f"{json.dumps(event)}\n" for event in events), "utf-8")
     assert main(["check", str(file)]) == 1
-    told = capsys.readouterr().out
-    assert "reader's get_commits (operation 1, 3.000..4.500 ms: commits" in told
-    assert "writer's commit of version 1 as attempt first (operation 0, 0.000..1.500 ms: ratified" in told
-    assert str(began)[:6] not in told
+    printed = capsys.readouterr().out
+    assert "reader's get_commits (operation 1, 3.000..4.500 ms: commits" in printed
+    assert "writer's commit of version 1 as attempt first (operation 0, 0.000..1.500 ms: ratified" in printed
+    assert str(began)[:6] not in printed
     assert main(["check", str(file), "--json"]) == 1
     (violation,) = json.loads(capsys.readouterr().out)["violations"]
     assert "(operation 1, 3.000..4.500 ms: commits" in violation["message"]
@@ -64,14 +64,14 @@ def test_real_times_count_from_the_start(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_json_has_the_verdict_the_rule_and_the_operations(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", str(BAD), "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["verdict"], told["operations"], told["tables"]) == ("violation", 2, {"orders": 2})
-    (violation,) = told["violations"]
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["verdict"], printed["operations"], printed["tables"]) == ("violation", 2, {"orders": 2})
+    (violation,) = printed["violations"]
     assert (violation["rule"], violation["version"]) == ("stale-read", 1)
     assert [operation["id"] for operation in violation["operations"]] == [1, 0]
     assert main(["check", str(GOOD), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["verdict"], told["violations"]) == ("conformant", [])
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["verdict"], printed["violations"]) == ("conformant", [])
 
 
 def test_a_history_that_cannot_be_judged_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,12 +79,12 @@ def test_a_history_that_cannot_be_judged_is_no_pass(tmp_path: Path, capsys: pyte
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(GOOD.read_bytes().rpartition(b'{"event":"footer"')[0])
     assert main(["check", str(cut)]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.startswith(f"{cut}: this history cannot be judged: it ends after line 17 without a footer")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"{cut}: this history cannot be judged: it ends after line 17 without a footer")
     assert main(["check", str(cut), "--json"]) == 2
-    told_json = json.loads(capsys.readouterr().out)
-    assert (told_json["verdict"], told_json["line"]) == ("invalid", None)
+    report = json.loads(capsys.readouterr().out)
+    assert (report["verdict"], report["line"]) == ("invalid", None)
 
 
 @pytest.mark.parametrize(("file", "code", "verdict"), [(GOOD, 3, "incomplete"), (BAD, 1, "violation")])
@@ -101,8 +101,12 @@ def test_a_history_without_its_final_log_is_never_conformant(
     cut = tmp_path / "unseen.jsonl"
     cut.write_text("".join(f"{json.dumps(each)}\n" for each in [*rest, unseen, footer]), "utf-8")
     assert main(["check", str(cut), "--json"]) == code
-    told = json.loads(capsys.readouterr().out)
-    assert (told["verdict"], told["unseen"], told["tables"]) == (verdict, {"orders": "status 500"}, {"orders": 0})
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["verdict"], printed["unseen"], printed["tables"]) == (
+        verdict,
+        {"orders": "status 500"},
+        {"orders": 0},
+    )
     assert main(["check", str(cut)]) == code
     assert "orders: no final log, judged by the answers alone: status 500" in capsys.readouterr().out
 

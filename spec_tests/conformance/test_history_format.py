@@ -1,4 +1,4 @@
-"""LOG_CHECKER.md#history: what is a history, and what is none."""
+"""LOG_CHECKER.md#history: which files are histories."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ from conformance.history.operations import Item, Operation, operations
 from spec_tests.conformance.drafts import TABLE, Asked, Draft, Looked, Version
 from spec_tests.conformance.simulated_histories import simulate
 
-HEADER = Header(
-    schema=1, clock=Clock(unit="tick"), subject=Subject(name="somebody", version="1"), feature="catalogManaged"
-)
+HEADER = Header(schema=1, clock=Clock(unit="tick"), subject=Subject(name="test", version="1"), feature="catalogManaged")
 
 
 def small() -> Draft:

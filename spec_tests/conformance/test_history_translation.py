@@ -61,7 +61,7 @@ ENTRY = messages.CommitEntry(version=2, file_name="00000000000000000002.uuid.jso
 
 
 @pytest.mark.parametrize(
-    ("asked", "told", "expected"),
+    ("asked", "answered", "expected"),
     [
         (COMMIT, messages.Ratified(version=3), events.Ratified(version=3)),
         (
@@ -102,9 +102,9 @@ ENTRY = messages.CommitEntry(version=2, file_name="00000000000000000002.uuid.jso
     ],
 )
 def test_an_answer_is_named_where_the_request_can_have_it(
-    asked: messages.Request, told: messages.Answer, expected: events.Answer | None
+    asked: messages.Request, answered: messages.Answer, expected: events.Answer | None
 ) -> None:
-    assert translation.answer(asked, told) == expected
+    assert translation.answer(asked, answered) == expected
 
 
 def test_published_commits_are_found_among_files() -> None:

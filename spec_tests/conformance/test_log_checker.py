@@ -21,7 +21,7 @@ REPLAY = events.Ratified(version=0)
 
 
 def race(**changes: object) -> Draft:
-    """`a` wins version 0, `b` is told of the conflict and takes version 1."""
+    """`a` wins version 0, `b` gets a conflict and takes version 1."""
     draft = Draft(
         log=log("a", "b"),
         asked=[
@@ -64,7 +64,7 @@ def test_what_is_there_was_sent_for_that_version() -> None:
 
 @pytest.mark.parametrize("refusal", [Rejected(), Gap(), events.Unsupported(), events.NotFound()])
 def test_what_was_refused_is_not_there(refusal: events.Refusal) -> None:
-    """FB43: a failure is told although the commit landed."""
+    """FB43: a failure is answered although the commit landed."""
     draft = Draft(log=log("o", "a"), before=1, asked=[commit("a", 1, 0, 1, refusal)])
     assert Rule.REFUSED_BUT_LANDED in rules(draft)
     draft.asked.append(commit("a", 1, 2, None))
@@ -140,7 +140,7 @@ def test_a_repeated_ratification_keeps_the_first_time() -> None:
 
 
 def test_a_read_that_may_be_stale_claims_less() -> None:
-    """RULINGS.md#stale: pinned, by path, or told as stale."""
+    """RULINGS.md#stale: pinned, by path, or reported as stale."""
     for request, answer in (
         (events.Snapshot(version=0), events.SnapshotRead(version=0)),
         (events.Snapshot(timestamp=5), events.SnapshotRead(version=0)),
@@ -214,7 +214,7 @@ def test_an_outcome_is_not_known_before_the_request() -> None:
 
 @pytest.mark.parametrize("answer", [Conflict(), Gap(latest=-1)])
 def test_tombstone_first_excludes_later_conflicts_and_gaps(answer: events.Refusal) -> None:
-    """Without the promise a conflict is computed anew, and hurts nobody."""
+    """Without the promise a conflict is computed anew, which is harmless."""
     version = 0 if isinstance(answer, Conflict) else 2
     draft = Draft(
         log=log("a"),
@@ -357,7 +357,7 @@ def test_several_tables_are_judged_each_for_itself() -> None:
 
 
 def test_a_contradiction_names_both_operations() -> None:
-    """style: fact, numbers; who asked what when, and was told what."""
+    """style: fact, numbers; the request, its times and its answer."""
     draft = race()
     draft.asked[3] = read(7, 8, 0)
     (violation,) = verdict_on(draft).violations

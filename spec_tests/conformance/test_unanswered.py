@@ -54,15 +54,15 @@ def result(check: str, lost: type[m.Request], losses: int, count: int = 1) -> Ca
 @pytest.mark.parametrize("lost", [m.GetCommits, m.Observe])
 @pytest.mark.parametrize(("losses", "verdict"), [(0, Verdict.PASSED), (1, Verdict.PASSED), (2, Verdict.INCONCLUSIVE)])
 def test_an_unknown_final_log_is_no_violation(lost: type[m.Request], losses: int, verdict: Verdict) -> None:
-    told = result("a-lost-race-is-a-conflict", lost, losses)
-    assert told.verdict is verdict, told
-    assert not told.violations
+    found = result("a-lost-race-is-a-conflict", lost, losses)
+    assert found.verdict is verdict, found
+    assert not found.violations
 
 
 @pytest.mark.parametrize("losses", [0, 3])
 def test_an_unanswered_drop_is_no_violation(losses: int) -> None:
-    told = result("any-sequence-of-creations", m.DropTable, losses, count=30)
-    assert told.verdict is not Verdict.FAILED, told.violations
+    found = result("any-sequence-of-creations", m.DropTable, losses, count=30)
+    assert found.verdict is not Verdict.FAILED, found.violations
 
 
 # What is on record is judged, whatever fails afterwards
@@ -82,13 +82,13 @@ def two_creators(s: Scenario) -> None:
 def test_two_ratified_creators_are_found_without_a_final_log() -> None:
     s = scenario_of(TwoCreatorsMakeATableUnreadable())
     two_creators(s)
-    told = finish(CREATORS, VARIANT, s.subject, s, Inconclusive("later reads failed"))
-    assert told.verdict is Verdict.FAILED
-    (violation,) = told.violations
+    found = finish(CREATORS, VARIANT, s.subject, s, Inconclusive("later reads failed"))
+    assert found.verdict is Verdict.FAILED
+    (violation,) = found.violations
     assert violation.requirements == ("CM-COMMIT-08",)
     assert (violation.operations, violation.contradicting) == ((2, 1), 2)
-    assert told.history is not None
-    verdict = check_events(list(read_events(io.BytesIO(told.history.encode()))))
+    assert found.history is not None
+    verdict = check_events(list(read_events(io.BytesIO(found.history.encode()))))
     assert [each.rule.value for each in verdict.violations] == ["ratified-but-lost"]
     assert list(verdict.unseen) == ["orders"]
 
@@ -98,9 +98,9 @@ def test_one_ratified_creator_stays_inconclusive_without_a_final_log() -> None:
     s = scenario_of(owner)
     table = s.create()
     owner.unreadable = table.reference
-    told = finish(CREATORS, VARIANT, s.subject, s)
-    assert (told.verdict, told.violations) == (Verdict.INCONCLUSIVE, ())
-    assert "status 500" in told.reason
+    found = finish(CREATORS, VARIANT, s.subject, s)
+    assert (found.verdict, found.violations) == (Verdict.INCONCLUSIVE, ())
+    assert "status 500" in found.reason
 
 
 class Breaking(TwoCreatorsMakeATableUnreadable):

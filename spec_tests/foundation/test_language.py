@@ -25,12 +25,6 @@ SUFFIXES = (".py", ".md", ".jinja", ".toml", ".mjs")
 QUOTED = {ROOT / "conformance/requirements/GLOSSARY.md", Path(__file__)}
 """They quote the words."""
 
-NOT_YET_PLAIN = {
-    "spec_tests/mutation",
-    "spec_tests/conformance",
-}
-"""Packages whose text is still to be rewritten. Shrinks to nothing."""
-
 
 def words_of(name: str) -> str:
     """`test_isTold-now` as `test is told now`."""
@@ -98,21 +92,13 @@ def files() -> dict[str, list[Path]]:
 FILES = files()
 
 
-def test_no_entry_is_left_over() -> None:
-    assert set(FILES) >= NOT_YET_PLAIN
-
-
 def test_the_readme_is_plain_english() -> None:
     assert faults(ROOT / "README.md") == []
 
 
 @pytest.mark.parametrize("package", sorted(FILES))
 def test_a_package_is_plain_english(package: str) -> None:
-    found = [fault for path in FILES[package] for fault in faults(path)]
-    if package in NOT_YET_PLAIN:
-        assert found, f"{package} is plain now: remove it from NOT_YET_PLAIN"
-    else:
-        assert found == []
+    assert [fault for path in FILES[package] for fault in faults(path)] == []
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,8 @@ def test_a_filesystem_table_is_owned_from_the_version_that_says_so(
 
 def change_with_id(table_id: str) -> DirectProposal:
     metadata = metadata_of(CATALOG_MANAGED)
-    told = {**metadata.configuration, "io.unitycatalog.tableId": table_id}
-    stamped = [info(START + 3), protocol_of(CATALOG_MANAGED), msgspec.structs.replace(metadata, configuration=told)]
+    stamp = {**metadata.configuration, "io.unitycatalog.tableId": table_id}
+    stamped = [info(START + 3), protocol_of(CATALOG_MANAGED), msgspec.structs.replace(metadata, configuration=stamp)]
     return proposed(actions.encode(stamped))
 
 

@@ -154,9 +154,9 @@ def test_description_is_of_one_version_while_others_land(tmp_path: Path) -> None
                 land()
             return found
 
-        told = warehouse.owner.context.describe(find)
-        assert told.table.commits.latest_ratified_version == 3
-        assert told.catalog_properties == {"newest": "3"}
+        description = warehouse.owner.context.describe(find)
+        assert description.table.commits.latest_ratified_version == 3
+        assert description.catalog_properties == {"newest": "3"}
         assert looks == 3
 
 

@@ -222,7 +222,7 @@ class Answer(Enum):
     """What is known of an attempt."""
 
     IN_FLIGHT = "in flight"
-    """Sent; its process died, or was told that the outcome is unknown."""
+    """Sent; its process died, or the answer was that the outcome is unknown."""
     RATIFIED = "ratified"
     REFUSED = "refused"
     """A conflict, a gap, a rejection, or "owner unavailable": it did not land."""
@@ -237,7 +237,7 @@ class Attempt:
     digest: Digest
     answer: Answer = Answer.IN_FLIGHT
     resolved: bool | None = None
-    """Whether somebody was told, finally, that it landed (True) or not (False); None: nobody asked."""
+    """The last answer: it landed (True) or not (False); None: no client asked."""
 
 
 def violations(

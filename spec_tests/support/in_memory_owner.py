@@ -332,9 +332,15 @@ class InMemoryOwner:
                 return Ratified(commit=self._seen(table, version), replayed=True)
         changes = actions.decode(proposal.content, source="the change of owner")
         metadata = next((action for action in changes if isinstance(action, Metadata)), None)
-        told = metadata and metadata.configuration.get(feature.table_id_property or "")
+        stamped_id = metadata and metadata.configuration.get(feature.table_id_property or "")
         table = self._new_table(
-            told or self._environment.new_id(), name, location, feature, commit_mode, TableState.TAKING_OVER, policy
+            stamped_id or self._environment.new_id(),
+            name,
+            location,
+            feature,
+            commit_mode,
+            TableState.TAKING_OVER,
+            policy,
         )
         flaw = self._flaw(table, version, proposal, proposal.content)
         taken = flaw is None and not table.log.put_if_absent(log_path.commit(version), proposal.content)

@@ -1,1 +1,1 @@
-"""What stands between the kit and a subject: transports, names, the first questions, the page and its examples."""
+"""Tests of the adapters: transports, subject names, `smoke`, the page and its examples."""

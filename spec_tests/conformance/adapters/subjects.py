@@ -24,7 +24,7 @@ class Quiet:
         )  # fmt: skip
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        print("somebody asks")  # which must not get among the replies
+        print("a request came")  # which must not get among the replies
         return m.NotFound()
 
 

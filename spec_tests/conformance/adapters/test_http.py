@@ -30,7 +30,7 @@ IDENTITY = m.Identity(
 
 
 class Scripted:
-    """An owner that says what it is told to."""
+    """An owner with the given answers."""
 
     def __init__(self, answer: Callable[[str, m.Request], m.Answer]) -> None:
         self.identity = IDENTITY
@@ -93,7 +93,7 @@ def response(body: bytes, status: str = "200 OK") -> bytes:
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def told(url: str, timeout: float = LONG) -> m.Answer:
+def answer_of(url: str, timeout: float = LONG) -> m.Answer:
     with HttpSubject(url, timeout=timeout) as subject:
         return subject.ask("a", m.GetCommits(table="orders"))
 
@@ -124,7 +124,7 @@ def ask_at_once(server: HttpServer, times: int) -> list[m.Answer]:
         return list(pool.map(lambda number: subject.ask(str(number), m.DropTable(table="t")), range(times)))
 
 
-def test_the_server_asks_one_at_a_time_unless_told_otherwise() -> None:
+def test_requests_are_served_one_at_a_time_by_default() -> None:
     inside: list[str] = []
     most: list[int] = []
 
@@ -146,7 +146,7 @@ def test_the_server_asks_one_at_a_time_unless_told_otherwise() -> None:
     assert ask_at_once(HttpServer(Scripted(meet).ask, serialised=False), 2) == [m.Done()] * 2
 
 
-def test_nobody_at_the_url_is_said_so_at_the_start_and_is_unknown_later() -> None:
+def test_a_refused_connection_is_an_error_at_start_and_unknown_later() -> None:
     server = HttpServer(InProcess(ModelOwner()).ask)
     subject = HttpSubject(server.url, timeout=LONG)
     server.close()
@@ -171,12 +171,12 @@ UNKNOWN = {
 @pytest.mark.parametrize(("status", "reason"), UNKNOWN.items(), ids=UNKNOWN)
 def test_what_speaks_of_the_network_is_unknown(status: str, reason: str) -> None:
     with raw(lambda received, connection: connection.sendall(response(b"no luck", status))) as url:
-        assert told(url) == m.Unknown(reason=reason)
+        assert answer_of(url) == m.Unknown(reason=reason)
 
 
 def test_a_call_that_is_too_large_is_rejected() -> None:
     with raw(lambda received, connection: connection.sendall(response(b"at most 1 MB", "413 Too Large"))) as url:
-        assert told(url) == m.Rejected(reason="HTTP status 413: `at most 1 MB`")
+        assert answer_of(url) == m.Rejected(reason="HTTP status 413: `at most 1 MB`")
 
 
 NO_ANSWERS = {
@@ -194,7 +194,7 @@ NO_ANSWERS = {
 @pytest.mark.parametrize(("answer", "words"), NO_ANSWERS.values(), ids=NO_ANSWERS)
 def test_what_is_no_reply_ends_the_test_and_says_why(answer: bytes, words: str) -> None:
     with raw(lambda received, connection: connection.sendall(answer)) as url, pytest.raises(AdapterError) as raised:
-        told(url)
+        answer_of(url)
     assert words in raised.value.problem
     assert url in raised.value.problem
 
@@ -215,7 +215,7 @@ BROKEN: dict[str, Callable[[bytes, socket.socket], Any]] = {
 @pytest.mark.parametrize("respond", BROKEN.values(), ids=BROKEN)
 def test_a_broken_connection_is_unknown(respond: Callable[[bytes, socket.socket], Any]) -> None:
     with raw(respond) as url:
-        answer = told(url)
+        answer = answer_of(url)
     assert isinstance(answer, m.Unknown)
     assert answer.reason.startswith("gone: the connection broke")
 
@@ -232,7 +232,7 @@ def drip(received: bytes, connection: socket.socket) -> None:
 def test_no_answer_in_time_is_unknown(respond: Callable[[bytes, socket.socket], Any]) -> None:
     with raw(respond) as url:
         began = time.monotonic()
-        assert told(url, timeout=1.0) == m.Unknown(reason="no answer within 1 s")
+        assert answer_of(url, timeout=1.0) == m.Unknown(reason="no answer within 1 s")
         assert time.monotonic() - began < 10
 
 
@@ -244,7 +244,7 @@ def test_nothing_is_sent_twice() -> None:
         connection.shutdown(socket.SHUT_RDWR)
 
     with raw(hang_up) as url:
-        told(url)
+        answer_of(url)
     assert len(calls) == 1
 
 
@@ -299,7 +299,7 @@ def test_the_server_takes_bodies_in_chunks() -> None:
         connection.close()
 
 
-def test_the_server_listens_on_this_machine_only_unless_told_otherwise() -> None:
+def test_the_server_listens_on_loopback_by_default() -> None:
     ask = Scripted(lambda client, request: m.Done()).ask
     with pytest.raises(ValueError, match="reached by other machines"):
         HttpServer(ask, host="0.0.0.0")

@@ -49,7 +49,7 @@ WRONG_ANSWERS = {
 
 
 @pytest.mark.parametrize(("thing", "words"), WRONG_ANSWERS.items(), ids=WRONG_ANSWERS)
-def test_a_wrong_answer_is_told_with_its_question_and_others_can_still_be_asked(
+def test_an_invalid_answer_is_reported_and_others_are_judged(
     thing: str, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     with StdioSubject(command(thing), timeout=LONG, directory=tmp_path) as subject:

@@ -36,7 +36,7 @@ def refused(name: str) -> str:
 def test_a_subject_in_this_process_is_opened(name: str, tmp_path: Path) -> None:
     with open_subject(name, directory=tmp_path / "own") as subject:
         assert subject.identity.side == "owner"
-        assert subject.ask("a", m.GetCommits(table="nobody made this")) == m.NotFound()
+        assert subject.ask("a", m.GetCommits(table="unknown")) == m.NotFound()
 
 
 def test_every_good_subject_and_every_mutant_has_a_name() -> None:
@@ -96,7 +96,7 @@ def test_a_client_in_another_process_calls_the_owner_at_a_url() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "   ", "stdio:", "http:", "python:", "mutant:", "model:x", "nonsense", "stdio"])
-def test_a_name_that_names_nothing_is_told_the_forms(name: str) -> None:
+def test_an_unknown_name_is_an_error_with_the_forms(name: str) -> None:
     problem = refused(name)
     assert problem.endswith(FORMS.rstrip())
     assert repr(name) in problem
@@ -143,9 +143,9 @@ WRONG = {
 
 @pytest.mark.parametrize(("name", "words"), WRONG.items(), ids=WRONG)
 def test_what_is_wrong_with_a_name_is_said(name: str, words: str) -> None:
-    told = refused(name)
-    assert words in told
-    assert "secret" not in told
+    printed = refused(name)
+    assert words in printed
+    assert "secret" not in printed
 
 
 def test_a_class_that_does_not_speak_the_interface_is_no_wrong_name() -> None:
@@ -167,7 +167,7 @@ def test_the_problem_crosses_the_borders_of_processes() -> None:
         assert twin.problem == "no such subject"
 
 
-def test_every_form_that_people_are_told_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_documented_form_works(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
     monkeypatch.setattr("conformance.adapters.uc.owner.UcSubject", lambda *args, **options: opened.append(args))
     monkeypatch.setattr("conformance.adapters.jvm.machine.java", lambda: "java")

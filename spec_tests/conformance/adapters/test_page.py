@@ -47,11 +47,11 @@ def rows(first: str) -> dict[str, list[str]]:
 def test_every_operation_has_its_row_with_its_fields_and_answers(request_type: type[m.Request]) -> None:
     name = name_of(request_type)
     request, answers = rows("operation")[f"[`{name}`](#{name})"]
-    told = set(re.findall(r"`(\w+\??)`", request))
+    documented = set(re.findall(r"`(\w+\??)`", request))
     either = {"load_table": {"name?", "path?"}, "commit": {"actions?", "staged_file?"}}.get(name, set())
     fields = {f"{field.name}?" if not field.required else field.name for field in msgspec.structs.fields(request_type)}
-    assert told == fields
-    assert either <= told
+    assert documented == fields
+    assert either <= documented
     assert re.findall(r"`(\w+)`", answers) == [name_of(answer) for answer in ANSWERS[request_type]]
 
 

@@ -147,6 +147,6 @@ def test_what_belongs_to_a_request_has_a_place_in_the_history_of_it() -> None:
 
 
 def test_the_schema_says_which_answers_belong_to_a_request() -> None:
-    told = m.schema()["x-answers"]
-    assert told["drop_table"] == ["done", *(name_of(kind) for kind in REFUSALS)]
-    assert set(told) == {name_of(request) for request in m.Request.__args__}
+    documented = m.schema()["x-answers"]
+    assert documented["drop_table"] == ["done", *(name_of(kind) for kind in REFUSALS)]
+    assert set(documented) == {name_of(request) for request in m.Request.__args__}

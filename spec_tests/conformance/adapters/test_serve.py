@@ -100,7 +100,7 @@ def test_the_command_serves_without_what_runs_the_cases() -> None:
     assert b"modell" in errors[0]
 
 
-def test_over_http_the_url_is_printed_and_the_server_ends_when_it_is_told_to() -> None:
+def test_over_http_the_url_is_printed_and_sigterm_stops_it() -> None:
     with subprocess.Popen([*SERVE, "model", "--http", "0"], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
@@ -112,10 +112,13 @@ def test_over_http_the_url_is_printed_and_the_server_ends_when_it_is_told_to() -
 
 
 def test_a_wrong_name_and_a_wrong_call_are_errors_and_not_tracebacks() -> None:
-    for words, told in {("refrence",): b"did you mean 'reference'", ("model", "--http", "x"): b"is no address"}.items():
+    for words, problem in {
+        ("refrence",): b"did you mean 'reference'",
+        ("model", "--http", "x"): b"is no address",
+    }.items():
         ran = subprocess.run([*SERVE, *words], capture_output=True, timeout=LONG)
         assert ran.returncode == 2
-        assert told in ran.stderr
+        assert problem in ran.stderr
     ran = subprocess.run([*SERVE, "model"], input=b"hello\n", capture_output=True, timeout=LONG)
     assert ran.returncode == 2
     assert ran.stderr.startswith(b"error: `hello` is no call of the interface")

@@ -1,4 +1,4 @@
-"""The first questions: a broken adapter is told from a broken owner, and nobody is accused who is neither."""
+"""`smoke`: it tells a broken adapter from a broken owner, and accuses no correct subject."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ BROKEN: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str, str]] = {
 
 
 @pytest.mark.parametrize(("changes", "words", "anchor"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_adapter_is_told_what_came_and_what_the_interface_asks_for(
+def test_an_invalid_answer_is_shown_with_what_was_expected(
     changes: dict[str, Callable[[Any], m.Answer]], words: str, anchor: str
 ) -> None:
     report = tried(**changes)
@@ -129,7 +129,7 @@ def test_a_broken_adapter_is_told_what_came_and_what_the_interface_asks_for(
     assert "the adapter is broken" in str(report)
 
 
-def test_an_answer_that_is_none_is_a_step_and_what_does_not_depend_on_it_is_still_tried() -> None:
+def test_after_an_invalid_answer_independent_steps_run() -> None:
     class Unreadable(ModelOwner):
         def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> Any:
             return {"outcome": "landed"}
@@ -146,7 +146,7 @@ def test_an_answer_that_is_none_is_a_step_and_what_does_not_depend_on_it_is_stil
 
 
 @pytest.mark.processes
-def test_a_subject_that_can_be_asked_no_more_is_told_once() -> None:
+def test_a_dead_subject_is_reported_once() -> None:
     with open_subject(f"stdio:{shlex.join(command('no JSON'))}") as subject:
         report = smoke(subject)
     assert failed(report).name == "unknown table"
@@ -305,7 +305,7 @@ def test_a_good_client_reads_a_table_of_the_kits_owner(name: str) -> None:
     assert {step.outcome for step in report.steps} == {Outcome.OK}
 
 
-def test_a_client_that_reads_something_else_is_told_so() -> None:
+def test_a_wrong_read_of_a_client_is_reported() -> None:
     host = ClientHost()
     client = ModelClient(host.ask)
     client.snapshot = lambda asker, request: m.SnapshotRead(version=0, files=())  # type: ignore[method-assign]
@@ -317,7 +317,7 @@ def test_a_client_that_reads_something_else_is_told_so() -> None:
 
 
 def test_a_first_hello_that_means_nothing_is_a_step_that_explains_it(tmp_path: Path) -> None:
-    """Also for a run: whoever wrote it sees what was asked, what came, and where the page says what it should be."""
+    """The same in a run: the request, the answer, and where the page describes the answer."""
     program = tmp_path / "owner.py"
     program.write_text(
         "import json, sys\n"
@@ -331,6 +331,6 @@ def test_a_first_hello_that_means_nothing_is_a_step_that_explains_it(tmp_path: P
     for arguments in (["smoke", named], ["smoke", named, "--json"], ["run", named]):
         result = CliRunner().invoke(application, arguments)
         assert result.exit_code == ExitCode.USAGE
-        told = result.output
+        printed = result.output
         for fact in ("adapter  hello: ", "did you mean 'version'?", "TEST_YOUR_OWNER.md#hello", "came: ", "asked: "):
-            assert fact in told, (arguments, told)
+            assert fact in printed, (arguments, printed)

@@ -52,7 +52,7 @@ def subject(tmp_path: Path) -> Iterator[StdioSubject]:
         yield opened
 
 
-def whoever(subject: StdioSubject, client: str) -> str:
+def client_seen_by(subject: StdioSubject, client: str) -> str:
     """The process that answers the client."""
     answer = subject.ask(client, m.MaintenancePolicy(table="t"))
     assert isinstance(answer, m.Unsupported)
@@ -66,26 +66,26 @@ def test_a_subject_is_greeted_and_asked(subject: StdioSubject) -> None:
 
 
 def test_without_shared_state_all_clients_ask_one_process(subject: StdioSubject) -> None:
-    assert whoever(subject, "a") == whoever(subject, "b")
+    assert client_seen_by(subject, "a") == client_seen_by(subject, "b")
 
 
 def test_with_shared_state_each_client_has_a_process_of_its_own(tmp_path: Path) -> None:
     with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
-        first, second = whoever(subject, "a"), whoever(subject, "b")
+        first, second = client_seen_by(subject, "a"), client_seen_by(subject, "b")
         assert first != second
-        assert whoever(subject, "a") == first
+        assert client_seen_by(subject, "a") == first
         assert len(pids(tmp_path)) == 3  # and the one that was greeted first
     assert pids(tmp_path) == []
 
 
 def test_there_are_no_more_processes_than_are_wanted_and_clients_share_them_in_turn(tmp_path: Path) -> None:
     with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
-        everybody = {whoever(subject, f"client {number}") for number in range(8)}
+        everybody = {client_seen_by(subject, f"client {number}") for number in range(8)}
         assert len(everybody) == len(pids(tmp_path)) == PROCESSES
     assert none_left(tmp_path)
     with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
         subject.processes = 6
-        assert len({whoever(subject, f"client {number}") for number in range(8)}) == 6
+        assert len({client_seen_by(subject, f"client {number}") for number in range(8)}) == 6
 
 
 def test_answers_find_those_who_asked_however_many_ask_at_once(subject: StdioSubject) -> None:
@@ -114,32 +114,32 @@ def test_half_a_character_gets_there_and_back(subject: StdioSubject) -> None:
 
 
 def test_a_crash_ends_the_process_and_a_restart_starts_it_again(subject: StdioSubject, tmp_path: Path) -> None:
-    before = whoever(subject, "a")
+    before = client_seen_by(subject, "a")
     assert subject.ask("kit", m.Crash()) == m.Done()
     assert pids(tmp_path) == []
     answer = subject.ask("a", m.GetCommits(table="t"))
     assert isinstance(answer, m.Unknown)
     assert answer.reason.startswith("gone: it was crashed, as asked")
     assert subject.ask("kit", m.Restart()) == m.Done()
-    assert whoever(subject, "a") != before
+    assert client_seen_by(subject, "a") != before
     assert (tmp_path / "starts").read_text() == "2"  # in one and the same directory
 
 
 def test_a_restart_without_a_crash_is_one_all_the_same(subject: StdioSubject) -> None:
-    before = whoever(subject, "a")
+    before = client_seen_by(subject, "a")
     assert subject.ask("kit", m.Restart()) == m.Done()
-    assert whoever(subject, "a") != before
+    assert client_seen_by(subject, "a") != before
 
 
 def test_a_crash_at_a_point_is_passed_on(subject: StdioSubject) -> None:
-    before = whoever(subject, "a")
+    before = client_seen_by(subject, "a")
     assert isinstance(subject.ask("kit", m.Crash(point="after-stage")), m.Unsupported)
-    assert whoever(subject, "a") == before
+    assert client_seen_by(subject, "a") == before
 
 
 def test_a_crash_ends_the_processes_of_all_clients(tmp_path: Path) -> None:
     with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
-        whoever(subject, "a"), whoever(subject, "b")
+        client_seen_by(subject, "a"), client_seen_by(subject, "b")
         subject.ask("a", m.Crash())
         assert pids(tmp_path) == []
         assert isinstance(subject.ask("b", m.GetCommits(table="t")), m.Unknown)
@@ -147,10 +147,10 @@ def test_a_crash_ends_the_processes_of_all_clients(tmp_path: Path) -> None:
 
 def test_one_client_can_be_killed_alone(tmp_path: Path) -> None:
     with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
-        first, second = whoever(subject, "a"), whoever(subject, "b")
+        first, second = client_seen_by(subject, "a"), client_seen_by(subject, "b")
         subject.kill("a")
-        assert whoever(subject, "b") == second
-        assert whoever(subject, "a") not in (first, second)
+        assert client_seen_by(subject, "b") == second
+        assert client_seen_by(subject, "a") not in (first, second)
 
 
 def test_who_waits_while_the_process_is_killed_does_not_learn_what_happened(tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         note(s, requirements)
         require(s, condition, *requirements, **options)
 
-    def expected(s: Scenario, told: Any, kinds: Any, *requirements: str, **options: Any) -> Any:
+    def expected(s: Scenario, answer: Any, kinds: Any, *requirements: str, **options: Any) -> Any:
         note(s, requirements)
-        return expect(s, told, kinds, *requirements, **options)
+        return expect(s, answer, kinds, *requirements, **options)
 
     monkeypatch.setattr(Scenario, "require", required)
     monkeypatch.setattr(Scenario, "expect", expected)

@@ -18,7 +18,7 @@ from conformance.models.storage import FolderStorage
 
 
 class LockedOwner:
-    """Reads its state, answers, and writes it; nobody else does so meanwhile."""
+    """Reads its state, answers, and writes it; no other request does so meanwhile."""
 
     def __init__(self, directory: Path) -> None:
         self._folder = directory

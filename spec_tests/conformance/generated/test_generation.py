@@ -1,5 +1,5 @@
-"""conformance, layer 2: generated scenarios find what is wrong, in few steps, the same ones every time; and accuse
-nobody who uses a freedom."""
+"""conformance, layer 2: generated scenarios find bad subjects in few steps, reproducibly, and accuse no subject that
+uses a freedom."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_restarts_are_among_the_steps() -> None:
 
 
 def test_a_single_failure_keeps_its_history() -> None:
-    """The history proves it. That nobody can repeat it is worth saying, and no reason to be silent."""
+    """The history proves it; the report adds that it could not be repeated."""
     result = run(REQUESTS, STAGED, IsWrongOnce())
     assert result.verdict is Verdict.FAILED
     assert named(result) == "MC-FEATURE-03"

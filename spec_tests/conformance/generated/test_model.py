@@ -49,9 +49,9 @@ RIGHT: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("an owner may have a policy", TABLE, TERMS, commit(3), m.Rejected(reason="not today")),
     ("a replay is ratified", TABLE, TERMS, commit(1, "one"), m.Ratified(version=1)),
     ("a replay may be a conflict without the profile", TABLE, PLAIN, commit(1, "one"), m.Conflict(latest=2)),
-    ("the newest version is told", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(2, "two"))),
+    ("the newest version is listed", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(2, "two"))),
     ("nothing may be listed", TABLE, TERMS, m.GetCommits(table="t"), listing()),
-    ("a list may end where it was told to", TABLE, TERMS, m.GetCommits(table="t", end=1), listing(entry(1, "one"))),
+    ("a list may end where the request says", TABLE, TERMS, m.GetCommits(table="t", end=1), listing(entry(1, "one"))),
     ("direct commits may lag", TABLE, DIRECT, m.GetCommits(table="t"), listing(latest=1)),
     ("direct commits may be no claim", TABLE, DIRECT, m.GetCommits(table="t"), listing(latest=-1)),
     ("a new table may have no latest version", World(log=("zero",)), PLAIN, m.GetCommits(table="t"),
@@ -59,7 +59,7 @@ RIGHT: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("who landed has landed", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="one"), m.Landed(version=1)),
     ("who did not has not", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="new"), m.NotLanded()),
     ("a creator creates", World(), TERMS, creation("zero"), m.Ratified(version=0, table="t")),
-    ("a creator that lost is told so", TABLE, TERMS, creation("new"), m.Conflict()),
+    ("a creator that lost gets a conflict", TABLE, TERMS, creation("new"), m.Conflict()),
     ("what is there is found", TABLE, TERMS, m.LoadTable(name="t"),
      m.Table(table="t", feature="catalogManaged", commit_mode="staged", latest=2)),
     ("what is not there is not found", World(), TERMS, m.LoadTable(name="t"), m.NotFound()),
@@ -152,7 +152,7 @@ def test_a_lost_answer_to_a_hopeless_proposal_has_one_outcome() -> None:
 
 
 def test_a_request_that_the_subject_left_open_may_land_later() -> None:
-    """Also after others were told that it has not."""
+    """Also after other answers said that it has not."""
     opened = model.judge(worlds(TABLE), TERMS, commit(4), m.Unknown())
     assert not isinstance(opened, Wrong)
     after = model.judge(opened, TERMS, commit(3, "other"), m.Ratified(version=3))

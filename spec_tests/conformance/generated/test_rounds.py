@@ -1,4 +1,4 @@
-"""conformance, layer 4: real clients at the same time find what only a race shows, and accuse nobody."""
+"""conformance, layer 4: real clients at the same time find what only a race shows, and accuse no correct subject."""
 
 from __future__ import annotations
 

@@ -50,15 +50,15 @@ def ask(subject: Subject, request: m.Request) -> m.Answer:
 
 def create(subject: Subject, name: str = "orders", **options: str) -> str:
     actions = proposals.version_0("managedCommit", ATTEMPTS[0], ATTEMPTS[8])
-    told = ask(
+    answer = ask(
         subject,
         m.CreateTable(
             name=name, feature="managedCommit", commit_mode="staged", attempt=ATTEMPTS[0], actions=actions, **options
         ),
     )
-    assert isinstance(told, m.Ratified), told
-    assert told.table is not None
-    return told.table
+    assert isinstance(answer, m.Ratified), answer
+    assert answer.table is not None
+    return answer.table
 
 
 def proposal(table: str, version: int, attempt: str) -> m.Commit:
@@ -67,15 +67,15 @@ def proposal(table: str, version: int, attempt: str) -> m.Commit:
 
 
 def commits(subject: Subject, table: str) -> m.Commits:
-    told = ask(subject, m.GetCommits(table=table))
-    assert isinstance(told, m.Commits), told
-    return told
+    answer = ask(subject, m.GetCommits(table=table))
+    assert isinstance(answer, m.Commits), answer
+    return answer
 
 
 def files(subject: Subject, table: str) -> list[str]:
-    told = ask(subject, m.Observe(table=table))
-    assert isinstance(told, m.Observation), told
-    return [file.name for file in told.files]
+    answer = ask(subject, m.Observe(table=table))
+    assert isinstance(answer, m.Observation), answer
+    return [file.name for file in answer.files]
 
 
 @pytest.mark.parametrize("name", ["jvm:in-memory", "jvm:dynamodb", f"jvm:{PACKAGE}.InMemoryCommitCoordinator"])
@@ -120,8 +120,8 @@ def test_a_lost_race_is_a_conflict_and_a_gap_a_refusal_and_neither_changes_anyth
     assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[2])), m.Conflict)
     assert isinstance(ask(subject, proposal(table, 3, ATTEMPTS[3])), m.Rejected)
     assert isinstance(ask(subject, proposal("nothing", 1, ATTEMPTS[4])), m.NotFound)
-    told = commits(subject, table)
-    assert (told.latest, [each.version for each in told.commits]) == (1, [1])
+    answer = commits(subject, table)
+    assert (answer.latest, [each.version for each in answer.commits]) == (1, [1])
     assert isinstance(ask(subject, proposal(table, 2, ATTEMPTS[5])), m.Ratified)
 
 
@@ -132,9 +132,9 @@ def test_the_kit_reaches_a_staged_file_by_the_name_that_it_was_shown(opened: Ope
     staged = f"_commits/{1:020}.{ATTEMPTS[1]}.json"
     assert ask(subject, m.Plant(table=table, file=staged, content="{}", if_absent=True)) == m.Conflict()
     ask(subject, m.Plant(table=table, file=staged, content="{}"))
-    told = ask(subject, m.Observe(table=table))
-    assert isinstance(told, m.Observation)
-    assert {file.name: file.content for file in told.files}[staged] == "{}"
+    answer = ask(subject, m.Observe(table=table))
+    assert isinstance(answer, m.Observation)
+    assert {file.name: file.content for file in answer.files}[staged] == "{}"
     ask(subject, m.Remove(table=table, file=staged))
     assert staged not in files(subject, table)
     assert isinstance(ask(subject, m.Plant(table=table, file="../out", content="")), m.Rejected)
@@ -173,8 +173,8 @@ def test_with_lost_answers_every_second_update_is_sent_twice_and_applied_once(op
     table = create(subject)
     assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
     assert isinstance(ask(subject, proposal(table, 2, ATTEMPTS[2])), m.Conflict)
-    told = commits(subject, table)
-    assert (told.latest, [each.file_name for each in told.commits]) == (
+    answer = commits(subject, table)
+    assert (answer.latest, [each.file_name for each in answer.commits]) == (
         2,
         [f"{version:020}.{ATTEMPTS[version]}.json" for version in (1, 2)],
     )
@@ -185,9 +185,9 @@ def test_a_throttled_commit_is_of_unknown_outcome_and_did_not_happen(opened: Ope
     table = create(subject)  # the first request about it
     for version in range(1, THROTTLED - 1):
         assert isinstance(ask(subject, proposal(table, version, f"{version:08}{ATTEMPTS[0][8:]}")), m.Ratified)
-    told = ask(subject, proposal(table, THROTTLED - 1, ATTEMPTS[3]))
-    assert isinstance(told, m.Unknown)
-    assert "ProvisionedThroughputExceededException" in told.reason
+    answer = ask(subject, proposal(table, THROTTLED - 1, ATTEMPTS[3]))
+    assert isinstance(answer, m.Unknown)
+    assert "ProvisionedThroughputExceededException" in answer.reason
     assert commits(subject, table).latest == THROTTLED - 2
 
 
@@ -205,9 +205,7 @@ def test_storage_that_fails_for_a_while_has_everything_afterwards(opened: Open, 
 
 
 @pytest.mark.parametrize(("point", "landed"), [("before-update", 0), ("after-update", 1)])
-def test_a_coordinator_dies_where_it_is_told_to_and_finds_its_tables_again(
-    opened: Open, point: str, landed: int
-) -> None:
+def test_a_killed_coordinator_finds_its_tables_again(opened: Open, point: str, landed: int) -> None:
     subject = opened("jvm:dynamodb")
     table = create(subject)
     assert ask(subject, m.Crash(point=point)) == m.Done()
@@ -236,10 +234,10 @@ public class Theirs extends {PACKAGE}.InMemoryCommitCoordinator {{
 """
 
 
-def test_a_class_of_somebody_else_is_tested_by_its_name_and_class_path(opened: Open, tmp_path: Path) -> None:
+def test_another_class_is_tested_by_name_and_class_path(opened: Open, tmp_path: Path) -> None:
     javac = shutil.which("javac")
     if javac is None:
-        pytest.skip("no javac, with which a class of somebody else could be made")
+        pytest.skip("no javac to compile another class")
     source = tmp_path / "Theirs.java"
     source.write_text(THEIRS)
     command = [javac, "-cp", needed_classpath("dynamodb", hadoop=True), "-d", str(tmp_path / "made"), str(source)]

@@ -62,7 +62,7 @@ def remembering() -> Iterator[Remembering]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
-            """Nobody reads it."""
+            """It is not read."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True

@@ -45,25 +45,25 @@ def test_the_subject_does_what_it_was_asked_once_and_the_kit_knows_what_it_said(
         assert subject.lose("a", request) == m.Ratified(version=1)
         assert owner.commits == [request]
         assert subject.ask("a", request) == m.Ratified(version=1), "sent again, it is recognised"
-        assert subject.lose("b", m.GetCommits(table="nobody made this")) == m.NotFound()
+        assert subject.lose("b", m.GetCommits(table="unknown")) == m.NotFound()
 
 
 def test_answers_are_lost_for_many_at_once() -> None:
     with HttpServer(InProcess(ModelOwner()).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
-        told: list[m.Answer] = []
+        answers: list[m.Answer] = []
 
         def lose() -> None:
-            told.append(subject.lose("a", m.GetCommits(table="nobody made this")))
+            answers.append(subject.lose("a", m.GetCommits(table="unknown")))
 
         threads = [threading.Thread(target=lose) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(LONG)
-    assert told == [m.NotFound()] * 8
+    assert answers == [m.NotFound()] * 8
 
 
-def test_nobody_is_asked_any_more_once_the_subject_is_closed() -> None:
+def test_a_closed_subject_sends_no_request() -> None:
     with HttpServer(InProcess(ModelOwner()).ask) as server:
         subject = HttpSubject(server.url, timeout=LONG)
         subject.close()

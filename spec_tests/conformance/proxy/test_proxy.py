@@ -96,7 +96,7 @@ def test_no_header_is_kept(proxy: FaultProxy) -> None:
     assert "hush" not in repr(proxy.exchanges)
 
 
-def test_where_nobody_listens_the_client_is_hung_up_on() -> None:
+def test_without_a_server_the_connection_is_closed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     with FaultProxy(f"http://127.0.0.1:{port}") as proxy:
@@ -122,8 +122,8 @@ def test_a_fault_does_what_it_says_and_the_next_request_is_unharmed(
     server: Remembering, proxy: FaultProxy, fault: Fault, seen: object, reached: int
 ) -> None:
     proxy.next(fault)
-    told = post(proxy.url, b"first")
-    assert seen == (told[0] if isinstance(seen, int) else told)
+    replies = post(proxy.url, b"first")
+    assert seen == (replies[0] if isinstance(seen, int) else replies)
     assert server.arrived == [b"first"] * reached
     exchange = proxy.exchanges[0]
     assert (exchange.fault, exchange.reached, exchange.status) == (fault, reached, 201 if reached else None)
@@ -135,9 +135,9 @@ def test_a_fault_does_what_it_says_and_the_next_request_is_unharmed(
 
 def test_a_refusal_of_the_proxy_is_one_of_the_delta_api(proxy: FaultProxy) -> None:
     proxy.next(Fault.BUSY)
-    told = post(proxy.url)
-    assert not isinstance(told, str)
-    error = json.loads(told[1])["error"]
+    replies = post(proxy.url)
+    assert not isinstance(replies, str)
+    error = json.loads(replies[1])["error"]
     assert (error["code"], error["type"]) == (429, "ResourceExhaustedException")
 
 
@@ -147,7 +147,7 @@ def test_a_delayed_request_arrives_after_anothers_that_succeeded(server: Remembe
     with ThreadPoolExecutor(1) as pool:
         delayed = pool.submit(post, proxy.url, b"late commit a")
         proxy.await_delayed()
-        assert post(proxy.url, b"other") == (201, b'{"number": 1}'), "is none of its kind"
+        assert post(proxy.url, b"other") == (201, b'{"number": 1}'), "another kind of request"
         assert post(proxy.url, b"taken") == (409, b'{"number": 2}'), "was refused, and none of its kind"
         assert not delayed.done()
         assert post(proxy.url, b"another commit a") == (201, b'{"number": 3}')
@@ -158,7 +158,7 @@ def test_a_delayed_request_arrives_after_anothers_that_succeeded(server: Remembe
 
 
 def test_a_delayed_request_is_overtaken_by_one_to_the_same_place_only(server: Remembering, proxy: FaultProxy) -> None:
-    """A question that passes, or a commit to another table, is nobody's commit: whatever the fault is asked for."""
+    """A fault that is asked for a commit of one table passes other requests and other tables."""
     proxy.next(Fault.DELAY)
     with ThreadPoolExecutor(1) as pool:
         delayed = pool.submit(post, proxy.url, b"late")
@@ -173,7 +173,7 @@ def test_a_delayed_request_is_overtaken_by_one_to_the_same_place_only(server: Re
     assert server.arrived == [b"other", b"first", b"late"]
 
 
-def test_a_request_that_nobody_overtakes_goes_on_in_the_end(server: Remembering) -> None:
+def test_a_delayed_request_without_a_successor_is_forwarded(server: Remembering) -> None:
     with FaultProxy(server.url, patience=0.01) as proxy:
         proxy.next(Fault.DELAY)
         assert post(proxy.url) == (201, b'{"number": 1}')
@@ -197,11 +197,11 @@ def test_closing_lets_delayed_requests_go(server: Remembering) -> None:
 def test_faults_on_demand_come_in_order_and_only_to_what_matches(server: Remembering, proxy: FaultProxy) -> None:
     proxy.next(Fault.UNAVAILABLE, Fault.BUSY, match=Match(path="^/orders"))
     proxy.next(Fault.DROP_REQUEST, match=Match(body="secret"))
-    told = [
+    replies = [
         post(proxy.url, b"x", "/lines"), post(proxy.url), post(proxy.url, b"a secret", "/lines"), post(proxy.url),
         post(proxy.url, b"a secret"),
     ]  # fmt: skip
-    assert [each if isinstance(each, str) else each[0] for each in told] == [201, 503, "broken", 429, 201]
+    assert [each if isinstance(each, str) else each[0] for each in replies] == [201, 503, "broken", 429, 201]
     assert server.arrived == [b"x", b"a secret"]
 
 
@@ -209,9 +209,9 @@ def test_the_same_seed_has_the_same_requests_fail(server: Remembering) -> None:
     def statuses(seed: int) -> list[object]:
         shares = {Fault.BUSY: 0.3, Fault.UNAVAILABLE: 0.3}
         with FaultProxy(server.url, plan=Plan(seed=seed, shares=shares, match=Match(method="POST"))) as proxy:
-            told = [post(proxy.url) for _ in range(30)]
-            assert proxy.counts().total() == sum(each[0] != 201 for each in told)
-        return [each[0] for each in told]
+            replies = [post(proxy.url) for _ in range(30)]
+            assert proxy.counts().total() == sum(each[0] != 201 for each in replies)
+        return [each[0] for each in replies]
 
     assert statuses(7) == statuses(7)
     assert set(statuses(7)) == {201, 429, 503}
@@ -222,8 +222,8 @@ def test_the_same_seed_has_the_same_requests_fail(server: Remembering) -> None:
 def test_what_is_sent_again_passes_where_faults_happen_once(server: Remembering, once: bool) -> None:
     plan = Plan(seed=0, shares={Fault.UNAVAILABLE: 1}, once=once)
     with FaultProxy(server.url, plan=plan) as proxy:
-        told = [post(proxy.url, body)[0] for body in (b"a", b"a", b"b", b"a", b"b")]
-        assert told == ([503, 201, 503, 201, 201] if once else [503] * 5)
+        replies = [post(proxy.url, body)[0] for body in (b"a", b"a", b"b", b"a", b"b")]
+        assert replies == ([503, 201, 503, 201, 201] if once else [503] * 5)
         assert proxy.counts() == {Fault.UNAVAILABLE: 2 if once else 5}
 
 
@@ -236,7 +236,7 @@ def test_a_plan_has_about_the_shares_that_were_asked_for() -> None:
 
 
 @pytest.mark.parametrize("shares", [{Fault.BUSY: 0.6, Fault.DELAY: 0.5}, {Fault.BUSY: -0.1}])
-def test_shares_that_are_none_are_refused(shares: dict[Fault, float]) -> None:
+def test_invalid_shares_are_rejected(shares: dict[Fault, float]) -> None:
     with pytest.raises(ValueError, match="together at most 1"):
         Plan(seed=0, shares=shares)
 
@@ -292,9 +292,9 @@ def test_the_command_tells_its_url_and_at_its_end_what_happened(server: Remember
     with subprocess.Popen([sys.executable, "-m", "conformance", *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
-        told = [post(url), post(url, b"y", "/lines")]
+        replies = [post(url), post(url, b"y", "/lines")]
         process.send_signal(signal.SIGTERM)
         assert json.loads(process.stdout.read()) == {"faults": {"503-landed": 1}}
     assert process.returncode == 0
-    assert [each[0] for each in told] == [503, 201]
+    assert [each[0] for each in replies] == [503, 201]
     assert server.arrived == [b"x", b"y"]

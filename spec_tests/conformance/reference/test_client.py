@@ -134,7 +134,7 @@ def test_a_commit_without_an_answer_is_made_once(tmp_path: Path, feature: str, c
     assert len(s.asked(m.AttemptOutcome)) == 1
 
 
-def test_an_outcome_that_stays_unknown_is_told_so(s: Serving) -> None:
+def test_an_unknown_outcome_is_reported(s: Serving) -> None:
     s.owner.on(m.Commit, lose_answer=True)
     s.owner.on(m.AttemptOutcome, lose_request=True, times=1000)
     s.expect(m.Unknown, s.write("a"))
@@ -257,7 +257,7 @@ def test_a_creator_knows_its_table_although_the_owner_does_not(s: Serving) -> No
     """Without the promise of idempotent retry, an owner may answer a replay by a conflict."""
     request = creation(s)
     s.owner.on(m.CreateTable, lose_answer=True)
-    s.owner.on(m.CreateTable, change=lambda told: m.Conflict(latest=0, winner_table=getattr(told, "table", None)))
+    s.owner.on(m.CreateTable, change=lambda answer: m.Conflict(latest=0, winner_table=getattr(answer, "table", None)))
     assert s.expect(m.Ratified, request).version == 0
 
 
@@ -405,9 +405,9 @@ def test_it_finds_its_owner_by_its_url(s: Serving, url: str) -> None:
         identity = handler.hello("kit", m.Hello(owner_url=url))
         assert identity.side == "client"
         assert handler.hello("kit", m.Hello(owner_url=url)) == identity
-        told = handler.transact("client", s.write("a"))
-        assert isinstance(told, m.Committed)
-        assert s.latest() == told.version == 1
+        answer = handler.transact("client", s.write("a"))
+        assert isinstance(answer, m.Committed)
+        assert s.latest() == answer.version == 1
     finally:
         handler.close()
         handler.close()

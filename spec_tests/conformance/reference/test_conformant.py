@@ -40,8 +40,8 @@ def judged(results: Iterator[tuple[Check, CaseResult]]) -> None:
         if check.name in REFUSED:
             assert result.verdict in (Verdict.INCONCLUSIVE, Verdict.PASSED), result
         else:
-            told = [violation.message for violation in result.violations]
-            assert result.verdict is Verdict.PASSED, (result.case, result.reason, told)
+            messages = [violation.message for violation in result.violations]
+            assert result.verdict is Verdict.PASSED, (result.case, result.reason, messages)
     assert some
 
 

@@ -1,4 +1,4 @@
-"""The reference owner dies where it is told to, and what was durable is so when it starts again."""
+"""The reference owner crashes at each crash point, and starts again with everything that was durable."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spec_tests.conformance.reference.asking import COMMIT_MODES, STAGING, Askin
 
 
 def dies(owner: Asking, point: str, request: m.Request) -> None:
-    """The request kills it, and nobody answers any more until it starts again."""
+    """The request kills it; it answers no request until it starts again."""
     owner.expect(m.Done, m.Crash(point=point))
     for asked in (request, m.LoadTable(name="orders"), m.Crash()):
         answer = owner.expect(m.Unknown, asked)
@@ -259,7 +259,7 @@ def test_a_death_frees_the_locks_for_other_processes(owner: Asking) -> None:
 
 
 def test_the_answers_of_other_threads_die_with_the_process(owner: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread is at the door of its commit point when another kills the process: nothing lands, nobody answers."""
+    """One thread is about to commit when another kills the process: nothing lands, and no answer comes."""
     table = staged(owner)
     at_the_door, killed, answers = threading.Event(), threading.Event(), []
     reach = dying.Life.reach

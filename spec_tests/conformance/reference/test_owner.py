@@ -84,7 +84,7 @@ def test_a_version_too_far_is_a_gap_until_its_turn(owner: Asking, feature: str, 
 
 
 @every_commit_mode
-def test_an_attempt_that_landed_is_ratified_for_ever(owner: Asking, feature: str, commit_mode: str) -> None:
+def test_a_landed_attempt_stays_ratified(owner: Asking, feature: str, commit_mode: str) -> None:
     table = owner.table(feature=feature, commit_mode=commit_mode)
     first, _ = table.land(1, 2)
     table.backfill(2)
@@ -328,7 +328,7 @@ def test_only_tables_below_its_storage_are_taken_over(owner: Asking, tmp_path: P
 # The kit's eyes and hands
 
 
-def test_a_stranger_sees_names_sizes_contents_and_times(owner: Asking) -> None:
+def test_an_observer_sees_names_sizes_contents_and_times(owner: Asking) -> None:
     table = owner.table()
     (sent,) = table.land(1)
     plant = m.Plant(table=table.reference, file="notes/ü.txt", content="größer", modified=1_700_000_000_123)

@@ -81,6 +81,6 @@ def test_every_notation_of_a_time_is_understood() -> None:
         times.in_words("w's commit (operation 4, 1000..: no answer)")
         == "w's commit (operation 4, 0.000.. ms: no answer)"
     )
-    assert times.in_words("X was told by 3000 that attempt a1 never lands") == (
-        "X was told by 2.000 ms that attempt a1 never lands"
+    assert times.in_words("X was answered by 3000 that attempt a1 never lands") == (
+        "X was answered by 2.000 ms that attempt a1 never lands"
     )

@@ -20,7 +20,7 @@ FOREVER = 3_600.0
 
 
 class Printing(ModelOwner):
-    """Talks to whoever listens."""
+    """Prints on stdout, which is the transport."""
 
     def commit(self, client: str, request: m.Commit) -> Any:
         print("a subject may print", flush=True)

@@ -34,10 +34,10 @@ def command(*words: object) -> Any:
 
 
 def test_every_command_has_a_help_with_an_example() -> None:
-    told = command("--help")
-    assert told.exit_code == 0
+    ran = command("--help")
+    assert ran.exit_code == 0
     for name in COMMANDS:
-        assert f" {name} " in told.stdout
+        assert f" {name} " in ran.stdout
         helped = command(name, "--help")
         assert helped.exit_code == 0
         assert f"delta-commit-conformance {name}" in helped.stdout.partition("Examples")[2]
@@ -47,9 +47,9 @@ def test_every_command_has_a_help_with_an_example() -> None:
 def test_the_script_and_the_module_are_the_same_command() -> None:
     script = Path(sys.executable).with_name("delta-commit-conformance")
     for start in ([str(script)], [sys.executable, "-m", "conformance"]):
-        told = subprocess.run([*start, "--version"], capture_output=True, text=True, cwd=ROOT)
-        assert told.returncode == 0
-        assert told.stdout.startswith("delta-commit-conformance ")
+        ran = subprocess.run([*start, "--version"], capture_output=True, text=True, cwd=ROOT)
+        assert ran.returncode == 0
+        assert ran.stdout.startswith("delta-commit-conformance ")
 
 
 # Wrong calls
@@ -89,11 +89,11 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
     ],
 )
 def test_a_wrong_call_says_what_is_wrong_and_ends_with_2(words: tuple[str, ...], says: str) -> None:
-    told = command(*words)
-    assert told.exit_code == ExitCode.USAGE
-    assert says in told.stderr
-    assert "Traceback" not in told.stderr
-    assert told.stdout == ""
+    ran = command(*words)
+    assert ran.exit_code == ExitCode.USAGE
+    assert says in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert ran.stdout == ""
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_a_missing_extra_is_named(
     """Before a process is started, in which it would be missing."""
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == library else found(name))
-    told = command(*words)
-    assert told.exit_code == ExitCode.USAGE
-    assert told.stderr == (
+    ran = command(*words)
+    assert ran.exit_code == ExitCode.USAGE
+    assert ran.stderr == (
         f"error: the library {library} is missing; install it: pip install 'delta-commit-owner[{extra}]'\n"
     )
 
@@ -124,33 +124,33 @@ def test_a_missing_extra_is_named(
 
 def test_a_run_prints_the_verdict_and_writes_the_reports(tmp_path: Path) -> None:
     folder = tmp_path / "report"
-    told = command("run", f"{OURS}:Wrong", *SMALL, "--report", folder)
-    assert told.exit_code == ExitCode.VIOLATION
-    assert "PROFILE-CORE-05 (promised by every subject" in told.stdout
-    assert "Not conformant" in told.stdout
-    assert f"report: {folder / 'index.html'}" in told.stdout
-    assert "5 of 5 cases, 5 failed" in told.stderr
-    assert "the first failure" in told.stderr
+    ran = command("run", f"{OURS}:Wrong", *SMALL, "--report", folder)
+    assert ran.exit_code == ExitCode.VIOLATION
+    assert "PROFILE-CORE-05 (promised by every subject" in ran.stdout
+    assert "Not conformant" in ran.stdout
+    assert f"report: {folder / 'index.html'}" in ran.stdout
+    assert "5 of 5 cases, 5 failed" in ran.stderr
+    assert "the first failure" in ran.stderr
     result = reports.from_json((folder / "result.json").read_bytes())
-    assert result.exit_code == told.exit_code
+    assert result.exit_code == ran.exit_code
     findings = sorted(folder.glob("findings/*/finding.json"))
     assert len(findings) == 5
-    assert all(str(finding) in told.stdout or str(findings[0].parent.parent) in told.stdout for finding in findings)
+    assert all(str(finding) in ran.stdout or str(findings[0].parent.parent) in ran.stdout for finding in findings)
     for name in ("index.html", "junit.xml", "summary.md", "badge.json"):
         assert (folder / name).read_text("utf-8")
 
 
 def test_a_green_run_says_how_much_was_held(tmp_path: Path) -> None:
-    told = command("run", "model", *SMALL)
-    assert told.exit_code == ExitCode.CONFORMANT
-    assert "Conformant: " in told.stdout
-    assert "5 of 5 cases, 0 failed" in told.stderr
+    ran = command("run", "model", *SMALL)
+    assert ran.exit_code == ExitCode.CONFORMANT
+    assert "Conformant: " in ran.stdout
+    assert "5 of 5 cases, 0 failed" in ran.stderr
 
 
 def test_json_is_the_whole_result_and_nothing_else() -> None:
-    told = command("run", "model", *SMALL, "--json", "--seed", "3")
-    result = reports.from_json(told.stdout)
-    assert (result.seed, result.exit_code, told.exit_code) == (3, 0, 0)
+    ran = command("run", "model", *SMALL, "--json", "--seed", "3")
+    result = reports.from_json(ran.stdout)
+    assert (result.seed, result.exit_code, ran.exit_code) == (3, 0, 0)
     assert result.selection == f"--check {ONE.name}"
 
 
@@ -184,8 +184,8 @@ def test_a_list_of_known_failures_is_written_filled_in_and_used(tmp_path: Path) 
 def test_a_list_of_known_failures_is_not_overwritten_by_accident(tmp_path: Path) -> None:
     file = tmp_path / "known.toml"
     file.write_text("# my reasons\n", "utf-8")
-    told = command("run", "model", *SMALL, "--write-known", file)
-    assert (told.exit_code, "exists already" in told.stderr) == (ExitCode.USAGE, True)
+    ran = command("run", "model", *SMALL, "--write-known", file)
+    assert (ran.exit_code, "exists already" in ran.stderr) == (ExitCode.USAGE, True)
     assert file.read_text("utf-8") == "# my reasons\n"
     assert command("run", "model", *SMALL, "--write-known", file, "--known", file).exit_code == ExitCode.CONFORMANT
     assert "Known failures of model" in file.read_text("utf-8")
@@ -193,17 +193,17 @@ def test_a_list_of_known_failures_is_not_overwritten_by_accident(tmp_path: Path)
 
 def test_two_runs_cannot_report_into_one_folder(tmp_path: Path) -> None:
     with ReportFolder(tmp_path):
-        told = command("run", "model", *SMALL, "--report", tmp_path)
-        assert told.exit_code == ExitCode.USAGE
-        assert "another run is writing its reports" in told.stderr
-        assert "cases" not in told.stderr, "it learns before it starts"
+        ran = command("run", "model", *SMALL, "--report", tmp_path)
+        assert ran.exit_code == ExitCode.USAGE
+        assert "another run is writing its reports" in ran.stderr
+        assert "cases" not in ran.stderr, "it learns before it starts"
     assert command("run", "model", *SMALL, "--report", tmp_path).exit_code == ExitCode.CONFORMANT
 
 
 def test_an_expired_budget_leaves_a_partial_report(tmp_path: Path) -> None:
-    told = command("run", f"{OURS}:Hanging", *SMALL, "--budget", "4s", "--report", tmp_path)
-    assert told.exit_code == ExitCode.INCOMPLETE
-    assert "the budget of 4 s expired" in told.stdout
+    ran = command("run", f"{OURS}:Hanging", *SMALL, "--budget", "4s", "--report", tmp_path)
+    assert ran.exit_code == ExitCode.INCOMPLETE
+    assert "the budget of 4 s expired" in ran.stdout
     result = reports.from_json((tmp_path / "result.json").read_bytes())
     assert (result.complete, result.exit_code) == (False, ExitCode.INCOMPLETE)
 
@@ -280,12 +280,12 @@ def test_every_form_shows_the_result_and_exit_code(tmp_path: Path) -> None:
         "--json": "{",
     }
     for form, start in begins.items():
-        told = command("report", file, form)
-        assert told.exit_code == ExitCode.VIOLATION
-        assert told.stdout.lower().startswith(start)
+        ran = command("report", file, form)
+        assert ran.exit_code == ExitCode.VIOLATION
+        assert ran.stdout.lower().startswith(start)
         output = tmp_path / "output"
         assert command("report", file, form, "--output", output).exit_code == ExitCode.VIOLATION
-        assert output.read_text("utf-8") == told.stdout
+        assert output.read_text("utf-8") == ran.stdout
     assert "Not conformant" in command("report", file).stdout
     assert command("report", file, "--folder", tmp_path / "two").exit_code == ExitCode.VIOLATION
     assert (tmp_path / "two" / "index.html").exists()
@@ -333,8 +333,8 @@ def test_a_list_is_narrowed_to_what_is_about_a_requirement(what: str, column: st
 
 
 def test_a_list_that_is_about_no_requirement_is_not_narrowed_to_one() -> None:
-    told = command("list", "families", "--requirement", "MC-COMMIT-02")
-    assert (told.exit_code, "--requirement works only with" in told.stderr) == (ExitCode.USAGE, True)
+    ran = command("list", "families", "--requirement", "MC-COMMIT-02")
+    assert (ran.exit_code, "--requirement works only with" in ran.stderr) == (ExitCode.USAGE, True)
     unknown = command("list", "mutants", "--requirement", "MC-0")
     assert (unknown.exit_code, "no requirement is called" in unknown.stderr) == (ExitCode.USAGE, True)
 

@@ -41,7 +41,7 @@ class Clock:
 
 
 class Listener:
-    """Remembers what a watcher is told."""
+    """Records the events of a run."""
 
     def __init__(self) -> None:
         self.cases: list[tuple[str, bool, bool]] = []
@@ -232,7 +232,7 @@ def test_the_budget_ends_a_run_even_if_the_subject_hangs(monkeypatch: pytest.Mon
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
     assert "the budget of 3600 s expired" in result.stopped
     assert verdicts_of(result) == {Verdict.NOT_RUN}
-    assert result.environment.seconds < 7_200, "nobody waited for the answer"
+    assert result.environment.seconds < 7_200, "the run did not wait for the answer"
 
 
 def test_a_budget_that_is_too_small_to_open_the_subject_says_so() -> None:
@@ -254,7 +254,7 @@ def test_a_worker_that_dies_is_reported_with_its_last_words() -> None:
 
 
 def test_a_subject_that_does_little_proves_little() -> None:
-    """What it does is right, and nobody may accuse it; that is not enough to call it conformant."""
+    """It does nothing wrong; that is not enough to call it conformant."""
     result = run(f"{OURS}:DoesLittle", selection=Selection(family=(Family.STALE_READS,), layer=(Layer.EXAMPLE,)))
     assert not [case for case in result.cases if case.verdict is Verdict.FAILED]
     assert any(case.verdict is Verdict.PASSED for case in result.cases)

@@ -1,4 +1,4 @@
-"""The cases as items of pytest, in a folder of somebody else's tests."""
+"""The cases as pytest items, in the test folder of another project."""
 
 from __future__ import annotations
 

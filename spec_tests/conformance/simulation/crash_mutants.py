@@ -199,7 +199,7 @@ CRASH_MUTANTS: Final = (
     ),
     CrashMutant(
         id="lock-with-a-lease",
-        title="a lock is taken from whoever holds it for too long, and he goes on",
+        title="a lock is taken from a slow holder, which goes on",
         scope="commit/catalogManaged/direct",
         requirement="PROFILE-CORE-03",
         change=_lease,

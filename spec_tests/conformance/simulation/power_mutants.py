@@ -138,7 +138,7 @@ class _InDoubtKept(SimulatedFiles):
 
 
 def _retried() -> AbstractContextManager[None]:
-    """The second sync would find nothing to do: the kernel told of the failure once."""
+    """The second sync would find nothing to do: the kernel reported the failure once."""
     return contextlib.suppress(OSError)
 
 

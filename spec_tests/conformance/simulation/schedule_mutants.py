@@ -47,7 +47,7 @@ _record: Final = promises.record
 
 
 def trusts_the_lock() -> AbstractContextManager[Any]:
-    """What is promised is recorded as if nobody else could have done it: only under the lock is that so."""
+    """Records a promise as if no other process could have recorded it, which holds only under the lock."""
     return mock.patch.object(promises, "record", _recorded)
 
 
@@ -372,7 +372,7 @@ SCHEDULE_MUTANTS: Final = (
     ),
     ScheduleMutant(
         id="tombstones-expire",
-        title="that an attempt was resolved is forgotten after ten minutes, by the clock of whoever writes",
+        title="the outcome of an attempt is forgotten after ten minutes, by the writer's clock",
         scope="delayed[catalogManaged,staged]",
         requirement="PROFILE-OUTCOME-02",
         change=_tombstones_expire,
@@ -407,7 +407,7 @@ SCHEDULE_MUTANTS: Final = (
         patch=patched(Context, "keep", recorded_first),
     ),
     ScheduleMutant(
-        id="take-over-whoever-was-first",
+        id="take-over-without-a-check",
         title="a take-over does not look whether it made the version, or a filesystem writer did",
         scope="take-over[catalogManaged,staged]",
         requirement="CM-COMMIT-08",

@@ -143,7 +143,7 @@ def test_only_an_empty_directory_is_removed(files: SimulatedFiles) -> None:
     assert files.stat(LOG / "sub") is None
 
 
-def test_a_failed_sync_is_told_once_and_what_it_lost_stays_lost(files: SimulatedFiles) -> None:
+def test_a_failed_sync_is_reported_once_and_its_data_is_lost(files: SimulatedFiles) -> None:
     path = write(files, "a", b"one", synced=False)
     files.disk.failing_sync = files.disk.syncs + 1
     with pytest.raises(OSError, match="Input/output error") as failed:
@@ -251,7 +251,7 @@ def test_a_rename_is_there_as_a_whole_or_not_at_all(files: SimulatedFiles) -> No
     assert left(files) == [{"a": b"old", "b": b"new"}, {"a": b"new"}]
 
 
-def test_what_stands_below_a_lost_directory_is_lost(files: SimulatedFiles) -> None:
+def test_files_in_a_lost_directory_are_lost(files: SimulatedFiles) -> None:
     files.make_directory(LOG / "sub")
     with files.create(LOG / "sub" / "a") as file:
         file.write(b"one")

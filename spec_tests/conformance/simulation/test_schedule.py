@@ -52,7 +52,7 @@ def locked_increment(do: Do, cells: dict[str, int]) -> None:
 
 
 def alone(name: str) -> Client:
-    """Only uses what nobody else uses."""
+    """Uses only objects of its own."""
 
     def client(do: Do, cells: dict[str, int]) -> None:
         for value in range(3):

@@ -207,11 +207,13 @@ def serving(root: Path, answers: Answers | None = None) -> Iterator[tuple[str, C
             body = json.loads(text) if text else None
             with catalog.lock:
                 try:
-                    status, told = catalog.answer(self.command, self.path, body, self.headers.get("Authorization", ""))
+                    status, answer = catalog.answer(
+                        self.command, self.path, body, self.headers.get("Authorization", "")
+                    )
                 except Refusal as refusal:
                     status = refusal.status
-                    told = {"error": {"type": refusal.kind, "code": status, "message": str(refusal), "stack": None}}
-            content = b"" if told is None else json.dumps(told).encode()
+                    answer = {"error": {"type": refusal.kind, "code": status, "message": str(refusal), "stack": None}}
+            content = b"" if answer is None else json.dumps(answer).encode()
             self.send_response(status)
             if status != 204:
                 self.send_header("Content-Length", str(len(content)))

@@ -1,4 +1,4 @@
-"""Our own server under the kit, as a stranger would test it: by its URL. The whole of it is one command:
+"""Our own server under the kit, tested by its URL. The whole run is one command:
 `delta-commit-conformance run 'uc:URL?catalog=unity&schema=default'`."""
 
 from __future__ import annotations

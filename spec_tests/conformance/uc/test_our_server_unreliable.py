@@ -1,5 +1,5 @@
-"""Our own server under the kit, half of it for each seed, behind a network that misbehaves at random: whoever sends
-again what nobody answered finds every commit landed once, and nothing else wrong.
+"""Our own server under the kit, half of it for each seed, behind a network that fails at random: a client that repeats
+unanswered requests finds that each commit landed once, and finds no other violation.
 
 Other seeds, and more of them, with an environment variable: `UNRELIABLE_SEEDS=1-50 pytest -m engines ...`.
 """
@@ -38,7 +38,7 @@ SENDS: Final = 6
 
 
 class Persistent:
-    """Clients that send again what nobody answered. A drop is not sent again: the API has no name for one, so that a
+    """Clients that repeat unanswered requests. A drop is not sent again: the API has no name for one, so that a
     second one may meet another table."""
 
     def __init__(self, subject: Subject) -> None:

@@ -76,15 +76,15 @@ def proposal(table: str, version: int, number: int | None = None) -> m.Commit:
 
 
 def names(subject: UcSubject, table: str) -> list[str]:
-    seen = subject.ask("stranger", m.Observe(table=table))
+    seen = subject.ask("observer", m.Observe(table=table))
     assert isinstance(seen, m.Observation)
     return [file.name for file in seen.files]
 
 
 def listed(subject: UcSubject, table: str) -> tuple[list[int], int | None]:
-    told = subject.ask("reader", m.GetCommits(table=table))
-    assert isinstance(told, m.Commits)
-    return [commit.version for commit in told.commits], told.latest
+    answer = subject.ask("reader", m.GetCommits(table=table))
+    assert isinstance(answer, m.Commits)
+    return [commit.version for commit in answer.commits], answer.latest
 
 
 # The kit's commands
@@ -105,7 +105,7 @@ def test_the_first_questions_are_answered(subject: UcSubject) -> None:
         (Answers(consumes=False), "a-duplicated-creation-after-the-drop-is-ignored", Verdict.FAILED),
     ],
 )
-def test_what_unity_catalog_was_recorded_to_do_is_told_from_what_it_should(
+def test_recorded_answers_of_unity_catalog_are_judged(
     tmp_path: Path, answers: Answers, check: str, verdict: Verdict
 ) -> None:
     with serving(tmp_path, answers) as (url, _), open_subject(name_of(url), timeout=LONG) as subject:
@@ -154,7 +154,7 @@ def test_a_name_that_no_catalog_has_gets_one_of_its_own(subject: UcSubject) -> N
 # Committing
 
 
-def test_a_commit_is_staged_first_and_then_told_to_the_server(subject: UcSubject, server: tuple[str, Catalog]) -> None:
+def test_a_commit_is_staged_before_the_server_gets_it(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     assert subject.ask("a", proposal(table, 1)) == m.Ratified(version=1)
     staged = f"00000000000000000001.{attempt(1)}.json"
@@ -164,7 +164,7 @@ def test_a_commit_is_staged_first_and_then_told_to_the_server(subject: UcSubject
     assert listed(subject, table) == ([1], 1)
 
 
-def test_refusals_are_told_apart(subject: UcSubject, server: tuple[str, Catalog]) -> None:
+def test_kinds_of_refusals_differ(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     subject.ask("a", proposal(table, 1))
     assert subject.ask("b", proposal(table, 1, 8)) == m.Conflict()
@@ -173,7 +173,7 @@ def test_refusals_are_told_apart(subject: UcSubject, server: tuple[str, Catalog]
     absent = m.Commit(table=table, version=2, attempt=attempt(9), staged_file=f"{2:020}.{attempt(9)}.json")
     assert isinstance(subject.ask("b", absent), m.Rejected)
     assert isinstance(subject.ask("b", proposal(f"{TABLE}@{attempt(5)}", 2)), m.NotFound)
-    assert isinstance(subject.ask("b", proposal("nobody made this", 1)), m.NotFound)
+    assert isinstance(subject.ask("b", proposal("unknown", 1)), m.NotFound)
     assert listed(subject, table) == ([1], 1)
     assert server[1].tables[TABLE].latest == 1
 
@@ -207,7 +207,7 @@ def test_where_the_backlog_is_full_the_client_publishes_and_goes_on(
         (Fault.UNAVAILABLE_LANDED, True),
     ],
 )  # fmt: skip
-def test_what_nobody_answered_is_unknown_and_sent_again_it_is_known(
+def test_an_unanswered_commit_is_unknown_until_repeated(
     server: tuple[str, Catalog], fault: Fault, landed: bool
 ) -> None:
     with FaultProxy(server[0]) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
@@ -316,7 +316,7 @@ def test_a_commit_that_changes_the_metadata_says_so_to_the_server(
 # Publishing, dropping, the kit's hands
 
 
-def test_publishing_is_in_order_and_then_told_to_the_server(subject: UcSubject, server: tuple[str, Catalog]) -> None:
+def test_publishing_is_in_order_and_reported_to_the_server(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     for version in (1, 2, 3):
         subject.ask("a", proposal(table, version))
@@ -375,12 +375,12 @@ def test_a_token_goes_with_every_call_and_into_no_text(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("options", ["?catalog=other&schema=s1"])
-def test_a_catalog_that_is_not_there_is_told(server: tuple[str, Catalog], options: str) -> None:
+def test_a_missing_catalog_is_an_error(server: tuple[str, Catalog], options: str) -> None:
     with pytest.raises(AdapterError, match="no Delta API for the catalog 'other'"):
         open_subject(f"uc:{server[0]}{options}")
 
 
-def test_tables_on_another_machine_are_told(server: tuple[str, Catalog], subject: UcSubject) -> None:
+def test_tables_on_another_machine_are_an_error(server: tuple[str, Catalog], subject: UcSubject) -> None:
     server[1].root = Path("/nowhere")
     created_at = server[1]._stage
     server[1]._stage = lambda: {**created_at(), "location": "s3://bucket/t"}  # type: ignore[method-assign]
@@ -388,7 +388,7 @@ def test_tables_on_another_machine_are_told(server: tuple[str, Catalog], subject
         subject.ask("a", creation())
 
 
-def test_a_server_that_is_not_there_is_told() -> None:
+def test_an_unreachable_server_is_an_error() -> None:
     with pytest.raises(AdapterError, match="no server at http://127"):
         open_subject("uc:http://127.0.0.1:1?catalog=main&schema=s1", timeout=LONG)
 
@@ -406,7 +406,7 @@ def test_a_server_that_is_not_there_is_told() -> None:
         ("http://[h?catalog=c&schema=s", "no URL of a server"),
     ],
 )
-def test_an_address_that_is_none_is_told(name: str, problem: str) -> None:
+def test_an_invalid_address_is_an_error(name: str, problem: str) -> None:
     with pytest.raises(AddressError, match=problem):
         address_of(name)
     with pytest.raises(UsageError):
