@@ -59,7 +59,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field, given in zip(target, schema, strict=True):
         if field.name in batch.schema.names:
-            columns.append(_cast(batch.column(field.name), field))
+            columns.append(cast(batch.column(field.name), field))
         elif given.nullable:
             columns.append(pa.nulls(batch.num_rows, field.type))
         else:
@@ -149,7 +149,8 @@ def _labelled(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([pa.ipc.read_record_batch(batch, schema).column(0) for batch in batches], type=kind)
 
 
-def _cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
+def cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
+    """The values in the wanted type. Raises `InvalidRequestError` where one would change."""
     if column.type == wanted.type:
         return column
     problem: object = "cast it to that type first"

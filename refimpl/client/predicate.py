@@ -16,6 +16,7 @@ import datetime
 import decimal
 import math
 import re
+from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 import sqlglot
@@ -39,7 +40,7 @@ from refimpl.client.condition import (
     next_below,
     single,
 )
-from refimpl.client.schema import DataType, Decimal, Primitive, Struct
+from refimpl.client.schema import DataType, Decimal, Field, Primitive, Struct
 from refimpl.errors import InvalidRequestError
 
 _DIALECT: Final = "spark"
@@ -48,15 +49,15 @@ _DIALECT: Final = "spark"
 class Predicate:
     """A condition with valid syntax, not yet bound to the columns of a table."""
 
-    __slots__ = ("_tree", "text")
+    __slots__ = ("text", "tree")
 
     def __init__(self, text: str, tree: exp.Expression) -> None:
         self.text = text
-        self._tree = tree
+        self.tree = tree
 
     def condition(self, schema: Struct) -> Condition:
         """The condition on the columns of a schema. Raises `InvalidRequestError` for what does not fit it."""
-        return condition_of(self._tree, schema)
+        return condition_of(self.tree, schema)
 
     def test(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest:
         """The condition as a test of files."""
@@ -283,17 +284,55 @@ def column_of(node: exp.Expression, schema: Struct) -> Column:
         refuse(node, "is not the name of a column, which is expected here")
     path: list[str] = []
     kind: DataType = schema
-    for part in node.parts:
+    for name in _side(node, schema) + [part.name for part in node.parts]:
         members = kind.fields if isinstance(kind, Struct) else ()
-        candidates = [m for m in members if m.name == part.name] or [
-            m for m in members if m.name.lower() == part.name.lower()
-        ]
+        candidates = [m for m in members if m.name == name] or [m for m in members if m.name.lower() == name.lower()]
         if len(candidates) != 1:
             names = ", ".join(member.name for member in members)
             refuse(node, f"names no column; there are {names}" if names else f"names no column: {path[-1]} is a {kind}")
         path.append(candidates[0].name)
         kind = candidates[0].type
-    return Column(path=tuple(path), type=kind)
+    return Column(path=tuple(path[1:] if isinstance(schema, _Members) else path), type=kind)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sides(Struct):
+    """The scope of a MERGE: the target and the source, each a column of structs that is named by its alias.
+
+    A column is named with the alias, or without it where only one side has the column.
+    """
+
+    @classmethod
+    def of(cls, *, target_alias: str, target: Struct, source_alias: str, source: Struct) -> Sides:
+        return cls(fields=(Field(name=target_alias, type=target), Field(name=source_alias, type=source)))
+
+    def only(self, alias: str) -> Sides:
+        """One side alone."""
+        return Sides(fields=(self[alias],))
+
+    def members(self, alias: str) -> Sides:
+        """The columns of one side, without the alias in their path."""
+        return _Members(fields=(self[alias],))
+
+
+class _Members(Sides):
+    """See `Sides.members`."""
+
+
+def _side(node: exp.Column, schema: Struct) -> list[str]:
+    """The alias that a column in the scope of a MERGE was written without."""
+    if not isinstance(schema, Sides) or node.parts[0].name.lower() in (alias.lower() for alias in schema.names):
+        return []
+    name = node.parts[0].name.lower()
+    found = [
+        side.name
+        for side in schema.fields
+        if isinstance(side.type, Struct) and name in (member.lower() for member in side.type.names)
+    ]
+    if len(found) != 1:
+        aliases = ", ".join(f"{alias}.{name}" for alias in found or schema.names)
+        refuse(node, f"is {'a column of both sides' if found else 'no column'}; expected {aliases}")
+    return found
 
 
 _Literal = str | decimal.Decimal | bool | bytes | datetime.date | None

@@ -33,6 +33,7 @@ from refimpl.log_store import LogStore
 from refimpl.table_feature import CommitMode, TableFeature
 
 if TYPE_CHECKING:
+    from refimpl.client.merging import Merge
     from refimpl.client.row_changes import RowsChanged
 
 
@@ -204,6 +205,21 @@ class Table:
         from refimpl.client import row_changes
 
         return row_changes.update(self.transaction(operation="UPDATE"), set, where)
+
+    def merge(self, source: Any, on: str, *, source_alias: str = "source", target_alias: str = "target") -> Merge:
+        """Begin a MERGE of `source`, a `pyarrow.Table`, `RecordBatch` or `RecordBatchReader`, on the condition `on`.
+
+        table.merge(rows, on="target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
+        """
+        from refimpl.client.merging import Merge
+
+        return Merge(
+            lambda: self.transaction(operation="MERGE"),
+            source,
+            on,
+            source_alias=source_alias,
+            target_alias=target_alias,
+        )
 
     def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:
         """Data files are written and made durable first; then one transaction names them. If it certainly did not

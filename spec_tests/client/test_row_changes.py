@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import refimpl
+from refimpl.client import data_files
+from refimpl.client.merging import Merge
 from refimpl.client.table import Table
-from refimpl.errors import CorruptionError, InvalidRequestError
+from refimpl.client.transaction import Transaction
+from refimpl.errors import ConcurrentModificationError, CorruptionError, InvalidRequestError, OutcomeUnknown
 from refimpl.warehouse import Warehouse
+from spec_tests.client.conftest import Setting
+from spec_tests.support.faults import SimulatedCrash
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("name", pa.string())])
 FEED = {"delta.enableChangeDataFeed": "true"}
@@ -199,3 +205,279 @@ def test_an_append_only_table_keeps_its_rows(warehouse: Warehouse) -> None:
         with pytest.raises(InvalidRequestError, match="append-only"):
             attempt()
     assert table.snapshot().version == 1
+
+
+SOURCE = pa.table(
+    {"id": [2, 4, 7, None], "month": pa.array([1, 2, 3, 1], pa.int32()), "name": ["B", "D", "G", "N"]}, schema=SCHEMA
+)
+
+MERGES: list[tuple[str, str, Callable[[Merge], Merge], set[Any], set[Any]]] = [
+    (
+        "an upsert",
+        "target.id = source.id",
+        lambda merge: merge.when_matched_update_all().when_not_matched_insert_all(),
+        {(2, 1, None), (4, 2, "d")},
+        {(2, 1, "B"), (4, 2, "D"), (7, 3, "G"), (None, 1, "N")},
+    ),
+    (
+        "the first clause that is true",
+        "target.id = source.id",
+        lambda merge: (
+            merge.when_matched_delete("source.name = 'B'")
+            .when_matched_update({"name": "source.name || coalesce(target.name, '')"})
+            .when_not_matched_insert({"id": "source.id + 1", "name": "'new'"}, "source.id IS NOT NULL")
+        ),
+        {(2, 1, None), (4, 2, "d")},
+        {(4, 2, "Dd"), (8, None, "new")},
+    ),
+    (
+        "rows without a source row",
+        "target.id = source.id",
+        lambda merge: (
+            merge.when_not_matched_by_source_delete("target.month = 1")
+            .when_not_matched_by_source_update({"month": "9"}, "id = 5")
+            .when_not_matched_by_source_update({"name": "'old'"})
+        ),
+        {(1, 1, "a"), (None, 1, "c"), (5, 2, "e"), (6, None, "f")},
+        {(5, 9, "e"), (6, None, "old")},
+    ),
+    (
+        "conditions on one side and on both",
+        "t.month = s.month AND t.month < 3 AND t.id >= s.id AND s.name <> 'B'",
+        lambda merge: merge.when_matched_update({"id": "t.id * 10 + s.id"}, "t.id = 5"),
+        {(5, 2, "e")},
+        {(54, 2, "e")},
+    ),
+    (
+        "insert only, by several keys",
+        "target.id = source.id AND target.month = source.month",
+        lambda merge: merge.when_not_matched_insert_all("source.month > 1"),
+        set(),
+        {(7, 3, "G")},
+    ),
+]
+
+
+class TestMerge:
+    @pytest.mark.parametrize(
+        ("on", "clauses", "gone", "come"), [case[1:] for case in MERGES], ids=[c[0] for c in MERGES]
+    )
+    def test_rows_are_matched_by_keys_and_changed_by_clauses(
+        self, table: Table, on: str, clauses: Callable[[Merge], Merge], gone: set[Any], come: set[Any]
+    ) -> None:
+        """A NULL key matches nothing."""
+        aliases = {"source_alias": "s", "target_alias": "t"} if on.startswith("t.") else {}
+        changed = clauses(table.merge(SOURCE, on, **aliases)).execute()
+        before = {tuple(row.values()) for row in ROWS.to_pylist()}
+        assert contents(table) == sorted(
+            before - gone | come, key=lambda row: tuple((value is not None, value) for value in row)
+        )
+        metrics = changed.metrics
+        assert metrics["numTargetRowsUpdated"] + metrics["numTargetRowsDeleted"] == len(gone)
+        assert metrics["numTargetRowsUpdated"] + metrics["numTargetRowsInserted"] == len(come)
+
+    def test_only_files_that_can_hold_a_key_are_read(self, table: Table) -> None:
+        for path in (table.location / "month=2").iterdir():
+            path.unlink()
+        keys = SOURCE.filter(pc.field("id") == 2)
+        assert table.merge(keys, "target.id = source.id").when_matched_delete().execute().version == 2
+        with pytest.raises(CorruptionError):
+            table.merge(keys, "target.id = source.id").when_not_matched_by_source_delete().execute()
+
+    def test_several_matches_name_the_key(self, table: Table) -> None:
+        """DELTA.md#several-matches."""
+        twice = pa.concat_tables([SOURCE, SOURCE])
+        with pytest.raises(InvalidRequestError, match="id = 2"):
+            table.merge(twice, "target.id = source.id").when_matched_update_all().execute()
+        assert table.snapshot().version == 1
+        table.merge(twice, "target.id = source.id").when_matched_delete().execute()
+        assert {row[0] for row in contents(table)} == {1, None, 5, 6}
+        table.merge(twice, "target.id = source.id").when_not_matched_insert_all("source.id = 7").execute()
+        assert [row[0] for row in contents(table)].count(7) == 2
+
+    def test_the_commit_info_is_as_delta_writes_it(self, table: Table) -> None:
+        merge = table.merge(SOURCE, "target.id = source.id").when_matched_update_all("source.id > 2")
+        merge.when_matched_delete().when_not_matched_insert_all().execute()
+        info = info_of(table)
+        assert info["operation"] == "MERGE"
+        assert info["operationParameters"] == {
+            "predicate": '["target.id = source.id"]',
+            "matchedPredicates": '[{"predicate": "source.id > 2", "actionType": "update"}, {"actionType": "delete"}]',
+            "notMatchedPredicates": '[{"actionType": "insert"}]',
+            "notMatchedBySourcePredicates": "[]",
+        }
+        metrics = info["operationMetrics"]
+        names = ("SourceRows", "OutputRows", "TargetRowsInserted", "TargetFilesAdded", "TargetFilesRemoved")
+        assert [metrics[f"num{name}"] for name in names] == ["4", "6", "2", "4", "2"]
+
+    @pytest.mark.parametrize(
+        "attempt",
+        [
+            lambda table: table.merge(SOURCE, "target.id = source.id").execute(),
+            lambda table: table.merge(SOURCE, "target.id > source.id").when_matched_delete().execute(),
+            lambda table: table.merge(SOURCE, "id = source.id").when_matched_delete().execute(),
+            lambda table: table.merge(SOURCE, "target.name = source.id").when_matched_delete().execute(),
+            lambda table: table.merge(SOURCE, "target.id = source.price").when_matched_delete().execute(),
+            lambda table: table.merge(SOURCE, "a.id = a.id", source_alias="a", target_alias="A"),
+            lambda table: table.merge([1], "target.id = source.id"),
+            lambda table: (
+                table.merge(SOURCE, "target.id = source.id").when_matched_delete().when_matched_update_all().execute()
+            ),
+            lambda table: (
+                table.merge(SOURCE, "target.id = source.id").when_not_matched_insert({"id": "target.id"}).execute()
+            ),
+            lambda table: table.merge(SOURCE, "target.id = source.id").when_matched_delete("rand() < 1").execute(),
+            lambda table: (
+                table.merge(SOURCE.drop_columns("name"), "target.id = source.id")
+                .when_not_matched_insert_all()
+                .execute()
+            ),
+        ],
+    )
+    def test_a_bad_merge_leaves_no_version_and_no_file(self, table: Table, attempt: Callable[[Table], object]) -> None:
+        files = data_files_of(table)
+        with pytest.raises(InvalidRequestError):
+            attempt(table)
+        assert (table.snapshot().version, data_files_of(table)) == (1, files)
+
+
+def _update(table: Table, where: str) -> None:
+    table.update({"name": "'won'"}, where)
+
+
+def _append(table: Table, month: int) -> None:
+    table.append(rows((100, month, "won")))
+
+
+RACES: list[tuple[str, Callable[[Table], object], Callable[[Table], object], dict[str, str | None]]] = [
+    (
+        "UPDATE against DELETE of the same file",
+        lambda table: table.update({"name": "'lost'"}, "id = 1"),
+        lambda table: table.delete("id = 2"),
+        dict.fromkeys(("Serializable", "WriteSerializable"), "ConcurrentAppend"),
+    ),
+    (
+        "UPDATE against DELETE of the whole partition",
+        lambda table: table.update({"name": "'lost'"}, "month = 1 AND id = 1"),
+        lambda table: table.delete("month = 1"),
+        dict.fromkeys(("Serializable", "WriteSerializable"), "ConcurrentDeleteRead"),
+    ),
+    (
+        "UPDATE against UPDATE of another partition",
+        lambda table: table.update({"name": "'lost'"}, "month = 1"),
+        lambda table: _update(table, "month = 2"),
+        dict.fromkeys(("Serializable", "WriteSerializable"), None),
+    ),
+    (
+        "DELETE against an append that may match",
+        lambda table: table.delete("id = 1"),
+        lambda table: _append(table, 2),
+        {"Serializable": "ConcurrentAppend", "WriteSerializable": None},
+    ),
+    (
+        "DELETE against an append to another partition",
+        lambda table: table.delete("month = 1"),
+        lambda table: _append(table, 2),
+        dict.fromkeys(("Serializable", "WriteSerializable"), None),
+    ),
+    (
+        "MERGE against an append",
+        lambda table: table.merge(SOURCE, "target.id = source.id").when_matched_update_all().execute(),
+        lambda table: _append(table, 2),
+        {"Serializable": "ConcurrentAppend", "WriteSerializable": None},
+    ),
+    (
+        "MERGE by partition against an append to another one",
+        lambda table: (
+            table.merge(SOURCE, "target.id = source.id AND target.month = source.month")
+            .when_matched_update_all()
+            .execute()
+        ),
+        lambda table: _append(table, 8),
+        dict.fromkeys(("Serializable", "WriteSerializable"), None),
+    ),
+    (
+        "MERGE without source rows against an append",
+        lambda table: table.merge(SOURCE, "target.id = source.id").when_not_matched_by_source_delete().execute(),
+        lambda table: _append(table, 8),
+        {"Serializable": "ConcurrentAppend", "WriteSerializable": None},
+    ),
+]
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
+@pytest.mark.parametrize(("loser", "winner", "rules"), [race[1:] for race in RACES], ids=[race[0] for race in RACES])
+def test_the_conflict_rules_decide_a_race(
+    warehouse: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    loser: Callable[[Table], object],
+    winner: Callable[[Table], object],
+    rules: dict[str, str | None],
+    level: str,
+) -> None:
+    """The winner commits between the loser's last file and its proposal. The error names its operation and the rule."""
+    table = warehouse.create_table(
+        "raced", SCHEMA, partition_columns=["month"], properties={"delta.isolationLevel": level}
+    )
+    table.append(ROWS)
+    commit, raced, files = Transaction.commit_if_needed, [], set[Path]()
+
+    def after_the_winner(transaction: Transaction) -> object:
+        if not raced:
+            raced.append(True)
+            written = data_files_of(table)
+            winner(warehouse.table("raced"))
+            files.update(data_files_of(table) - written)
+        return commit(transaction)
+
+    before = data_files_of(table)
+    monkeypatch.setattr(Transaction, "commit_if_needed", after_the_winner)
+    rule = rules[level]
+    if rule is None:
+        loser(table)
+        assert table.snapshot().version == 3
+        assert "won" in {row[2] for row in contents(table)}
+        return
+    with pytest.raises(ConcurrentModificationError) as caught:
+        loser(table)
+    operation = info_of(table)["operation"]
+    assert (caught.value.facts["rule"], caught.value.facts["operation"]) == (rule, operation)
+    assert f"({operation})" in str(caught.value)
+    assert rule in str(caught.value)
+    assert table.snapshot().version == 2
+    assert data_files_of(table) == before | files, "the loser's files are deleted"
+
+
+def test_a_crash_before_the_commit_leaves_only_files_that_no_log_names(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(transaction: Transaction) -> None:
+        raise SimulatedCrash
+
+    monkeypatch.setattr(data_files, "delete", lambda location, files: None)  # a process that died deletes nothing
+    monkeypatch.setattr(Transaction, "commit_if_needed", crash)
+    files = data_files_of(table)
+    with pytest.raises(SimulatedCrash):
+        table.delete("id = 1")
+    monkeypatch.undo()
+    assert len(data_files_of(table) - files) == 1
+    assert table.snapshot().version == 1
+    assert len(contents(table)) == 6
+    assert table.delete("id = 1").version == 2
+
+
+@pytest.mark.parametrize("lost", ["answer", "outcome"])
+def test_a_lost_answer_changes_the_rows_once(setting: Setting, lost: str) -> None:
+    """What the owner does not know in time stays unknown, and its files stay."""
+    table = setting.table()
+    table.append(pa.table({"id": [1, 2], "month": ["a", "a"]}))
+    setting.owner.faults.lose_answers = 1
+    if lost == "answer":
+        assert table.update({"id": "id + 1"}, "id = 1").version == 2
+    else:
+        setting.owner.faults.unresolvable = 100
+        with pytest.raises(OutcomeUnknown):
+            table.update({"id": "id + 1"}, "id = 1")
+    rows_now = setting.again(table).snapshot().to_arrow()["id"].to_pylist()
+    assert sorted(rows_now) == [2, 2]
+    assert setting.again(table).snapshot().version == 2

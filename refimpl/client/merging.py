@@ -1,0 +1,418 @@
+"""MERGE by copy on write: rows of a source update, delete and join the rows of a table, in one transaction.
+
+    merge = table.merge(rows, on="target.id = source.id")
+    merge.when_matched_update({"price": "source.price"}).when_not_matched_insert_all().execute()
+
+`on` holds at least one equality between a column of the target and one of the source; its other conditions may use
+both. The source is in memory; of the table, files are read one after another, those that can hold a key of the source
+only (all of them if a clause is for target rows without a source row). Durability and conflicts:
+`refimpl.client.row_changes`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from refimpl.actions import Add
+from refimpl.client import arrow_columns, predicate
+from refimpl.client.condition import And, Column, Condition, Constant, FileTest, OneOf
+from refimpl.client.expression import Assignments, assigned, evaluated, matching
+from refimpl.client.predicate import Sides
+from refimpl.client.row_changes import AFTER, BEFORE, DELETED, INSERTED, RowChange, RowsChanged
+from refimpl.client.schema import arrow_type, from_arrow
+from refimpl.client.transaction import Transaction
+from refimpl.errors import InvalidRequestError
+
+
+class Kind(Enum):
+    """Which rows a clause is for. The values are those of Delta's operation parameters."""
+
+    MATCHED = "matchedPredicates"
+    NOT_MATCHED = "notMatchedPredicates"
+    NOT_MATCHED_BY_SOURCE = "notMatchedBySourcePredicates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clause:
+    kind: Kind
+    values: Mapping[str, Any] | None
+    """None: delete."""
+    all_columns: bool = False
+    where: str | None
+
+    @property
+    def action(self) -> str:
+        """In Delta's operation parameters."""
+        if self.values is None and not self.all_columns:
+            return "delete"
+        return "insert" if self.kind is Kind.NOT_MATCHED else "update"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BoundClause:
+    """A clause whose SQL is bound to the columns of both sides."""
+
+    condition: Condition | None
+    assignments: Assignments | None
+
+
+class Merge:
+    """Made by `Table.merge`. Of the clauses of one kind, the first one whose condition is true applies.
+
+    In the clauses' SQL, columns are named `target.x` and `source.x` (or by the given aliases); the alias may be left
+    out where only one side has the column. Text in `updates` is SQL, other values are taken as they are.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[], Transaction],
+        source: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
+        on: str,
+        *,
+        source_alias: str = "source",
+        target_alias: str = "target",
+    ) -> None:
+        if not isinstance(source, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+            raise InvalidRequestError(
+                f"invalid source of {type(source)}; expected a pyarrow Table, RecordBatch or RecordBatchReader"
+            )
+        if source_alias.lower() == target_alias.lower():
+            raise InvalidRequestError(f"source and target have the same alias {source_alias!r}; choose two")
+        self._begin = begin
+        self._source = (
+            source.read_all()
+            if isinstance(source, pa.RecordBatchReader)
+            else pa.Table.from_batches([source])
+            if isinstance(source, pa.RecordBatch)
+            else source
+        )
+        self._on = on
+        self._aliases = (target_alias, source_alias)
+        self._clauses: list[_Clause] = []
+
+    def when_matched_update(self, updates: Mapping[str, Any], where: str | None = None) -> Self:
+        """Set columns of a target row that a source row matches."""
+        return self._with(_Clause(kind=Kind.MATCHED, values=updates, where=where))
+
+    def when_matched_update_all(self, where: str | None = None) -> Self:
+        """Set every column to the source's column of the same name."""
+        return self._with(_Clause(kind=Kind.MATCHED, values=None, all_columns=True, where=where))
+
+    def when_matched_delete(self, where: str | None = None) -> Self:
+        """Delete a target row that a source row matches."""
+        return self._with(_Clause(kind=Kind.MATCHED, values=None, where=where))
+
+    def when_not_matched_insert(self, updates: Mapping[str, Any], where: str | None = None) -> Self:
+        """Insert a row for a source row that matches no target row; columns that are not set are null."""
+        return self._with(_Clause(kind=Kind.NOT_MATCHED, values=updates, where=where))
+
+    def when_not_matched_insert_all(self, where: str | None = None) -> Self:
+        """Insert a source row that matches no target row, columns by name."""
+        return self._with(_Clause(kind=Kind.NOT_MATCHED, values=None, all_columns=True, where=where))
+
+    def when_not_matched_by_source_update(self, updates: Mapping[str, Any], where: str | None = None) -> Self:
+        """Set columns of a target row that no source row matches. The whole table is read."""
+        return self._with(_Clause(kind=Kind.NOT_MATCHED_BY_SOURCE, values=updates, where=where))
+
+    def when_not_matched_by_source_delete(self, where: str | None = None) -> Self:
+        """Delete a target row that no source row matches. The whole table is read."""
+        return self._with(_Clause(kind=Kind.NOT_MATCHED_BY_SOURCE, values=None, where=where))
+
+    def _with(self, clause: _Clause) -> Self:
+        if any(other.kind is clause.kind and other.where is None for other in self._clauses):
+            raise InvalidRequestError("a clause after one of its kind without a condition never applies; reorder them")
+        self._clauses.append(clause)
+        return self
+
+    def execute(self) -> RowsChanged:
+        """Run it, on the table's newest version. After a conflict it may be executed again.
+
+        Raises `InvalidRequestError` where several source rows match one target row (DELTA.md#several-matches), and what
+        `Table.update` raises.
+        """
+        if not self._clauses:
+            raise InvalidRequestError("a merge needs at least one clause, such as when_matched_update")
+        transaction = self._begin()
+        transaction.parameters |= self._parameters()
+        if any(clause.kind is not Kind.NOT_MATCHED for clause in self._clauses):
+            transaction.check_removable()
+        with RowChange(transaction) as change:
+            return _Run(change, self._source, self._on, self._aliases, self._clauses).run()
+
+    def _parameters(self) -> dict[str, str]:
+        found = {"predicate": json.dumps([self._on])}
+        for kind in Kind:
+            clauses = [clause for clause in self._clauses if clause.kind is kind]
+            found[kind.value] = json.dumps(
+                [
+                    ({} if clause.where is None else {"predicate": clause.where}) | {"actionType": clause.action}
+                    for clause in clauses
+                ]
+            )
+        return found
+
+
+_METRICS: Final = (
+    "numTargetRowsInserted",
+    "numTargetRowsUpdated",
+    "numTargetRowsDeleted",
+    "numTargetRowsCopied",
+    "numTargetRowsMatchedUpdated",
+    "numTargetRowsMatchedDeleted",
+    "numTargetRowsNotMatchedBySourceUpdated",
+    "numTargetRowsNotMatchedBySourceDeleted",
+)
+
+
+class _Run:
+    """One execution: the clauses bound to the columns, the source's keys, and what was found so far."""
+
+    def __init__(
+        self, change: RowChange, source: pa.Table, on: str, aliases: tuple[str, str], clauses: Sequence[_Clause]
+    ) -> None:
+        self._change = change
+        self._source = source
+        self._target_alias, self._source_alias = aliases
+        target = change.snapshot.schema
+        self._sides = Sides.of(
+            target_alias=aliases[0], target=target, source_alias=aliases[1], source=from_arrow(source.schema)
+        )
+        self._clauses = {kind: [self._bound(c) for c in clauses if c.kind is kind] for kind in Kind}
+        self._keys, self._rest, self._test = self._bound_on(on)
+        self._source_keys = self._keys_of_source()
+        self._matched: list[pa.Array] = []
+        self._metrics = dict.fromkeys(_METRICS, 0)
+
+    def run(self) -> RowsChanged:
+        change, transaction = self._change, self._change.transaction
+        by_source = self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
+        files = transaction.read_whole_table() if by_source else transaction.read_files(self._test)
+        for add in sorted(files, key=lambda add: add.path):
+            self._file(add)
+        self._insert()
+        metrics = self._metrics
+        output = sum(metrics[f"numTargetRows{what}"] for what in ("Inserted", "Updated", "Copied"))
+        return change.commit(
+            {"numSourceRows": self._source.num_rows, "numOutputRows": output, **metrics}, prefix="numTarget"
+        )
+
+    # Binding
+
+    def _bound(self, clause: _Clause) -> _BoundClause:
+        scope = self._sides
+        if clause.kind is Kind.NOT_MATCHED:
+            scope = scope.only(self._source_alias)
+        elif clause.kind is Kind.NOT_MATCHED_BY_SOURCE:
+            scope = scope.only(self._target_alias)
+        target = self._change.snapshot.schema
+        values = clause.values
+        if clause.all_columns:
+            values = {name: f"`{self._source_alias}`.`{name.replace('`', '``')}`" for name in target.names}
+        return _BoundClause(
+            condition=None if clause.where is None else predicate.parse(clause.where).condition(scope),
+            assignments=None if values is None else assigned(values, columns=target, scope=scope),
+        )
+
+    def _bound_on(self, on: str) -> tuple[list[tuple[Column, Column]], list[Condition], FileTest]:
+        """The pairs of key columns (target's, source's), the other conditions, and the test for the target's files."""
+        tree = predicate.bare(predicate.parse(on).tree)
+        keys: list[tuple[Column, Column]] = []
+        rest: list[Condition] = []
+        tests: list[Condition] = []
+        for node in tree.flatten() if isinstance(tree, exp.And) else [tree]:
+            key = self._key(predicate.bare(node))
+            if key is not None:
+                keys.append(key)
+                continue
+            condition = predicate.condition_of(node, self._sides)
+            rest.append(condition)
+            if {column.path[0] for column in condition.columns()} == {self._target_alias}:
+                tests.append(predicate.condition_of(node, self._sides.members(self._target_alias)))
+        if not keys:
+            raise InvalidRequestError(
+                f"the condition {on!r} has no equality of a target column and a source column; expected one, as in "
+                f"{self._target_alias}.id = {self._source_alias}.id",
+                condition=on,
+            )
+        tests += [
+            OneOf(column=Column(path=target.path[1:], type=target.type), values=values)
+            for target, source in keys
+            if (values := self._values(target, source)) is not None
+        ]
+        condition = And(operands=tuple(tests)) if tests else Constant(value=True)
+        columns = self._change.snapshot.partition_columns
+        return keys, rest, FileTest(text=on, condition=condition, partition_columns=columns)
+
+    def _key(self, node: exp.Expression) -> tuple[Column, Column] | None:
+        if not isinstance(node, exp.EQ):
+            return None
+        sides = [predicate.bare(side) for side in (node.left, node.right)]
+        if not all(isinstance(side, exp.Column) for side in sides):
+            return None
+        columns = {column.path[0]: column for column in (predicate.column_of(side, self._sides) for side in sides)}
+        if len(columns) < 2:
+            return None
+        return columns[self._target_alias], columns[self._source_alias]
+
+    def _values(self, target: Column, source: Column) -> list[Any]:
+        """The source's distinct keys in order, without nulls and NaN."""
+        keys = self._cast_key(evaluated(self._source, {"key": pc.field(*source.path[1:])}).column(0), target, source)
+        return sorted(value for value in keys.unique().to_pylist() if value is not None and value == value)
+
+    def _cast_key(self, values: pa.ChunkedArray, target: Column, source: Column) -> pa.ChunkedArray:
+        wanted = pa.field(".".join(source.path), arrow_type(target.type))
+        cast = [arrow_columns.cast(chunk, wanted) for chunk in values.chunks]
+        found = pa.chunked_array(cast, type=wanted.type)
+        return pc.add(found, pa.scalar(0, wanted.type)) if pa.types.is_floating(wanted.type) else found  # -0.0 is 0.0
+
+    def _keys_of_source(self) -> pa.Table:
+        columns = {
+            f"key{number}": self._cast_key(
+                evaluated(self._source, {"key": pc.field(*source.path[1:])}).column(0), target, source
+            )
+            for number, (target, source) in enumerate(self._keys)
+        }
+        return pa.table({**columns, "source": pa.arange(0, self._source.num_rows)})
+
+    # Files
+
+    def _file(self, add: Add) -> None:
+        """One file: which of its rows a source row matches, and what the clauses make of its rows."""
+        change = self._change
+        used = {target.path[1] for target, _ in self._keys} | {
+            column.path[1] for condition in self._rest for column in condition.columns() if self._of_target(column)
+        }
+        rows = change.read(add, sorted(used))
+        pairs = self._pairs(rows)
+        self._matched.append(pairs.column("source").combine_chunks())
+        matched, by_source = self._clauses[Kind.MATCHED], self._clauses[Kind.NOT_MATCHED_BY_SOURCE]
+        if not (matched and pairs.num_rows) and not by_source:
+            return
+        pairs = self._single(pairs, rows, matched)
+        rows = change.read(add)
+        parts: list[pa.Table] = []
+        touched: list[pa.Array] = []
+        if matched:
+            numbers = pairs.column("target").combine_chunks()
+            scope = self._scope(rows.take(numbers), self._source.take(pairs.column("source")))
+            touched += self._apply(matched, scope, rows, numbers, parts, "Matched")
+        if by_source:
+            everyone = pa.arange(0, rows.num_rows)
+            numbers = everyone.filter(pc.invert(pc.is_in(everyone, pairs.column("target").combine_chunks())))
+            scope = self._scope(rows.take(numbers), None)
+            touched += self._apply(by_source, scope, rows, numbers, parts, "NotMatchedBySource")
+        if not touched:
+            return
+        gone = pa.concat_arrays(touched)
+        kept = rows.filter(pc.invert(pc.is_in(pa.arange(0, rows.num_rows), gone)))
+        change.remove(add)
+        change.write(kept, *parts)
+        self._metrics["numTargetRowsCopied"] += kept.num_rows
+
+    def _of_target(self, column: Column) -> bool:
+        return column.path[0] == self._target_alias
+
+    def _pairs(self, rows: pa.Table) -> pa.Table:
+        """The numbers of the rows of both sides that match, in their order."""
+        keys = evaluated(rows, {f"key{n}": pc.field(*target.path[1:]) for n, (target, _) in enumerate(self._keys)})
+        for number, column in enumerate(keys.columns):
+            if pa.types.is_floating(column.type):
+                keys = keys.set_column(number, f"key{number}", pc.add(column, pa.scalar(0, column.type)))
+        names = keys.column_names
+        numbered = keys.append_column("target", pa.arange(0, rows.num_rows))
+        found = numbered.join(self._source_keys, names, join_type="inner", use_threads=False)
+        pairs = found.select(["target", "source"]).sort_by([("target", "ascending"), ("source", "ascending")])
+        for condition in self._rest:
+            scope = self._scope(rows.take(pairs.column("target")), self._source.take(pairs.column("source")))
+            pairs = pairs.filter(matching(scope, condition.to_arrow()))
+        return pairs
+
+    def _scope(self, target: pa.Table | None, source: pa.Table | None) -> pa.Table:
+        """Rows side by side: a column of structs for each side."""
+        sides = {self._target_alias: target, self._source_alias: source}
+        return pa.table({name: rows.to_struct_array() for name, rows in sides.items() if rows is not None})
+
+    def _single(self, pairs: pa.Table, rows: pa.Table, matched: Sequence[_BoundClause]) -> pa.Table:
+        """At most one pair for each target row. DELTA.md#several-matches."""
+        numbers = pairs.column("target").combine_chunks()
+        if len(numbers) < 2:
+            return pairs
+        repeated = pa.concat_arrays([pa.array([False]), pc.equal(numbers.slice(1), numbers.slice(0, len(numbers) - 1))])
+        if not pc.any(repeated).as_py():
+            return pairs
+        deletes = len(matched) == 1 and matched[0].condition is None and matched[0].assignments is None
+        if matched and not deletes:
+            first = numbers.filter(repeated)[0].as_py()
+            row = rows.slice(first, 1).to_pylist()[0]
+            key = ", ".join(f"{target.path[1]} = {row[target.path[1]]!r}" for target, _ in self._keys)
+            count = pc.sum(pc.equal(numbers, first)).as_py()
+            raise InvalidRequestError(
+                f"{count} rows of the source match the target row with {key}; expected at most one: remove duplicates "
+                "from the source",
+                key=key,
+            )
+        return pairs.filter(pc.invert(repeated))
+
+    def _apply(
+        self,
+        clauses: Sequence[_BoundClause],
+        scope: pa.Table,
+        rows: pa.Table,
+        numbers: pa.Array,
+        parts: list[pa.Table],
+        what: str,
+    ) -> Iterator[pa.Array]:
+        """The numbers of the rows that leave the file; `parts` gets those that come instead. `numbers`: which of `rows`
+        the rows of `scope` are."""
+        for clause, chosen in _first_true(clauses, scope):
+            leaving = numbers.take(chosen)
+            before = rows.take(leaving)
+            if clause.assignments is None:
+                self._change.record(DELETED, before)
+                done = "Deleted"
+            else:
+                after = clause.assignments.of(scope.take(chosen), before)
+                self._change.record(BEFORE, before)
+                self._change.record(AFTER, after)
+                parts.append(after)
+                done = "Updated"
+            self._metrics[f"numTargetRows{done}"] += len(leaving)
+            self._metrics[f"numTargetRows{what}{done}"] += len(leaving)
+            yield leaving
+
+    def _insert(self) -> None:
+        clauses = self._clauses[Kind.NOT_MATCHED]
+        if not clauses:
+            return
+        numbers = pa.arange(0, self._source.num_rows)
+        if self._matched:
+            numbers = numbers.filter(pc.invert(pc.is_in(numbers, pa.concat_arrays(self._matched))))
+        scope = self._scope(None, self._source.take(numbers))
+        parts: list[pa.Table] = []
+        for clause, chosen in _first_true(clauses, scope):
+            assert clause.assignments is not None
+            rows = clause.assignments.of(scope.take(chosen))
+            self._change.record(INSERTED, rows)
+            self._metrics["numTargetRowsInserted"] += rows.num_rows
+            parts.append(rows)
+        self._change.write(*parts)
+
+
+def _first_true(clauses: Sequence[_BoundClause], scope: pa.Table) -> Iterator[tuple[_BoundClause, pa.Array]]:
+    """For each clause, which rows it is the first one for whose condition is true."""
+    left = pa.arange(0, scope.num_rows)
+    for clause in clauses:
+        chosen = left
+        if clause.condition is not None:
+            true = matching(scope.take(left), clause.condition.to_arrow()).combine_chunks()
+            chosen, left = left.filter(true), left.filter(pc.invert(true))
+        if len(chosen):
+            yield clause, chosen
