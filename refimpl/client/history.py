@@ -8,7 +8,7 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-from refimpl.actions import CommitInfo
+from refimpl.actions import Action, CommitInfo
 from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, monotonic
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import Commit, known_commits
@@ -45,6 +45,18 @@ def _times_of(reader: LogReader, commits: tuple[Commit, ...], enabled: Enablemen
         modified=monotonic(_modified(commit) for commit in plain),
         stored=cache(lambda version: reader.stored_time(commits[version - first])),
     )
+
+
+def commits_between(
+    reader: LogReader, first: Version, last: Version, enabled: Enablement | None
+) -> Iterator[tuple[Version, int, list[Action]]]:
+    """Version, time (DELTA.md#ict-commit-time) and actions of each commit from `first` to `last`, the unpublished ones
+    included. Raises `NotFoundInHistoryError` for a version outside the history."""
+    commits = _commits_up_to(reader, last)
+    times = _times_of(reader, commits, enabled)
+    for version in range(first, last + 1):
+        timestamp = times.of(version)
+        yield version, timestamp, reader.actions(commits[version - commits[0].version])
 
 
 def _modified(commit: Commit) -> int:

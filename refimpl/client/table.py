@@ -33,6 +33,8 @@ from refimpl.log_store import LogStore
 from refimpl.table_feature import CommitMode, TableFeature
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from refimpl.client.merging import Merge
     from refimpl.client.row_changes import RowsChanged
 
@@ -220,6 +222,33 @@ class Table:
             source_alias=source_alias,
             target_alias=target_alias,
         )
+
+    def changes(
+        self,
+        from_version: Version | None = None,
+        to_version: Version | None = None,
+        *,
+        from_timestamp: int | None = None,
+        to_timestamp: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """The change data feed of a range of commits, both ends included; without an end, up to the newest one.
+
+        The table's columns, as of the last commit that is read, with `_change_type` (insert, delete, update_preimage,
+        update_postimage), `_commit_version` and `_commit_timestamp`; times are ms since the epoch. Raises
+        `NotFoundInHistoryError` for a range outside the history, and `InvalidRequestError` where the feed was off or
+        the schema changed.
+        """
+        from refimpl.client import change_feed
+
+        newest = self.snapshot()
+        wanted = change_feed.versions(
+            newest.commit_times(),
+            from_version=from_version,
+            to_version=to_version,
+            from_timestamp=from_timestamp,
+            to_timestamp=to_timestamp,
+        )
+        return change_feed.read(newest, self.snapshot(version=wanted.first), self.snapshot(version=wanted.last))
 
     def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:
         """Data files are written and made durable first; then one transaction names them. If it certainly did not

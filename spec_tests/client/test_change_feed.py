@@ -1,0 +1,298 @@
+"""The change data feed: changes applied to one version give a later one, and other readers see the same feed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import refimpl
+from refimpl.actions import Cdc
+from refimpl.client.create import create_filesystem_table
+from refimpl.client.schema import Field, Primitive, Struct
+from refimpl.client.table import Table
+from refimpl.environment import Environment
+from refimpl.errors import CorruptionError, InvalidRequestError, NotFoundInHistoryError
+from refimpl.table_feature import MANAGED_COMMIT, CommitMode
+from refimpl.warehouse import Warehouse
+from spec_tests.client.conftest import ON_REQUEST
+from spec_tests.support.other_readers import by_delta_rs, by_duckdb
+
+SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+Rows = Counter[tuple[int | None, int | None]]
+
+
+def rows(given: Iterable[tuple[int | None, int | None]]) -> pa.Table:
+    return pa.Table.from_pylist([{"id": number, "month": month} for number, month in given], schema=SCHEMA)
+
+
+def at(table: Table, version: int) -> Rows:
+    return Counter((row["id"], row["month"]) for row in table.snapshot(version=version).to_arrow().to_pylist())
+
+
+def applied(before: Rows, feed: Iterable[dict[str, Any]]) -> Rows:
+    after = Counter(before)
+    for change in feed:
+        joins = change["_change_type"] in ("insert", "update_postimage")
+        after[change["id"], change["month"]] += 1 if joins else -1
+    assert min(after.values(), default=0) >= 0, "only rows that are there are removed"
+    return +after
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 9) | st.none(), st.integers(0, 2) | st.none()), min_size=1, max_size=6)
+CONDITIONS = st.sampled_from(["id = 3", "id > 5", "month = 1", "id < 4 AND month <> 2", "id IS NULL", "id > month"])
+OPERATIONS = st.one_of(
+    st.tuples(st.just("append"), ROWS),
+    st.tuples(st.just("overwrite"), ROWS),
+    st.tuples(st.just("delete"), CONDITIONS),
+    st.tuples(st.just("update"), CONDITIONS),
+    st.tuples(st.just("merge"), ROWS),
+)
+
+
+def run(table: Table, operation: str, argument: Any) -> None:
+    match operation:
+        case "append":
+            table.append(rows(argument))
+        case "overwrite":
+            table.overwrite(rows(argument))
+        case "delete":
+            table.delete(argument)
+        case "update":
+            table.update({"id": "id + 1", "month": "coalesce(month, 0) + 1"}, argument)
+        case "merge":
+            source = rows({number: (number, month) for number, month in argument}.values())
+            merge = table.merge(source, "target.id = source.id").when_matched_delete("source.month = 0")
+            merge = merge.when_matched_update_all().when_not_matched_insert_all()
+            merge.when_not_matched_by_source_update({"month": 5}, "target.month = 2").execute()
+
+
+def expected(before: Rows, operation: str, argument: Any) -> Rows:
+    """The same operation on plain tuples."""
+    conditions = {
+        "id = 3": lambda i, m: i == 3,
+        "id > 5": lambda i, m: i is not None and i > 5,
+        "month = 1": lambda i, m: m == 1,
+        "id < 4 AND month <> 2": lambda i, m: i is not None and i < 4 and m is not None and m != 2,
+        "id IS NULL": lambda i, m: i is None,
+        "id > month": lambda i, m: i is not None and m is not None and i > m,
+    }
+    after: list[tuple[int | None, int | None]] = []
+    if operation == "append":
+        return before + Counter(argument)
+    if operation == "overwrite":
+        return Counter(argument)
+    source = dict(argument) if operation == "merge" else {}
+    for number, month in before.elements():
+        if operation in ("delete", "update"):
+            if not conditions[argument](number, month):
+                after.append((number, month))
+            elif operation == "update":
+                after.append((None if number is None else number + 1, (month or 0) + 1))
+        elif number is not None and number in source:
+            if source[number] != 0:
+                after.append((number, source[number]))
+        else:
+            after.append((number, 5 if month == 2 else month))
+    keys = {number for number, _ in before if number is not None}
+    return Counter(after) + Counter((n, m) for n, m in source.items() if n is None or n not in keys)
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(st.lists(OPERATIONS, min_size=1, max_size=5), st.booleans())
+def test_changes_applied_to_a_version_give_the_later_one(operations: list[tuple[str, Any]], partitioned: bool) -> None:
+    """Of every pair of versions; and each operation does what it does to plain tuples."""
+    with tempfile.TemporaryDirectory() as folder:
+        columns = ["month"] if partitioned else []
+        table = create_filesystem_table(
+            Path(folder) / "t", Environment(), SCHEMA, partition_columns=columns, properties=FEED
+        )
+        model = [Counter[tuple[int | None, int | None]]()]
+        for operation, argument in operations:
+            before = table.snapshot().version
+            run(table, operation, argument)
+            wanted = expected(model[-1], operation, argument)
+            if table.snapshot().version == before:
+                assert wanted == model[-1], "nothing is committed only if nothing changes"
+            else:
+                model.append(wanted)
+            assert at(table, len(model) - 1) == model[-1]
+        for first in range(len(model) - 1):
+            for last in range(first + 1, len(model)):
+                assert applied(model[first], table.changes(first + 1, last).read_all().to_pylist()) == model[last]
+
+
+def busy(table: Table) -> Table:
+    table.append(rows([(1, 1), (2, 1), (3, 2)]))
+    table.update({"id": "id + 10"}, "id = 2")
+    table.delete("id = 1")
+    table.delete("month = 2")
+    table.merge(
+        rows([(12, 2), (5, 5)]), "target.id = source.id"
+    ).when_matched_update_all().when_not_matched_insert_all().execute()
+    table.overwrite(rows([(7, 7)]))
+    return table
+
+
+def feed_of(table: Table, first: int = 1, last: int | None = None) -> list[tuple[Any, ...]]:
+    """Sorted; without the times."""
+    found = table.changes(first, last).read_all().drop_columns("_commit_timestamp").to_pylist()
+    return sorted(((row["_commit_version"], row["_change_type"], row["id"], row["month"]) for row in found), key=str)
+
+
+BUSY = [
+    (1, "insert", 1, 1), (1, "insert", 2, 1), (1, "insert", 3, 2),
+    (2, "update_postimage", 12, 1), (2, "update_preimage", 2, 1),
+    (3, "delete", 1, 1),
+    (4, "delete", 3, 2),
+    (5, "insert", 5, 5), (5, "update_postimage", 12, 2), (5, "update_preimage", 12, 1),
+    (6, "delete", 12, 2), (6, "delete", 5, 5), (6, "insert", 7, 7),
+]  # fmt: skip
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return refimpl.open(tmp_path / "lake", create=True)
+
+
+def fed(warehouse: Warehouse, name: str = "fed", **options: Any) -> Table:
+    """Nothing is published unless it is asked for."""
+    options = {"partition_columns": ["month"], "properties": FEED, "policy": ON_REQUEST} | options
+    return warehouse.create_table(name, SCHEMA, **options)
+
+
+@pytest.mark.parametrize("commit_mode", [CommitMode.STAGED, CommitMode.INLINE], ids=str)
+def test_ratified_commits_are_in_the_feed_before_they_are_published(
+    warehouse: Warehouse, commit_mode: CommitMode
+) -> None:
+    """With the commits' in-commit timestamps."""
+    table = busy(fed(warehouse, commit_mode=commit_mode))
+    assert table.log.published_versions() == {0}
+    assert feed_of(warehouse.table("fed")) == sorted(BUSY, key=str)
+    times = {row["_commit_version"]: row["_commit_timestamp"] for row in table.changes(1).read_all().to_pylist()}
+    stamped = {entry.version: entry.in_commit_timestamp for entry in table.history()}
+    assert {version: round(time.timestamp() * 1000) for version, time in times.items()} == {
+        version: stamped[version] for version in times
+    }
+
+
+def test_other_readers_see_the_same_rows_and_the_same_feed(warehouse: Warehouse) -> None:
+    """delta-rs and DuckDB, of a table whose commits are published; delta-rs reads the feed."""
+    table = busy(fed(warehouse, feature=MANAGED_COMMIT))
+    assert table.table_id is not None
+    warehouse.owner.backfill_to_version(table.table_id)
+    assert by_delta_rs(table.location) == by_duckdb(table.location) == [(7, 7)]
+    found = pa.table(deltalake.DeltaTable(table.location).load_cdf(starting_version=1, ending_version=6).read_all())
+    names = ("_commit_version", "_change_type", "id", "month")
+    theirs = [tuple(row[name] for name in names) for row in found.select(list(names)).to_pylist()]
+    assert sorted(theirs, key=str) == feed_of(table) == sorted(BUSY, key=str)
+
+
+def test_commits_of_whole_files_have_no_change_files(warehouse: Warehouse) -> None:
+    table = busy(fed(warehouse))
+    with_files = {
+        version
+        for version in range(1, 7)
+        if any(
+            isinstance(action, Cdc)
+            for action in table.reader.actions(table.reader.ask(version, version).commits[0])  # type: ignore[union-attr]
+        )
+    }
+    assert with_files == {2, 3, 5}, "the others append, delete a partition, and overwrite"
+
+
+def test_a_range_of_times_means_the_commits_in_it(warehouse: Warehouse) -> None:
+    """A time between two commits starts at the later one; a time in the future ends at the newest one."""
+    table = busy(fed(warehouse))
+    times = {entry.version: entry.timestamp for entry in table.history()}
+
+    def read(start: int, end: int | None = None) -> list[int]:
+        feed = table.changes(from_timestamp=start, to_timestamp=end).read_all()["_commit_version"]
+        return sorted(set(feed.to_pylist()))
+
+    assert read(times[3], times[5]) == [3, 4, 5]
+    assert read(times[3] + 1, times[6] + 99) == [4, 5, 6]
+    assert read(0, times[1]) == [1]
+    with pytest.raises(NotFoundInHistoryError):
+        read(times[6] + 1)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "kind"),
+    [
+        ({}, InvalidRequestError),
+        ({"from_version": 1, "from_timestamp": 1}, InvalidRequestError),
+        ({"from_version": 1, "to_version": 2, "to_timestamp": 1}, InvalidRequestError),
+        ({"from_version": 3, "to_version": 2}, InvalidRequestError),
+        ({"from_version": 99}, NotFoundInHistoryError),
+        ({"from_version": 1, "to_version": 99}, NotFoundInHistoryError),
+    ],
+)
+def test_a_range_outside_the_history_is_refused(
+    warehouse: Warehouse, bounds: dict[str, int], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        busy(fed(warehouse)).changes(**bounds)  # type: ignore[arg-type]
+
+
+def test_versions_with_the_feed_off_are_refused(warehouse: Warehouse) -> None:
+    """DELTA.md#feed-was-off: the commit that enables it counts as on."""
+    table = fed(warehouse, properties={})
+    table.append(rows([(1, 1)]))
+    for value in ("true", "false"):
+        transaction = table.transaction()
+        transaction.set_properties({"delta.enableChangeDataFeed": value})
+        transaction.commit()
+        table.append(rows([(2, 2)]))
+    assert feed_of(table, 2, 3) == [(3, "insert", 2, 2)]
+    for first, last in ((1, 3), (2, 4), (2, None), (5, 5)):
+        with pytest.raises(InvalidRequestError, match="was off"):
+            table.changes(first, last)
+
+
+def test_a_schema_change_that_old_rows_do_not_fit_is_refused(warehouse: Warehouse) -> None:
+    """DELTA.md#feed-schema: an added column is null in the changes before."""
+    table = fed(warehouse, partition_columns=[])
+    table.append(rows([(1, 1)]))
+    text = Field(name="name", type=Primitive(name="string"))
+    wider = Struct(fields=(*table.snapshot().schema.fields, text))
+    transaction = table.transaction()
+    transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, schema_string=wider.to_json()))
+    transaction.commit()
+    assert table.changes(1).read_all()["name"].to_pylist() == [None]
+    other = Struct(fields=(table.snapshot().schema["id"],))
+    transaction = table.transaction()
+    transaction.remove(*transaction.read_whole_table())
+    transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, schema_string=other.to_json()))
+    transaction.commit()
+    with pytest.raises(InvalidRequestError, match="'month' would be dropped"):
+        table.changes(1)
+    assert table.changes(1, 2).read_all().num_rows == 1
+
+
+def test_a_table_with_a_column_of_the_feed_cannot_enable_it(warehouse: Warehouse) -> None:
+    """DELTA.md#change-feed."""
+    schema = pa.schema([("id", pa.int64()), ("_Commit_Version", pa.int64())])
+    with pytest.raises(InvalidRequestError, match="_Commit_Version"):
+        warehouse.create_table("clash", schema, properties=FEED)
+    table = warehouse.create_table("clash", schema)
+    with pytest.raises(InvalidRequestError, match="_Commit_Version"):
+        table.transaction().set_properties(FEED)
+
+
+def test_a_missing_file_of_the_feed_is_named(warehouse: Warehouse) -> None:
+    table = busy(fed(warehouse))
+    next(table.location.glob("_change_data/month=1/*.parquet")).unlink()
+    with pytest.raises(CorruptionError, match=r"cdc-00000-.* is missing"):
+        table.changes(1).read_all()
