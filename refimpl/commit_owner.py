@@ -113,6 +113,14 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
         return f"'{self.name}'" if self.name else f"table {self.table_id}"
 
 
+class NewTableDemands(msgspec.Struct, frozen=True, kw_only=True):
+    """What a catalog demands of version 0, besides what the table feature itself needs."""
+
+    reader_features: tuple[str, ...] = ()
+    writer_features: tuple[str, ...] = ()
+    properties: dict[str, str] = {}
+
+
 class ResolvedTable(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a client needs before it knows the table's protocol.
 
@@ -132,6 +140,8 @@ class ResolvedTable(msgspec.Struct, frozen=True, kw_only=True):
     commits: CommitsAnswer
     halted: str | None = None
     """Why commits are refused until an operator looks, if they are."""
+    demands: NewTableDemands | None = None
+    """Of a staging table."""
 
     @property
     def feature(self) -> TableFeature:

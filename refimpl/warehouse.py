@@ -2,6 +2,8 @@
 
 warehouse = refimpl.open("/data/warehouse", create=True)
 table = warehouse.create_table("sales", schema, partition_columns=["month"])
+
+Or the tables of a server, whose owner runs on another host: refimpl.open("https://catalog.example.org:8443", token=...)
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self, overload
 
-from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
@@ -22,20 +24,14 @@ from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
 if TYPE_CHECKING:
     from refimpl.client.table import Table
+    from refimpl.remote_owner.owner import RemoteOwner
 
 
-class Warehouse:
-    """A directory of tables with one commit owner. Made by `refimpl.open`."""
+class _Tables:
+    """The tables of one commit owner, wherever it runs."""
 
-    def __init__(self, directory: Path, owner: LocalOwner, environment: Environment) -> None:
-        self.directory = directory
-        self.owner = owner
-        self.environment = environment
-
-    @property
-    def lock(self) -> HostLock:
-        """The owner's lock, under which everything in the owner's folder is changed."""
-        return self.owner.context.lock
+    owner: CommitOwner
+    environment: Environment
 
     def table(self, reference: str | Path) -> Table:
         """The table of this name, id or path. Raises `TableNotFoundError`."""
@@ -79,14 +75,82 @@ class Warehouse:
         )
 
     def close(self) -> None:
-        """Close this thread's connection to the ledger."""
-        self.owner.close()
+        """Close this thread's connection to the owner."""
+        raise NotImplementedError
 
-    def __enter__(self) -> Warehouse:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class Warehouse(_Tables):
+    """A directory of tables with one commit owner. Made by `refimpl.open`."""
+
+    owner: LocalOwner
+
+    def __init__(self, directory: Path, owner: LocalOwner, environment: Environment) -> None:
+        self.directory = directory
+        self.owner = owner
+        self.environment = environment
+
+    @property
+    def lock(self) -> HostLock:
+        """The owner's lock, under which everything in the owner's folder is changed."""
+        return self.owner.context.lock
+
+    def close(self) -> None:
+        """Close this thread's connection to the ledger."""
+        self.owner.close()
+
+
+class RemoteWarehouse(_Tables):
+    """A schema of a server with Unity Catalog's Delta API. Made by `refimpl.open`."""
+
+    owner: RemoteOwner
+
+    def __init__(self, owner: RemoteOwner, environment: Environment) -> None:
+        self.owner = owner
+        self.environment = environment
+
+    @property
+    def url(self) -> str:
+        return self.owner.address.server
+
+    def close(self) -> None:
+        """Close this thread's connection to the server."""
+        self.owner.close()
+
+
+AnyWarehouse = Warehouse | RemoteWarehouse
+
+
+def is_url(reference: object) -> bool:
+    """Whether a warehouse is named by the URL of a server, and not by a directory."""
+    return isinstance(reference, str) and reference.lower().startswith(("http://", "https://"))
+
+
+@overload
+def open(  # noqa: A001
+    directory: str | os.PathLike[str],
+    *,
+    create: bool = False,
+    roots: Iterable[str | os.PathLike[str]] = (),
+    environment: Environment | None = None,
+) -> Warehouse: ...
+
+
+@overload
+def open(  # noqa: A001
+    directory: str,
+    *,
+    token: str | None,
+    catalog: str | None = None,
+    schema: str | None = None,
+    allow_http: bool = False,
+    environment: Environment | None = None,
+) -> RemoteWarehouse: ...
 
 
 def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builtin on purpose
@@ -94,15 +158,31 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     *,
     create: bool = False,
     roots: Iterable[str | os.PathLike[str]] = (),
+    token: str | None = None,
+    catalog: str | None = None,
+    schema: str | None = None,
+    allow_http: bool = False,
     environment: Environment | None = None,
-) -> Warehouse:
-    """The warehouse at `directory`, with its owner.
+) -> AnyWarehouse:
+    """The warehouse at `directory`, with its owner; or, by the URL of a server, a schema of its catalog.
 
     `create`: create the directory and the owner if they are missing, as `commit-owner init` does (two processes may do
     so at once); otherwise a missing one is an `InvalidRequestError`. `roots`: directories outside the warehouse below
     which tables may be taken over, added to those that the owner knows. Raises `CorruptLedgerError` for a damaged
     ledger, `LocationError` for a network file system: the file lock and SQLite's write-ahead log are for one host.
+
+    Of a server, `https://host:port` or `http://127.0.0.1:port`: `token` (default: $COMMIT_OWNER_TOKEN), `catalog`
+    (default: unity) and `schema` (default: default), which may also be in the URL: `?catalog=C&schema=S`. `allow_http`:
+    send the token to another host without TLS. Nothing is sent before the first table is asked for.
     """
+    if is_url(directory):
+        if create or roots:
+            raise InvalidRequestError(f"create and roots are for directories; {directory} is a server", url=directory)
+        return _remote(str(directory), environment or Environment(), token, catalog, schema, allow_http=allow_http)
+    if token is not None or catalog is not None or schema is not None or allow_http:
+        raise InvalidRequestError(
+            f"token, catalog, schema and allow_http are for servers; {str(directory)!r} is no URL (https://host:port)"
+        )
     home = _resolved(directory)
     environment = environment or Environment()
     folder = home / OWNER_FOLDER
@@ -134,6 +214,16 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     if wanted_roots:
         owner.add_roots(wanted_roots)
     return Warehouse(home, owner, environment)
+
+
+def _remote(
+    url: str, environment: Environment, token: str | None, catalog: str | None, schema: str | None, *, allow_http: bool
+) -> RemoteWarehouse:
+    from refimpl.remote_owner.connection import address_of
+    from refimpl.remote_owner.owner import RemoteOwner
+
+    address = address_of(url, token=token, catalog=catalog, schema=schema, allow_http=allow_http)
+    return RemoteWarehouse(RemoteOwner(address, environment), environment)
 
 
 def _refuse_lost_owner(owner: LocalOwner, home: Path, environment: Environment) -> None:

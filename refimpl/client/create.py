@@ -182,9 +182,24 @@ class Creation:
         features.first_protocol(draft, feature, in_commit_timestamps=True)
         staged = owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=policy)
         metadata = msgspec.structs.replace(draft, id=staged.table_id, name=staged.name)
+        if staged.demands is not None:
+            metadata = _with_properties(metadata, staged.demands.properties)
         if feature.table_id_property is not None:
             metadata = _with_properties(metadata, {feature.table_id_property: staged.table_id})
-        return cls(owner, environment, staged, metadata)
+        creation = cls(owner, environment, staged, metadata)
+        check_writable(creation.protocol, metadata)
+        return creation
+
+    @property
+    def protocol(self) -> Protocol:
+        """Of version 0: what the table and its columns need, and what the catalog demands."""
+        protocol = features.first_protocol(self.metadata, self._staged.feature, in_commit_timestamps=True)
+        demands = self._staged.demands
+        return (
+            protocol
+            if demands is None
+            else features.demanded(protocol, demands.reader_features, demands.writer_features)
+        )
 
     def finish(self, adds: Sequence[Add] = ()) -> Table:
         """Phases 2 and 3. `adds`: data files that were written, durably, below `location`.
@@ -193,9 +208,7 @@ class Creation:
         removed. After `OutcomeUnknown` it may be called again: it recognises its own version 0 by its bytes.
         """
         if self._proposal is None:
-            feature = self._staged.feature
-            protocol = features.first_protocol(self.metadata, feature, in_commit_timestamps=True)
-            content = first_version(self._environment, protocol, self.metadata, adds, stamped=True)
+            content = first_version(self._environment, self.protocol, self.metadata, adds, stamped=True)
             self._proposal = DirectProposal(attempt=self._environment.new_id(), content=content)
             self._adds = tuple(adds)
         self._write_first_version(self._proposal.content)

@@ -291,6 +291,12 @@ def owned(protocol: Protocol, feature: TableFeature) -> Protocol:
     return _listing(protocol, writer, both)
 
 
+def demanded(protocol: Protocol, reader: Iterable[str], writer: Iterable[str]) -> Protocol:
+    """The protocol with the features that a catalog demands of its tables."""
+    readers = tuple(reader)
+    return _listing(protocol, (*readers, *writer), readers)
+
+
 def disowned(protocol: Protocol, feature: TableFeature, kept: str | None) -> Protocol:
     """The protocol of a table that goes back to the filesystem: without the table feature, in-commit timestamps stay.
 

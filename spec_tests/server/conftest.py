@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
+from refimpl.server.serving import Serving, _configuration, bound
 from spec_tests.server.wire import WireTable
 from spec_tests.support.faults import Faults
 
 Serve = Callable[..., TestClient]
+Listen = Callable[..., str]
 
 
 @pytest.fixture
@@ -55,6 +59,49 @@ def serve(directory: Path) -> Iterator[Serve]:
             return client
 
         yield started
+
+
+@pytest.fixture
+def listen(directory: Path) -> Iterator[Listen]:
+    """Starts a server on the warehouse that listens on a port of this host; its URL. Several may share it."""
+    with ExitStack() as stack:
+
+        def started(
+            *, backlog_limit: int = 1000, backfill_every: int | None = None, directory: Path = directory
+        ) -> str:
+            warehouse = refimpl.open(directory, environment=Faults().environment(), create=True)
+            policy = MaintenancePolicy(backfill_every=backfill_every, backlog_limit=backlog_limit)
+            server = Server(warehouse, Names("unity"), policy=policy)
+            stack.callback(server.close)
+            return stack.enter_context(_listening(server, directory))
+
+        yield started
+
+
+class _Announced(uvicorn.Server):
+    """uvicorn in a thread, which says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = threading.Event()
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets=sockets)
+        self.listens.set()
+
+
+@contextmanager
+def _listening(server: Server, directory: Path) -> Iterator[str]:
+    socket = bound("127.0.0.1", 0)
+    running = _Announced(_configuration(server, Serving(warehouse=directory, log_level="error", stop_seconds=1)))
+    thread = threading.Thread(target=running.run, kwargs={"sockets": [socket]})
+    thread.start()
+    try:
+        assert running.listens.wait(30)
+        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+    finally:
+        running.should_exit = True
+        thread.join()
 
 
 @pytest.fixture

@@ -1,0 +1,166 @@
+"""The calls of the Delta API: which answer is a value, which proves that nothing was done, and which proves nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from refimpl.catalog_messages import ErrorAnswer, LoadedTable, StagedTable, TablePage
+from refimpl.environment import Environment
+from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.remote_owner.connection import (
+    NOTICED_SKEW_SECONDS,
+    TOKEN_VARIABLE,
+    Address,
+    Connection,
+    NoAnswerError,
+    Reply,
+)
+
+TRIES: Final = 6
+"""How often one request is sent before it counts as unanswered."""
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between two tries: doubled each time, or what the server asks for, up to the longest."""
+
+T = TypeVar("T", LoadedTable, StagedTable, TablePage)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """The server did not do it, and says so."""
+
+    status: int
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.status} {self.kind}: {self.message}"
+
+
+_REFUSALS: Final = frozenset(
+    {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
+)
+
+
+class DeltaCalls:
+    """The calls to one server. Safe to share between threads, and across `fork`."""
+
+    def __init__(self, address: Address, environment: Environment, *, timeout: float) -> None:
+        self.address = address
+        self._environment = environment
+        self._connection = Connection(address, timeout=timeout)
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        self._connection.close()
+
+    def asked(
+        self, method: str, target: str, kind: type[T] | None, body: bytes | None = None, *, lost: bool = False
+    ) -> T | Refusal | Any:
+        """The answer to a request that may be sent any number of times; None: without content.
+
+        Raises `OwnerUnavailableError` if none came; with `lost`, `OutcomeUnknown` if it may have been carried out.
+        """
+        unanswered: Exception | None = None
+        for retry in range(TRIES):
+            try:
+                told = self.once(method, target, kind, body)
+                if not (isinstance(told, Refusal) and told.status == HTTPStatus.TOO_MANY_REQUESTS):
+                    return told
+                unanswered = OwnerUnavailableError(f"{self.address.server} is busy: {told}")
+                self.pause(retry, None)
+            except NoAnswerError as error:
+                unanswered = error
+                self.pause(retry, None)
+            except OwnerUnavailableError as error:
+                unanswered = error if unanswered is None or not lost else unanswered
+                self.pause(retry, error.facts.get("retry_after"))
+        what = f"{method} {target.partition('?')[0]}"
+        if lost and isinstance(unanswered, NoAnswerError):
+            raise OutcomeUnknown(f"{what} was sent {TRIES} times and not answered: {unanswered}") from unanswered
+        raise OwnerUnavailableError(f"{what} failed {TRIES} times: {unanswered}; try again later") from unanswered
+
+    def once(self, method: str, target: str, kind: type[T] | None, body: bytes | None = None) -> T | Refusal | Any:
+        """Raises `NoAnswerError`; `OwnerUnavailableError` (fact `retry_after`) and `InvalidRequestError` if this
+        request certainly changed nothing."""
+        reply = self._connection.send(method, target, body)
+        if kind is None and reply.status in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
+            return None
+        if reply.status == HTTPStatus.OK and kind is not None:
+            try:
+                return msgspec.json.decode(reply.body, type=kind)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise NoAnswerError(self._garbage(reply, str(error))) from error
+        refusal = self._refusal(reply)
+        if refusal.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise InvalidRequestError(self._about_token(reply, refusal), status=refusal.status)
+        if refusal.status == HTTPStatus.TOO_MANY_REQUESTS and refusal.kind != "ResourceExhaustedException":
+            raise OwnerUnavailableError(f"{self.address.server} is busy: {refusal}", retry_after=reply.retry_after)
+        if refusal.status in _REFUSALS:
+            return refusal
+        if 300 <= refusal.status < 400:
+            raise InvalidRequestError(
+                f"{self.address.server} redirects to {reply.location or 'another address'}; open that URL instead, if "
+                f"you trust it: the token is not sent to another server by itself"
+            )
+        if refusal.status >= 500:
+            raise NoAnswerError(f"{self.address.server} answered {refusal}")
+        raise NoAnswerError(self._garbage(reply, "no such answer exists"))
+
+    def _refusal(self, reply: Reply) -> Refusal:
+        try:
+            error = msgspec.json.decode(reply.body, type=ErrorAnswer).error
+        except (msgspec.DecodeError, RecursionError):
+            if reply.status == HTTPStatus.NOT_FOUND:
+                raise InvalidRequestError(
+                    f"{self._garbage(reply, 'not an error of the Delta API')}; check the URL: it ends before "
+                    f"/api/2.1/unity-catalog"
+                ) from None
+            return Refusal(status=reply.status, kind="", message=_shown(reply.body))
+        return Refusal(status=reply.status, kind=error.type, message=error.message)
+
+    def _garbage(self, reply: Reply, problem: str) -> str:
+        answer = f"{reply.status} {_shown(reply.body)!r}"
+        return f"{self.address.server} answered {answer}, which is not the Delta API: {problem}"
+
+    def _about_token(self, reply: Reply, refusal: Refusal) -> str:
+        said = f"{self.address.server} rejected the request ({refusal})"
+        if refusal.status == HTTPStatus.FORBIDDEN:
+            return f"{said}; use a token with this permission (token=..., or {TOKEN_VARIABLE})"
+        known = "the token is missing" if self.address.token is None else "the token is wrong or has expired"
+        skew = round(reply.clock_ahead)
+        clock = f"; its clock differs from this host's by {skew} s" if abs(skew) >= NOTICED_SKEW_SECONDS else ""
+        return f"{said}: {known}; pass another one as token=..., or set {TOKEN_VARIABLE}{clock}"
+
+    def not_found(self, refusal: Refusal, what: str) -> DeltaError:
+        if refusal.kind == "NoSuchTableException" or refusal.status != HTTPStatus.NOT_FOUND:
+            return self.refused(what, refusal)
+        return InvalidRequestError(
+            f"{self.address.server} has no {what}: {refusal}; pass another catalog= and schema=, or add "
+            f"?catalog=C&schema=S to the URL"
+        )
+
+    def refused(self, what: str, refusal: Refusal) -> DeltaError:
+        if refusal.kind == "NoSuchTableException":
+            return TableNotFoundError(f"{self.address.server} has no table {what}: {refusal.message}", reference=what)
+        return InvalidRequestError(f"{self.address.server} refused to {what}: {refusal}")
+
+    def lacks(self, what: str, instead: str) -> InvalidRequestError:
+        return InvalidRequestError(f"the Delta API of {self.address.server} has no call for {what}; {instead}")
+
+    def pause(self, retry: int, asked: float | None) -> None:
+        """Before the next try; not after the last."""
+        if retry + 1 < TRIES:
+            longest = FIRST_PAUSE * 2**retry if asked is None else asked
+            self._environment.pause(
+                min(longest, LONGEST_PAUSE) * (1 if asked else 0.5 + self._environment.random() / 2)
+            )
+
+
+def _shown(body: bytes) -> str:
+    text = body[:200].decode("utf-8", "replace")
+    return text + ("..." if len(body) > 200 else "")

@@ -1,0 +1,277 @@
+"""HTTP to one server: connections that are kept and reused, a token, TLS, timeouts; and what each failure says.
+
+A failure before the request is sent proves that nothing was done. After that only an answer proves anything.
+No redirect is followed: a token is sent to the server that the user named, and to no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import http.client
+import ipaddress
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from refimpl.catalog_messages import DEFAULT_CATALOG, DEFAULT_SCHEMA, DELTA_BASE, LEGACY_BASE
+from refimpl.errors import InvalidRequestError, OwnerUnavailableError
+from refimpl.version import VERSION
+
+TOKEN_VARIABLE: Final = "COMMIT_OWNER_TOKEN"
+_PORTS: Final = {"http": 80, "https": 443}
+_OPTIONS: Final = ("catalog", "schema", "allow-http")
+MAX_ANSWER_BYTES: Final = 256 * 2**20
+_CHUNK: Final = 2**16
+NOTICED_SKEW_SECONDS: Final = 60
+"""A difference of the two clocks from which on an error about a token or a certificate mentions it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A schema of a catalog of a server. The token is in no text of it."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+    """Before the API's own, without a slash at the end."""
+    catalog: str
+    schema: str
+    token: str | None = field(default=None, repr=False)
+
+    @property
+    def server(self) -> str:
+        """The server's URL, for messages."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{shown}:{self.port}{self.path}"
+
+    @property
+    def delta(self) -> str:
+        return f"{self.path}{DELTA_BASE}/v1"
+
+    @property
+    def legacy(self) -> str:
+        return f"{self.path}{LEGACY_BASE}"
+
+    def schema_path(self, catalog: str, schema: str) -> str:
+        return f"{self.delta}/catalogs/{quote(catalog, safe='')}/schemas/{quote(schema, safe='')}"
+
+
+def address_of(
+    url: str,
+    *,
+    token: str | None = None,
+    catalog: str | None = None,
+    schema: str | None = None,
+    allow_http: bool = False,
+) -> Address:
+    """The address that a URL means: `https://host:port?catalog=C&schema=S`; arguments win over the URL's query.
+
+    `token`: by default $COMMIT_OWNER_TOKEN. `allow_http`: also without TLS to another machine, where a token could be
+    read on the way. Raises `InvalidRequestError`.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidRequestError(f"invalid URL of a server: {error}; expected https://host:port") from error
+    scheme = parts.scheme.lower()
+    if scheme not in _PORTS or not host or port == 0 or parts.fragment:
+        raise InvalidRequestError(f"invalid URL of a server {_without_secrets(url)!r}; expected https://host:port")
+    if "@" in parts.netloc:
+        raise InvalidRequestError(
+            f"the URL of {host} has a user or password; pass the token as token=..., or set {TOKEN_VARIABLE}"
+        )
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    unknown = [name for name in given if name not in _OPTIONS]
+    if unknown:
+        raise InvalidRequestError(f"unknown option {unknown[0]!r} in the URL of {host}; options: {', '.join(_OPTIONS)}")
+    allowed = allow_http or given.get("allow-http", "").lower() == "true"
+    if scheme == "http" and not _is_loopback(host) and not allowed:
+        raise InvalidRequestError(
+            f"http://{host} would send the token and the data's locations unencrypted; use https://, or pass "
+            f"allow_http=True (in a URL: ?allow-http=true)"
+        )
+    secret = (os.environ.get(TOKEN_VARIABLE) if token is None else token) or None
+    if secret is not None and not (secret.isascii() and secret.isprintable() and " " not in secret):
+        raise InvalidRequestError("the token has characters that an HTTP header cannot have; pass the token alone")
+    return Address(
+        scheme=scheme,
+        host=host,
+        port=port or _PORTS[scheme],
+        path=parts.path.rstrip("/"),
+        catalog=catalog or given.get("catalog") or DEFAULT_CATALOG,
+        schema=schema or given.get("schema") or DEFAULT_SCHEMA,
+        token=secret,
+    )
+
+
+def _without_secrets(url: str) -> str:
+    return url.partition("?")[0].rpartition("@")[2]
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
+
+
+class NoAnswerError(Exception):
+    """The request was sent, and no answer that says what became of it came back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """An answer as it came."""
+
+    status: int
+    body: bytes
+    retry_after: float | None = None
+    """Seconds that the server asks to wait."""
+    location: str | None = None
+    """Where a redirect leads."""
+    clock_ahead: float = 0.0
+    """Seconds by which the server's clock is ahead of this host's."""
+
+
+class Connection:
+    """Connections to one server, one for each thread and process. `close` closes this thread's."""
+
+    def __init__(self, address: Address, *, timeout: float) -> None:
+        """`timeout`: seconds to connect, and seconds for a whole answer."""
+        self.address = address
+        self.timeout = timeout
+        self._kept = _Kept()
+        self._headers = {"Accept": "application/json", "User-Agent": f"delta-commit-owner/{VERSION}"}
+        if address.token is not None:
+            self._headers["Authorization"] = f"Bearer {address.token}"
+
+    def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
+        """Raises `OwnerUnavailableError` and `InvalidRequestError` (TLS) if nothing was sent, `NoAnswerError`."""
+        connection = self._connected()
+        headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
+        try:
+            connection.request(method, target, body, headers)
+            response = connection.getresponse()
+            content = b"".join(self._chunks(response))
+        except TimeoutError as error:
+            self.close()
+            raise NoAnswerError(f"{self.address.server} did not answer within {self.timeout:g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise NoAnswerError(f"the connection to {self.address.server} broke: {_reason(error)}") from error
+        except BaseException:  # an interruption: what is left of the answer belongs to no later request
+            self.close()
+            raise
+        if response.will_close:
+            self.close()
+        return Reply(
+            status=response.status,
+            body=content,
+            retry_after=_seconds(response.headers.get("Retry-After")),
+            location=response.headers.get("Location"),
+            clock_ahead=_clock_ahead(response.headers.get("Date")),
+        )
+
+    def _chunks(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
+        deadline, size = time.monotonic() + self.timeout, 0
+        while chunk := response.read(_CHUNK):
+            size += len(chunk)
+            if size > MAX_ANSWER_BYTES:
+                raise http.client.HTTPException(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            yield chunk
+
+    def _connected(self) -> http.client.HTTPConnection:
+        kept = self._kept
+        if kept.process != os.getpid():  # a forked child: its parent uses the same socket
+            kept.process, kept.connection = os.getpid(), None
+        if kept.connection is not None and not _was_closed(kept.connection):
+            return kept.connection
+        self.close()
+        address = self.address
+        new: http.client.HTTPConnection
+        if address.scheme == "https":
+            context = ssl.create_default_context()
+            new = http.client.HTTPSConnection(address.host, address.port, timeout=self.timeout, context=context)
+        else:
+            new = http.client.HTTPConnection(address.host, address.port, timeout=self.timeout)
+        try:
+            new.connect()
+        except ssl.SSLCertVerificationError as error:
+            raise InvalidRequestError(
+                f"the TLS certificate of {address.server} is not accepted: {error.verify_message}; check the host name "
+                f"and this host's clock, or name the authority that signed it in the environment variable "
+                f"SSL_CERT_FILE; nothing was sent"
+            ) from error
+        except ssl.SSLError as error:
+            raise InvalidRequestError(
+                f"no TLS connection to {address.server}: {error.reason or error}; check that this port serves https; "
+                f"nothing was sent"
+            ) from error
+        except OSError as error:
+            raise OwnerUnavailableError(
+                f"cannot connect to {address.server}: {_reason(error)}; check that the server runs, and the URL; "
+                f"nothing was sent"
+            ) from error
+        kept.connection = new
+        return new
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._kept.connection is not None and self._kept.process == os.getpid():
+            self._kept.connection.close()
+        self._kept.connection = None
+
+
+class _Kept(threading.local):
+    process = 0
+    connection: http.client.HTTPConnection | None = None
+
+
+def _was_closed(connection: http.client.HTTPConnection) -> bool:
+    """Whether the server closed an idle connection. It says nothing unasked, so anything to read is the end."""
+    sock: socket.socket | None = connection.sock
+    if sock is None:
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    return True
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or type(error).__name__
+    return str(error) or type(error).__name__
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """`Retry-After`, as a number or as a date."""
+    if retry_after is None:
+        return None
+    if retry_after.strip().isascii() and retry_after.strip().isdigit():
+        return float(retry_after.strip()[:9])
+    ahead = _clock_ahead(retry_after)
+    return ahead if ahead > 0 else None
+
+
+def _clock_ahead(date: str | None) -> float:
+    if date is None:
+        return 0.0
+    try:
+        return email.utils.parsedate_to_datetime(date).timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
