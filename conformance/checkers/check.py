@@ -146,16 +146,20 @@ def _explain(
 def describe(operation: Operation | FileLook) -> str:
     """An operation in one line: what was asked by whom, when, and what was answered."""
     if isinstance(operation, FileLook):
-        published = [file.version for file in operation.published]
-        seen = [f"version{'s' * (len(published) > 1)} {_ranges(published)} published"] if published else []
-        if operation.absent:
-            seen.append(f"no version {_ranges(operation.absent)}")
-        return f"a look at the files (operation {operation.id}, {operation.since}..{operation.at}: {', '.join(seen)})"
+        when = f"{operation.since}..{operation.at}"
+        return f"a look at the files (operation {operation.id}, {when}: {describe_look(operation)})"
     end = "" if operation.answered is None else operation.answered
     answer = "no answer" if operation.answer is None else describe_answer(operation.answer)
     who = operation.client or "a client"
     asked = describe_request(operation.request)
     return f"{who}'s {asked} (operation {operation.id}, {operation.invoked}..{end}: {answer})"
+
+
+def describe_look(look: FileLook) -> str:
+    """What an external observer saw."""
+    published = [file.version for file in look.published]
+    seen = [f"version{'s' * (len(published) > 1)} {_ranges(published)} published"] if published else []
+    return ", ".join([*seen, f"no version {_ranges(look.absent)}"] if look.absent else seen)
 
 
 def describe_request(request: events.Request) -> str:

@@ -1,10 +1,10 @@
-"""The command `play`: watch a scenario step by step, in the terminal, as text or as a page."""
+"""The command `play`: watch a scenario or a recording step by step, in the terminal, as text or as a page."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from itertools import count
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,8 +16,7 @@ from conformance.command.running import require_library
 from conformance.running.errors import UnusableError
 
 if TYPE_CHECKING:
-    from conformance.play.story import Step
-    from conformance.play.world import Scenario
+    from conformance.player.story import Step, Story
 
 SMALLEST: Final = (80, 24)
 """Columns and lines of the smallest terminal."""
@@ -25,7 +24,10 @@ SMALLEST: Final = (80, 24)
 
 def play(
     scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO]", show_default=False, help="its name; without one: list them")
+        str | None, typer.Argument(
+            metavar="[SCENARIO|FILE]", show_default=False,
+            help="a scenario (without one: list them), or a file: finding.json of a report, a history, a trace",
+        ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="all scenarios; with --html")] = False,
     html: Annotated[
@@ -43,40 +45,47 @@ def play(
     ] = False,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Watch the protocol step by step: the reference's own code, run by the simulator.
+    """Watch the protocol step by step: the reference's own code, run by the simulator; or what was recorded.
 
     In the terminal you go forward and back, and at any step you may let another client go first, lose an answer, kill
-    a process or cut the power, and see what happens.
+    a process or cut the power, and see what happens. A finding and a history were recorded: you see where the violation
+    becomes visible, but cannot try other choices.
     """
     require_library("greenlet", "conformance")
     from conformance.play.scenarios import SCENARIOS
 
-    if html is not None:
-        chosen = SCENARIOS.values() if all_ else [_named(scenario)]
-        _write_page(list(chosen), html / "index.html" if all_ else html)
+    if html is not None and all_:
+        _write_page(SCENARIOS, html / "index.html")
     elif all_:
         raise UnusableError("--all needs --html DIRECTORY")
+    elif html is not None:
+        _write_page([scenario], html)
     elif scenario is None:
         rows = [{"name": each.name, "title": each.title} for each in SCENARIOS.values()]
         show_json(rows) if json else show_rows(rows, wide="title")
     elif json:
-        show_json(_document(_named(scenario)))
+        show_json(_document(_opened(scenario)))
     elif plain or decisions or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        _print(_named(scenario), decisions=decisions)
+        _print(_opened(scenario), decisions=decisions)
     else:
-        _watch(_named(scenario))
+        _watch(scenario)
 
 
-def _named(name: str | None) -> Scenario:
+def _opened(name: str | None) -> Story:
+    """A scenario, or what is in a file."""
+    from conformance.play.opening import open_story
     from conformance.play.scenarios import SCENARIOS
+    from conformance.play.story import story_of
 
     if name in SCENARIOS:
-        return SCENARIOS[name]
-    what = "no scenario is named; name one, or use --all" if name is None else f"no scenario is called {name!r}"
-    raise UnusableError(f"{what}; expected one of {', '.join(SCENARIOS)}")
+        return story_of(SCENARIOS[name])
+    if name is not None and (Path(name).exists() or Path(name).name != name or Path(name).suffix):
+        return open_story(Path(name))
+    what = "no scenario is named; name one, or use --all" if name is None else f"no scenario or file is called {name!r}"
+    raise UnusableError(f"{what}; expected a file, or one of {', '.join(SCENARIOS)}")
 
 
-def _watch(scenario: Scenario) -> None:
+def _watch(name: str) -> None:
     columns, lines = shutil.get_terminal_size()
     if columns < SMALLEST[0] or lines < SMALLEST[1]:
         raise UnusableError(
@@ -86,45 +95,48 @@ def _watch(scenario: Scenario) -> None:
     require_library("textual", "learn")
     from conformance.play.terminal import Player
 
-    Player(scenario).run()
+    Player(_opened(name)).run()
 
 
-def _write_page(scenarios: list[Scenario], path: Path) -> None:
-    from conformance.play.page import page
+def _write_page(names: Iterable[str | None], path: Path) -> None:
+    from conformance.player.page import page
 
+    chosen = list(names)
+    stories = []
+    for number, name in enumerate(chosen, 1):
+        stories.append(_opened(name))
+        say(f"{number} of {len(chosen)}: {stories[-1].name}")
+    title = stories[0].title if len(stories) == 1 else "Managed commits, step by step"
     path.parent.mkdir(parents=True, exist_ok=True)
-    numbers = count(1)
-    text = page(scenarios, progress=lambda name: say(f"{next(numbers)} of {len(scenarios)}: {name}"))
-    path.write_text(text, encoding="utf-8")
+    path.write_text(page(stories, title=title), encoding="utf-8")
     show(str(path))
 
 
-def _print(scenario: Scenario, *, decisions: bool) -> None:
-    from conformance.play.narration import decides
-    from conformance.play.story import steps_of
+def _print(story: Story, *, decisions: bool) -> None:
+    from conformance.player.story import READERS
 
-    show(f"{scenario.title}\n{scenario.about}\n")
+    show(f"{story.title}\n{story.about}\n")
     seen: tuple[tuple[str, str], ...] = ()
-    for number, step in enumerate(steps_of(scenario), 1):
-        if not decisions or decides(step.happening):
+    for number, step in enumerate(story.steps, 1):
+        if not decisions or step.decides:
             rule = f" [{step.rule}]" if step.rule else ""
             show(f"{number:3}. {step.text}.{rule}")
-        for who, sees in step.view.readers:
-            if (who, sees) not in seen:
-                show(f"     A reader {who} sees: {sees}")
+        if story.headings[0] == READERS:
+            for who, sees in step.view.readers:
+                if (who, sees) not in seen:
+                    show(f"     A reader {who} sees: {sees}")
         seen = step.view.readers
-    show(f"\nAt the end: {scenario.ends}")
+    show(f"\nAt the end: {story.ends}")
 
 
-def _document(scenario: Scenario) -> dict[str, Any]:
-    from conformance.play.story import steps_of
-
+def _document(story: Story) -> dict[str, Any]:
     return {
-        "name": scenario.name,
-        "title": scenario.title,
-        "about": scenario.about,
-        "steps": [_step(each) for each in steps_of(scenario)],
-        "ends": scenario.ends,
+        "name": story.name,
+        "title": story.title,
+        "about": story.about,
+        "headings": dict(zip(("readers", "ledger", "log"), story.headings, strict=True)),
+        "steps": [_step(each) for each in story.steps],
+        "ends": story.ends,
     }
 
 
@@ -136,6 +148,7 @@ def _step(step: Step) -> dict[str, Any]:
         "target": happening.target,
         "text": step.text,
         "rule": step.rule,
+        "violates": step.violates,
         "ledger": view.ledger,
         "log": [{"name": name, "durable": durable} for name, durable, _ in view.log],
         "readers": dict(view.readers),

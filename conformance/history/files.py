@@ -49,10 +49,11 @@ _SHOWN: Final = 60
 """Bytes of a bad line that its message quotes."""
 
 
-def read_events(stream: BinaryIO) -> Iterator[Event]:
-    """The events of a history, one per line. Raises `InvalidHistoryError` for an invalid line."""
+def read_events(stream: BinaryIO, *, first: int = 1) -> Iterator[Event]:
+    """The events of a history, one per line. Raises `InvalidHistoryError` for an invalid line; `first`: the number of
+    the first one."""
     decode = msgspec.json.Decoder(Event).decode
-    number = 0
+    number = first - 1
     while line := stream.readline(LONGEST_LINE):
         number += 1
         if not line.endswith(b"\n"):

@@ -10,7 +10,8 @@ import re
 from pathlib import PurePosixPath
 from typing import Final
 
-from conformance.play.world import OWNER, Happening, Rows, View
+from conformance.play.world import OWNER
+from conformance.player.story import Happening, Rows, View
 from refimpl.table_feature import TableFeature
 
 Sentence = tuple[str, str | None]
@@ -47,6 +48,19 @@ _ANY: Final = {
     "remove-directory": "{who} removes the folder {target}",
     "fsync-directory": "{who} syncs the folder {target}: the names in it are durable now",
     "done": "{who} is done",
+    "create": "{who} creates {target}",
+    "write": "{who} writes {target}",
+    "read": "{who} reads {target}",
+    "stat": "{who} looks whether {target} exists",
+    "link": "{who} puts {target} in place, if the name is free",
+    "replace": "{who} replaces {target}",
+    "unlink": "{who} deletes {target}",
+    "acquire": "{who} takes the lock",
+    "release": "{who} releases the lock",
+    "begin": "{who} begins a transaction in the ledger",
+    "query": "{who} reads the ledger",
+    "rollback": "{who} undoes its transaction in the ledger",
+    "pause": "{who} waits before it tries again",
     "crash": "{who} is killed: it does nothing more, and its locks are released",
 }
 
@@ -100,7 +114,7 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
     staged = _STAGED.match(target)
     found = _FILES.get((kind, _sort(target)))
     if found is None:
-        return _ANY.get(kind, f"{{who}} {kind} {{target}}").format(who=who, target=target), None
+        return _ANY[kind].format(who=who, target=target), None
     version, attempt = staged.groups() if staged else ("", "")
     landed = any(row[0] == "commit" and row[2] == attempt for row in after.ledger)
     fate = "is published" if landed else "has lost"

@@ -1,28 +1,26 @@
-"""A story: the steps of a scenario with their sentences, and what was there after each."""
+"""A scenario as a story: run by the simulator, and run again with other choices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 
-from conformance.play.narration import sentence
-from conformance.play.world import Happening, Scenario, View, World
+from conformance.play.narration import decides, sentence
+from conformance.play.world import OWNER, Scenario, World
+from conformance.player.story import Happening, Step, Story
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step as people read it."""
-
-    happening: Happening
-    text: str
-    rule: str | None
-    """The id of a requirement."""
-    view: View
-    """What is there after it."""
-    choices: tuple[str, ...]
-    """What made it happen: all choices up to it."""
+def story_of(scenario: Scenario) -> Story:
+    return Story(
+        name=scenario.name,
+        title=scenario.title,
+        about=scenario.about,
+        ends=scenario.ends,
+        clients=tuple(scenario.clients),
+        others=(OWNER,),
+        steps=tuple(steps_of(scenario)),
+        forks=ScenarioForks(scenario),
+    )
 
 
 def steps_of(scenario: Scenario, choices: Sequence[str] | None = None) -> Iterator[Step]:
@@ -35,39 +33,30 @@ def _steps(world: World, made: Iterable[list[Happening]]) -> Iterator[Step]:
     before = world.view()
     for happenings in made:
         after = world.view()
-        for happening in happenings:
-            text, rule = sentence(happening, before, after, world.scenario.feature)
-            yield Step(happening, text, rule, after, tuple(world.choices))
+        for each in happenings:
+            text, rule = sentence(each, before, after, world.scenario.feature)
+            yield Step(each, text, rule, after, tuple(world.choices), decides(each))
         before = after
 
 
-def options_at(scenario: Scenario, choices: Sequence[str]) -> list[tuple[str, str]]:
-    """What may be chosen after these choices, and what that means."""
-    with _after(scenario, choices) as world:
-        nexts = [(name, f"{name} goes next: {effect}") for name, effect in world.enabled().items()]
-        return [*nexts, *((fault, fault) for fault in world.faults())]
+class ScenarioForks:
+    """A scenario with other choices than its own."""
 
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
 
-def fork(scenario: Scenario, choices: Sequence[str], option: str) -> list[Step]:
-    """The steps of these choices, then of `option`; then every client that is left goes on to its end."""
-    with World(scenario) as world:
-        return list(_steps(world, chain(map(world.choose, choices), _to_the_end(world, option))))
+    def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
+        """Every client that can go next, and every fault."""
+        with World(self._scenario) as world:
+            for choice in choices:
+                world.choose(choice)
+            nexts = [(name, f"{name} goes next: {effect}") for name, effect in world.enabled().items()]
+            return [*nexts, *((fault, fault) for fault in world.faults())]
 
-
-@contextmanager
-def _after(scenario: Scenario, choices: Sequence[str]) -> Iterator[World]:
-    with World(scenario) as world:
-        for choice in choices:
-            world.choose(choice)
-        yield world
-
-
-def forks_of(scenario: Scenario, choices: Sequence[str]) -> Iterator[tuple[str, list[Step]]]:
-    """What else could have been chosen after these choices, and the steps from there on."""
-    for option, _ in options_at(scenario, choices):
-        if option != choices[-1]:
-            with _after(scenario, choices) as world:
-                yield option, list(_steps(world, _to_the_end(world, option)))
+    def follow(self, choices: Sequence[str], option: str) -> list[Step]:
+        """After the option every client that is left goes on to its end."""
+        with World(self._scenario) as world:
+            return list(_steps(world, chain(map(world.choose, choices), _to_the_end(world, option))))
 
 
 def _to_the_end(world: World, choice: str) -> Iterator[list[Happening]]:

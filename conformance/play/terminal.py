@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.table import Table
@@ -13,16 +14,14 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
-from conformance.play.narration import decides
-from conformance.play.story import Step, fork, options_at, steps_of
-from conformance.play.world import OWNER, Scenario
+from conformance.player.story import Step, Story
 from conformance.requirements.catalogue import load
 
 COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
 class Player(App[None]):
-    """Plays one scenario, and the runs that branch off it."""
+    """Plays one story, and the runs that branch off it."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -37,15 +36,16 @@ class Player(App[None]):
         Binding("d", "decision", "Next decision"),
         Binding("home,g", "first", "First", priority=True, show=False),
         Binding("end,G", "last", "Last", priority=True),
+        Binding("v", "violation", "Violation"),
         Binding("f", "fork", "Fork here"),
         Binding("s", "story", "Story"),
         Binding("q", "quit", "Quit"),
     ]
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, story: Story) -> None:
         super().__init__()
-        self.scenario = scenario
-        self.steps: list[Step] = list(steps_of(scenario))
+        self.story = story
+        self.steps: Sequence[Step] = story.steps
         self.at = 0
         self.forks: list[str] = []
         self._rules = load()
@@ -74,24 +74,36 @@ class Player(App[None]):
         self._go(len(self.steps) - 1)
 
     def action_decision(self) -> None:
-        later = [at for at, step in enumerate(self.steps) if at > self.at and decides(step.happening)]
-        self._go(later[0] if later else len(self.steps) - 1)
+        self._go_to_next(lambda step: step.decides)
+
+    def action_violation(self) -> None:
+        self._go_to_next(lambda step: step.violates)
+
+    def _go_to_next(self, wanted: Callable[[Step], bool]) -> None:
+        """Without a later one: to the end."""
+        self._go(next((at for at, step in enumerate(self.steps) if at > self.at and wanted(step)), len(self.steps) - 1))
+
+    def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
+        """A key is offered where it does something."""
+        if action in ("fork", "story"):
+            return self.story.forks is not None
+        return action != "violation" or any(step.violates for step in self.steps)
 
     def action_story(self) -> None:
-        """Back to the scenario's own story."""
-        self.steps, self.forks = list(steps_of(self.scenario)), []
+        """Back to the story itself."""
+        self.steps, self.forks = self.story.steps, []
         self._show_steps()
 
     def action_fork(self) -> None:
-        choices = self.steps[self.at].choices
-        self.push_screen(_Fork(options_at(self.scenario, choices)), self._follow)
+        if self.story.forks is not None:
+            self.push_screen(_Fork(self.story.forks.options(self.steps[self.at].choices)), self._follow)
 
     def _follow(self, option: str | None) -> None:
-        if option is None:
+        if option is None or self.story.forks is None:
             return
         choices = self.steps[self.at].choices
         before = sum(len(each.choices) <= len(choices) for each in self.steps)
-        self.steps = fork(self.scenario, choices, option)
+        self.steps = self.story.forks.follow(choices, option)
         self.forks.append(option)
         self.at = min(before, len(self.steps) - 1)
         self._show_steps()
@@ -108,18 +120,18 @@ class Player(App[None]):
         at = self.at
         story.clear_options()
         story.add_options([Option(self._line(step)) for step in self.steps])
-        title = Text(self.scenario.title, style="bold")
-        below = f"What if: {', then: '.join(self.forks)}" if self.forks else self.scenario.about
+        title = Text(self.story.title, style="bold")
+        below = f"What if: {', then: '.join(self.forks)}" if self.forks else self.story.about
         title.append(f"\n{below}", style="not bold")
         self.query_one("#title", Static).update(title)
         self._go(at)
 
     def _line(self, step: Step) -> Text:
         lane = step.happening.lane
-        lanes = list(self.scenario.clients)
-        colour = COLOURS[lanes.index(lane) % len(COLOURS)] if lane in lanes else "white"
-        indent = "  " if lane == OWNER else ""
-        return Text.assemble(indent, ("▌", colour), (step.text, "" if decides(step.happening) else "dim"))
+        clients, others = self.story.clients, self.story.others
+        colour = COLOURS[clients.index(lane) % len(COLOURS)] if lane in clients else "white"
+        style = "bold red" if step.violates else "" if step.decides else "dim"
+        return Text.assemble("  " if lane in others else "", ("▌", colour), (step.text, style))
 
     def _go(self, at: int) -> None:
         self.at = max(0, min(at, len(self.steps) - 1))
@@ -132,18 +144,20 @@ class Player(App[None]):
             rule = self._rules.requirement(step.rule)
             now.append(f"\n{rule.id}: {rule.paraphrase}", style="not bold dim")
         self.query_one("#now", Static).update(now)
-        self.query_one("#view", Static).update(_view(step))
+        self.query_one("#view", Static).update(_view(self.story.headings, step))
 
 
-def _view(step: Step) -> Table:
+def _view(headings: tuple[str, str, str], step: Step) -> Table:
+    readers, ledger, log = headings
     table = Table.grid(padding=(0, 1))
-    table.add_row(Text("Readers see", style="bold"))
+    table.add_row(Text(readers, style="bold"))
     for who, sees in step.view.readers:
         table.add_row(Text.assemble((f"{who}: ", "dim"), sees))
-    table.add_row(Text("\nThe owner's ledger", style="bold"))
+    table.add_row(Text(f"\n{ledger}", style="bold"))
     for row in step.view.ledger:
         table.add_row(Text(" ".join(row)))
-    table.add_row(Text("\n_delta_log (! not synced)", style="bold"))
+    unsynced = not all(durable for _, durable, _ in step.view.log)
+    table.add_row(Text(f"\n{log}{' (! not synced)' if unsynced else ''}", style="bold"))
     for name, durable, _ in step.view.log:
         table.add_row(Text(name if durable else f"{name} !", style="" if durable else "red"))
     return table

@@ -17,6 +17,7 @@ from typing import Any, Final, Self, cast
 from zlib import crc32
 
 import refimpl
+from conformance.player.story import Happening, Rows, View
 from conformance.simulated_reference.processes import WAREHOUSE, Transactions, identifiers
 from conformance.simulation.disk import Disk, SimulatedFiles, Tree
 from conformance.simulation.effects import Effect, Kind, Moment
@@ -46,34 +47,6 @@ HIDDEN: Final = frozenset({Kind.STAT, Kind.ACQUIRE, Kind.RELEASE, Kind.BEGIN, Ki
 """Effects that are part of the next visible step of the same client."""
 
 DROP, CRASH, POWER = "drop the answer for", "crash", "cut the power"
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """One visible step: an effect, a request, an answer, or a fault."""
-
-    lane: str
-    client: str
-    kind: str
-    target: str
-    """A path below the table's folder or the warehouse, or the request."""
-    detail: str = ""
-    """What was answered, or the error that ended the client."""
-
-
-Rows = tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What is there after a step."""
-
-    ledger: Rows
-    """What the owner has durably recorded."""
-    log: tuple[tuple[str, bool, int], ...]
-    """Names below `_delta_log`, whether a power cut would leave them whole, and a checksum of the content."""
-    readers: tuple[tuple[str, str], ...]
-    """What two readers see now: through the owner, and by path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,9 +239,7 @@ class World:
         """Shorter for people: paths below the log, versions without zeros, attempts by client and number."""
         for prefix in (f"{LOCATION / LOG_FOLDER}/", f"{LOCATION}/", f"{WAREHOUSE}/"):
             text = text.replace(prefix, "")
-        text = re.sub(rf"\.tmp-{_UUID}", ".tmp", text)
-        text = re.sub(_UUID, lambda found: self._name_of(found[0]), text)
-        return re.sub(r"\b0{10,19}(\d+)\b", r"\1", text)
+        return shorter(text, self._name_of)
 
     def _name_of(self, identity: str) -> str:
         if identity in self._makers and identity not in self._names:
@@ -475,6 +446,12 @@ class World:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def shorter(text: str, name_of: Callable[[str], str]) -> str:
+    """A name for each id, and versions without zeros."""
+    text = re.sub(_UUID, lambda found: name_of(found[0]), re.sub(rf"\.tmp-{_UUID}", ".tmp", text))
+    return re.sub(r"\b0{10,19}(\d+)\b", r"\1", text)
 
 
 def _least(disk: Disk) -> Tree:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -44,9 +44,14 @@ class Recorded:
     def letters(self) -> dict[str, str]:
         """By attempt: A for the first, B for the second; a short name is kept."""
         asked = [getattr(step.request, "attempt", None) for step in self.steps if isinstance(step, Operation)]
-        found = dict.fromkeys([each for each in (*asked, *(witness.attempt for witness in self.log)) if each])
-        long = [each for each in found if len(one_line(each)) > LONGEST_ATTEMPT]
-        return {each: _letter(long.index(each)) if each in long else one_line(each) for each in found}
+        return letters_of([*asked, *(witness.attempt for witness in self.log)])
+
+
+def letters_of(attempts: Iterable[str | None]) -> dict[str, str]:
+    """By attempt: A for the first, B for the second; a short name is kept."""
+    found = {each: one_line(each) for each in attempts if each}
+    long = [each for each, shown in found.items() if len(shown) > LONGEST_ATTEMPT]
+    return {**found, **{each: _letter(number) for number, each in enumerate(long)}}
 
 
 def read_history(text: str) -> Recorded:

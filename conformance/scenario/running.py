@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from conformance.checkers.check import HistoryViolation
+from conformance.checkers.check import HistoryVerdict, HistoryViolation
 from conformance.checkers.rules import Rule
 from conformance.history.events import InvalidHistoryError
 from conformance.interface.subject import AdapterError, Subject
@@ -170,8 +170,21 @@ def _named(found: HistoryViolation, scenario: Scenario) -> Violation | None:
     if not held:
         return None
     where = scenario.recording.difference(found.message) if found.rule is Rule.CONTENT_CHANGED else ""
+    return _violation(found, held, where)
+
+
+def violations_of(verdict: HistoryVerdict) -> list[Violation]:
+    """Of a history alone, without its subject: a rule stands for all its requirements of the table feature."""
+    foreign = "MC-" if verdict.header.feature == "catalogManaged" else "CM-"
+    return [
+        _violation(found, tuple(each for each in REQUIREMENTS[found.rule] if not each.startswith(foreign)))
+        for found in verdict.violations
+    ]
+
+
+def _violation(found: HistoryViolation, requirements: tuple[str, ...], where: str = "") -> Violation:
     return Violation(
-        requirements=held,
+        requirements=requirements,
         message=f"{found.message} They differ: {where}." if where else found.message,
         expected=found.requirement,
         observed=where,

@@ -92,6 +92,9 @@ class SimulatedClients:
             started[name] = InProcess(owner)
         return started
 
+    def files(self) -> list[str]:
+        return [str(path) for path in self.root.rglob("*") if path.is_file()]
+
     @contextlib.contextmanager
     def _started(self, name: str, number: int, hook: Hook) -> Iterator[InProcess]:
         owner = _Simulated(self.root, name, number, hook, unchanged)

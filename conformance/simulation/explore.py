@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from conformance.simulation.schedule import Deadlock, Pending, Scheduler, Step, dependent, may_race
 
@@ -243,29 +243,35 @@ def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: 
     return None
 
 
-def follow(begin: Callable[[], Run], choices: list[str]) -> tuple[object, list[Step]]:
+def follow(
+    begin: Callable[[], Run], choices: list[str], watch: Callable[[Any], None] = lambda _run: None
+) -> tuple[object, list[Step]]:
     """One run by a list of choices, as far as it can be followed: a blocked client is passed over, and at the end the
-    last client continues, then the others by name. Returns the outcome and the steps."""
+    last client continues, then the others by name. `watch` is called before the first step and after each. Returns the
+    outcome and the steps."""
     run = begin()
     try:
-        deadlock = _by_choices(run.scheduler, choices)
+        deadlock = _by_choices(run.scheduler, choices, lambda: watch(run))
         return run.finish(deadlock), list(run.scheduler.steps)
     finally:
         run.close()
 
 
-def _by_choices(scheduler: Scheduler, choices: list[str]) -> str | None:
+def _by_choices(scheduler: Scheduler, choices: list[str], watch: Callable[[], None]) -> str | None:
     last = ""
+    watch()
     try:
         for name in choices:
             if name in scheduler.enabled():
                 scheduler.step(name)
+                watch()
                 last = name
         while enabled := scheduler.enabled():
             if len(scheduler.steps) >= MAX_STEPS:
                 raise EndlessError(f"a run of more than {MAX_STEPS} steps; the last one is {scheduler.steps[-1]}")
             last = last if last in enabled else min(enabled)
             scheduler.step(last)
+            watch()
     except Deadlock as found:
         return str(found)
     return None

@@ -131,6 +131,9 @@ class _PythonHost:
     def _has(self, name: str) -> bool:
         return hasattr(self._make, name)
 
+    def files(self) -> list[str]:
+        return [path for path, _ in self._disk.walk()]
+
     def stop(self) -> None:
         """Nothing of the real host is held."""
 

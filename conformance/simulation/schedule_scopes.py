@@ -25,7 +25,7 @@ from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import Recording, final_contents, witnesses
-from conformance.scenario.running import REQUIREMENTS
+from conformance.scenario.running import violations_of
 from conformance.simulation.effects import Hook
 from conformance.simulation.operations import COMMIT_MODES
 from conformance.simulation.schedule import Scheduler
@@ -51,6 +51,10 @@ class Host(Protocol):
 
     def start(self, clients: Iterable[str], hook: Hook) -> Mapping[str, ScopeSubject]:
         """Begin a run: the subject of each client. `hook` is called at every effect."""
+        ...
+
+    def files(self) -> Iterable[str]:
+        """The paths of all files now."""
         ...
 
     def stop(self) -> None:
@@ -227,6 +231,11 @@ class ScopeRun:
         self._subjects = host.start(requests, self.scheduler.hook)
         self.scheduler.start((client, self._client(client, todo)) for client, todo in requests.items())
 
+    @property
+    def recorded(self) -> str:
+        """The history so far."""
+        return self._recording.text
+
     def _client(self, client: str, requests: tuple[m.Request, ...]) -> Callable[[], None]:
         answers = self._answers[client] = []
 
@@ -353,11 +362,7 @@ def _meant(plant: m.Plant) -> m.Commit:
 def _judged(history: str) -> tuple[str, ...]:
     """The violations that the checkers find. Many schedules have the same history."""
     verdict = check_events(list(read_events(io.BytesIO(history.encode()))))
-    foreign = "MC-" if verdict.header.feature == "catalogManaged" else "CM-"
-    return tuple(
-        f"{next(name for name in REQUIREMENTS[each.rule] if not name.startswith(foreign))}: {each.message}"
-        for each in verdict.violations
-    )
+    return tuple(f"{each.requirements[0]}: {each.message}" for each in violations_of(verdict))
 
 
 def _two_writers(start: Start) -> Requests:

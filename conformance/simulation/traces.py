@@ -7,7 +7,7 @@ turns (a client, and how many effects it does), and for people the effects, the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final, cast
@@ -16,7 +16,7 @@ import msgspec
 
 from conformance.scenario.formatting import in_words
 from conformance.simulation.explore import Progress, Report, by_priorities, depth_first, follow, no_progress
-from conformance.simulation.schedule import Step
+from conformance.simulation.schedule import Deadlock, Step
 from conformance.simulation.schedule_scopes import Host, Outcome, Scope, ScopeRun, prepare
 
 SCHEMA_VERSION: Final = 1
@@ -52,11 +52,17 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """For people; by client."""
 
     @property
+    def choices(self) -> list[str]:
+        """A client for each effect."""
+        return [turn.client for turn in self.turns for _ in range(turn.effects)]
+
+    @property
     def switches(self) -> int:
         return max(0, len(self.turns) - 1)
 
 
 Requests = dict[str, tuple[int, ...]]
+Watch = Callable[[ScopeRun], None]
 
 
 def to_json(trace: Trace) -> bytes:
@@ -75,9 +81,37 @@ def from_json(text: bytes) -> Trace:
 
 def replayed(trace: Trace, scope: Scope, host: Host) -> Trace:
     """The same schedule again, with what came of it this time. `violations` is empty where nothing is wrong now."""
-    clients = [turn.client for turn in trace.turns for _ in range(turn.effects)]
-    outcome, steps = _run(host, scope, trace.requests, clients)
+    outcome, steps = _run(host, scope, trace.requests, trace.choices)
     return _trace(trace.subject, scope, trace.requests, trace.requirement, outcome, steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A run after one of its steps, or before the first."""
+
+    step: Step | None
+    history: str
+    """So far."""
+    files: frozenset[str]
+    """Paths."""
+    enabled: dict[str, str]
+    """By client that can go on: its next effect."""
+
+
+def watched(trace: Trace, scope: Scope, host: Host, clients: Sequence[str]) -> tuple[Outcome, list[Watched]]:
+    """The requests of a trace by a list of choices, step by step."""
+    seen: list[Watched] = []
+
+    def watch(run: ScopeRun) -> None:
+        steps = run.scheduler.steps
+        try:
+            enabled = {name: f"{each.kind.value} {each.target}" for name, each in run.scheduler.enabled().items()}
+        except Deadlock:
+            enabled = {}
+        last, files = steps[-1] if steps else None, frozenset(host.files())
+        seen.append(Watched(step=last, history=run.recorded, files=files, enabled=enabled))
+
+    return _run(host, scope, trace.requests, clients, watch)[0], seen
 
 
 def shrunk(subject: str, scope: Scope, host: Host, steps: Iterable[Step], requirement: str) -> Trace:
@@ -227,12 +261,18 @@ def explore_scope(
     return found
 
 
-def _run(host: Host, scope: Scope, requests: Requests, clients: Sequence[str]) -> tuple[Outcome, list[Step]]:
+def _run(
+    host: Host,
+    scope: Scope,
+    requests: Requests,
+    clients: Sequence[str],
+    watch: Callable[[Any], None] = lambda _run: None,
+) -> tuple[Outcome, list[Step]]:
     start = prepare(scope, host)
     wanted = {client: tuple(todo[each] for each in requests[client]) for client, todo in scope.requests(start).items()
               if client in requests}  # fmt: skip
     smaller = replace(scope, requests=lambda _start: wanted)
-    outcome, steps = follow(lambda: ScopeRun(smaller, host, start), list(clients))
+    outcome, steps = follow(lambda: ScopeRun(smaller, host, start), list(clients), watch)
     return cast(Outcome, outcome), steps
 
 

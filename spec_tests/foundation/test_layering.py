@@ -94,6 +94,7 @@ KIT_LAYERS = (
     ("command", "pytest_plugin"),
     ("findings", "play"),
     ("reports", "simulated_reference"),
+    ("player",),
     ("running", "simulation"),
     ("checks", "subjects"),
     ("generated",),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
 import pytest
 
 from conformance.play.scenarios import SCENARIOS, appends, filesystem_table, reads_by_path
-from conformance.play.story import Step, fork, forks_of, options_at, steps_of
+from conformance.play.story import ScenarioForks, steps_of
 from conformance.play.world import CRASH, DROP, POWER, Scenario, World
+from conformance.player.story import Step
 
 ENDS = {
     "lost-write": (None, "version 1: b.parquet"),
@@ -165,45 +167,51 @@ def test_every_rule_is_in_the_catalogue() -> None:
 # Forks
 
 
+def fork(name: str, choices: Sequence[str], option: str) -> list[Step]:
+    return ScenarioForks(SCENARIOS[name]).follow(choices, option)
+
+
 def at_the_answer() -> tuple[str, ...]:
     return next(step for step in story("commit") if step.text.startswith("The owner records")).choices
 
 
 def test_an_answer_is_lost_and_the_writer_asks() -> None:
-    steps = fork(SCENARIOS["commit"], at_the_answer(), f"{DROP} A")
+    steps = fork("commit", at_the_answer(), f"{DROP} A")
     assert any(step.happening.kind == "lost answer" for step in steps)
     assert "A: a.parquet is in version 1" in [step.text for step in steps]
 
 
 def test_a_reader_without_an_answer_knows_that_nothing_changed() -> None:
-    steps = fork(SCENARIOS["commit"], ("A",), f"{DROP} A")
+    steps = fork("commit", ("A",), f"{DROP} A")
     assert [each.happening.target for each in steps if each.happening.kind == "error"] == ["OwnerUnavailableError"]
 
 
 @pytest.mark.parametrize("fault", [f"{CRASH} A", POWER])
 def test_a_fault_loses_nothing_that_was_decided(fault: str) -> None:
-    assert fork(SCENARIOS["commit"], at_the_answer(), fault)[-1].view.readers[0][1] == "version 1: a.parquet"
+    assert fork("commit", at_the_answer(), fault)[-1].view.readers[0][1] == "version 1: a.parquet"
 
 
 def test_a_crash_frees_the_lock() -> None:
     """A dies under the owner's lock; B's commit needs it."""
     steps = story("lost-race")
     inside = next(step for step in steps if step.text.startswith("The owner reads the staged file of attempt A1"))
-    assert fork(SCENARIOS["lost-race"], inside.choices, f"{CRASH} A")[-1].view.readers[0][1] == "version 1: b.parquet"
+    assert fork("lost-race", inside.choices, f"{CRASH} A")[-1].view.readers[0][1] == "version 1: b.parquet"
 
 
 def test_every_fork_of_a_race_keeps_what_was_acknowledged() -> None:
     steps = story("lost-race")
     decision = next(at for at, step in enumerate(steps) if "This is the decision" in step.text)
-    forks = dict(forks_of(SCENARIOS["lost-race"], steps[decision].choices))
-    assert set(forks) >= {f"{CRASH} A", f"{CRASH} B", POWER}
-    for option, forked in forks.items():
+    forks = ScenarioForks(SCENARIOS["lost-race"])
+    options = [option for option, _ in forks.options(steps[decision].choices)]
+    assert {f"{CRASH} A", f"{CRASH} B", POWER} < set(options)
+    for option in options:
+        forked = forks.follow(steps[decision].choices, option)
         acknowledged = re.findall(r"(\w)\.parquet is in version", " ".join(each.text for each in forked))
         assert {"a", *acknowledged} == set(re.findall(r"(\w)\.parquet", forked[-1].view.readers[0][1])), option
 
 
 def test_options_say_what_each_client_does_next() -> None:
-    options = dict(options_at(SCENARIOS["lost-race"], ()))
+    options = dict(ScenarioForks(SCENARIOS["lost-race"]).options(()))
     assert options["A"] == "A goes next: start"
     assert POWER in options
 

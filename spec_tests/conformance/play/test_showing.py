@@ -20,9 +20,10 @@ from typer.testing import CliRunner
 from conformance.command import playing
 from conformance.command.application import application
 from conformance.command.running import require_library
-from conformance.play.page import page
 from conformance.play.scenarios import SCENARIOS
+from conformance.play.story import story_of
 from conformance.play.terminal import Player
+from conformance.player.page import page
 
 HTML = "{http://www.w3.org/1999/xhtml}"
 
@@ -61,7 +62,7 @@ def test_scripts_get_the_steps_as_json() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["no-such"], "no scenario is called 'no-such'; expected one of lost-write, "),
+        (["no-such"], "no scenario or file is called 'no-such'; expected a file, or one of lost-write, "),
         (["--html", "x.html"], "no scenario is named; name one, or use --all"),
         (["--all"], "--all needs --html DIRECTORY"),
     ],
@@ -76,7 +77,7 @@ def test_a_terminal_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("LINES", "20")
     with pytest.raises(Exception, match="60 columns and 20 lines, and the player needs 80 and 24"):
-        playing._watch(SCENARIOS["commit"])
+        playing._watch("commit")
 
 
 def test_a_missing_library_is_named_with_its_extra() -> None:
@@ -95,7 +96,7 @@ def test_the_owners_command_plays_too() -> None:
 
 @cache
 def lost_answer() -> str:
-    return page([SCENARIOS["lost-answer"]])
+    return page([story_of(SCENARIOS["lost-answer"])], title="One story")
 
 
 def test_the_page_is_sound_and_loads_nothing() -> None:
@@ -109,7 +110,7 @@ def test_the_page_has_the_steps_and_what_else_could_happen() -> None:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', lost_answer(), re.DOTALL)
     assert found
     data = json.loads(found[1])
-    (scenario,) = data["scenarios"]
+    (scenario,) = data["stories"]
     texts = [data["texts"][step[1]] for step in scenario["steps"]]
     assert "The answer to A is lost" in " ".join(texts)
     for at, forks in scenario["forks"].items():
@@ -130,7 +131,7 @@ def test_pages_are_written_where_they_are_wanted(tmp_path: Path, monkeypatch: py
 
 def playing_with(*keys: str, name: str = "lost-answer") -> tuple[str, str, Player]:
     """What is shown after these keys: the sentence, the state, and the player."""
-    player = Player(SCENARIOS[name])
+    player = Player(story_of(SCENARIOS[name]))
 
     async def press() -> tuple[str, str]:
         async with player.run_test(size=(80, 24)) as pilot:
@@ -144,7 +145,7 @@ def playing_with(*keys: str, name: str = "lost-answer") -> tuple[str, str, Playe
 
 def test_a_late_event_of_the_list_moves_nothing() -> None:
     """Two such events would follow each other without an end."""
-    player = Player(SCENARIOS["lost-answer"])
+    player = Player(story_of(SCENARIOS["lost-answer"]))
 
     async def play() -> None:
         async with player.run_test(size=(80, 24)) as pilot:

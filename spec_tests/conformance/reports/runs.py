@@ -24,9 +24,8 @@ from conformance.results import (
     RunResult,
     SubjectFacts,
     Verdict,
-    Violation,
 )
-from conformance.scenario.running import REQUIREMENTS
+from conformance.scenario.running import violations_of
 
 HISTORIES = Path(__file__).resolve().parents[3] / "fixtures" / "histories"
 FAMILIES = ("concurrent-writers", "version-0", "backfill-ordering", "stale-reads")
@@ -43,20 +42,7 @@ def failed(path: Path) -> CaseResult:
     events = list(read(path))
     verdict = check_events(events)
     assert verdict.violations
-    other = PREFIX["catalogManaged" if verdict.header.feature == "managedCommit" else "managedCommit"]
-    violations = tuple(
-        Violation(
-            requirements=tuple(each for each in REQUIREMENTS[found.rule] if not each.startswith(other)),
-            message=found.message,
-            expected=found.requirement,
-            operations=tuple(operation.id for operation in found.operations),
-            contradicting=found.contradicting,
-            rule=found.rule.value,
-            table=found.table,
-            version=found.version,
-        )
-        for found in verdict.violations
-    )
+    violations = tuple(violations_of(verdict))
     return _case(
         path,
         verdict.header.feature,

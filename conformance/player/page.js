@@ -12,11 +12,12 @@ function make(tag, text = "", name = "") {
 }
 
 function colour(lane) {
-  return lane === "owner" ? "var(--muted)" : colours[Math.max(0, scenario.lanes.indexOf(lane)) % colours.length];
+  const number = scenario.lanes.indexOf(lane);
+  return number < scenario.clients ? colours[Math.max(0, number) % colours.length] : "var(--muted)";
 }
 
 function open(name, step = 0) {
-  scenario = data.scenarios.find((each) => each.name === name) || data.scenarios[0];
+  scenario = data.stories.find((each) => each.name === name) || data.stories[0];
   element("scenario").value = scenario.name;
   tell(scenario.steps, step, null);
 }
@@ -28,13 +29,15 @@ function tell(shown, step, name) {
   element("about").textContent = name === null ? scenario.about : "What if: " + name + ". The other clients then go on.";
   element("ends").textContent = name === null ? "At the end: " + scenario.ends : "";
   element("back").hidden = name === null;
+  ["readers", "ledger", "log"].forEach((part, number) => { element(part + "-heading").textContent = scenario.headings[number]; });
+  document.querySelector("[data-go=violation]").hidden = !steps.some((step) => step[4] === 2);
   element("slider").max = steps.length - 1;
   const head = make("thead"), row = make("tr");
   row.append(...scenario.lanes.map((lane) => make("th", lane)));
   head.append(row);
   const body = make("tbody");
   steps.forEach(([lane, text, , , decides], number) => {
-    const line = make("tr", "", decides ? "decides" : "");
+    const line = make("tr", "", ["", "decides", "decides violates"][decides]);
     for (const each of scenario.lanes) {
       const cell = make("td");
       if (each === lane || (lane === "host" && each === scenario.lanes[0])) {
@@ -53,9 +56,10 @@ function tell(shown, step, name) {
 
 function go(step) {
   at = Math.max(0, Math.min(step, steps.length - 1));
-  const [, text, rule, view] = steps[at];
+  const [, text, rule, view, decides] = steps[at];
   element("slider").value = at;
   element("sentence").textContent = `${at + 1}. ${data.texts[text]}.`;
+  element("now").classList.toggle("violates", decides === 2);
   element("rule").textContent = rule === null ? "" : `${data.rules[rule][0]}: ${data.rules[rule][1]}`;
   show(data.views[view], at ? data.views[steps[at - 1][3]] : null);
   const options = fork === null ? scenario.forks[at] || [] : [];
@@ -72,8 +76,9 @@ function go(step) {
 }
 
 function show(view, before) {
-  const readers = view.readers.flatMap(([who, sees], number) => {
-    const now = make("dd", sees, before && before.readers[number][1] !== sees ? "new" : "");
+  const readers = view.readers.flatMap(([who, sees]) => {
+    const then = before && before.readers.find(([name]) => name === who);
+    const now = make("dd", sees, before && (!then || then[1] !== sees) ? "new" : "");
     return [make("dt", who), now];
   });
   element("readers").replaceChildren(...readers);
@@ -91,6 +96,11 @@ function show(view, before) {
   }));
 }
 
+function goToNext(least) {
+  const next = steps.findIndex((step, number) => number > at && step[4] >= least);
+  go(next < 0 ? steps.length - 1 : next);
+}
+
 function stop() {
   clearInterval(timer);
   timer = null;
@@ -102,17 +112,15 @@ const moves = {
   last: () => go(steps.length - 1),
   previous: () => go(at - 1),
   next: () => go(at + 1),
-  decision: () => {
-    const next = steps.findIndex((step, number) => number > at && step[4]);
-    go(next < 0 ? steps.length - 1 : next);
-  },
+  decision: () => goToNext(1),
+  violation: () => goToNext(2),
   play: () => {
     if (timer !== null) return stop();
     document.querySelector("[data-go=play]").textContent = "Stop";
     timer = setInterval(() => (at < steps.length - 1 ? go(at + 1) : stop()), 1200);
   },
 };
-const keys = { ArrowLeft: "previous", ArrowRight: "next", Home: "first", End: "last", d: "decision", " ": "play" };
+const keys = { ArrowLeft: "previous", ArrowRight: "next", Home: "first", End: "last", d: "decision", v: "violation", " ": "play" };
 
 document.querySelectorAll("[data-go]").forEach((button) =>
   button.addEventListener("click", () => {
@@ -136,7 +144,7 @@ document.addEventListener("touchend", (event) => {
   }
 }, { passive: true });
 element("slider").addEventListener("input", (event) => { stop(); go(Number(event.target.value)); });
-element("scenario").append(...data.scenarios.map((each) => {
+element("scenario").append(...data.stories.map((each) => {
   const option = make("option", each.title);
   option.value = each.name;
   return option;

@@ -1,0 +1,302 @@
+"""A recorded history as a story: what was asked and answered, and what the answers show of the owner's state.
+
+Nothing here looks into the owner: a version counts as ratified because an answer says so, a file as published because
+an observer saw it. Of a long history only the events around a violation are shown, and how many there are besides.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from conformance.checkers.check import describe_answer, describe_look, describe_request
+from conformance.history import events
+from conformance.history.events import Event, Fault, FileLook, Header, InvalidHistoryError, Invoke, Unseen, Witness
+from conformance.history.files import read_events
+from conformance.history.times import times_of
+from conformance.player.story import Happening, Step, Story, View
+from conformance.reports.recorded import contradiction, contradicts_the_log, letters_of
+from conformance.requirements.catalogue import load
+from conformance.results import Violation
+from conformance.safe_text import one_line
+
+OBSERVER: Final = "files"
+"""The lane of an external observer."""
+LOG: Final = "final log"
+HEADINGS: Final = ("Last answers", "The owner, by its answers", "_delta_log, where observed")
+WHY_NO_FORKS: Final = "It was recorded: there is nothing to run, so no other choice can be tried."
+MOST_EVENTS: Final = 400
+"""Of a history that is shown whole."""
+AROUND: Final = 40
+"""Events before and after each operation of the violation, of a longer history."""
+MOST_ROWS: Final = 10
+"""Versions, files or clients that are listed at one step."""
+_NEAR: Final = 1 << 22
+"""Bytes before an answer in which its request is looked for."""
+
+Buffer = bytes | mmap.mmap
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Events of a long history that are not shown."""
+
+    number: int
+
+
+def history_story(text: Buffer, violations: Sequence[Violation], *, name: str, title: str = "", more: int = 0) -> Story:
+    """`text`: the history as it is written; its end may be missing. `more`: violations that are only counted. Raises
+    `InvalidHistoryError`."""
+    shown = list(_shown_events(text, violations[0] if violations else None))
+    if not shown or not isinstance(header := shown[0], Header):
+        raise InvalidHistoryError("a history begins with its header" if shown else "the history is empty", 1)
+    left_out = sum(each.number for each in shown if isinstance(each, LeftOut))
+    here = violations[:1] if left_out else violations
+    teller = HistoryTeller(shown, here, text)
+    steps = tuple(step for event in shown for step in teller.steps_of(event)) + tuple(teller.rest())
+    subject = f"{header.subject.name} {header.subject.version}".strip()
+    part = f" {left_out:,} events are not shown, and the state does not count them." if left_out else ""
+    return Story(
+        name=name,
+        title=one_line(title or header.note or f"A history of {subject}"),
+        about=one_line(f"{subject}, {header.feature}. {WHY_NO_FORKS}{part}"),
+        ends=in_short(violations, more),
+        clients=teller.clients,
+        others=(OBSERVER, LOG),
+        steps=steps,
+        headings=HEADINGS,
+    )
+
+
+def in_short(violations: Sequence[Violation], more: int) -> str:
+    names = ", ".join(dict.fromkeys(each.requirements[0] for each in violations if each.requirements))
+    number = len(violations) + more
+    return (
+        f"{number} violation{'s' * (number > 1)} of {names or 'no named requirement'}." if number else "No violation."
+    )
+
+
+class HistoryTeller:
+    """Tells events one after the other, and knows what they showed so far."""
+
+    def __init__(self, shown: Sequence[Event | LeftOut], violations: Sequence[Violation], text: Buffer) -> None:
+        times = times_of(str(text[: 1 << 16], "utf-8", "replace"))
+        self._due = [(each, times.in_words(each.message)) for each in violations]
+        self._asked = {each.id: each for each in shown if isinstance(each, Invoke)}
+        self.clients = tuple(dict.fromkeys(_client(each) for each in self._asked.values()))
+        attempts = [getattr(each.request, "attempt", None) for each in self._asked.values()]
+        self.letters = letters_of([*attempts, *(each.attempt for each in shown if isinstance(each, Witness))])
+        self._several = len({each.table for each in shown if isinstance(each, Invoke | FileLook)}) > 1
+        self._rules = {each.id for each in load().requirements}
+        self._ended: set[int] = set()
+        self._log: list[Witness] = []
+        self._versions: dict[tuple[str, int], dict[str, str]] = {}
+        self._latest: dict[str, str] = {}
+        self._not_landed: dict[str, str] = {}
+        self._files: set[tuple[str, int]] = set()
+        self._answers: dict[str, str] = {}
+
+    def steps_of(self, event: Event | LeftOut) -> Iterator[Step]:
+        """The event, and every violation that it makes visible."""
+        match event:
+            case Witness():
+                self._log.append(event)
+            case LeftOut() if not self._log:
+                yield self.step("", "left out", f"{event.number:,} events are not shown")
+            case Invoke(id=number):
+                client = _client(event)
+                self._told(client, f"waits for operation {number}")
+                yield self.step(client, "send", f"{client} sends operation {number}: {describe_request(event.request)}")
+            case events.Ok() | events.Fail() | events.Info() if event.id in self._asked:
+                yield from self._answered(self._asked[event.id], event.answer)
+            case FileLook(id=number):
+                self._files |= {(event.table, file.version) for file in event.published}
+                self._files -= {(event.table, version) for version in event.absent}
+                text = f"An external observer lists the files (operation {number}): {describe_look(event)}"
+                yield from self._end(number, self.step(OBSERVER, "look", text, decides=True))
+            case Fault():
+                who = f" of {event.client}" if event.client else ""
+                note = f" ({event.note})" if event.note else ""
+                lane = one_line(event.client)
+                yield self.step(lane, "fault", f"Fault{who}: {event.kind}{note}", decides=True)
+            case Unseen():
+                yield self.step(LOG, "unseen", f"The final log could not be read: {event.reason}", decides=True)
+
+    def _answered(self, invoke: Invoke, answer: events.Answer) -> Iterator[Step]:
+        client, text = _client(invoke), describe_answer(answer)
+        operation = f"operation {invoke.id}"
+        self._learn(invoke, answer, operation)
+        self._told(client, f"{text} ({operation})")
+        yield from self._end(
+            invoke.id, self.step(client, "answer", f"{client} gets the answer to {operation}: {text}", decides=True)
+        )
+
+    def _learn(self, invoke: Invoke, answer: events.Answer, operation: str) -> None:
+        """What the answer says of the owner's state."""
+        attempt = getattr(invoke.request, "attempt", None)
+        match answer:
+            case events.Ratified() | events.Committed() | events.Landed():
+                self._version(invoke.table, answer.version, attempt, f"answered in {operation}")
+            case events.NotLanded() if attempt is not None:
+                self._not_landed[attempt] = operation
+            case events.Commits() | events.Table():
+                for entry in answer.commits or ():
+                    self._version(invoke.table, entry.version, entry.attempt, f"listed in {operation}")
+            case events.Conflict():
+                for entry in answer.winners:
+                    self._version(invoke.table, entry.version, entry.attempt, f"named as winner in {operation}")
+        if (latest := getattr(answer, "latest", None)) is not None:
+            self._latest[invoke.table] = f"{latest} ({operation})"
+
+    def _version(self, table: str, version: int, attempt: str | None, how: str) -> None:
+        self._versions.setdefault((table, version), {}).setdefault(attempt or "an unnamed attempt", how)
+
+    def _told(self, client: str, text: str) -> None:
+        """The newest is the last."""
+        self._answers.pop(client, None)
+        self._answers[client] = text
+
+    def _end(self, number: int, step: Step) -> Iterator[Step]:
+        """The operation ends with this step: what it proves together with the others that have ended."""
+        self._ended.add(number)
+        yield step
+        for violation, message in list(self._due):
+            sides = contradiction(violation)
+            if sides and self._ended.issuperset(sides) and not contradicts_the_log(violation):
+                self._due.remove((violation, message))
+                yield self._violation(violation, f"Violation, visible now: {message}", step.happening.lane)
+
+    def rest(self) -> Iterator[Step]:
+        """What has no event: requests without an answer, the final log, and what that shows to be wrong."""
+        for number, invoke in self._asked.items():
+            if number not in self._ended:
+                text = f"{_client(invoke)} never gets an answer to operation {number}"
+                yield from self._end(number, self.step(_client(invoke), "no answer", text))
+        if self._log:
+            versions = "; ".join(f"version {each.version}{self._of(each.table)} {_whose(each)}" for each in self._log)
+            yield self.step(LOG, "final log", f"In the final log: {versions}", decides=True)
+        for violation, message in self._due:
+            yield self._violation(violation, f"Violation, visible at the end: {message}", LOG)
+        self._due.clear()
+
+    def _violation(self, violation: Violation, text: str, lane: str) -> Step:
+        rule = next((each for each in violation.requirements if each in self._rules), None)
+        return self.step(lane, "violation", text.rstrip("."), decides=True, rule=rule, violates=True)
+
+    def step(self, lane: str, kind: str, text: str, **more: Any) -> Step:
+        """With what is known now."""
+        text = self.short(text)
+        return Step(Happening(lane, lane, kind, text), text, more.pop("rule", None), self._view(), **more)
+
+    def short(self, text: str) -> str:
+        """On one line, with a letter in the place of each long id of an attempt."""
+        for attempt, letter in self.letters.items():
+            if attempt != letter:
+                text = text.replace(attempt, letter)
+        return one_line(text)
+
+    def _view(self) -> View:
+        rows: list[tuple[str, ...]] = [
+            (f"version {version}{self._of(table)}:", self.short(attempt), how)
+            for (table, version), attempts in sorted(self._versions.items())
+            for attempt, how in attempts.items()
+        ]
+        rows += [("did not land:", self.short(attempt), how) for attempt, how in self._not_landed.items()]
+        earlier = [(f"{len(rows) - MOST_ROWS} more before",)] if len(rows) > MOST_ROWS else []
+        latest = [(f"latest version{self._of(table)}:", text) for table, text in self._latest.items()]
+        files = [(f"{version}.json{self._of(table)}", True, 0) for table, version in sorted(self._files)]
+        recent = set(list(self._answers)[-MOST_ROWS:])
+        return View(
+            ledger=(*earlier, *rows[-MOST_ROWS:], *latest),
+            log=tuple(files[-MOST_ROWS:]),
+            readers=tuple((each, self.short(self._answers[each])) for each in self.clients if each in recent),
+        )
+
+    def _of(self, table: str) -> str:
+        return f" of {one_line(table)}" if self._several else ""
+
+
+def _client(invoke: Invoke) -> str:
+    return one_line(invoke.client) or "a client"
+
+
+def _whose(witness: Witness) -> str:
+    if witness.before:
+        return "from before"
+    return f"by attempt {witness.attempt}" + (f" ({witness.commit_mode})" if witness.commit_mode else "")
+
+
+# What is shown of a long history
+
+
+def _shown_events(text: Buffer, violation: Violation | None) -> Iterator[Event | LeftOut]:
+    """All events of a short history; of a long one those around the violation, or its first ones."""
+    shown_until = 0
+    for start, end in _spans(text, violation):
+        if number := _lines(text, shown_until, start):
+            yield LeftOut(number)
+        here = list(read_events(io.BytesIO(text[start:end]), first=_lines(text, 0, start) + 1))
+        asked = {each.id for each in here if isinstance(each, Invoke)}
+        for each in here:
+            if isinstance(each, events.Ok | events.Fail | events.Info) and each.id not in asked:
+                yield from _request(text, each.id, start)
+        yield from here
+        shown_until = end
+    if number := _lines(text, shown_until, len(text)):
+        yield LeftOut(number)
+
+
+def _spans(text: Buffer, violation: Violation | None) -> list[tuple[int, int]]:
+    """From where to where whole lines are shown, in order."""
+    size = len(text)
+    if _lines(text, 0, size) <= MOST_EVENTS:
+        return [(0, size)]
+    header = text.find(b"\n") + 1
+    wanted = [(0, header)]
+    log = re.search(rb'\{\s*"event"\s*:\s*"(?:witness|unseen|footer)"', text)
+    log_start = log.start() if log else size
+    numbers = contradiction(violation) if violation is not None else ()
+    if numbers:
+        either = b"|".join(b"%d" % number for number in numbers)
+        places = [found.start() for found in re.finditer(rb'"id"\s*:\s*(?:%s)\s*[,}]' % either, text)]
+    else:
+        places = [header]
+    wanted += [_around(text, place, AROUND, log_start) for place in places]
+    if violation is not None and violation.version is not None:
+        version = re.compile(rb'"version"\s*:\s*%d\s*[,}]' % violation.version).search(text, log_start)
+        wanted.append(_around(text, version.start() if version else size - 1, 2, size))
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(wanted):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _around(text: Buffer, place: int, lines: int, limit: int) -> tuple[int, int]:
+    """So many whole lines before and after the line of a place, and that."""
+    start = end = place
+    for _ in range(lines + 1):
+        start = text.rfind(b"\n", 0, max(start, 0))
+        end = text.find(b"\n", end) + 1 or limit
+    return start + 1, min(end, limit)
+
+
+def _lines(text: Buffer, start: int, end: int) -> int:
+    """How many lines end there. In parts: a file may be larger than what is worth copying at once."""
+    return sum(text[at : min(at + _NEAR, end)].count(b"\n") for at in range(start, end, _NEAR))
+
+
+def _request(text: Buffer, number: int, before: int) -> Iterator[Event]:
+    """The request of an answer that is shown, which itself is not; if it is near."""
+    for name in (b'"id":%d,' % number, b'"id": %d,' % number):
+        place = text.rfind(name, max(0, before - _NEAR), before)
+        if place >= 0:
+            start, end = _around(text, place, 0, before)
+            yield from read_events(io.BytesIO(text[start:end]))
+            return
