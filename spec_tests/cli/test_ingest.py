@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from refimpl.cli.options import CSV, PARQUET, format_of
 from refimpl.cli.output import ExitCode
+from refimpl.errors import InvalidRequestError
 from refimpl.spark import connect
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine
@@ -238,3 +240,28 @@ def test_bad_input_is_refused_before_spark_is_started(
     answer = cli("ingest", sales, *words)
     assert answer.code == ExitCode.USAGE
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
+
+
+# `ingest` and `create --like` tell the format of a file in one way: by the end of its name
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("day.csv", CSV),
+        ("DAY.CSV", CSV),
+        ("day.csv.gz", CSV),
+        ("day.parquet.csv", CSV),
+        ("day.parquet", PARQUET),
+        ("report.csv.parquet", PARQUET),
+        ("part-0.gz.parquet", PARQUET),
+    ],
+)
+def test_the_last_suffix_is_the_format(name: str, kind: str) -> None:
+    assert format_of(Path("folder.csv") / name) == kind
+
+
+@pytest.mark.parametrize("name", ["day", "day.csv.txt", "day.gz", "day.parquet.gz", ".csv", "day.csv.gz.gz"])
+def test_what_ends_otherwise_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=name):
+        format_of(Path("folder.csv") / name)

@@ -10,8 +10,7 @@ import pytest
 from conformance.checkers.rules import Rule
 from conformance.history import digests, events
 from conformance.history.events import Content, Entry
-from spec_tests.conformance.drafts import Draft, Looked, Version
-from spec_tests.conformance.judging import rules, verdict_on
+from spec_tests.conformance.drafts import Draft, Looked, Version, rules, verdict_on
 
 LINE = b'{"commitInfo":{"inCommitTimestamp":1,"operation":"WRITE"}}'
 SPACED = b'{ "commitInfo": {"operation": "WRITE", "inCommitTimestamp": 1} }'

@@ -14,8 +14,7 @@ from conformance.checkers.check import check_events
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Conflict, Entry, Gap, Promise, Rejected
-from spec_tests.conformance.drafts import Asked, Draft, Version
-from spec_tests.conformance.judging import asked, commit, log, read, rules, verdict_on
+from spec_tests.conformance.drafts import Asked, Draft, Version, asked, commit, log, read, rules, verdict_on
 
 REPLAY = events.Ratified(version=0)
 

@@ -10,8 +10,7 @@ import pytest
 from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import Done, Entry
-from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
-from spec_tests.conformance.judging import asked, commit, log, read, rules, verdict_on
+from spec_tests.conformance.drafts import Asked, Draft, Looked, Version, asked, commit, log, read, rules, verdict_on
 
 
 def two_commits(*looked: Looked, **changes: object) -> Draft:

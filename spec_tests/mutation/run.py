@@ -48,7 +48,6 @@ _OWNER_KILLERS: Final = (
     "spec_tests/foundation/test_log_store*.py",
     "spec_tests/foundation/test_files.py",
     "spec_tests/foundation/test_host_lock.py",
-    "spec_tests/foundation/test_host_queue.py",
     "spec_tests/client/test_log_segment*.py",
     "spec_tests/server/test_commits.py",
     "spec_tests/server/test_creation.py",
@@ -80,9 +79,7 @@ PACKAGES: Final = {
 `server/serving.py`, which only such a server runs: a mutant is in the process of the test. What else there
 is of `refimpl/spark` runs in such a machine only: the slow entries of `sabotages.toml` are about that."""
 SIMULATED: Final = "spec_tests/mutation/simulated.py"
-FIRST: Final = tuple(
-    f"spec_tests/owner/test_{name}.py" for name in ("lock", "lock_in_trouble", "read_state", "recovery")
-)
+FIRST: Final = tuple(f"spec_tests/owner/test_{name}.py" for name in ("lock", "read_state", "recovery"))
 """Few checks that notice much: they come before the others."""
 SECONDS: Final = 90.0
 """Seconds of the processor: what the checks take that a mutant meets. After them it counts as a survivor."""

@@ -5,33 +5,45 @@ SQLite's own lock would let most of these pass unnoticed: what it does not cover
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import refimpl
-from refimpl.commits import Conflict, DirectProposal, Ratified
-from refimpl.errors import NameTakenError
+from refimpl import log_path
+from refimpl.catalog_owner import UpdatePreconditions
+from refimpl.commit_owner import NameTaken, Registered, TableState
+from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified
+from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.repair import repair
+from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
     FEATURES_AND_COMMIT_MODES,
     ON_REQUEST,
     START,
     OwnedTable,
+    append,
     create,
     filesystem_table,
+    first_version,
     hand_back_commit,
     name_of,
     new_attempt,
+    owned,
     ownership_change,
 )
-from spec_tests.support.lock_watch import Watch
+from spec_tests.support.faults import Faults, crashed, dies_after, opened
+from spec_tests.support.lock_watch import Others, Watch
 
 
 @pytest.fixture
-def watch() -> Watch:
-    return Watch()
+def watch() -> Iterator[Watch]:
+    watch = Watch()
+    yield watch
+    assert watch.outside == []
+    assert {"begin", "commit"} <= watch.inside
 
 
 @pytest.fixture
@@ -39,8 +51,7 @@ def watched(tmp_path: Path, watch: Watch) -> Iterator[refimpl.Warehouse]:
     warehouse = watch.opened(tmp_path / "warehouse")
     yield warehouse
     warehouse.owner.close()
-    assert watch.outside == []
-    assert {"begin", "commit", "insert", "update"} <= watch.inside
+    assert {"insert", "update"} <= watch.inside
 
 
 @pytest.fixture(params=FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
@@ -113,3 +124,417 @@ def test_what_is_done_without_the_lock_is_seen(tmp_path: Path) -> None:
     writer.halt(record, None)
     assert watch.outside == ["begin", "update", "commit", "update"]
     warehouse.owner.close()
+
+
+# What crashed processes, failing disks and announced tables left behind is repaired under the lock too
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "warehouse"
+
+
+PROPOSAL = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 100))
+
+
+def take_over(warehouse: refimpl.Warehouse) -> Outcome:
+    return warehouse.owner.take_over(warehouse.directory / "imports", "imports", MANAGED_COMMIT, 2, PROPOSAL)
+
+
+def first(warehouse: refimpl.Warehouse, table_id: str) -> Registered | NameTaken | Outcome:
+    proposal = DirectProposal(attempt=new_attempt(), content=first_version(MANAGED_COMMIT))
+    return warehouse.owner.register_table(table_id, proposal)
+
+
+def test_creation_that_died_leaves_its_name_to_others(place: Path, watch: Watch) -> None:
+    with opened(place) as warehouse:
+        mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+        other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+    assert crashed(place, dies_after("write temporary"), lambda found: first(found, mine)) is None
+    watched = watch.opened(place)
+    assert isinstance(first(watched, other), Registered)
+    assert watched.owner.resolve("orders").table_id == other
+    watched.owner.close()
+
+
+def interrupted_take_over(place: Path) -> str:
+    """Its file is there. The id of another table that is to be made under the same name."""
+    with opened(place) as warehouse:
+        filesystem_table(place / "imports", environment=warehouse.environment)
+        other = warehouse.owner.stage_table("imports", MANAGED_COMMIT).table_id
+    assert crashed(place, dies_after("link 2.json"), take_over) is None
+    return other
+
+
+def test_take_over_that_died_is_settled_by_the_next_take_over(place: Path, watch: Watch) -> None:
+    interrupted_take_over(place)
+    watched = watch.opened(place)
+    outcome = take_over(watched)
+    assert isinstance(outcome, Ratified)
+    assert outcome.replayed
+    assert watched.owner.resolve("imports").state is TableState.ACTIVE
+    watched.owner.close()
+
+
+def test_take_over_that_died_is_settled_by_stage_table(place: Path, watch: Watch) -> None:
+    interrupted_take_over(place)
+    watched = watch.opened(place)
+    with pytest.raises(NameTakenError):
+        watched.owner.stage_table("imports", MANAGED_COMMIT)
+    assert watched.owner.resolve("imports").state is TableState.ACTIVE
+    watched.owner.close()
+
+
+def test_take_over_that_died_is_settled_by_register_table(place: Path, watch: Watch) -> None:
+    other = interrupted_take_over(place)
+    watched = watch.opened(place)
+    outcome = first(watched, other)
+    assert isinstance(outcome, NameTaken)
+    assert outcome.winner.state is TableState.ACTIVE
+    assert outcome.winner.commits.latest_ratified_version == 2
+    watched.owner.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda found, table: table.owner.attempt_outcome(table.table_id, new_attempt()),
+        lambda found, table: table.commit(2),
+        lambda found, table: table.backfill(),
+        lambda found, table: table.owner.hand_back(
+            table.table_id, 2, DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 100))
+        ),
+        lambda found, table: table.owner.drop_table(table.table_id),
+        lambda found, table: repair(found.owner),
+    ],
+    ids=["resolve", "commit", "backfill", "hand-back", "drop", "repair"],
+)
+def test_a_commit_that_died_is_settled_by_the_next_call(place: Path, watch: Watch, call: Callable[..., object]) -> None:
+    with opened(place) as warehouse:
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
+    attempt = new_attempt()
+    died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, attempt=attempt))
+    assert died is None
+    watched = watch.opened(place)
+    table = owned(watched, "orders")
+    call(watched, table)
+    record = watched.owner.context.place(table.table_id)
+    with watched.owner.ledger.read() as view:
+        seen = view.attempt(record, attempt)
+    assert seen is not None
+    assert seen.landed is not None
+    watched.owner.close()
+
+
+@pytest.mark.parametrize("failing", ["fsync 1.json", "fsync _delta_log/"])
+def test_a_recovery_that_fails_is_left_to_the_next_call(place: Path, watch: Watch, failing: str) -> None:
+    with opened(place) as warehouse:
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
+    crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1))
+    watched = watch.opened(place)
+    table = owned(watched, "orders")
+    watch.failing = failing
+    with pytest.raises(OwnerUnavailableError):
+        table.owner.attempt_outcome(table.table_id, new_attempt())
+    watch.failing = None
+    assert isinstance(table.commit(2), Ratified)
+    assert table.log.read(log_path.commit(1))
+    watched.owner.close()
+
+
+@pytest.mark.parametrize(
+    "commit_mode", [CommitMode.DIRECT, CommitMode.STAGED], ids=lambda commit_mode: commit_mode.value
+)
+def test_a_publication_that_fails_is_made_anew_by_the_next_call(
+    place: Path, watch: Watch, commit_mode: CommitMode
+) -> None:
+    watched = watch.opened(place)
+    table = create(watched, MANAGED_COMMIT, commit_mode, commits=2)
+    watch.failing = "fsync _delta_log/"
+    if commit_mode is CommitMode.DIRECT:
+        with pytest.raises(OutcomeUnknown):
+            table.commit(3)
+    else:
+        with pytest.raises(OwnerUnavailableError):
+            table.backfill()
+    watch.failing = None
+    first, before = (3 if commit_mode is CommitMode.DIRECT else 1), len(watch.seen)
+    table.backfill()
+    assert watched.owner.resolve("orders").halted is None
+    assert f"replace {first}.json" in watch.seen[before:]
+    watched.owner.close()
+
+
+def anew(version: int) -> list[str]:
+    """A file that another writer made becomes durable: its fsync may have failed, and a second one would lie."""
+    temporary = [f"{effect} temporary" for effect in ("create", "write", "fsync")]
+    return [*temporary, f"replace {version}.json", "fsync _delta_log/"]
+
+
+def test_repair_adopts_and_removes_under_the_lock(place: Path, watch: Watch) -> None:
+    watched = watch.opened(place)
+    table = create(watched, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
+    loser = table.propose(1, append(START + 1))
+    assert isinstance(table.owner.commit(table.table_id, 1, loser), Conflict)
+    table.backfill()
+    (table.log.folder / ".tmp-of-the-dead").write_bytes(b"half")
+    (table.log.folder / log_path.commit(2)).write_bytes(append(START + 2))
+    before = len(watch.seen)
+    done = repair(watched.owner, adopt_published=True, orphan_age_ms=-60_000)
+    assert [action.code for action in done] == ["adopt", "remove-leftovers"]
+    seen = watch.seen[before:]
+    first = seen.index("replace 2.json") - 3
+    assert seen[first : first + 6] == [*anew(2), "commit"]
+    assert seen[-4:] == ["unlink staged", "unlink staged", "unlink temporary", "fsync _delta_log/"]
+    assert "unlink" in watch.inside
+    assert table.log.staged_listing(table.feature.staging_folder) == []
+    assert table.log.temporaries() == []
+    assert table.latest == 2
+    watched.owner.close()
+
+
+def died_in_a_commit(place: Path) -> None:
+    with opened(place) as warehouse:
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
+    assert crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1)) is None
+
+
+def settled(place: Path) -> None:
+    with opened(place) as other:
+        table = owned(other, "orders")
+        table.owner.attempt_outcome(table.table_id, new_attempt())
+
+
+def landed(place: Path) -> None:
+    with opened(place) as other:
+        assert isinstance(owned(other, "orders").commit(2), Ratified)
+
+
+@pytest.mark.parametrize(
+    ("others", "done"),
+    [
+        (lambda place: Others(before=lambda: settled(place)), []),
+        (lambda place: Others(after=lambda: landed(place)), ["completed the publish of version 1"]),
+    ],
+    ids=["who settled it first", "who commits right after"],
+)
+def test_a_repair_says_what_it_did_itself(place: Path, others: Callable[[Path], Others], done: list[str]) -> None:
+    died_in_a_commit(place)
+    acting = others(place)
+    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
+        assert [action.message for action in repair(warehouse.owner)] == done
+        assert acting.acted
+        assert owned(warehouse, "orders").latest == (1 if not done else 2)
+
+
+@pytest.mark.parametrize(
+    ("table", "transactions"),
+    [
+        ((MANAGED_COMMIT, CommitMode.DIRECT), 2),
+        ((MANAGED_COMMIT, CommitMode.STAGED), 1),
+        ((CATALOG_MANAGED, CommitMode.INLINE), 1),
+    ],
+    ids=["direct", "staged", "inline"],
+)
+def test_what_belongs_together_is_one_transaction(
+    place: Path, watch: Watch, table: tuple[TableFeature, CommitMode], transactions: int
+) -> None:
+    """A promise and its keeping, or the commit at once: who dies in the middle of one leaves nothing of it."""
+    watched = watch.opened(place)
+
+    def commits(act: Callable[[], object]) -> int:
+        before = watch.seen.count("commit")
+        act()
+        return watch.seen.count("commit") - before
+
+    staged = watched.owner.stage_table("orders", *table[:1], commit_mode=table[1], policy=ON_REQUEST)
+    proposal = DirectProposal(attempt=new_attempt(), content=first_version(table[0]))
+    assert commits(lambda: watched.owner.register_table(staged.table_id, proposal)) == 2
+    mine = owned(watched, "orders")
+    assert commits(lambda: mine.commit(1)) == transactions
+    assert isinstance(mine.commit(1), Conflict)
+    assert commits(lambda: mine.commit(2)) == transactions, "who lost is stored with the next commit"
+    assert commits(mine.backfill) == 1
+    proposal = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 100))
+    if table[1] is not CommitMode.INLINE:
+        assert commits(lambda: mine.owner.hand_back(mine.table_id, 3, proposal)) == 2
+        assert watched.owner.resolve(mine.location).state is TableState.HANDED_BACK
+    watched.owner.close()
+
+
+def test_lost_name_is_given_up_in_one_transaction(place: Path, watch: Watch) -> None:
+    with opened(place) as warehouse:
+        mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+        other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+    assert crashed(place, dies_after("link 0.json"), lambda found: first(found, mine)) is None
+    watched = watch.opened(place)
+    assert isinstance(first(watched, other), Registered)
+    before = len(watch.seen)
+    assert isinstance(first(watched, mine), NameTaken)
+    assert watch.seen[before:].count("commit") == 3, "a look, what died is settled, and nothing else is changed"
+    with watched.owner.ledger.read() as view:
+        assert watched.owner.context.required(view, mine).state is TableState.DROPPED
+    watched.owner.close()
+
+
+def test_folders_that_cannot_be_made_are_forgotten_under_lock(place: Path, watch: Watch) -> None:
+    watched = watch.opened(place)
+    watch.failing = "mkdir _delta_log/"
+    with pytest.raises(OwnerUnavailableError):
+        watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
+    assert watch.seen[-2:] == ["mkdir _delta_log/", "commit"], "given up in one transaction"
+    watch.failing = None
+    again = watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
+    assert isinstance(first(watched, again.table_id), Registered)
+    assert "delete" in watch.inside
+    watched.owner.close()
+
+
+def test_announced_table_is_made_durable_and_adopted_under_lock(place: Path, watch: Watch) -> None:
+    watched = watch.opened(place)
+    table = watched.owner.announce(place / "orders", "orders", COORDINATED_COMMITS, None)
+    log = watched.owner.context.log(watched.owner.context.place(table.table_id))
+    assert log.folder.is_dir()
+    assert (log.folder / COORDINATED_COMMITS.staging_folder).is_dir()
+    (log.folder / log_path.commit(0)).write_bytes(first_version(COORDINATED_COMMITS))
+    before = len(watch.seen)
+    assert isinstance(watched.owner.adopt(table.table_id), Ratified)
+    assert watch.seen[before:] == [*anew(0), "commit"]
+    assert watched.owner.resolve("orders").state is TableState.ACTIVE
+    watched.owner.close()
+
+
+def test_reported_files_are_made_durable_under_the_lock(place: Path, watch: Watch) -> None:
+    watched = watch.opened(place)
+    table = create(watched, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
+    for version in (1, 2):
+        commit = table.owner.get_commits(table.table_id, version, version).commits[0]
+        content = table.log.read_staged(table.feature.staging_folder, str(commit.file_name))
+        (table.log.folder / log_path.commit(version)).write_bytes(content)
+    before = len(watch.seen)
+    assert table.owner.update(table.table_id, UpdatePreconditions(published_through=1)) is None
+    assert watch.seen[before:] == [*anew(1), "commit"]
+    for version in (3, 4):
+        table.land()
+        content = table.history()[version]
+        (table.log.folder / log_path.commit(version)).write_bytes(content)
+    before = len(watch.seen)
+    assert table.owner.update(table.table_id, UpdatePreconditions(published_through=3)) is None
+    assert watch.seen[before:] == [*anew(2), *anew(3), "commit"], "every reported file"
+    proposal = table.propose(5, first_version(CATALOG_MANAGED, START + 5))
+    before = len(watch.seen)
+    outcome = table.owner.commit_if(
+        table.table_id, 5, proposal, UpdatePreconditions(published_through=4, properties={"team": "a"})
+    )
+    assert isinstance(outcome, Ratified)
+    assert watch.seen[before:] == [*anew(4), "commit"]
+    assert [commit.version for commit in table.owner.get_commits(table.table_id).commits] == [5]
+    described = table.owner.describe(table.table_id)
+    assert described.catalog_properties == {"team": "a"}
+    watched.owner.close()
+
+
+def test_who_loses_a_name_gives_its_place_up(place: Path, watch: Watch) -> None:
+    watched = watch.opened(place)
+    mine, other = (
+        watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / each).table_id for each in ("a", "b")
+    )
+    assert isinstance(first(watched, mine), Registered)
+    assert isinstance(first(watched, other), NameTaken)
+    again = watched.owner.stage_table("sales", MANAGED_COMMIT, location=place / "b")
+    assert isinstance(first(watched, again.table_id), Registered)
+    assert [table.name for table in watched.owner.tables()] == ["orders", "sales"]
+    watched.owner.close()
+
+
+def test_what_lands_while_a_table_is_dropped_is_published_too(place: Path) -> None:
+    with opened(place) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
+    acting = Others(after=lambda: landed(place))
+    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
+        warehouse.owner.drop_table(table.table_id)
+        assert acting.acted
+    assert table.published() == [0, 1, 2]
+
+
+def lost(place: Path, version: int) -> list[AttemptId]:
+    with opened(place) as warehouse, warehouse.owner.ledger.read() as view:
+        table = view.table_named("orders")
+        assert table is not None
+        return [attempt for attempt, _ in view.lost_attempts(table, version)]
+
+
+def test_who_lost_is_stored_with_the_next_commit_or_at_the_end(place: Path, watch: Watch) -> None:
+    watched = watch.opened(place)
+    table = create(watched, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
+    attempt = new_attempt()
+    assert isinstance(table.commit(1, attempt=attempt), Conflict)
+    assert lost(place, 1) == []
+    table.land(1)
+    assert lost(place, 1) == [attempt]
+    another = new_attempt()
+    assert isinstance(table.commit(2, attempt=another), Conflict)
+    open_before = len(watched.owner.ledger._connections)
+    watched.owner.close()
+    assert lost(place, 2) == [another]
+    assert (open_before, len(watched.owner.ledger._connections)) == (1, 0)
+
+
+@pytest.mark.parametrize("by_repair", [False, True])
+def test_a_creation_whose_name_went_to_another_is_forgotten(place: Path, watch: Watch, by_repair: bool) -> None:
+    with opened(place) as warehouse:
+        mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+        other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
+    assert crashed(place, dies_after("link 0.json"), lambda found: first(found, mine)) is None
+    watched = watch.opened(place)
+    assert isinstance(first(watched, other), Registered)
+    if by_repair:
+        assert [(action.code, action.done) for action in repair(watched.owner)] == [("settle-promise", True)]
+    else:
+        watched.owner.attempt_outcome(mine, new_attempt())
+    with watched.owner.ledger.read() as view:
+        table = watched.owner.context.required(view, mine)
+        assert (table.state, table.promised) == (TableState.DROPPED, False)
+    watched.owner.close()
+
+
+def test_a_creation_whose_folder_is_gone_is_forgotten(place: Path, watch: Watch) -> None:
+    with opened(place) as warehouse:
+        staged = warehouse.owner.stage_table("orders", MANAGED_COMMIT)
+    died = crashed(place, dies_after("write temporary"), lambda found: first(found, staged.table_id))
+    assert died is None
+    shutil.rmtree(staged.location)
+    watched = watch.opened(place)
+    watched.owner.attempt_outcome(staged.table_id, new_attempt())
+    with watched.owner.ledger.read() as view:
+        assert not watched.owner.context.required(view, staged.table_id).promised
+    watched.owner.close()
+
+
+def commit_directly(warehouse: refimpl.Warehouse) -> Outcome:
+    return owned(warehouse, "orders").commit(1)
+
+
+def hand_back(warehouse: refimpl.Warehouse) -> Outcome:
+    proposal = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 1))
+    return warehouse.owner.hand_back(owned(warehouse, "orders").table_id, 1, proposal)
+
+
+@pytest.mark.parametrize("change", [commit_directly, hand_back], ids=lambda change: change.__name__)
+def test_a_commit_whose_folder_is_gone_stays_promised(
+    place: Path, watch: Watch, change: Callable[[refimpl.Warehouse], Outcome]
+) -> None:
+    """Perhaps its disk is not mounted."""
+    with opened(place) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
+    died = crashed(place, dies_after("write temporary"), change)
+    assert died is None
+    elsewhere = table.location.rename(table.location.with_name("unmounted"))
+    watched = watch.opened(place)
+    mine = table.through(watched)
+    with pytest.raises(OwnerUnavailableError):
+        mine.owner.attempt_outcome(table.table_id, new_attempt())
+    elsewhere.rename(table.location)
+    mine.owner.attempt_outcome(table.table_id, new_attempt())
+    assert mine.latest == 1
+    watched.owner.close()

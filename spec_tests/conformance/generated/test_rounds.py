@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
+import filelock
+import msgspec
 import pytest
 
 from conformance.adapters.http_server import HttpServer
@@ -15,13 +20,14 @@ from conformance.checkers.check import check_events
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case
 from conformance.history.files import read_events
-from conformance.interface.messages import GetCommits, Unknown
+from conformance.interface import messages as m
+from conformance.interface.messages import GetCommits, Unknown, name_of
 from conformance.interface.subject import Subject
-from conformance.models.owner import ModelOwner
+from conformance.models.owner import ModelOwner, OwnedTable
+from conformance.models.storage import FolderStorage
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.check import Check, Variant
 from conformance.subjects.names import open_subject
-from spec_tests.conformance.generated import shared_files
 
 CHECKS = [check for check in all_checks() if check.layer is Layer.PROCESSES]
 AT_ONCE = next(check for check in CHECKS if check.name == "concurrent-client-processes")
@@ -43,17 +49,17 @@ def opened(name: str) -> Iterator[Subject]:
 
 
 def of_files(kind: type[object]) -> str:
-    return f"python:{shared_files.__name__}:{kind.__name__}"
+    return f"python:{kind.__module__}:{kind.__name__}"
 
 
 @pytest.fixture(scope="module")
 def unlocked() -> Iterator[Subject]:
-    with opened(of_files(shared_files.UnlockedOwner)) as subject:
+    with opened(of_files(UnlockedOwner)) as subject:
         yield subject
 
 
 def test_an_owner_with_a_lock_is_not_accused() -> None:
-    with opened(of_files(shared_files.LockedOwner)) as subject:
+    with opened(of_files(LockedOwner)) as subject:
         for check in CHECKS:
             result = run_case(check, INLINE, subject, seed=1)
             assert result.verdict is Verdict.PASSED, result.reason or result.violations
@@ -144,3 +150,41 @@ def _rules(result: CaseResult) -> set[str | None]:
     assert result.history is not None
     verdict = check_events(list(read_events(io.BytesIO(result.history.encode()))))
     return {each.rule.value for each in verdict.violations}
+
+
+# Two owners whose processes share their state in a file: one takes a lock, the other does not, and is overwritten
+
+
+class LockedOwner:
+    """Reads its state, answers, and writes it; no other request does so meanwhile."""
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = directory
+        self._state = directory / "state"
+        self._owner = ModelOwner(FolderStorage(directory))
+        self._locked: Callable[[], AbstractContextManager[object]] = filelock.FileLock(directory / "lock").acquire
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        identity = self._owner.hello(client, request)
+        profiles = tuple(each for each in identity.profiles if each != "harness-control")
+        return msgspec.structs.replace(identity, profiles=profiles, shared_state=True, promises=(), crash_points=())
+
+    def _ask(self, client: str, request: m.Request) -> m.Answer:
+        with self._locked():
+            if self._state.exists():
+                self._owner._tables = msgspec.json.decode(self._state.read_bytes(), type=dict[str, OwnedTable])
+            answer: m.Answer = getattr(self._owner, name_of(request))(client, request)
+            temporary = self._folder / f"state.{os.getpid()}"
+            temporary.write_bytes(msgspec.json.encode(self._owner._tables))
+            temporary.replace(self._state)
+            return answer
+
+    create_table = load_table = commit = attempt_outcome = get_commits = backfill_to_version = observe = _ask
+
+
+class UnlockedOwner(LockedOwner):
+    """What one process decided, another overwrites."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._locked = contextlib.nullcontext

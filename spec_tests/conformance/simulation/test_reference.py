@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from conformance.interface import messages as m
 from conformance.simulated_reference.clients import SimulatedClients
-from conformance.simulation.effects import Kind
+from conformance.simulated_reference.processes import STORAGE, SimulatedProcesses
+from conformance.simulation import crash, power
+from conformance.simulation.crash import Mode, OneRun
+from conformance.simulation.disk import Disk
+from conformance.simulation.effects import Kind, Moment
 from conformance.simulation.explore import Report, depth_first, follow
-from conformance.simulation.operations import COMMIT_MODES
+from conformance.simulation.operations import COMMIT_MODES, operations
+from conformance.simulation.power import Budget
 from conformance.simulation.schedule_scopes import NAMES, Outcome, Scope, ScopeRun, prepare, scopes
+from spec_tests.conformance.simulation.hunting import operation_named
 
 FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs")
 """Scopes whose space is finished within half a second; the command explores the others too."""
@@ -104,3 +111,96 @@ def test_the_same_choices_give_the_same_history(host: SimulatedClients) -> None:
     assert steps == same
     assert one == other
     assert {step.client for step in steps} == {"alice", "bob"}
+
+
+# The reference survives every interruption of every effect
+
+OPERATIONS = {
+    "first-start", "create", "commit", "backfill", "take-over", "hand-back", "drop", "resolve", "read", "fold",
+}  # fmt: skip
+
+
+def interrupted(name: str, *modes: Mode) -> crash.Result:
+    with SimulatedProcesses() as host:
+        return crash.explore(host, operation_named(name), modes or tuple(Mode))
+
+
+def test_an_interrupted_operation_is_whole_or_absent() -> None:
+    result = interrupted("commit/catalogManaged/inline")
+    assert result.violations == []
+    assert result.interrupted[Mode.BEFORE] == result.interrupted[Mode.AFTER] == result.effects > 20
+    assert 0 < result.interrupted[Mode.ANSWER_LOST] < result.effects
+    assert result.interrupted[Mode.DELAYED] % 3 == 0
+    assert result.runs > result.states >= result.judged > 0
+
+
+def test_a_landed_take_over_is_not_reported_as_failed() -> None:
+    """The last effects of a take-over, and of a creation, look at the table that they made; that look may fail."""
+    result = interrupted("take-over/catalogManaged/staged", Mode.ANSWER_LOST)
+    assert result.violations == []
+    assert result.interrupted[Mode.ANSWER_LOST] > 40
+
+
+def test_every_operation_of_the_owner_is_a_scope() -> None:
+    assert {each.kind for each in operations(STORAGE)} == OPERATIONS
+
+
+def test_a_run_numbers_its_effects_and_marks_transactions() -> None:
+    operation = operation_named("create/catalogManaged/staged")
+    seen: list[tuple[int, Moment]] = []
+    with SimulatedProcesses() as host:
+        run = OneRun(host, Disk(), 1, (), lambda number, moment: seen.append((number, moment)))
+        (end,) = run.go(lambda ask: operation.script(operation, ask))
+    begun = [number for number, moment in seen if moment is Moment.BEFORE]
+    assert begun == list(range(1, len(run.effects) + 1))
+    inside = {effect.kind for effect, in_transaction in run.effects if in_transaction}
+    assert {Kind.WRITE, Kind.FSYNC} <= inside, "what SQLite writes when it commits"
+    assert not inside & {Kind.LINK, Kind.ACQUIRE, Kind.BEGIN}
+    assert [each.answer is not None for each in end[1]] == [True]
+
+
+# The reference loses nothing to a power cut at any effect
+
+
+def cut(name: str, states: int, *, checkpointing: bool = False, **more: Any) -> power.Result:
+    with SimulatedProcesses(checkpointing=checkpointing) as host:
+        return power.explore(host, operation_named(name), Budget(states=states, states_in_recovery=2, **more), seed=1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "first-start/catalogManaged/inline",
+        "commit/catalogManaged/staged",
+        "commit/managedCommit/direct",
+        "take-over/managedCommit/staged",
+    ],
+)
+def test_the_reference_loses_nothing(name: str) -> None:
+    result = cut(name, 4)
+    assert result.violations == []
+    assert result.cuts > 20
+    assert result.states > result.cuts // 2
+    assert 0 < result.judged <= result.starts
+
+
+def test_nor_while_the_ledger_checkpoints_its_write_ahead_log() -> None:
+    result = cut("fold/catalogManaged/inline", 4, checkpointing=True)
+    assert result.violations == []
+    assert result.effects > cut("fold/catalogManaged/inline", 1).effects, "the database is written and synced too"
+
+
+def test_a_death_before_the_cut_loses_nothing() -> None:
+    """The next process sees what was written and not synced: no answer may rely on it."""
+    result = cut("commit/catalogManaged/inline", 4, deaths=True)
+    assert result.violations == []
+    assert result.recoveries > 10
+    assert result.cuts > 5 * result.recoveries
+
+
+def test_a_failed_sync_is_not_believed_when_repeated() -> None:
+    """STORAGE.md#failed-fsync: after a failed fsync stop; a retried fsync lies."""
+    whole = cut("commit/catalogManaged/inline", 2)
+    result = cut("commit/catalogManaged/inline", 2, failing_syncs=True)
+    assert result.violations == []
+    assert result.cuts > 2 * whole.cuts

@@ -1,0 +1,285 @@
+"""What holds of every command: exit codes without tracebacks, the form of its output, and its help."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refimpl import __version__, errors
+from refimpl.cli import history, output
+from refimpl.cli.application import application
+from refimpl.cli.options import duration_ms, moment_ms
+from refimpl.cli.output import ExitCode, exit_code, message
+from refimpl.client.in_commit_timestamp import milliseconds
+from refimpl.errors import InvalidRequestError
+from refimpl.warehouse import Warehouse
+from spec_tests.cli.conftest import CommandLine
+
+SCRIPT = Path(sys.executable).with_name("commit-owner")
+
+
+def _kinds(base: type[errors.DeltaError]) -> list[type[errors.DeltaError]]:
+    return [base, *(kind for child in base.__subclasses__() for kind in _kinds(child))]
+
+
+@pytest.mark.parametrize("kind", _kinds(errors.DeltaError)[1:], ids=lambda kind: kind.__name__)
+def test_every_error_of_the_project_says_what_a_script_should_do(kind: type[errors.DeltaError]) -> None:
+    code = exit_code(kind("it is so"))
+    if issubclass(kind, errors.OutcomeUnknown):
+        assert code is ExitCode.OUTCOME_UNKNOWN
+    elif issubclass(kind, errors.CorruptionError):
+        assert code is ExitCode.CORRUPTION
+    elif issubclass(kind, errors.OwnerUnavailableError):
+        assert code is ExitCode.UNAVAILABLE
+    elif issubclass(kind, errors.InvalidRequestError):
+        assert code in (ExitCode.USAGE, ExitCode.REFUSED)
+    else:
+        assert code is ExitCode.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.OwnerUnavailableError("the disk is full"), ExitCode.UNAVAILABLE),
+        (errors.CorruptLogError("0.json is malformed"), ExitCode.CORRUPTION),
+        (errors.ConcurrentAppendError("rows were added"), ExitCode.REFUSED),
+        (PermissionError(13, "Permission denied", "/somewhere"), ExitCode.UNAVAILABLE),
+        (OSError(28, "No space left on device"), ExitCode.UNAVAILABLE),
+        (FileNotFoundError(2, "No such file or directory", "/nowhere"), ExitCode.USAGE),
+        (ZeroDivisionError("division by zero"), ExitCode.DEFECT),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_whatever_happens_inside_ends_as_two_lines_and_a_code(
+    cli: CommandLine, sales: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: ExitCode
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(history, "opened", fail)
+    answer = cli("commits", sales)
+    assert answer.code == code
+    assert answer.out == ""
+    assert answer.err.startswith("error: ")
+    assert len(answer.err.splitlines()) <= 2
+
+
+def test_an_unknown_outcome_is_answered_with_the_command_that_resolves_it() -> None:
+    error = errors.OutcomeUnknown("no answer came", table_id="t", version=3, attempt="a")
+    assert "commit-owner resolve t a" in message(error)
+
+
+@pytest.mark.parametrize("facts", [{"table_id": None, "attempt": "a"}, {"table_id": "t", "attempt": None}, {}])
+def test_an_unknown_outcome_that_no_owner_can_resolve_is_answered_with_how_to_look(facts: dict[str, object]) -> None:
+    text = message(errors.OutcomeUnknown("no answer came", version=3, **facts))
+    assert "resolve" not in text
+    assert "None" not in text
+    assert "commit-owner show PATH --by-path" in text
+    assert "commit-owner verify" in text
+
+
+def test_a_damaged_ledger_stops_everything(cli: CommandLine, warehouse: Warehouse) -> None:
+    warehouse.close()
+    warehouse.owner.ledger.path.write_bytes(b"this is not a database, and it is long enough to be looked at" * 40)
+    answer = cli("show")
+    assert answer.code == ExitCode.CORRUPTION
+    assert "backup" in answer.err
+
+
+def test_a_lost_staged_file_is_corruption(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    from spec_tests.cli.rows import commit_rows
+
+    commit_rows(warehouse, sales, {"id": 1, "month": 1})
+    for staged in (warehouse.table(sales).location / "_delta_log" / "_staged_commits").iterdir():
+        staged.unlink()
+    assert cli("log", sales).code in (ExitCode.CORRUPTION, ExitCode.OK)
+    assert cli("show", sales).code == ExitCode.CORRUPTION
+    assert cli("backfill", sales).code == ExitCode.CORRUPTION
+
+
+@pytest.mark.processes
+def test_the_console_script_is_this_command_line(tmp_path: Path) -> None:
+    made = subprocess.run([SCRIPT, "init", tmp_path / "w", "--json"], capture_output=True, text=True, check=True)
+    assert str(tmp_path / "w") in made.stdout
+    assert made.stderr == ""
+    refused = subprocess.run([SCRIPT, "show", "nothing", "-w", tmp_path / "w"], capture_output=True, text=True)
+    assert refused.returncode == ExitCode.USAGE
+    assert refused.stdout == ""
+    assert len(refused.stderr.splitlines()) == 1
+
+
+@pytest.mark.processes
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    """`commit-owner show | head -1`: a closed pipe is no error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    subprocess.run([SCRIPT, "init", tmp_path / "w"], capture_output=True, check=True)
+    for words in (["show"], ["show", "--json"], ["verify"]):
+        process = subprocess.run([SCRIPT, *words, "-w", tmp_path / "w"], stdout=writing, stderr=subprocess.PIPE)
+        assert (process.returncode, process.stderr) == (128 + signal.SIGPIPE, b"")
+    os.close(writing)
+
+
+@pytest.mark.processes
+def test_the_command_line_starts_without_arrow_spark_or_the_owner() -> None:
+    """Heavy imports are inside the commands, so that `commit-owner --help` is quick."""
+    listed = subprocess.run(
+        [sys.executable, "-c", "import refimpl.cli.application, sys; print(*sorted(sys.modules))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    heavy = {"pyarrow", "pyspark", "pandas", "apsw", "sqlglot", "filelock", "refimpl.owner", "refimpl.warehouse"}
+    assert heavy.isdisjoint(listed)
+
+
+# Output
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"),
+    [
+        (0, "1970-01-01 00:00:00.000Z"),
+        (1_795_232_058_477, "2026-11-21 03:34:18.477Z"),
+        (None, "-"),
+        (10**18, f"{10**18} ms"),
+    ],
+)
+def test_moments_are_in_utc_with_their_milliseconds(milliseconds: int | None, shown: str) -> None:
+    assert output.moment(milliseconds) == shown
+
+
+@pytest.mark.parametrize(("number", "shown"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (3_000_000_000, "3.0 GB")])
+def test_sizes_have_a_unit(number: int, shown: str) -> None:
+    assert output.size(number) == shown
+
+
+@pytest.mark.parametrize(
+    ("given", "milliseconds"), [("5ms", 5), ("90s", 90_000), ("24h", 86_400_000), ("7d", 604_800_000)]
+)
+def test_lengths_of_time_have_a_unit(given: str, milliseconds: int) -> None:
+    assert duration_ms(given) == milliseconds
+
+
+@pytest.mark.parametrize("given", ["", "7", "-1d", "1.5h", "1y", "d"])
+def test_what_is_no_length_of_time_is_refused(given: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        duration_ms(given)
+
+
+def test_moments_without_a_zone_are_utc() -> None:
+    assert moment_ms("2026-11-21T03:34:18.477") == moment_ms("2026-11-21T05:34:18.477+02:00") == 1_795_232_058_477
+    assert moment_ms("1795232058477") == 1_795_232_058_477
+
+
+def test_a_fraction_of_a_millisecond_leads_to_no_later_commit() -> None:
+    """The same for `timestampAsOf`: both count whole milliseconds."""
+    moment = datetime.datetime.fromisoformat("2026-11-21T03:34:18.477999+00:00")
+    assert moment_ms(moment.isoformat()) == milliseconds(moment) == 1_795_232_058_477
+    assert milliseconds(moment.replace(year=1969)) % 1000 == 477
+    exact = [datetime.datetime.fromtimestamp(0, datetime.UTC).replace(microsecond=ms * 1000) for ms in range(1000)]
+    assert [milliseconds(each) for each in exact] == list(range(1000))
+
+
+def test_a_table_in_a_pipe_has_no_padding_at_its_end(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_table(("n", "text"), [(1000, "a"), (2, "[bold]literally[/bold]")], right=("n",))
+    assert capsys.readouterr().out == "    n  text\n1,000  a\n    2  [bold]literally[/bold]\n"
+
+
+def test_the_names_of_columns_are_taken_literally(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_table((">year", "=a", "[bold]b[/bold]"), [("1", "2", "3")])
+    assert capsys.readouterr().out.splitlines()[0].split() == [">year", "=a", "[bold]b[/bold]"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (2024, "2024"),
+        (True, "true"),
+        (0.5, "0.5"),
+        (b"\x00\xff", "00ff"),
+        (None, ""),
+        ("null", "null"),
+        ("", '""'),
+        ([1, None, b"\x01"], "[1, null, 01]"),
+        ({"a": True, "b": "x"}, "{a: true, b: x}"),
+        ([("k", 1000)], "[k -> 1000]"),
+    ],
+)
+def test_a_value_of_a_table_is_shown_as_it_is(value: object, shown: str) -> None:
+    assert output.cell(value) == shown
+
+
+# Help and usage errors
+
+KIT = {"play"}
+"""Commands of the kit: they run in a process of their own, and have their tests in `spec_tests/conformance/play`."""
+COMMANDS = sorted(
+    {command.name or command.callback.__name__ for command in application.registered_commands if command.callback} - KIT
+)
+ISSUED = {
+    *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),
+    *("take-over", "hand-back", "drop", "verify", "repair", "backup", "explain", "resolve", "policy"),
+    *("optimize", "vacuum", "serve"),
+}
+SERVES = {"serve"}
+"""Runs until it is stopped: its first line is JSON in any case."""
+
+
+def test_the_commands_are_these() -> None:
+    assert set(COMMANDS) == ISSUED
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_says_what_it_does_and_shows_an_example(cli: CommandLine, command: str) -> None:
+    answer = cli(command, "--help")
+    assert answer.code == ExitCode.OK
+    assert f"Usage: commit-owner {command}" in answer.out
+    assert re.search(rf"Examples?:[\s\S]*commit-owner {command}", answer.out)
+    assert ("--json" in answer.out) == (command not in SERVES)
+    assert max(len(line) for line in answer.out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option_is_a_usage_error_in_two_lines(cli: CommandLine, command: str) -> None:
+    answer = cli(command, "--no-such-option")
+    assert answer.code == ExitCode.USAGE
+    assert answer.out == ""
+    first, second = answer.err.splitlines()
+    assert first.startswith("error: No such option: --no-such-option")
+    assert second == f"see: commit-owner {command} --help"
+
+
+def test_help_lists_every_command_and_every_exit_code(cli: CommandLine) -> None:
+    answer = cli("--help")
+    assert answer.code == ExitCode.OK
+    for command in COMMANDS:
+        assert re.search(rf"│ {command}\s", answer.out), command
+    help_text = " ".join(answer.out.split())
+    for code in ExitCode:
+        assert re.search(rf"[:·] {code.value} ", help_text), code
+
+
+def test_without_a_command_the_help_is_shown_and_the_call_was_wrong(cli: CommandLine) -> None:
+    answer = cli()
+    assert answer.code == ExitCode.USAGE
+    assert "Usage: commit-owner" in answer.out
+
+
+def test_a_mistyped_command_is_answered_with_the_right_one(cli: CommandLine) -> None:
+    answer = cli("comits")
+    assert answer.code == ExitCode.USAGE
+    assert "Did you mean 'commits'" in answer.err
+
+
+def test_the_version_is_the_packages(cli: CommandLine) -> None:
+    answer = cli("--version")
+    assert (answer.code, answer.out) == (ExitCode.OK, f"commit-owner {__version__}\n")
