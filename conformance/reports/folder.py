@@ -1,6 +1,6 @@
 """A folder of reports: claimed by one run, written file by file, each of them whole at any moment.
 
-    result.json  junit.xml  summary.md  badge.json  index.html
+    result.json  junit.xml  summary.md  badge.json  index.html  player.html
     findings/<case>/finding.json  history.jsonl  README.md
 
 Findings of an earlier run in the same folder are taken away, and nothing else is.
@@ -69,12 +69,13 @@ class ReportFolder:
         """All reports, `result.json` last: once that is there, everything that it tells of is. Raises `ReportError`."""
         if self._lock is None:
             raise RuntimeError("claim the folder first: `with ReportFolder(path) as folder`")
-        from conformance.reports.page import to_html  # it needs an optional library
+        from conformance.reports.page import PLAYER, to_html, to_player  # they need an optional library
 
         reports: dict[str, Callable[[], str]] = {
             "junit.xml": lambda: to_junit(result),
             "summary.md": lambda: to_markdown(result, self.path),
             "badge.json": lambda: to_badge(result),
+            PLAYER: lambda: to_player(result),
             "index.html": lambda: to_html(result, self.path),
             "result.json": lambda: to_json(result),
         }
@@ -82,8 +83,11 @@ class ReportFolder:
             self._sweep()
             written = self._write_findings(result)
             for name, make in reports.items():
-                write_file(self.path / name, make())
-                written.append(self.path / name)
+                if text := make():
+                    write_file(self.path / name, text)
+                    written.append(self.path / name)
+                else:
+                    (self.path / name).unlink(missing_ok=True)  # of an earlier run
         except OSError as error:
             raise _unwritable(self.path, error) from None
         return written

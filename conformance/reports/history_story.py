@@ -185,11 +185,11 @@ class HistoryTeller:
 
     def _violation(self, violation: Violation, text: str, lane: str) -> Step:
         rule = next((each for each in violation.requirements if each in self._rules), None)
-        return self.step(lane, "violation", text.rstrip("."), decides=True, rule=rule, violates=True)
+        return self.step(lane, "violation", text, decides=True, rule=rule, violates=True)
 
     def step(self, lane: str, kind: str, text: str, **more: Any) -> Step:
         """With what is known now."""
-        text = self.short(text)
+        text = self.short(text).rstrip(".")
         return Step(Happening(lane, lane, kind, text), text, more.pop("rule", None), self._view(), **more)
 
     def short(self, text: str) -> str:

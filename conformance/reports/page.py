@@ -7,6 +7,7 @@ everything is shown, without filters.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
@@ -19,8 +20,10 @@ from markupsafe import Markup, escape
 
 from conformance.checkers.check import describe
 from conformance.history.events import InvalidHistoryError
+from conformance.player.page import page as player
 from conformance.reports.bundle import bundle_name, finding_of, replay_command, run_command
 from conformance.reports.causes import Cause, Evidence, causes, mutants_like, variants_in_words
+from conformance.reports.history_story import history_story
 from conformance.reports.lanes import Drawing, colour_of, draw
 from conformance.reports.recorded import (
     LONGEST_ATTEMPT,
@@ -73,6 +76,8 @@ CASE_SIGNS: Final = {
 }
 OTHERS: Final = {"owner": "readers' and writers'", "client": "owners'"}
 """By side of the subject: whose requirements most of those are that do not bind it."""
+PLAYER: Final = "player.html"
+"""The name of the file beside this page."""
 MOST_NAMES: Final = 50
 """Cases that share one reason and are named."""
 
@@ -137,8 +142,25 @@ def to_html(result: RunResult, folder: Path | None = None) -> str:
             style=Markup(style),
             script_hash=_hash(script),
             style_hash=_hash(style),
+            player=PLAYER,
         )
     )
+
+
+def to_player(result: RunResult) -> str:
+    """The page on which the findings of `to_html` that have a history are watched step by step; empty without any.
+
+    One file for all, which share its script, and not a part of the page: a person who reads the verdict, perhaps on a
+    phone, need not load the steps of forty histories.
+    """
+    stories = []
+    evidence = [each for cause in causes(result) for each in cause.evidence[:MOST_EXPLAINED]]
+    for found in evidence[:MOST_DRAWINGS]:
+        with contextlib.suppress(InvalidHistoryError):
+            text = (found.case.history or "").encode("utf-8", "surrogatepass")
+            violations = (found.violation, *found.others)
+            stories.append(history_story(text, violations, name=bundle_name(found.case), title=found.case.title))
+    return player(stories, title=f"Findings in {visible(result.subject.name)}, step by step") if stories else ""
 
 
 def _environment() -> Environment:

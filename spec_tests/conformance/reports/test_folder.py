@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +20,7 @@ from conformance.results import RunResult, Verdict
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.reports.test_data_reports import hostile
 
-NAMES = {"result.json", "junit.xml", "summary.md", "badge.json", "index.html"}
+NAMES = {"result.json", "junit.xml", "summary.md", "badge.json", "index.html", "player.html"}
 BUNDLE = {"finding.json", "history.jsonl", "README.md"}
 
 
@@ -55,6 +57,18 @@ def test_a_bundle_holds_what_makes_the_failure_again(tmp_path: Path) -> None:
     readme = (tmp_path / "bundle" / "README.md").read_text("utf-8")
     assert "delta-commit-conformance replay finding.json" in readme
     assert case.violations[0].requirements[0] in readme
+
+
+def test_a_finding_links_to_its_steps_in_the_page_beside_the_report(tmp_path: Path) -> None:
+    reports.write(result(3), tmp_path)
+    links = set(re.findall(r'href="player.html#([^"]+)"', (tmp_path / "index.html").read_text("utf-8")))
+    data = re.search(r'id="data">(.*?)</script>', (tmp_path / "player.html").read_text("utf-8"), re.DOTALL)
+    assert data
+    stories = {story["name"]: story for story in json.loads(data[1])["stories"]}
+    assert links == set(stories) == {path.name for path in (tmp_path / "findings").iterdir()}
+    assert all(any(violates == 2 for *_, violates in story["steps"]) for story in stories.values())
+    reports.write(runs.conformant(), tmp_path)
+    assert not (tmp_path / "player.html").exists()
 
 
 def test_a_case_without_a_history_has_a_bundle_without_one(tmp_path: Path) -> None:
