@@ -96,6 +96,11 @@ class Warehouse(_Tables):
         self.environment = environment
 
     @property
+    def label(self) -> str:
+        """The warehouse in messages."""
+        return str(self.directory)
+
+    @property
     def lock(self) -> HostLock:
         """The owner's lock, under which everything in the owner's folder is changed."""
         return self.owner.context.lock
@@ -115,8 +120,9 @@ class RemoteWarehouse(_Tables):
         self.environment = environment
 
     @property
-    def url(self) -> str:
-        return self.owner.address.server
+    def label(self) -> str:
+        """The warehouse in messages."""
+        return f"{self.owner.address.server} ({self.owner.address.catalog}.{self.owner.address.schema})"
 
     def close(self) -> None:
         """Close this thread's connection to the server."""

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from refimpl.cli import output
-from refimpl.cli.options import JsonOption, TableArgument, WarehouseOption, opened
+from refimpl.cli.options import AnyWarehouseOption, JsonOption, TableArgument, WarehouseOption, opened, reached
 from refimpl.cli.output import ExitCode
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ def log(
     limit: Annotated[
         int | None, Option("--limit", "-n", min=1, metavar="N", help="show only the newest N versions")
     ] = None,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the versions of a table with their operations.
 
     Newest first; staged and inline commits are included.
     """
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         entries = place.table(table).history(limit)
     if json:
         output.show_json([_entry(entry) for entry in entries])
@@ -84,14 +84,14 @@ def commits(
     end: Annotated[
         int | None, Option("--end", metavar="N", help="last version, inclusive (default: the latest)")
     ] = None,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the owner's answer to get_commits.
 
     It has the ratified commits that the owner still stores, and the latest ratified version.
     """
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         found = place.owner.resolve(table)
         answer = place.owner.get_commits(found.table_id, start, end)
     if json:
@@ -181,7 +181,7 @@ def _step_facts(step: Step) -> dict[str, Any]:
 def resolve(
     table: TableArgument,
     attempt: Annotated[str, Argument(metavar="ATTEMPT", help="attempt id: the uuid in the name of the staged file")],
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Report the outcome of a commit whose answer was lost.
@@ -190,7 +190,7 @@ def resolve(
     """
     from refimpl.commits import Landed
 
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         found = place.owner.resolve(table)
         outcome = place.owner.attempt_outcome(found.table_id, attempt)
     landed = outcome.commit if isinstance(outcome, Landed) else None

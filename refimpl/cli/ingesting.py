@@ -19,13 +19,13 @@ from typer import Argument, Option
 from refimpl.cli import output
 from refimpl.cli.options import (
     PARQUET,
+    AnyWarehouseOption,
     JsonOption,
-    WarehouseOption,
     commit_mode_named,
     feature_named,
     format_of,
     names_of,
-    opened,
+    reached,
 )
 from refimpl.cli.output import is_of_spark
 from refimpl.errors import InvalidRequestError, TableNotFoundError
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from refimpl.client.table import Table
     from refimpl.spark import DeltaConnection
     from refimpl.spark.writer import Written
-    from refimpl.warehouse import Warehouse
+    from refimpl.warehouse import AnyWarehouse
 
 
 commands = typer.Typer()
@@ -86,7 +86,7 @@ def ingest(
     cores: Annotated[
         int | None, Option("--cores", min=1, metavar="N", help="CPU cores for Spark (default: all)")
     ] = None,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add the rows of CSV or Parquet files to a table, through Spark.
@@ -100,7 +100,7 @@ def ingest(
     options, kind = _options(replace_where, feature, commit_mode), _kind(files)
     csv_options = {**_csv(null, delimiter), "multiLine": str(multi_line).lower()}
     names = _columns_of_parquet(files) if kind == PARQUET else _header(files, csv_options["sep"])
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         found = _table(place, table, create=create)
         schema = None if found is None else found.snapshot().schema
         if schema is not None and not fill_missing:
@@ -148,7 +148,7 @@ def _kind(files: list[Path]) -> str:
     return kinds.pop()
 
 
-def _table(place: Warehouse, name: str, *, create: bool) -> Table | None:
+def _table(place: AnyWarehouse, name: str, *, create: bool) -> Table | None:
     try:
         return place.table(name)
     except TableNotFoundError as error:
@@ -158,7 +158,7 @@ def _table(place: Warehouse, name: str, *, create: bool) -> Table | None:
 
 
 @contextlib.contextmanager
-def _connected(place: Warehouse, cores: int | None) -> Iterator[DeltaConnection]:
+def _connected(place: AnyWarehouse, cores: int | None) -> Iterator[DeltaConnection]:
     """Spark for the length of a command; a session that runs in this process already is used, and left running."""
     import refimpl.spark
 

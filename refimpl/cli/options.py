@@ -16,12 +16,12 @@ from refimpl.table_feature import CATALOG_MANAGED, TABLE_FEATURES, CommitMode, T
 if TYPE_CHECKING:
     from refimpl.client.schema import DataType, Field, Struct
     from refimpl.commit_owner import Maintenance, MaintenancePolicy
-    from refimpl.warehouse import Warehouse
+    from refimpl.warehouse import AnyWarehouse, Warehouse
 
 WAREHOUSE_VARIABLE: Final = "COMMIT_OWNER_WAREHOUSE"
 
 WarehouseOption = Annotated[
-    Path | None,
+    str | None,
     Option(
         "--warehouse",
         "-w",
@@ -30,6 +30,18 @@ WarehouseOption = Annotated[
         help="warehouse directory (default: the current directory)",
     ),
 ]
+AnyWarehouseOption = Annotated[
+    str | None,
+    Option(
+        "--warehouse",
+        "-w",
+        envvar=WAREHOUSE_VARIABLE,
+        metavar="DIR|URL",
+        help="warehouse directory (default: the current directory), or a server: https://host:port?catalog=C&schema=S, "
+        "whose token is in COMMIT_OWNER_TOKEN",
+    ),
+]
+"""Of the commands that a server can carry out."""
 JsonOption = Annotated[bool, Option("--json", help="print one JSON document to stdout")]
 TableArgument = Annotated[str, Argument(metavar="TABLE", help="name, id, or path (with a /) of the table")]
 FeatureOption = Annotated[
@@ -50,14 +62,20 @@ AllowOption = Annotated[
 ]
 
 
-def opened(warehouse: Path | None) -> Warehouse:
+def opened(warehouse: str | None) -> Warehouse:
     """The warehouse that the option, the environment variable or the current directory names.
 
-    Raises `InvalidRequestError` where none does: a command never makes one by accident.
+    Raises `InvalidRequestError` where none does, because a command never makes one by accident, and for a server.
     """
     import refimpl
     from refimpl.owner.local import OWNER_FOLDER
+    from refimpl.warehouse import is_url
 
+    if is_url(warehouse):
+        raise InvalidRequestError(
+            f"this command works on the directory of a warehouse, and {warehouse} is a server; run it on the server's "
+            f"host with -w DIR"
+        )
     if warehouse is None:
         here = Path.cwd()
         if not (here / OWNER_FOLDER).is_dir():
@@ -65,8 +83,18 @@ def opened(warehouse: Path | None) -> Warehouse:
                 f"no warehouse given, and {here} is not a warehouse; pass -w DIR, set {WAREHOUSE_VARIABLE}, "
                 f"or create one: commit-owner init DIR"
             )
-        warehouse = here
+        return refimpl.open(here)
     return refimpl.open(warehouse)
+
+
+def reached(warehouse: str | None) -> AnyWarehouse:
+    """The same, or a server."""
+    import refimpl
+    from refimpl.warehouse import is_url
+
+    if warehouse is not None and is_url(warehouse):
+        return refimpl.open(warehouse, token=None)
+    return opened(warehouse)
 
 
 def feature_named(name: str) -> TableFeature:
@@ -167,7 +195,14 @@ def moment_ms(given: str) -> int:
 
 def default_root() -> Path:
     """The default directory of `init`: the environment variable's, otherwise the current one."""
-    return Path(os.environ.get(WAREHOUSE_VARIABLE) or ".")
+    from refimpl.warehouse import is_url
+
+    named = os.environ.get(WAREHOUSE_VARIABLE) or "."
+    if is_url(named):
+        raise InvalidRequestError(
+            f"{WAREHOUSE_VARIABLE} is the URL of a server; pass a directory: commit-owner init DIR"
+        )
+    return Path(named)
 
 
 DEFAULT_FEATURE: Final = CATALOG_MANAGED.name

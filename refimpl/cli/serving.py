@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -156,7 +155,7 @@ def token_remove(name: NameArgument, warehouse: WarehouseOption = None, json: Js
 
 
 @contextmanager
-def _tokens(warehouse: Path | None) -> Iterator[Tokens]:
+def _tokens(warehouse: str | None) -> Iterator[Tokens]:
     from refimpl.server.access import Tokens
 
     with opened(warehouse) as place:

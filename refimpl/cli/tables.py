@@ -13,6 +13,7 @@ from refimpl.cli import output
 from refimpl.cli.options import (
     DEFAULT_FEATURE,
     AllowOption,
+    AnyWarehouseOption,
     BackfillOption,
     BacklogOption,
     CommitModeOption,
@@ -30,9 +31,10 @@ from refimpl.cli.options import (
     opened,
     policy_of,
     properties_of,
+    reached,
 )
 from refimpl.cli.output import ExitCode
-from refimpl.commit_owner import ResolvedTable, TableSummary
+from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
 from refimpl.errors import InvalidRequestError
 from refimpl.table_feature import MANAGED_COMMIT, TABLE_FEATURES
 
@@ -86,7 +88,9 @@ _CREATE = """Examples:
 
 commit-owner create sales --columns 'id BIGINT, month INT, price DECIMAL(10,2)' --partition-by month
 
-commit-owner create events --like events.parquet --feature managedCommit --backfill-every 10"""
+commit-owner create events --like events.parquet --feature managedCommit --backfill-every 10
+
+commit-owner create sales --columns 'id BIGINT' -w 'https://catalog.example.org:8443?catalog=unity&schema=default'"""
 
 
 @commands.command(rich_help_panel=_PANEL, epilog=_CREATE)
@@ -114,7 +118,7 @@ def create(
         Path | None,
         Option("--location", metavar="DIR", help="new or empty directory inside the warehouse (default: by the name)"),
     ] = None,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Create an empty table.
@@ -123,7 +127,7 @@ def create(
     """
     schema = _schema(columns, like)
     policy = policy_of(backfill_every, backlog_limit, allow)
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         table = place.create_table(
             name,
             schema,
@@ -131,7 +135,7 @@ def create(
             feature=feature_named(feature),
             commit_mode=commit_mode_named(commit_mode),
             location=None if location is None else location.absolute(),
-            policy=policy,
+            policy=None if policy == MaintenancePolicy() else policy,
             properties=properties_of(properties),
         )
         made = place.owner.resolve(table.table_id or name)
@@ -176,7 +180,7 @@ def show(
     by_path: Annotated[
         bool, Option("--by-path", help="read TABLE as a path, without the owner (may be stale)")
     ] = False,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """List all tables, or describe one table.
@@ -199,21 +203,21 @@ def show(
         snapshot = handle.snapshot(version=version, timestamp=moment)
         _show_table(None, snapshot, _first_rows(handle.location, snapshot, rows), json=json)
         return
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         handle = place.table(table)
         snapshot = handle.snapshot(version=version, timestamp=moment)
         sample = _first_rows(handle.location, snapshot, rows)
         _show_table(place.owner.resolve(handle.table_id or table), snapshot, sample, json=json)
 
 
-def _show_tables(warehouse: Path | None, *, json: bool) -> None:
-    with opened(warehouse) as place:
+def _show_tables(warehouse: str | None, *, json: bool) -> None:
+    with reached(warehouse) as place:
         tables = place.owner.tables()
     if json:
         output.show_json([_of_owner(table) for table in tables])
         return
     if not tables:
-        output.show_line(f"{place.directory} has no tables; create one: commit-owner create NAME --columns SQL")
+        output.show_line(f"{place.label} has no tables; create one: commit-owner create NAME --columns SQL")
         return
     output.show_table(
         ("name", "feature", "mode", "state", "version", "unpublished", "location"),
@@ -225,7 +229,7 @@ def _show_tables(warehouse: Path | None, *, json: bool) -> None:
                 "halted" if table.halted else table.state.value,
                 output.plain(table.latest),
                 table.backlog,
-                _short(table.location, place.directory),
+                _short(table.location, place.label),
             )
             for table in tables
         ],
@@ -233,7 +237,7 @@ def _show_tables(warehouse: Path | None, *, json: bool) -> None:
     )
 
 
-def _short(location: Path, directory: Path) -> str:
+def _short(location: Path, directory: str) -> str:
     return str(location.relative_to(directory)) if location.is_relative_to(directory) else str(location)
 
 
@@ -360,14 +364,14 @@ def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str
 def drop(
     table: TableArgument,
     yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Remove a table from the warehouse, and keep its files.
 
     The name becomes free. The table's files and its history stay in place.
     """
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         found = place.owner.resolve(table)
         if not yes:
             _ask(f"drop {found.name} at {found.location}?")

@@ -14,6 +14,7 @@ from typer import Argument, Option
 from refimpl.cli import output
 from refimpl.cli.options import (
     AllowOption,
+    AnyWarehouseOption,
     JsonOption,
     TableArgument,
     WarehouseOption,
@@ -21,6 +22,7 @@ from refimpl.cli.options import (
     duration_ms,
     jobs_named,
     opened,
+    reached,
 )
 from refimpl.cli.output import ExitCode
 from refimpl.errors import InvalidRequestError
@@ -40,14 +42,14 @@ _STYLES = {"error": "bold red", "warning": "yellow", "note": ""}
 def backfill(
     table: TableArgument,
     to: Annotated[int | None, Option("--to", metavar="N", help="last version to publish (default: the latest)")] = None,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Publish ratified commits, in order and durably.
 
     Each becomes <version>.json in the table's log. An interrupted backfill is continued.
     """
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         found = place.owner.resolve(table)
         done = place.owner.backfill_to_version(found.table_id, to)
     output.show(
@@ -74,7 +76,7 @@ def checkpoint(
         str | None, Option("--compact", metavar="FIRST:LAST", help="write a log compaction of these versions instead")
     ] = None,
     checksum: Annotated[bool, Option("--checksum", help="write a version checksum instead")] = False,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write a checkpoint, a log compaction or a checksum.
@@ -83,7 +85,7 @@ def checkpoint(
     """
     if compact is not None and (checksum or version is not None):
         raise InvalidRequestError("--compact cannot be combined with --version or --checksum")
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         handle = place.table(table)
         written = (
             _compacted(handle, compact) if compact is not None else _of_version(handle, version, checksum=checksum)
@@ -117,7 +119,7 @@ def cleanup(
         str | None,
         Option("--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's log retention)"),
     ] = None,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete old log files that no kept version needs.
@@ -128,7 +130,7 @@ def cleanup(
     from refimpl.client.maintenance import clean_up
 
     age = None if older_than is None else duration_ms(older_than)
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         done = clean_up(place.table(table), older_than=age)
     if json:
         output.show_json({"cut_off": done.cut_off, "deleted": done.deleted})
@@ -149,7 +151,7 @@ def optimize(
     target_size: Annotated[
         int, Option("--target-size", min=1, metavar="MIB", help="size of the new files, about, in MiB")
     ] = 128,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Put small data files together.
@@ -159,7 +161,7 @@ def optimize(
     """
     from refimpl.client.data_maintenance import optimize as optimized
 
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         done = optimized(place.table(table), where, target_size=target_size * 1024 * 1024)
     line = "nothing to do: no two small files are in one partition"
     if done.version is not None:
@@ -188,7 +190,7 @@ def vacuum(
     force: Annotated[
         bool, Option("--force", help="allow an age below the table's retention, if no other process uses the table")
     ] = False,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """List, or delete, data files that no version needs any more.
@@ -198,7 +200,7 @@ def vacuum(
     from refimpl.client.data_maintenance import vacuum as vacuumed
 
     age = None if older_than is None else duration_ms(older_than)
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         done = vacuumed(place.table(table), older_than=age, dry_run=not delete, force=force)
     if json:
         output.show_json(dataclasses.asdict(done) | {"deleted": delete})

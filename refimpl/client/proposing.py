@@ -464,11 +464,13 @@ class OwnerProposer:
         for look in range(MAX_LOOKS):
             try:
                 return self.owner.attempt_outcome(self.table_id, attempt)
-            except (OwnerUnavailableError, OutcomeUnknown, OSError):
+            except (OwnerUnavailableError, OutcomeUnknown, OSError) as error:
+                last = error
                 self.policy.pause(look)
         raise OutcomeUnknown(
             f"version {version} of {self.label} may or may not be attempt {attempt}: neither the commit nor "
-            f"{MAX_LOOKS} questions about it were answered; ask attempt_outcome before committing this work again",
+            f"{MAX_LOOKS} questions about it were answered, the last because: {last}; ask attempt_outcome before "
+            f"committing this work again",
             table_id=self.table_id,
             version=version,
             attempt=attempt,

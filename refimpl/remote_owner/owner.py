@@ -97,8 +97,8 @@ TABLES_KEPT: Final = 10_000
 
 _MANAGED_PROPERTY: Final = f"{FEATURE_PREFIX}{CATALOG_MANAGED.name}"
 _STAGING: Final = CATALOG_MANAGED.staging_folder
-_POLICY: Final = MaintenancePolicy(backfill_every=PUBLISH_AFTER, hand_back=False)
-"""The API does not say what a client may do: what is always allowed."""
+_POLICY: Final = MaintenancePolicy(backfill_every=PUBLISH_AFTER, backlog_limit=10, hand_back=False)
+"""The API does not tell the server's: so only what is always allowed, and Unity Catalog's limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from refimpl.spark.writer import DeltaWriter
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from refimpl.warehouse import Warehouse
+    from refimpl.warehouse import AnyWarehouse
 
 __all__ = ["DeltaConnection", "connect", "find_java", "local_session"]
 
@@ -43,14 +43,26 @@ class DeltaConnection:
         return DeltaWriter(self.tables, frame)
 
 
-def connect(spark: SparkSession, warehouse: Warehouse | str | os.PathLike[str] | None = None) -> DeltaConnection:
+WAREHOUSE_SETTING = "spark.commitOwner.warehouse"
+TOKEN_SETTING = "spark.commitOwner.token"
+
+
+def connect(spark: SparkSession, warehouse: AnyWarehouse | str | os.PathLike[str] | None = None) -> DeltaConnection:
     """Reads and writes of `spark`, a session of the user's or `local_session`'s, on the tables of a warehouse.
 
-    `warehouse`: an open one, or the directory of one that exists; without it, tables are reached by path only.
+    `warehouse`: an open one, the directory of one that exists, or the URL of a server; without it, what the session's
+    `spark.commitOwner.warehouse` names; without that, tables are reached by path only. The token for a server is the
+    session's `spark.commitOwner.token`, by default $COMMIT_OWNER_TOKEN. It stays on the driver: tasks only write files.
     Sets what `refimpl.spark.session.SETTINGS` lists on the session, where the user has not.
     """
+    if warehouse is None:
+        warehouse = spark.conf.get(WAREHOUSE_SETTING, None)
     if isinstance(warehouse, str | os.PathLike):
         import refimpl
+        from refimpl.warehouse import is_url
 
-        warehouse = refimpl.open(warehouse)
+        if is_url(warehouse):
+            warehouse = refimpl.open(str(warehouse), token=spark.conf.get(TOKEN_SETTING, None))
+        else:
+            warehouse = refimpl.open(warehouse)
     return DeltaConnection(spark, TableAccess(prepared(spark), warehouse))

@@ -20,13 +20,13 @@ from refimpl.log_path import LOG_FOLDER
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from refimpl.warehouse import Warehouse
+    from refimpl.warehouse import AnyWarehouse
 
 
 class TableAccess:
     """Any number of threads may use it."""
 
-    def __init__(self, spark: SparkSession, warehouse: Warehouse | None) -> None:
+    def __init__(self, spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
         self.spark = spark
         self.warehouse = warehouse
         self.environment = Environment() if warehouse is None else warehouse.environment
@@ -42,7 +42,7 @@ class TableAccess:
     def in_utc(self) -> bool:
         return self.time_zone.upper() in ("UTC", "ETC/UTC", "Z", "GMT", "+00:00")
 
-    def required_warehouse(self) -> Warehouse:
+    def required_warehouse(self) -> AnyWarehouse:
         """The warehouse; `InvalidRequestError` for a connection without one."""
         if self.warehouse is None:
             raise InvalidRequestError("there is no warehouse to look names up in; pass one to connect, or use a path")

@@ -64,7 +64,7 @@ def test_whatever_happens_inside_ends_as_two_lines_and_a_code(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(history, "opened", fail)
+    monkeypatch.setattr(history, "reached", fail)
     answer = cli("commits", sales)
     assert answer.code == code
     assert answer.out == ""

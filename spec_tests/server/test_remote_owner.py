@@ -4,23 +4,48 @@ UNITY_CATALOG.md#status-is-a-promise"""
 
 from __future__ import annotations
 
+import re
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 
 import refimpl
 from conformance.proxy.faults import Fault, Match
+from conformance.proxy.listener import Handler, Listener
 from conformance.proxy.server import FaultProxy
+from refimpl.cli.options import WAREHOUSE_VARIABLE
+from refimpl.cli.output import ExitCode
+from refimpl.client.data_maintenance import vacuum
+from refimpl.client.ownership import hand_back
+from refimpl.commit_owner import Backfilled, MaintenancePolicy
 from refimpl.commits import Landed, NotLanded
-from refimpl.environment import Environment
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.environment import Environment, clock_ms
+from refimpl.errors import (
+    InvalidRequestError,
+    MaintenanceRefusedError,
+    NameTakenError,
+    OutcomeUnknown,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
+from refimpl.remote_owner.owner import PUBLISH_AFTER
+from refimpl.server.access import Scope, Tokens
+from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import RemoteWarehouse
+from spec_tests.cli.conftest import CommandLine, cli
+from spec_tests.conformance.uc.catalog_server import Answers, serving
 from spec_tests.server.conftest import Listen
+
+__all__ = ["cli"]
 
 Reach = Callable[..., RemoteWarehouse]
 
@@ -152,3 +177,325 @@ def test_server_that_was_not_reached_took_no_commit(listen: Listen, reach: Reach
             transaction.commit()
     with refimpl.open(directory) as local:
         assert local.table("orders").snapshot().version == 0
+
+
+# Servers that behave like Unity Catalog's
+
+
+FORGETTING = Answers(remembers=False, looks=False, consumes=False)
+"""As Unity Catalog 0.6.0 was recorded: the replay of an older commit, or of a creation, is a conflict."""
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[str]:
+    with serving(tmp_path / "catalog", FORGETTING) as (url, _):
+        yield url
+
+
+PLACE = {"catalog": "main", "schema": "s1"}
+
+
+def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) -> None:
+    """More commits than the ten that Unity Catalog keeps; readers by path see what is published."""
+    table = reach(catalog, **PLACE).create_table("orders", SCHEMA, partition_columns=["day"])
+    for each in range(PUBLISH_AFTER + 4):
+        table.append(rows(each))
+    assert ids_in(table) == list(range(PUBLISH_AFTER + 4))
+    owner = table.owner
+    assert owner is not None
+    assert table.log.published_versions() == set(range(PUBLISH_AFTER + 1))
+    assert [commit.version for commit in owner.get_commits(table.table_id).commits] == [9, 10, 11, 12]
+    assert owner.backfill_to_version(table.table_id, 10) == Backfilled(through=10, published=2)
+    assert owner.backfill_to_version(table.table_id) == Backfilled(through=12, published=2)
+    assert owner.backfill_to_version(table.table_id) == Backfilled(through=12, published=0)
+    with pytest.raises(InvalidRequestError, match=r"version 99 .* is not ratified"):
+        owner.backfill_to_version(table.table_id, 99)
+
+
+def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Reach) -> None:
+    """Another client left ten commits unpublished: 429."""
+    table = reach(catalog, **PLACE).create_table("orders", SCHEMA)
+    with patch("refimpl.remote_owner.owner.PUBLISH_AFTER", 100):
+        for each in range(12):
+            table.append(rows(each))
+    assert ids_in(table) == list(range(12))
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_replay_answered_as_a_conflict_is_recognised_in_the_log(catalog: str, reach: Reach, published: bool) -> None:
+    """The answer is lost; before the request is sent again another writer makes the next version, and publishes."""
+    with FaultProxy(catalog) as proxy:
+        other = reach(catalog, **PLACE)
+        other.create_table("orders", SCHEMA)
+
+        def overtake(seconds: float) -> None:
+            if not overtaken:
+                overtaken.append(other.table("orders").append(rows(2)))
+                if published:
+                    other.owner.backfill_to_version(other.table("orders").table_id or "")
+
+        overtaken: list[object] = []
+        slow = refimpl.open(proxy.url, token=None, environment=Environment(pause=overtake), **PLACE)
+        table = slow.table("orders")
+        proxy.next(Fault.DROP_RESPONSE, match=UPDATE)
+        committed = table.append(rows(1))
+        assert (committed and committed.version, len(overtaken)) == (1, 1)
+        assert ids_in(table) == [1, 2]
+
+
+def test_lost_race_after_a_lost_request_is_a_conflict(catalog: str, reach: Reach) -> None:
+    """The request never arrived, and its version is another writer's when it is sent again: the work is rebased."""
+    with FaultProxy(catalog) as proxy:
+        other = reach(catalog, **PLACE)
+        other.create_table("orders", SCHEMA)
+        overtaken: list[object] = []
+        slow = refimpl.open(
+            proxy.url,
+            token=None,
+            environment=Environment(
+                pause=lambda seconds: overtaken or overtaken.append(other.table("orders").append(rows(2)))
+            ),
+            **PLACE,
+        )
+        proxy.next(Fault.DROP_REQUEST, match=UPDATE)
+        committed = slow.table("orders").append(rows(1))
+        assert committed is not None
+        assert committed.version == 2
+        assert ids_in(other.table("orders")) == [1, 2]
+
+
+def test_creation_whose_answer_was_lost_is_the_same_creation(catalog: str, reach: Reach) -> None:
+    with FaultProxy(catalog) as proxy:
+        proxy.next(Fault.DROP_RESPONSE, match=CREATE)
+        table = reach(proxy.url, **PLACE).create_table("orders", SCHEMA)
+        assert table.snapshot().version == 0
+        with pytest.raises(NameTakenError):
+            reach(catalog, **PLACE).create_table("orders", SCHEMA)
+        assert table.snapshot().version == 0
+
+
+def test_server_gets_changed_metadata(tmp_path: Path, reach: Reach) -> None:
+    with serving(tmp_path / "catalog") as (url, inside):
+        table = reach(url, **PLACE).create_table("orders", SCHEMA, properties={"delta.appendOnly": "true", "team": "a"})
+        transaction = table.transaction()
+        transaction.set_properties({"team": "b"}, remove=["delta.appendOnly"])
+        transaction.commit()
+        properties = inside.tables["orders"].properties
+        assert properties["team"] == "b"
+        assert "delta.appendOnly" not in properties
+        assert properties["delta.feature.vacuumProtocolCheck"] == "supported"
+        assert [field["name"] for field in inside.tables["orders"].columns["fields"]] == ["id", "day"]
+
+
+# Names, refusals and bad input
+
+
+def test_dropped_table_is_not_found_under_its_id(remote: RemoteWarehouse) -> None:
+    first = remote.create_table("orders", SCHEMA)
+    assert remote.table(first.table_id or "").name == "orders"
+    assert remote.table(first.location).name == "orders"
+    remote.owner.drop_table(first.table_id or "")
+    second = remote.create_table("orders", SCHEMA)
+    with pytest.raises(TableNotFoundError):
+        first.append(rows(1))
+    second.append(rows(2))
+    assert ids_in(remote.table("orders")) == [2]
+
+
+def test_what_the_api_lacks_is_refused_by_name(remote: RemoteWarehouse, tmp_path: Path) -> None:
+    table = remote.create_table("orders", SCHEMA)
+    for options, lacks in (
+        ({"commit_mode": CommitMode.INLINE}, "inline commits"),
+        ({"location": tmp_path / "here"}, "location"),
+        ({"policy": MaintenancePolicy()}, "policy"),
+        ({"feature": MANAGED_COMMIT}, "managedCommit"),
+    ):
+        with pytest.raises(InvalidRequestError, match=lacks):
+            remote.create_table("other", SCHEMA, **options)
+    with pytest.raises(InvalidRequestError, match="no call for a hand-back"):
+        hand_back(table)
+    with pytest.raises(MaintenanceRefusedError, match="vacuum"):
+        vacuum(table)
+    assert remote.tables() == ["orders"]
+
+
+def test_token_that_expires_in_the_middle(listen: Listen, reach: Reach, directory: Path) -> None:
+    url = listen()
+    with refimpl.open(directory) as local:
+        tokens = Tokens(local)
+        table = reach(url, token=tokens.add("writer", Scope.WRITE)).create_table("orders", SCHEMA)
+        with pytest.raises(InvalidRequestError, match="the token is missing; pass another one"):
+            reach(url).table("orders")
+        reader = reach(url, token=tokens.add("reader", Scope.READ)).table("orders")
+        with pytest.raises(InvalidRequestError, match="use a token with this permission"):
+            reader.append(rows(1))
+        tokens.remove("writer")
+        with pytest.raises(InvalidRequestError, match="the token is wrong or has expired"):
+            table.append(rows(1))
+        tokens.remove("reader")
+        assert local.table("orders").snapshot().version == 0
+
+
+def test_token_that_expires_after_a_lost_answer_leaves_the_outcome_unknown(
+    listen: Listen, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit landed. The refusal of the repeated request must not be taken for proof that it did not."""
+    with refimpl.open(directory, create=True) as local, FaultProxy(listen()) as proxy:
+        tokens = Tokens(local)
+        tokens.add("other", Scope.READ)
+        secret = tokens.add("writer", Scope.WRITE)
+
+        def expire(seconds: float) -> None:
+            with suppress(InvalidRequestError):
+                tokens.remove("writer")
+
+        monkeypatch.setenv("COMMIT_OWNER_TOKEN", secret)
+        with refimpl.open(proxy.url, token=None, environment=Environment(pause=expire)) as remote:
+            table = remote.create_table("orders", SCHEMA)
+            proxy.next(Fault.DROP_RESPONSE, match=UPDATE)
+            with pytest.raises(OutcomeUnknown) as unknown:
+                table.append(rows(1))
+        assert "the token is wrong or has expired" in str(unknown.value)
+        assert ids_in(local.table("orders")) == [1]
+
+
+def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> None:
+    url = listen()
+    hour = 3_600_000
+    ahead = refimpl.open(url, token=None, environment=Environment(now=lambda: clock_ms() + hour))
+    behind = refimpl.open(url, token=None, environment=Environment(now=lambda: clock_ms() - hour))
+    with ahead, behind:
+        ahead.create_table("orders", SCHEMA).append(rows(1))
+        behind.table("orders").append(rows(2))
+        ahead.table("orders").append(rows(3))
+        times = [entry.timestamp for entry in behind.table("orders").history()]
+    assert times == sorted(set(times), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://10.0.0.1:8080", "use https://"),
+        ("https://", "expected https://host:port"),
+        ("https://host:99999", "expected https://host:port"),
+        ("https://me:secret@host", "pass the token as token="),
+        ("https://host?schemas=x", "unknown option 'schemas'"),
+    ],
+)
+def test_invalid_url_is_refused(url: str, says: str) -> None:
+    with pytest.raises(InvalidRequestError, match=re.escape(says)) as refused:
+        refimpl.open(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_options_of_servers_and_directories_do_not_mix(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="are for servers"):
+        refimpl.open(str(tmp_path), token="x")
+    with pytest.raises(InvalidRequestError, match="are for directories"):
+        refimpl.open("https://host", create=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "says"),
+    [
+        (200, {}, b"<html>welcome</html>", "is not the Delta API"),
+        (200, {}, b'{"metadata": {}}', "is not the Delta API"),
+        (404, {}, b"nothing here", "check the URL"),
+        (302, {"Location": "https://elsewhere/"}, b"", "redirects to https://elsewhere/; open that URL"),
+        (502, {}, b"bad gateway", "try again later"),
+        (401, {"Date": "Thu, 01 Jan 1970 00:00:00 GMT"}, b"", "its clock differs from this host's by -"),
+    ],
+)
+def test_answer_of_another_kind_of_server_is_explained(
+    reach: Reach, status: int, headers: dict[str, str], body: bytes, says: str
+) -> None:
+    class Odd(Handler):
+        def do_GET(self) -> None:  # noqa: N802
+            self.send_response_only(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+    with Listener("127.0.0.1", 0, Odd) as server:
+        with pytest.raises((InvalidRequestError, OwnerUnavailableError), match=re.escape(says)) as refused:
+            reach(server.url, token="dco_secret").table("orders")
+        assert server.url in str(refused.value)
+        assert "dco_secret" not in str(refused.value)
+
+
+def test_port_without_tls_is_named(listen: Listen, reach: Reach) -> None:
+    url = listen().replace("http://", "https://")
+    with pytest.raises(InvalidRequestError, match="check that this port serves https"):
+        reach(url).table("orders")
+
+
+def test_certificate_that_is_not_trusted_is_explained(tmp_path: Path, reach: Reach) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "1"]
+    subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with Listener("127.0.0.1", 0, NoTables) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        url = server.url.replace("http://127.0.0.1", "https://localhost")
+        with pytest.raises(InvalidRequestError, match=r"certificate of https://localhost.*SSL_CERT_FILE"):
+            reach(url).table("orders")
+
+
+class NoTables(Handler):
+    """Has no table, and hangs up on an idle connection after two answers."""
+
+    connections: ClassVar[list[int]] = []
+
+    def setup(self) -> None:
+        super().setup()
+        self.connections.append(0)
+
+    def do_GET(self) -> None:  # noqa: N802
+        body = b'{"error": {"type": "NoSuchTableException", "code": 404, "message": "no such table"}}'
+        self.send_response_only(404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.connections[-1] += 1
+        self.close_connection = self.connections[-1] == 2
+
+
+def test_connection_is_kept_and_replaced_when_the_server_closed_it(reach: Reach) -> None:
+    NoTables.connections.clear()
+    with Listener("127.0.0.1", 0, NoTables) as server:
+        remote = reach(server.url)
+        for _ in range(4):
+            with pytest.raises(TableNotFoundError, match="has no table"):
+                remote.table("orders")
+    assert NoTables.connections == [2, 2]
+
+
+# The command line
+
+
+def test_command_line_works_on_a_server(
+    cli: CommandLine, listen: Listen, monkeypatch: pytest.MonkeyPatch, directory: Path
+) -> None:
+    monkeypatch.setenv(WAREHOUSE_VARIABLE, listen())
+    assert "has no tables" in cli("show").out
+    assert cli("create", "sales", "-c", "id BIGINT, day INT").code == ExitCode.OK
+    with refimpl.open(directory) as local:
+        local.table("sales").append(rows(7, 8))
+    assert cli("show", "sales", "--rows", "5", "--json").json["rows"] == [{"id": 7, "day": 1}, {"id": 8, "day": 0}]
+    assert [entry["version"] for entry in cli("log", "sales", "--json").json] == [1, 0]
+    (commit,) = cli("commits", "sales", "--json").json["commits"]
+    assert cli("resolve", "sales", commit["attempt"]).code == ExitCode.OK
+    assert cli("backfill", "sales", "--json").json == {"through": 1, "published": 1}
+    assert cli("checkpoint", "sales").code == ExitCode.OK
+    refused = cli("create", "other", "-c", "id BIGINT", "--commit-mode", "inline")
+    assert (refused.code, "no call for inline commits" in refused.err) == (ExitCode.USAGE, True)
+    for words in (["verify"], ["policy", "sales"], ["hand-back", "sales"], ["token", "list"]):
+        answer = cli(*words)
+        assert (answer.code, "run it on the server's host" in answer.err) == (ExitCode.USAGE, True), words
+    assert cli("init").code == ExitCode.USAGE
+    assert cli("drop", "sales", "--yes").code == ExitCode.OK
+    assert cli("show", "--json").json == []
