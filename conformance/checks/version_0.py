@@ -287,6 +287,17 @@ def a_new_table_has_version_0(s: Scenario) -> None:
     s.land(table)
 
 
+@check(Family.VERSION_0, "PROFILE-VERSION0-02", needs=(Profile.VERSION_0_BY_OWNER,))
+def a_table_without_commits_can_be_read(s: Scenario) -> None:
+    """Two new tables have no commit yet. For each reader of each of them 0 is the latest version."""
+    for table in (s.create(), s.create("returns")):
+        for reader in ("first", "second"):
+            seen = reads.ask(s, table, client=reader)
+            s.require(seen.latest == 0, "PROFILE-VERSION0-02", evidence=(seen.exchange,), table=table, version=0,
+                      expected="the table was created and has no other commit: 0 is the latest version",
+                      observed=f"the latest version was returned as {seen.latest}")  # fmt: skip
+
+
 @check(Family.VERSION_0, *MADE)
 def version_0_is_what_the_creator_proposed(s: Scenario) -> None:
     """Version 0 has the proposed commitInfo, protocol, schema and properties. The owner may add properties of its own

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from conformance.command import listing, playing, puzzling, reporting, running, serving, simulating
+from conformance.command import learning, listing, playing, puzzling, reporting, running, serving, simulating
 from conformance.command.options import examples
 from conformance.command.output import say
 from conformance.running.errors import ExitCode, UnusableError
@@ -183,6 +183,16 @@ for function, epilog in (
         + "\n\ncommit-owner play conflict --html conflict.html",
     ),
     (puzzling.puzzle, examples("puzzle", "puzzle 3", "puzzle 3 --operation 1 --rule 2", "puzzle --html puzzles.html")),
+    (
+        learning.learn,
+        examples(
+            "learn my-owner",
+            "learn my-owner --language javascript",
+            "learn my-owner check",
+            "learn my-owner watch",
+            "learn my-owner hint --deeper",
+        ),
+    ),
     (reporting.findings, examples("findings", "findings ID", "findings --keep report/findings/some-case ID")),
     (
         listing.list_,

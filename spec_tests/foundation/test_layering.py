@@ -92,7 +92,7 @@ REFERENCE_LAYERS = (
 )
 KIT_LAYERS = (
     ("command", "pytest_plugin"),
-    ("findings", "play"),
+    ("findings", "learn", "play"),
     ("reports", "simulated_reference"),
     ("player",),
     ("running", "simulation"),

@@ -1,0 +1,301 @@
+"""The command `learn`: build your own commit owner, with the kit as the judge."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from json import dumps as encode_json
+from json import loads as decode_json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from conformance.command.options import JsonOption
+from conformance.command.output import counted, say, show, show_json
+from conformance.running.errors import ExitCode, UnusableError
+from conformance.running.profiles import seconds
+from conformance.safe_text import one_line
+
+if TYPE_CHECKING:
+    from conformance.learn.course import Exercise
+    from conformance.learn.judge import Failure, Judgement, Sent
+
+WIDTH: Final = 79
+SHOWN_EXCHANGES: Final = 4
+"""The last ones of the check that failed."""
+LONGEST: Final = 700
+"""Characters of a headline: the end of the standard error of an owner may be in it."""
+POLL_SECONDS: Final = 0.2
+"""Between two looks at the files of an exercise."""
+SOURCES: Final = (".py", ".mjs", ".js", ".json")
+LONGEST_STRING: Final = 48
+"""Characters of a string in an exchange that is shown."""
+_UUID: Final = re.compile(r"\b([0-9a-f]{4})[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+
+
+class Action(StrEnum):
+    CHECK = "check"
+    WATCH = "watch"
+    HINT = "hint"
+
+
+def learn(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="exercise folder", show_default=False)],
+    action: Annotated[
+        Action | None,
+        typer.Argument(
+            metavar="[check|watch|hint]",
+            help="judge the owner; judge it again after each save; show a hint for the current stage (default: make "
+            "the exercise folder)",
+            show_default=False,
+        ),
+    ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option("--language", metavar="NAME", help="python (default) or javascript, of a new folder"),
+    ] = None,
+    stage: Annotated[
+        int | None,
+        typer.Option("--stage", metavar="N", help="judge up to this stage; hint: for this one", show_default=False),
+    ] = None,
+    deeper: Annotated[bool, typer.Option("--deeper", help="show the deeper hint (only with hint)")] = False,
+    json: JsonOption = False,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="timeout of one answer, for example `3s` or `500ms`")
+    ] = "3s",
+) -> None:  # fmt: skip
+    """Learn the protocol: build your own commit owner in twelve stages, in about an hour.
+
+    Without an action it makes the exercise folder: a small owner to extend, and a page for each stage. `check` judges
+    your owner, names the stage that you have reached, and shows what failed first.
+
+    Exit code 0: all stages (with --stage: all up to it) pass; 1: a stage is open; 2: usage error, or an owner that does
+    not start or does not answer in the format of the interface.
+    """
+    from conformance.learn import course
+
+    _consistent(action, language=language, stage=stage, deeper=deeper, json=json)
+    if action is None:
+        _create(directory, language)
+        return
+    exercise = course.opened(directory)
+    patience = seconds(timeout, "--timeout")
+    if action is Action.HINT:
+        _hint(exercise, stage, patience, deeper=deeper)
+        return
+    if action is Action.CHECK:
+        raise typer.Exit(_check(exercise, stage, patience, json=json))
+    last: int = ExitCode.INCOMPLETE
+
+    def judged() -> None:
+        nonlocal last
+        if sys.stdout.isatty():
+            sys.stdout.write("\x1b[2J\x1b[H")
+        try:
+            last = _check(exercise, stage, patience, json=json)
+        except UnusableError as error:
+            last = error.exit_code
+            say(f"error: {error.problem}")
+        say(f"watching {directory}; Ctrl-C ends")
+        sys.stdout.flush()
+
+    try:
+        watch(directory, judged)
+    except KeyboardInterrupt:
+        raise typer.Exit(last) from None
+
+
+def _consistent(action: Action | None, *, language: str | None, stage: int | None, deeper: bool, json: bool) -> None:
+    """Raises `UnusableError` for an option that the action does not have."""
+    from conformance.learn.course import STAGES
+
+    if language is not None and action is not None:
+        raise UnusableError(f"--language is only for a new folder, not for {action}; exercise.json holds the language")
+    if deeper and action is not Action.HINT:
+        raise UnusableError("--deeper works only with the action hint")
+    if (stage is not None or json) and action is None:
+        raise UnusableError("--stage and --json need an action: check, watch or hint")
+    if json and action is Action.HINT:
+        raise UnusableError("--json works only with check and watch")
+    if stage is not None and not 1 <= stage <= len(STAGES):
+        raise UnusableError(f"invalid --stage {stage}; expected 1 to {len(STAGES)}")
+
+
+def _create(directory: Path, language: str | None) -> None:
+    from conformance.learn import course
+
+    try:
+        chosen = course.Language(language or "python")
+    except ValueError:
+        raise UnusableError(f"unknown --language {language!r}; expected python or javascript") from None
+    exercise = course.create(directory, chosen)
+    show(f"{directory}: {exercise.owner.name} is your owner; README.md and 12 pages are the course")
+    show(f"read {directory / course.STAGES[0].page}, then: delta-commit-conformance learn {directory} watch")
+    try:
+        course.command(exercise)
+    except UnusableError as error:
+        say(f"note: {error.problem}")
+
+
+# Judging
+
+
+def _check(exercise: Exercise, stage: int | None, timeout: float, *, json: bool) -> int:
+    """Print the judgement; returns the exit code."""
+    from conformance.learn import course, judge
+
+    last = stage or len(course.STAGES)
+    judgement = judge.judge(course.command(exercise), last=last, timeout=timeout)
+    if json:
+        show_json(_document(judgement, last))
+    else:
+        _show(exercise, judgement, last)
+    if judgement.failure is None:
+        return ExitCode.CONFORMANT
+    return ExitCode.USAGE if judgement.failure.broken else ExitCode.VIOLATION
+
+
+def _document(judgement: Judgement, last: int) -> dict[str, Any]:
+    from conformance.learn.course import STAGES
+
+    failure = judgement.failure
+    stages = [
+        {"stage": each.number, "title": each.title, "page": each.page, "passed": each.number <= judgement.passed}
+        for each in STAGES[:last]
+    ]
+    found = failure and {
+        "stage": failure.stage.number, "page": failure.stage.page, "check": failure.check, "about": failure.about,
+        "headline": failure.headline, "expected": failure.expected, "rule": failure.rule, "broken": failure.broken,
+        "exchange": failure.exchange,
+    }  # fmt: skip
+    return {
+        "passed": judgement.passed, "checks": judgement.checks, "stages": stages, "failure": found,
+        "seconds": round(judgement.seconds, 3),
+    }  # fmt: skip
+
+
+def _show(exercise: Exercise, judgement: Judgement, last: int) -> None:
+    from conformance.learn.course import LAST_PAGE, STAGES
+
+    failure = judgement.failure
+    if failure is not None:
+        _show_failure(exercise, failure)
+    bar = "#" * judgement.passed + "-" * (last - judgement.passed)
+    done = f"{judgement.passed} of {last} stages {bar}"
+    show(f"{done}  {counted(judgement.checks, 'check')} passed in {judgement.seconds:.1f} s")
+    if failure is None and last == len(STAGES):
+        show(f"Your owner is complete. Read {exercise.folder / LAST_PAGE}.")
+    elif failure is None:
+        show(f"Next: {exercise.folder / STAGES[last].page}")
+
+
+def _show_failure(exercise: Exercise, failure: Failure) -> None:
+    stage = failure.stage
+    show(f"Stage {stage.number}, {stage.title}: not yet\n")
+    if failure.check:
+        _wrapped("tried:    ", failure.about)
+    _wrapped("observed: ", failure.headline)
+    if failure.expected:
+        _wrapped("expected: ", failure.expected)
+    if failure.rule:
+        _wrapped("rule:     ", failure.rule)
+    if failure.exchange:
+        _show_exchanges(failure.exchange)
+    show(f"\nread {exercise.folder / stage.page}")
+    show(f"a hint: delta-commit-conformance learn {exercise.folder} hint\n")
+
+
+def _wrapped(name: str, text: str, *, indent: int | None = None) -> None:
+    line = one_line(text)
+    if len(line) > LONGEST:
+        line = f"{line[:LONGEST]} ..."
+    show(
+        textwrap.fill(
+            line, WIDTH, initial_indent=name, subsequent_indent=" " * (len(name) if indent is None else indent)
+        )
+    )
+
+
+def _show_exchanges(exchanges: tuple[Sent, ...]) -> None:
+    hidden = len(exchanges) - SHOWN_EXCHANGES
+    earlier = f" (the last {SHOWN_EXCHANGES} of {len(exchanges)}; all of them: check --json)" if hidden > 0 else ""
+    show(f"\nexchange{earlier}:")
+    for sent in exchanges[-SHOWN_EXCHANGES:]:
+        _wrapped(f"  {sent.client}: ", _shortened(sent.request), indent=6)
+        _wrapped("    -> ", _shortened(sent.answer), indent=7)
+
+
+def _shortened(message: str) -> str:
+    """The JSON of a message, without what is long and not of interest."""
+    try:
+        return encode_json(_short(decode_json(message)))
+    except ValueError:
+        return message
+
+
+def _short(value: Any, field: str = "") -> Any:
+    if field == "actions":
+        return f"({counted(len(value), 'action')})"
+    if isinstance(value, dict):
+        return {name: _short(each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_short(each) for each in value]
+    if isinstance(value, str):
+        text = _UUID.sub(r"\1...", value)
+        return text if len(text) <= LONGEST_STRING else f"{text[: LONGEST_STRING - 3]}..."
+    return value
+
+
+# Watching
+
+
+def watch(folder: Path, judged: Callable[[], None]) -> None:
+    """Judge now, and again whenever a source file has changed. It ends by an exception."""
+    seen: object = None
+    while True:
+        now = fingerprint(folder)
+        if now != seen:
+            seen = now
+            judged()
+        pause()
+
+
+def pause() -> None:
+    """Until the next look."""
+    time.sleep(POLL_SECONDS)
+
+
+def fingerprint(folder: Path) -> frozenset[tuple[str, int, int]]:
+    """Of the source files in the folder: names, times and sizes."""
+    found = set()
+    for path in folder.glob("*"):
+        try:
+            if path.suffix in SOURCES and path.is_file():
+                status = path.stat()
+                found.add((path.name, status.st_mtime_ns, status.st_size))
+        except FileNotFoundError:  # between the listing and the look
+            continue
+    return frozenset(found)
+
+
+# Hints
+
+
+def _hint(exercise: Exercise, number: int | None, timeout: float, *, deeper: bool) -> None:
+    from conformance.learn import course, judge
+
+    if number is None:
+        number = judge.judge(course.command(exercise), timeout=timeout).passed + 1
+    if number > len(course.STAGES):
+        show(f"all stages pass; read {exercise.folder / course.LAST_PAGE}")
+        return
+    stage = course.STAGES[number - 1]
+    show(f"Stage {stage.number}, {stage.title}\n")
+    show(course.hint(stage, deeper=deeper))
+    if not deeper:
+        show(f"\nmore: delta-commit-conformance learn {exercise.folder} hint --deeper")

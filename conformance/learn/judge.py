@@ -1,0 +1,213 @@
+"""The judge: the checks of the stages, in their order, against the learner's owner, until one does not pass.
+
+An owner that does not answer is not waited for a second time, whatever the rest of the check would ask it.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from conformance.adapters import wire
+from conformance.adapters.stdio import StdioSubject
+from conformance.checks.registry import all_checks
+from conformance.interface.messages import Answer, Crash, Identity, Request, Restart, Unknown, name_of
+from conformance.interface.subject import GONE, AdapterError
+from conformance.learn.course import STAGES, Stage
+from conformance.requirements.catalogue import load
+from conformance.results import CaseResult, Verdict, headline
+from conformance.scenario.check import Check, Variant
+from conformance.scenario.running import BrokenInCaseError, run_case
+
+TIMEOUT: Final = 3.0
+"""Seconds that one answer may take, the start of the owner included."""
+VARIANT: Final = Variant(feature="managedCommit", commit_mode="staged")
+MEMORY: Final = Path("/dev/shm")
+"""Where the owner's folder is if there is such a place: no check of the course needs a disk that survives."""
+NO_ANSWER: Final = "no answer within"
+"""How the reason begins when the time is over."""
+UNSUPPORTED: Final = "PROFILE-CORE-07"
+"""The requirement that an operation violates which is not there."""
+_NUMBERED: Final = re.compile(r"^operation \d+:? ?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A request as the owner got it, and what came back."""
+
+    client: str
+    request: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The first thing that is wrong."""
+
+    stage: Stage
+    check: str = ""
+    """Empty: the owner could not be asked at all."""
+    about: str = ""
+    """What the check tries."""
+    headline: str
+    expected: str = ""
+    rule: str = ""
+    exchange: tuple[Sent, ...] = ()
+    broken: bool = False
+    """Whether the owner does not start, or what it writes are no answers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    passed: int
+    """Stages, from the first one on."""
+    checks: int
+    """How many passed."""
+    failure: Failure | None
+    """None: all stages that were judged passed."""
+    seconds: float
+
+
+def judge(command: Sequence[str], *, last: int = len(STAGES), timeout: float = TIMEOUT) -> Judgement:
+    """Judge the stages 1 to `last`."""
+    started = time.monotonic()
+    passed = checks = 0
+    failure: Failure | None = None
+    with _folder() as folder:
+        try:
+            with _Recorded(StdioSubject(command, timeout=timeout, directory=folder)) as subject:
+                for stage in STAGES[:last]:
+                    failure = _unpromised(stage, subject.identity)
+                    for check in () if failure else _checks(stage):
+                        failure = _judged(stage, check, subject)
+                        if failure is not None:
+                            break
+                        checks += 1
+                    if failure is not None:
+                        break
+                    passed += 1
+        except AdapterError as error:  # it never answered `hello`
+            failure = Failure(
+                stage=STAGES[0], headline=error.problem, broken=True,
+                expected="the owner starts, reads a call from each line of its standard input, and writes its reply as "
+                "one line to its standard output",
+            )  # fmt: skip
+    return Judgement(passed=passed, checks=checks, failure=failure, seconds=time.monotonic() - started)
+
+
+def _checks(stage: Stage) -> list[Check]:
+    known = {check.name: check for check in all_checks()}
+    return [known[name] for name in stage.checks]
+
+
+def _unpromised(stage: Stage, identity: Identity) -> Failure | None:
+    missing = [profile for profile in stage.needs if profile not in identity.profiles]
+    if "staged" not in identity.commit_modes.get("managedCommit", ()):
+        missing.append("staged")
+    if not missing:
+        return None
+    return Failure(
+        stage=stage,
+        headline=f"`hello` does not promise {' and '.join(f'`{each}`' for each in missing)}",
+        expected="the answer to `hello` lists what the owner promises; what it does not promise is not judged",
+    )
+
+
+def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
+    """None: it passed."""
+    subject.exchanges.clear()
+    broken: AdapterError | None = None
+    result: CaseResult | None = None
+    try:
+        result = run_case(check, VARIANT, subject)
+    except BrokenInCaseError as error:
+        broken, result = error, error.result
+    except AdapterError as error:
+        broken = error
+    if broken is None and result is not None and result.verdict is Verdict.PASSED:
+        return None
+    more: dict[str, Any] = {
+        "stage": stage, "check": check.name, "about": check.title, "exchange": tuple(subject.exchanges),
+    }  # fmt: skip
+    if broken is not None:
+        says = broken.says or "each line that the owner writes to its standard output is the reply to a call"
+        return Failure(headline=broken.problem, expected=says, broken=True, **more)
+    assert result is not None
+    if result.verdict is not Verdict.FAILED:
+        reason = subject.silent or _NUMBERED.sub("", result.reason)
+        return Failure(headline=reason, expected="an answer from which the check can go on", **more)
+    found = result.violations[0]
+    if found.requirements[0] == UNSUPPORTED:
+        name = next((word for word in found.message.split("`") if word), "the operation")
+        return Failure(headline=f"`{name}` was answered `unsupported`", expected=f"`{name}` is implemented", **more)
+    composed = headline(found.expected, found.observed)
+    text = found.observed[:1].upper() + found.observed[1:] if found.message == composed else found.message
+    return Failure(headline=text or found.message, expected=found.expected, rule=_rule(found.requirements[0]), **more)
+
+
+def _rule(requirement: str) -> str:
+    return f"{requirement}: {load().requirement(requirement).paraphrase}"
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """Empty, of one judgement."""
+    place = tempfile.mkdtemp(prefix="learn-", dir=MEMORY if MEMORY.is_dir() else None)
+    try:
+        yield Path(place)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+class _Recorded:
+    """The owner, with a record of what it was asked. After one answer that did not come in time it is not asked any
+    more."""
+
+    def __init__(self, subject: StdioSubject) -> None:
+        self._subject = subject
+        self.identity: Identity = subject.identity
+        self.exchanges: list[Sent] = []
+        self.silent = ""
+        """What it did not answer."""
+        self._crashed = False
+        """By the kit: then it need not answer."""
+
+    def ask(self, client: str, request: Request) -> Answer:
+        if self.silent:
+            return Unknown(reason=self.silent)
+        try:
+            answer = self._subject.ask(client, request)
+        except AdapterError as error:
+            self._record(client, request, error.came or "(what came is no reply)")
+            raise
+        self._crashed = isinstance(request, Crash) or (self._crashed and not isinstance(request, Restart))
+        text = wire.encode(answer).decode("utf-8", "replace")
+        if isinstance(answer, Unknown) and answer.reason.startswith((GONE, NO_ANSWER)) and not self._crashed:
+            text = "(no answer)"
+            self.silent = f"`{name_of(request)}` was not answered: {answer.reason.removeprefix(f'{GONE}: ')}"
+        self._record(client, request, text)
+        return answer
+
+    def _record(self, client: str, request: Request, answer: str) -> None:
+        if client != "kit":  # the kit looks at the final log of every check
+            text = wire.encode(request).decode("utf-8", "replace")
+            self.exchanges.append(Sent(client=client, request=text, answer=answer))
+
+    def close(self) -> None:
+        self._subject.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,329 @@
+"""The course: every stage begins with an open check and ends with a solution, its pages say what is so, and a learner's
+owner that is broken in any way is described and never waited for twice."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from conformance.adapters.stdio import StdioSubject
+from conformance.checks.registry import all_checks
+from conformance.command import learning
+from conformance.command.application import application
+from conformance.interface import messages as m
+from conformance.learn import course, judge
+from conformance.learn.course import STAGES, Language
+from spec_tests.conformance.learn.solutions import SKELETONS, solution
+
+PATIENCE = 20.0
+"""Seconds for an answer: this machine may be busy."""
+
+
+def started(language: Language) -> list[str]:
+    if language is Language.JAVASCRIPT and shutil.which("node") is None:
+        pytest.skip("there is no node on this machine")
+    return [sys.executable if language is Language.PYTHON else "node"]
+
+
+def learn(*words: object) -> Any:
+    return CliRunner().invoke(application, ["learn", *map(str, words)], prog_name="delta-commit-conformance")
+
+
+@pytest.fixture
+def exercise(tmp_path: Path) -> Path:
+    assert learn(tmp_path / "mine").exit_code == 0
+    return tmp_path / "mine"
+
+
+# The stages
+
+
+@pytest.mark.parametrize("language", Language)
+def test_the_skeleton_is_the_solution_without_its_stages(language: Language) -> None:
+    assert (SKELETONS / f"{language.file}.txt").read_text(encoding="utf-8") == solution(language, 0)
+
+
+def of_every_stage() -> list[Any]:
+    """In the usual tests: all in Python, and of the others the first, one between and the last."""
+    usual = {Language.PYTHON: range(13), Language.JAVASCRIPT: (0, 6, 12)}
+    return [
+        pytest.param(language, stage, marks=() if stage in usual[language] else pytest.mark.engines)
+        for language in Language
+        for stage in range(len(STAGES) + 1)
+    ]
+
+
+@pytest.mark.parametrize(("language", "stage"), of_every_stage())
+def test_a_solution_passes_its_stages_and_not_the_next(language: Language, stage: int, tmp_path: Path) -> None:
+    file = tmp_path / language.file
+    file.write_text(solution(language, stage), encoding="utf-8")
+    found = judge.judge([*started(language), str(file)], timeout=PATIENCE)
+    assert found.passed == stage, found.failure
+    if stage == len(STAGES):
+        assert found.failure is None
+    else:
+        assert found.failure is not None
+        assert (found.failure.stage.number, found.failure.broken) == (stage + 1, False)
+
+
+def test_the_checks_of_the_stages_exist_and_are_used_once() -> None:
+    known = {check.name for check in all_checks()}
+    used = [name for stage in STAGES for name in stage.checks]
+    assert set(used) <= known
+    assert len(set(used)) == len(used)
+    assert [stage.number for stage in STAGES] == list(range(1, 13))
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("language", Language)
+def test_the_complete_solution_passes_the_quick_profile(language: Language, tmp_path: Path) -> None:
+    file = tmp_path / language.file
+    file.write_text(solution(language, len(STAGES)), encoding="utf-8")
+    subject = f"stdio:{' '.join(started(language))} {file}"
+    words = [sys.executable, "-m", "conformance", "run", subject, "--profile", "quick", "--json", "--timeout", "60s"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert {"staged", "idempotent-retry"} <= set(json.loads(done.stdout)["subject"]["profiles"])
+
+
+# The pages
+
+
+def test_every_stage_has_a_page_with_two_hints() -> None:
+    texts = course.pages(Language.PYTHON, "mine")
+    for stage in STAGES:
+        text = texts[stage.page]
+        assert text.startswith(f"# Stage {stage.number}: {stage.title}\n")
+        assert "## Hint" not in text
+        assert course.hint(stage)
+        assert course.hint(stage, deeper=True)
+        for profile in stage.profiles[-2:] if stage.number > 1 else ():
+            assert f"`{profile}`" in text
+    assert not re.search(r"\{[A-Z]+\}", "".join(texts.values()))
+
+
+def conversation(language: Language) -> list[tuple[str, m.Call, str]]:
+    """The examples of all pages: one conversation, in the order of the pages."""
+    found = []
+    for name, text in sorted(course.pages(language, "mine").items()):
+        for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL) if name != "README.md" else ():
+            lines = block.splitlines()
+            for call, reply in zip(lines[::2], lines[1::2], strict=True):
+                found.append((name, msgspec.json.decode(call, type=m.Call), reply))
+    return found
+
+
+@pytest.mark.parametrize("language", Language)
+def test_the_examples_of_the_pages_are_what_the_solution_answers(language: Language, tmp_path: Path) -> None:
+    file = tmp_path / language.file
+    file.write_text(solution(language, len(STAGES)), encoding="utf-8")
+    examples = conversation(language)
+    assert [call.id for _, call, _ in examples] == list(range(1, len(examples) + 1))
+    with StdioSubject([*started(language), str(file)], timeout=PATIENCE, directory=tmp_path / "home") as subject:
+        storage = str(subject.identity.storage)
+        for name, call, reply in examples:
+            request = msgspec.json.encode(call.request).decode().replace("/storage", storage)
+            answer = subject.ask(call.client, msgspec.json.decode(request, type=m.Request))
+            assert answer == msgspec.json.decode(reply, type=m.Reply).answer, (name, call.id)
+
+
+def test_the_greeting_on_the_first_page_is_that_of_the_skeleton(tmp_path: Path) -> None:
+    lines = re.search(r"```json\n(.*?)```", course.pages(Language.PYTHON, "mine")["README.md"], re.DOTALL)
+    assert lines is not None
+    call, reply = lines[1].splitlines()
+    file = tmp_path / "owner.py"
+    file.write_text(course.skeleton(Language.PYTHON), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(file)], input=f"{call}\n", capture_output=True, text=True)
+    assert json.loads(done.stdout) == json.loads(reply)
+
+
+def test_the_commands_on_the_pages_exist() -> None:
+    known = {command.name for command in application.registered_commands}
+    pages = "".join(course.pages(Language.PYTHON, "mine").values())
+    assert set(re.findall(r"delta-commit-conformance ([a-z]+)", pages)) <= known
+    for words in re.findall(r"delta-commit-conformance learn mine (\w+)", pages):
+        assert words in list(learning.Action)
+
+
+# The exercise folder
+
+
+@pytest.mark.parametrize("language", Language)
+def test_a_new_exercise_has_an_owner_and_all_pages(language: Language, tmp_path: Path) -> None:
+    made = learn(tmp_path / "mine", "--language", language)
+    assert made.exit_code == 0
+    names = {path.name for path in (tmp_path / "mine").iterdir()}
+    assert names == {language.file, "exercise.json", *course.pages(language, "")}
+    assert len(names) == 16
+
+
+def test_the_work_of_a_learner_is_not_overwritten(exercise: Path) -> None:
+    (exercise / "owner.py").write_text("my work", encoding="utf-8")
+    again = learn(exercise)
+    assert again.exit_code == 2
+    assert "is an exercise already" in again.stderr
+    assert (exercise / "owner.py").read_text(encoding="utf-8") == "my work"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["{new}", "check"], "is not an exercise: it has no exercise.json"),
+        (["{file}"], "is a file; expected a new or an empty directory"),
+        (["{full}"], "is not empty"),
+        (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python or javascript"),
+        (["{mine}", "check", "--stage", "13"], "invalid --stage 13; expected 1 to 12"),
+        (["{mine}", "check", "--stage", "0"], "invalid --stage 0; expected 1 to 12"),
+        (["{mine}", "check", "--deeper"], "--deeper works only with the action hint"),
+        (["{mine}", "check", "--language", "python"], "--language is only for a new folder"),
+        (["{new}", "--json"], "need an action"),
+        (["{mine}", "check", "--timeout", "soon"], "invalid --timeout 'soon'"),
+        (["{broken}", "check"], "invalid {broken}/exercise.json"),
+        (["{empty}", "check"], "owner.py is missing"),
+        (["{js}", "check"], "node was not found on the PATH"),
+    ],
+)
+def test_invalid_calls_get_a_message_and_code_2(
+    words: list[str], problem: str, exercise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = {name: tmp_path / name for name in ("new", "file", "full", "broken", "empty", "js")} | {"mine": exercise}
+    places["file"].write_text("", encoding="utf-8")
+    for name, marker in (("full", ""), ("broken", '{"language": 3}'), ("empty", '{"language": "python"}'),
+                         ("js", '{"language": "javascript"}')):  # fmt: skip
+        places[name].mkdir()
+        (places[name] / ("exercise.json" if marker else "thesis.txt")).write_text(marker, encoding="utf-8")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = learn(*(word.format(**places) for word in words))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert problem.format(**places) in done.stderr
+
+
+def test_a_hint_is_of_the_current_stage_and_the_deeper_one_has_code(exercise: Path) -> None:
+    shown = learn(exercise, "hint", "--timeout", "20s")
+    assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, "Stage 1, read version 0")
+    assert "hint --deeper" in shown.stdout
+    deeper = learn(exercise, "hint", "--deeper", "--stage", 3)
+    assert deeper.stdout.startswith("Stage 3, lose a race properly")
+    assert "return gap" in deeper.stdout
+
+
+# What is shown
+
+
+def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
+    (exercise / "owner.py").write_text(solution(Language.PYTHON, 2), encoding="utf-8")
+    shown = learn(exercise, "check", "--timeout", "20s")
+    assert shown.exit_code == 1
+    for fact in (
+        "Stage 3, lose a race properly: not yet", "observed: `commit` of version 1 was answered `rejected`",
+        "expected: version 1 is taken", '-> {"outcome": "rejected"', f"read {exercise}/03-lost-race.md",
+        "2 of 12 stages ##----------",
+    ):  # fmt: skip
+        assert fact in shown.stdout, shown.stdout
+    assert max(map(len, shown.stdout.replace(str(exercise), "mine").splitlines())) <= 79
+
+
+def test_a_check_up_to_a_stage_passes_and_names_the_next_page(exercise: Path) -> None:
+    (exercise / "owner.py").write_text(solution(Language.PYTHON, 2), encoding="utf-8")
+    shown = learn(exercise, "check", "--stage", 2, "--timeout", "20s")
+    assert shown.exit_code == 0
+    assert f"Next: {exercise}/03-lost-race.md" in shown.stdout
+
+
+def test_the_json_of_a_check_has_the_whole_exchange(exercise: Path) -> None:
+    found = json.loads(learn(exercise, "check", "--json", "--timeout", "20s").stdout)
+    assert found["passed"] == 0
+    assert [stage["passed"] for stage in found["stages"]] == [False] * 12
+    failure = found["failure"]
+    assert (failure["stage"], failure["page"], failure["broken"]) == (1, "01-version-0.md", False)
+    assert json.loads(failure["exchange"][0]["request"])["op"] == "create_table"
+    assert json.loads(failure["exchange"][0]["answer"])["outcome"] == "unsupported"
+
+
+LOOP = (
+    'import json, sys\nfor line in sys.stdin:\n    call = json.loads(line)\n    if call["request"]["op"] == "hello":\n'
+)
+HELLO = course.pages(Language.PYTHON, "")["README.md"].split("```json\n")[1].splitlines()[1]
+GREETS = f"{LOOP}        print({HELLO!r}, flush=True)\n    else:\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "headline", "broken"),
+    [
+        ("def broken(:\n", "SyntaxError", True),
+        ("import time\nprint('thinking')\ntime.sleep(60)\n", "which is not JSON", True),
+        ("import time\ntime.sleep(60)\n", "no answer within 0.5 s", True),
+        ("while True: print('x' * 1000)\n", "which is not JSON", True),
+        ("import sys\nwhile True: sys.stderr.write('x' * 1000)\n", "no answer within 0.5 s", True),
+        (f"{GREETS}        raise RuntimeError('my mistake')\n", "my mistake", False),
+        (f"{GREETS}        sys.exit(7)\n", "exit code 7", False),
+        (f"{GREETS}        sys.stdin.readline()\n        sys.stdin.readline()\n", "no answer within 3 s", False),
+        (f"{GREETS}        print('debug', call, flush=True)\n", "which is not JSON", True),
+        (f"{GREETS}        print('null', flush=True)\n", "null", True),
+        (f"{GREETS}        print(json.dumps({{'id': call['id'], 'answer': {{'outcome': 'maybe'}}}}), flush=True)\n",
+         "maybe", True),
+        (f"{GREETS}        print('{{' * 10**7, end='', flush=True)\n", "no answer within 3 s", False),
+    ],
+    ids=("syntax", "prints", "hangs", "floods", "floods-stderr", "raises", "exits", "silent", "debugs", "null",
+         "outcome", "no-line-feed"),
+)  # fmt: skip
+def test_a_broken_owner_is_described_and_not_waited_for(
+    source: str, headline: str, broken: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "owner.py"
+    file.write_text(source, encoding="utf-8")
+    limit = re.search(r"within ([\d.]+) s", headline)
+    timeout = float(limit[1]) if limit else PATIENCE
+    found = judge.judge([sys.executable, str(file)], timeout=timeout)
+    assert found.failure is not None
+    assert headline in found.failure.headline
+    assert (found.passed, found.failure.broken) == (0, broken)
+    assert found.seconds < timeout + PATIENCE / 2
+
+
+# Watching
+
+
+def change_next(changes: Iterator[Callable[[], object]]) -> None:
+    """Between two looks: the next change, or, after the last one, Ctrl-C."""
+    change = next(changes, None)
+    if change is None:
+        raise KeyboardInterrupt
+    change()
+
+
+def test_a_watch_judges_at_first_and_after_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, judged = tmp_path / "owner.py", list[str]()
+    owner.write_text("one", encoding="utf-8")
+    changes = iter([lambda: None, lambda: owner.write_text("another"), lambda: (tmp_path / "notes.txt").write_text(""),
+                    owner.unlink, lambda: owner.write_text("a third")])  # fmt: skip
+
+    monkeypatch.setattr(learning, "pause", partial(change_next, changes))
+    with pytest.raises(KeyboardInterrupt):
+        learning.watch(tmp_path, lambda: judged.append(owner.read_text() if owner.exists() else "missing"))
+    assert judged == ["one", "another", "missing", "a third"]
+
+
+def test_watching_goes_on_whatever_the_owner_is(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = exercise / "owner.py"
+    changes = iter([lambda: owner.write_text("def broken(:\n"), owner.unlink,
+                    lambda: owner.write_text(solution(Language.PYTHON, 1))])  # fmt: skip
+
+    monkeypatch.setattr(learning, "pause", partial(change_next, changes))
+    shown = learn(exercise, "watch", "--stage", 2, "--timeout", "20s")
+    assert shown.exit_code == 1
+    assert "SyntaxError" in shown.stdout
+    assert "owner.py is missing" in shown.stderr
+    assert "1 of 2 stages #-" in shown.stdout
+    assert shown.stderr.count("Ctrl-C ends") == 4
