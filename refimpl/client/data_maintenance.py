@@ -17,8 +17,8 @@ import msgspec
 from refimpl import actions, log_path
 from refimpl.actions import Add, Cdc, Remove
 from refimpl.client import data_files, file_statistics
+from refimpl.client.checkpointing import ask
 from refimpl.client.features import check_writable
-from refimpl.client.maintenance import ask
 from refimpl.client.partition_values import local_path
 from refimpl.client.properties import DELETED_FILES, retention
 from refimpl.client.snapshot import Snapshot
@@ -64,13 +64,14 @@ def optimize(table: Table, where: str | None = None, *, target_size: int = TARGE
     if target_size < 1:
         raise InvalidRequestError(f"invalid target size {target_size}; expected a number of bytes")
     snapshot = table.snapshot()
-    ask(table, snapshot, Maintenance.OPTIMIZE)
+    ask(snapshot, Maintenance.OPTIMIZE)
     bins = list(_bins(_chosen(snapshot, where), target_size))
     if not bins:
         return Optimized()
     transaction = table.transaction(
         snapshot=snapshot,
         operation="OPTIMIZE",
+        landed=table.checkpoint_if_due,
         parameters={"predicate": json.dumps([] if where is None else [where]), "zOrderBy": "[]", "auto": False},
     )
     removed = list(itertools.chain.from_iterable(bins))
@@ -179,7 +180,7 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     Raises `MaintenanceRefusedError` where the owner does not allow it, or for a retention that is too short.
     """
     snapshot = table.snapshot()
-    ask(table, snapshot, Maintenance.VACUUM)
+    ask(snapshot, Maintenance.VACUUM)
     check_writable(snapshot.protocol, snapshot.metadata)
     least = retention(snapshot.metadata, DELETED_FILES)
     age = least if older_than is None else older_than

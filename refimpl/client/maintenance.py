@@ -11,140 +11,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from refimpl import log_path
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
-from refimpl.client import checksum
+from refimpl.client import checkpointing, checksum
+from refimpl.client.checkpointing import Checkpointed, ask, check_published, point_to
 from refimpl.client.log_reading import last_checkpoint
 from refimpl.client.log_segment import complete_checkpoints, known_commits
-from refimpl.client.properties import DELETED_FILES, LOG, retention
+from refimpl.client.properties import LOG, retention
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.commit_owner import Maintenance, ResolvedTable, TableState
+from refimpl.commit_owner import Maintenance
 from refimpl.errors import CorruptLogError, InvalidRequestError, MaintenanceRefusedError, NotFoundInHistoryError
-from refimpl.log_path import CHECKPOINT_KINDS, LAST_CHECKPOINT, SIDECAR_FOLDER, FileKind, LogPath, Version
-from refimpl.log_store import LogStore
-
-
-def ask(table: Table, snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
-    """The owner's current answer about the table; None for a filesystem table.
-
-    Raises `MaintenanceRefusedError` (fact `job`) where the owner does not allow the job, or was not asked.
-    """
-    if table.owner is None or table.table_id is None:
-        if snapshot.staleness is not None:
-            raise MaintenanceRefusedError(
-                f"{job.value} is rejected: {snapshot.staleness}; open the table by its name, if it has an owner",
-                job=job,
-            )
-        return None
-    resolved = table.owner.resolve(table.table_id)
-    if job not in resolved.policy.allowed:
-        allowed = ", ".join(sorted(allowed.value for allowed in resolved.policy.allowed))
-        raise MaintenanceRefusedError(
-            f"the owner of {table.label} does not allow {job.value}, only {allowed}; change its policy first", job=job
-        )
-    if resolved.state is not TableState.ACTIVE or resolved.halted is not None:
-        reason = resolved.halted or f"it is {resolved.state.value}"
-        raise MaintenanceRefusedError(f"no {job.value} on {table.label} now: {reason}; run verify first", job=job)
-    return resolved
-
-
-def _check_published(table: Table, version: Version, job: Maintenance) -> None:
-    """managed-commits and catalog-managed: these jobs only for versions whose `<v>.json` exists."""
-    if not table.log.published(version):
-        raise MaintenanceRefusedError(
-            f"{job.value} of version {version} of {table.label} needs {log_path.commit(version)}, which is not "
-            f"published; backfill to version {version} first",
-            job=job,
-            version=version,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpointed:
-    """A checkpoint that was written. `size` in bytes."""
-
-    version: Version
-    name: str
-    size: int
-    actions: int
+from refimpl.log_path import CHECKPOINT_KINDS, SIDECAR_FOLDER, FileKind, LogPath, Version
 
 
 def write_checkpoint(table: Table, version: Version | None = None) -> Checkpointed:
-    """A classic checkpoint of `version`; by default of the newest published one.
-
-    DELTA.md#checkpoint-published: only of a version whose `<v>.json` is published.
-    Order: the checkpoint is durable before `_last_checkpoint` names it, and the pointer moves forward only.
-
-    Raises `MaintenanceRefusedError` for a version that is not published (it says to backfill), or where the owner
-    forbids it, and what `Table.snapshot` raises.
-    """
-    from refimpl.client import checkpoint
-
-    snapshot = table.snapshot(version=version)
-    ask(table, snapshot, Maintenance.CHECKPOINT)
-    if version is None and not table.log.published(snapshot.version):
-        snapshot = table.snapshot(version=_newest_published(table, snapshot.version))
-    _check_published(table, snapshot.version, Maintenance.CHECKPOINT)
-    oldest = table.environment.now() - retention(snapshot.metadata, DELETED_FILES)
-    content, count = checkpoint.encode(snapshot.state, oldest_tombstone=oldest)
-    name = log_path.classic_checkpoint(snapshot.version)
-    table.log.overwrite(name, content)
-    _point_to_last(table.log, snapshot.version, size=count, size_in_bytes=len(content), files=len(snapshot.files))
-    return Checkpointed(version=snapshot.version, name=name, size=len(content), actions=count)
-
-
-def _newest_published(table: Table, latest: Version) -> Version:
-    """The newest version up to `latest` whose `<v>.json` exists."""
-    published = [p.version for p in table.log.listing() if p.kind is FileKind.COMMIT and p.version <= latest]
-    return max(published, default=latest)
-
-
-def _point_to_last(log: LogStore, version: Version, *, size: int, size_in_bytes: int, files: int) -> None:
-    """Let `_last_checkpoint` name the checkpoint of `version`, unless there is a newer one.
-
-    `size`: actions in the checkpoint; `files`: add actions among them. Another process may write a newer pointer
-    between the check and the write: so it is checked again afterwards.
-    """
-    if _newest(log)[0].version > version or _names_newer(log, version):
-        return
-    log.overwrite(LAST_CHECKPOINT, _pointer(version, size, size_in_bytes, None, files))
-    while (newest := _newest(log))[0].version > version:
-        version = newest[0].version
-        _point_to(log, newest)
-
-
-def _names_newer(log: LogStore, version: Version) -> bool:
-    named = last_checkpoint(log)
-    return named is not None and named.version > version and all(log.find(name) for name in named.names)
-
-
-def _newest(log: LogStore) -> tuple[LogPath, ...]:
-    """The newest of the complete checkpoints, of equals any one."""
-    return complete_checkpoints(log.listing())[-1]
-
-
-def _point_to(log: LogStore, files: tuple[LogPath, ...]) -> None:
-    """Let `_last_checkpoint` name this checkpoint of another writer. A V2 checkpoint is found by listing instead."""
-    from refimpl.client import checkpoint
-
-    first = files[0]
-    if first.kind is FileKind.V2_CHECKPOINT:
-        log.delete(LAST_CHECKPOINT)
-        return
-    rows = sum(checkpoint.row_count(log.read(path.name)) for path in files)
-    size = sum(path.size for path in files)
-    log.overwrite(LAST_CHECKPOINT, _pointer(first.version, rows, size, first.parts, None))
-
-
-def _pointer(version: Version, size: int, size_in_bytes: int, parts: int | None, files: int | None) -> bytes:
-    fields = {"version": version, "size": size, "parts": parts, "sizeInBytes": size_in_bytes, "numOfAddFiles": files}
-    return _ENCODER.encode({name: value for name, value in fields.items() if value is not None})
-
-
-_ENCODER: Final = msgspec.json.Encoder()
+    """A checkpoint of `version`, by default of the newest published one. Raises what `checkpointing.write` and
+    `Table.snapshot` raise."""
+    return checkpointing.write(table.published_snapshot() if version is None else table.snapshot(version=version))
 
 
 def write_checksum(table: Table, version: Version | None = None) -> str:
@@ -153,7 +37,7 @@ def write_checksum(table: Table, version: Version | None = None) -> str:
     Raises `MaintenanceRefusedError` where the owner forbids it, and what `Table.snapshot` raises.
     """
     snapshot = table.snapshot(version=version)
-    ask(table, snapshot, Maintenance.CHECKSUM)
+    ask(snapshot, Maintenance.CHECKSUM)
     name = log_path.checksum(snapshot.version)
     table.log.put_if_absent(name, checksum.encode(snapshot.state, snapshot.in_commit_timestamp))
     return name
@@ -172,8 +56,8 @@ def compact(table: Table, start: Version, end: Version) -> str:
     """
     if log_path.checked(start) >= log_path.checked(end):
         raise InvalidRequestError(f"a compaction covers two versions or more, not {start} to {end}")
-    ask(table, table.snapshot(), Maintenance.LOG_COMPACTION)
-    _check_published(table, end, Maintenance.LOG_COMPACTION)
+    ask(table.snapshot(), Maintenance.LOG_COMPACTION)
+    check_published(table.reader, end, Maintenance.LOG_COMPACTION)
     answer = table.reader.ask()
     commits = {commit.version: commit for commit in known_commits(table.log.listing(), answer, table.feature)}
     missing = next((version for version in range(start, end + 1) if version not in commits), None)
@@ -255,7 +139,7 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     Raises `MaintenanceRefusedError` where the owner does not allow it, and what `Table.snapshot` raises.
     """
     snapshot = table.snapshot()
-    ask(table, snapshot, Maintenance.METADATA_CLEANUP)
+    ask(snapshot, Maintenance.METADATA_CLEANUP)
     kept_for = retention(snapshot.metadata, LOG) if older_than is None else older_than
     cut_off_commit = _newest_before(snapshot, table.environment.now() - kept_for)
     listing = table.log.listing()
@@ -352,4 +236,4 @@ def _move_pointer(table: Table, cut_off: tuple[LogPath, ...]) -> None:
     """`_last_checkpoint` must not name a checkpoint that is deleted. Newer ones may exist, but this one was read."""
     named = last_checkpoint(table.log)
     if named is not None and named.version < cut_off[0].version:
-        _point_to(table.log, cut_off)
+        point_to(table.log, cut_off)

@@ -27,6 +27,8 @@ from refimpl.table_feature import (
 
 DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
 LOG: Final = "delta.logRetentionDuration"
+CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+_POSITIVE: Final = "[1-9][0-9]{0,8}"
 
 _MILLISECONDS: Final = {
     "week": 604_800_000,
@@ -63,6 +65,13 @@ def duration(property_name: str, text: str) -> int:
     return total
 
 
+def checkpoint_interval(metadata: Metadata) -> int:
+    """After how many commits a checkpoint is due. Raises `InvalidRequestError` for what is no number of commits."""
+    text = metadata.configuration.get(CHECKPOINT_INTERVAL, "10")
+    _spelled(_POSITIVE)(CHECKPOINT_INTERVAL, text)
+    return int(text)
+
+
 KEPT_FEATURE: Final = "commitOwner.keptFeature"
 """Names a feature that a take-over adds and that the table had before: it stays when the table is handed back.
  The log before may be cleaned up by then."""
@@ -96,7 +105,7 @@ def _spelled(pattern: str) -> Callable[[str, str], None]:
 
 KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
     "delta.appendOnly": _spelled("true|false"),
-    "delta.checkpointInterval": _spelled("[1-9][0-9]{0,8}"),
+    CHECKPOINT_INTERVAL: _spelled(_POSITIVE),
     "delta.dataSkippingNumIndexedCols": _spelled("-1|[0-9]{1,9}"),
     "delta.dataSkippingStatsColumns": _spelled(".+"),
     DELETED_FILES: duration,

@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refimpl import log_path
 from refimpl.client import file_statistics
 from refimpl.client.history import HistoryEntry, history
 from refimpl.client.log_reading import LogReader
+from refimpl.client.properties import checkpoint_interval
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
 from refimpl.commit_owner import CommitOwner, ResolvedTable
@@ -160,6 +162,14 @@ class Table:
                 raise
             return at(self._reader, version, self._newest)  # the owner has changed
 
+    def published_snapshot(self) -> Snapshot:
+        """The newest version whose `<v>.json` exists, or the newest of all where no version has one."""
+        newest = self.snapshot()
+        if self.log.published(newest.version):
+            return newest
+        published = [version for version in self.log.published_versions() if version < newest.version]
+        return self.snapshot(version=max(published)) if published else newest
+
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
         """The commits, newest first, at most `limit` of them; the unpublished ones included."""
         newest = self.snapshot()
@@ -176,14 +186,14 @@ class Table:
         `app`: (application id, batch number); a batch that this application committed already is skipped, and
         None returned. Raises `InvalidRequestError` for rows that do not fit, and what a commit raises.
         """
-        transaction = self.transaction(parameters={"mode": "Append"})
+        transaction = self.transaction(parameters={"mode": "Append"}, landed=self.checkpoint_if_due)
         if app is not None and not transaction.claim(*app):
             return None
         return self._commit_with(transaction, rows)
 
     def overwrite(self, rows: Any) -> Committed:
         """Replace all rows with `rows`, in one transaction. Any concurrent change is a conflict."""
-        transaction = self.transaction(parameters={"mode": "Overwrite"})
+        transaction = self.transaction(parameters={"mode": "Overwrite"}, landed=self.checkpoint_if_due)
         transaction.remove(*transaction.read_whole_table())
         return self._commit_with(transaction, rows)
 
@@ -196,7 +206,7 @@ class Table:
         """
         from refimpl.client import row_changes
 
-        return row_changes.delete(self.transaction(operation="DELETE"), where)
+        return row_changes.delete(self.transaction(operation="DELETE", landed=self.checkpoint_if_due), where)
 
     def update(self, set: Mapping[str, Any], where: str | None = None) -> RowsChanged:  # noqa: A002 - Delta's name
         """Set columns of the rows for which `where` (SQL) is true, or of all rows, in one transaction.
@@ -206,7 +216,7 @@ class Table:
         """
         from refimpl.client import row_changes
 
-        return row_changes.update(self.transaction(operation="UPDATE"), set, where)
+        return row_changes.update(self.transaction(operation="UPDATE", landed=self.checkpoint_if_due), set, where)
 
     def merge(self, source: Any, on: str, *, source_alias: str = "source", target_alias: str = "target") -> Merge:
         """Begin a MERGE of `source`, a `pyarrow.Table`, `RecordBatch` or `RecordBatchReader`, on the condition `on`.
@@ -216,7 +226,7 @@ class Table:
         from refimpl.client.merging import Merge
 
         return Merge(
-            lambda: self.transaction(operation="MERGE"),
+            lambda: self.transaction(operation="MERGE", landed=self.checkpoint_if_due),
             source,
             on,
             source_alias=source_alias,
@@ -249,6 +259,17 @@ class Table:
             to_timestamp=to_timestamp,
         )
         return change_feed.read(newest, self.snapshot(version=wanted.first), self.snapshot(version=wanted.last))
+
+    def checkpoint_if_due(self, committed: Committed) -> None:
+        """Write a checkpoint after every `delta.checkpointInterval` commits, 10 where the table says nothing: of the
+        newest published version. `committed` landed; a checkpoint that cannot be written is left to the next one."""
+        from refimpl.client import checkpointing
+
+        with contextlib.suppress(Exception):  # nothing that comes after the commit may make it fail
+            if committed.version % checkpoint_interval(self._latest().metadata) == 0:
+                published = self.published_snapshot()
+                if published.version and self.log.find(log_path.classic_checkpoint(published.version)) is None:
+                    checkpointing.write(published)
 
     def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:
         """Data files are written and made durable first; then one transaction names them. If it certainly did not

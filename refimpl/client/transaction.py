@@ -13,7 +13,7 @@ A conflict ends the transaction. It is used once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +70,7 @@ class Transaction:
     """Made by `Table.transaction`. Raises `UnsupportedFeatureError` and `PathAccessError` before any effect.
 
     `isolation`: by default what the table's property `delta.isolationLevel` says, else Serializable.
-    `max_tries`: how many proposals before `LostRaceError`.
+    `max_tries`: how many proposals before `LostRaceError`. `landed`: called after the commit; must not raise.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Transaction:
         metrics: Mapping[str, str] | None = None,
         isolation: IsolationLevel | None = None,
         max_tries: int = DEFAULT_MAX_TRIES,
+        landed: Callable[[Committed], None] | None = None,
     ) -> None:
         check_writable(snapshot.protocol, snapshot.metadata)
         _check_owner(reader, snapshot)
@@ -97,6 +98,7 @@ class Transaction:
             snapshot.metadata.configuration.get("delta.isolationLevel", IsolationLevel.SERIALIZABLE.value)
         )
         self._max_tries = max_tries
+        self._landed = landed
         self._whole_table = False
         self._predicates: list[ReadPredicate] = []
         self._files_read: set[FileKey] = set()
@@ -278,7 +280,10 @@ class Transaction:
         self._check_open()
         self._check_metadata()
         self._over = True
-        return self._loop(self._actions()).run()
+        committed = self._loop(self._actions()).run()
+        if self._landed is not None:
+            self._landed(committed)
+        return committed
 
     def commit_if_needed(self) -> Committed | None:
         """Land the transaction, or do nothing if it changes nothing.

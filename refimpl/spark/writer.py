@@ -202,7 +202,12 @@ class DeltaWriter:
                 f"{', '.join(self._partition_columns or ())}"
             )
         frame = frames.matched(self._frame, schema, by_position=by_position)
-        transaction = table.transaction(snapshot=snapshot, operation="WRITE", parameters=self._parameters(overwrite))
+        transaction = table.transaction(
+            snapshot=snapshot,
+            operation="WRITE",
+            parameters=self._parameters(overwrite),
+            landed=table.checkpoint_if_due,
+        )
         if "txnAppId" in self._options and not transaction.claim(
             self._options["txnAppId"], int(self._options["txnVersion"])
         ):

@@ -1,10 +1,11 @@
-"""OPTIMIZE and VACUUM: which data files they replace and delete, and which they leave alone."""
+"""OPTIMIZE, VACUUM and automatic checkpoints: what they change, and what they leave alone."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -19,13 +20,15 @@ from refimpl.errors import (
     InvalidRequestError,
     MaintenanceRefusedError,
 )
+from refimpl.log_path import FileKind
 from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.support.other_readers import by_delta_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.string())])
 DAY = 86_400_000
-POLICY = MaintenancePolicy(allowed=ALWAYS_ALLOWED | {Maintenance.OPTIMIZE, Maintenance.VACUUM}, backfill_every=None)
+ALL = MaintenancePolicy(allowed=ALWAYS_ALLOWED | {Maintenance.OPTIMIZE, Maintenance.VACUUM})
+POLICY = msgspec.structs.replace(ALL, backfill_every=None)
 
 
 def rows(*ids: int) -> pa.Table:
@@ -276,3 +279,58 @@ def test_other_readers_read_a_table_that_was_optimized_and_vacuumed(tmp_path: Pa
     vacuumed(table, older_than=-DAY, force=True)
     assert len(on_disk(table)) == 2
     assert by_delta_rs(table.location) == content(table) == before
+
+
+# Automatic checkpoints
+
+
+def checkpoints(table: Table) -> list[int]:
+    return [path.version for path in table.log.listing() if path.kind is FileKind.CLASSIC_CHECKPOINT]
+
+
+@pytest.mark.parametrize(("properties", "expected"), [({}, [10]), ({"delta.checkpointInterval": "4"}, [4, 8])])
+def test_a_checkpoint_is_written_after_every_interval(
+    warehouse: Warehouse, properties: dict[str, str], expected: list[int]
+) -> None:
+    table = warehouse.create_table("often", SCHEMA, properties=properties)
+    for number in range(11):
+        table.append(rows(number))
+    assert checkpoints(table) == expected
+    assert len(content(warehouse.table("often"))) == 11
+
+
+def test_every_operation_on_rows_counts(warehouse: Warehouse) -> None:
+    table = warehouse.create_table("busy", SCHEMA, properties={"delta.checkpointInterval": "1"}, policy=ALL)
+    table.append(rows(1, 2, 3))
+    table.overwrite(rows(4, 5))
+    table.delete("id = 4")
+    table.update({"id": "id + 1"})
+    table.merge(rows(8), "target.id = source.id").when_not_matched_insert_all().execute()
+    table.append(rows(10))
+    optimize(table)
+    assert table.snapshot().version == 7
+    assert checkpoints(table) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_the_newest_published_version_gets_the_checkpoint(warehouse: Warehouse) -> None:
+    """A checkpoint may not be ahead of what is published: DELTA.md#checkpoint-published."""
+    properties = {"delta.checkpointInterval": "2"}
+    table = warehouse.create_table("slow", SCHEMA, properties=properties, policy=POLICY)
+    for number in range(5):
+        table.append(rows(number))
+        if number == 1:
+            warehouse.owner.backfill_to_version(table.table_id or "", 1)
+    assert checkpoints(table) == [1]
+
+
+def test_a_checkpoint_that_cannot_be_written_does_not_fail_the_commit(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = warehouse.create_table("full", SCHEMA, properties={"delta.checkpointInterval": "1"})
+
+    def fails(name: str, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(table.log, "overwrite", fails)
+    assert table.append(rows(1)) is not None
+    assert checkpoints(table) == []

@@ -23,8 +23,10 @@ from conformance.interface.subject import AdapterError
 from refimpl import actions, log_path
 from refimpl.actions import Add, CommitInfo
 from refimpl.client import ownership
+from refimpl.client.checkpointing import ask
 from refimpl.client.conflicts import IsolationLevel
-from refimpl.client.maintenance import ask, clean_up, compact, write_checkpoint, write_checksum
+from refimpl.client.data_maintenance import optimize, vacuum
+from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -249,7 +251,13 @@ class ReferenceClient:
             job = _JOBS.get(request.job)
             if job is None:
                 return m.Unsupported(reason=f"the reference knows no {request.job}; it knows {', '.join(_JOBS)}")
-            ask(table, table.snapshot(), job)
+            if job is Maintenance.VACUUM:
+                vacuum(table, dry_run=False)
+                return m.Done()
+            if job is Maintenance.OPTIMIZE:
+                done = optimize(table)
+                return m.Committed(version=done.version)
+            ask(table.snapshot(), job)
             return m.Unsupported(reason=f"the reference has no {request.job}")
 
         return _answered(lambda: self._on(client, request.table, run))
