@@ -26,6 +26,7 @@ FORMS: Final = """\
   jvm:in-memory, jvm:dynamodb      Delta's own commit coordinators; "jvm:CLASS --classpath JARS" for any other
   reference                        the reference commit owner
   reference-client                 the reference's Delta client, against the kit's own owner
+  reference-client-remote          the same client through its remote owner, which speaks the Delta API
   model, model-client              the kit's own readable owner, and its client
   mutant:ID                        a known-bad subject, to see what a violation looks like
   good:ID                          a subject that uses a freedom of the documents
@@ -35,6 +36,7 @@ FORMS: Final = """\
 _OURS: Final = {
     "reference": ("conformance.adapters.reference.owner", "ReferenceOwner"),
     "reference-client": ("conformance.adapters.reference.client", "ReferenceClient"),
+    "reference-client-remote": ("conformance.adapters.reference.remote_client", "RemoteReferenceClient"),
     "model": ("conformance.models.owner", "ModelOwner"),
     "model-client": ("conformance.models.client", "ModelClient"),
 }

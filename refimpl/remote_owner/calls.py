@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -15,7 +15,6 @@ from refimpl.remote_owner.connection import (
     NOTICED_SKEW_SECONDS,
     TOKEN_VARIABLE,
     Address,
-    Connection,
     NoAnswerError,
     Reply,
 )
@@ -46,13 +45,21 @@ _REFUSALS: Final = frozenset(
 )
 
 
+class Transport(Protocol):
+    """What requests are sent with: see `Connection`."""
+
+    def send(self, method: str, target: str, body: bytes | None = None) -> Reply: ...
+
+    def close(self) -> None: ...
+
+
 class DeltaCalls:
     """The calls to one server. Safe to share between threads, and across `fork`."""
 
-    def __init__(self, address: Address, environment: Environment, *, timeout: float) -> None:
+    def __init__(self, address: Address, environment: Environment, connection: Transport) -> None:
         self.address = address
         self._environment = environment
-        self._connection = Connection(address, timeout=timeout)
+        self._connection = connection
 
     def close(self) -> None:
         """Close this thread's connection."""

@@ -83,8 +83,8 @@ from refimpl.errors import (
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.remote_owner import documents
-from refimpl.remote_owner.calls import TRIES, DeltaCalls, Refusal
-from refimpl.remote_owner.connection import Address, NoAnswerError
+from refimpl.remote_owner.calls import TRIES, DeltaCalls, Refusal, Transport
+from refimpl.remote_owner.connection import Address, Connection, NoAnswerError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
 logger = logging.getLogger(__name__)
@@ -155,12 +155,20 @@ class RemoteOwner:
     Safe to share between threads, and across `fork`. All errors name the server.
     """
 
-    def __init__(self, address: Address, environment: Environment, *, timeout: float = 30.0) -> None:
-        """`timeout`: seconds until a request counts as unanswered; longer than the server's own deadline."""
+    def __init__(
+        self,
+        address: Address,
+        environment: Environment,
+        *,
+        timeout: float = 30.0,
+        connection: Transport | None = None,
+    ) -> None:
+        """`timeout`: seconds until a request counts as unanswered; longer than the server's own deadline.
+        `connection`: instead of one over HTTP."""
         self.address = address
         self.name = address.catalog
         self._environment = environment
-        self._calls = DeltaCalls(address, environment, timeout=timeout)
+        self._calls = DeltaCalls(address, environment, connection or Connection(address, timeout=timeout))
         self._seen: dict[str, _Table] = {}
         """By id."""
         self._staged: dict[str, tuple[_Place, StagedTable]] = {}
@@ -349,8 +357,9 @@ class RemoteOwner:
                 return Ratified(commit=decided.commit, replayed=True)
             if decided is None and told.kind != "UpdateRequirementConflictException":
                 raise _Undecided(str(told))
-        if now.latest is not None and now.latest >= version:
-            return Conflict(latest_ratified_version=now.latest, winners=_winners(now, version))
+        taken = told.kind == "CommitVersionConflictException" and not was_lost
+        if taken or (now.latest is not None and now.latest >= version):
+            return Conflict(latest_ratified_version=max(now.latest or 0, version), winners=_winners(now, version))
         detail = f"{self.address.server}: {told}"
         if told.kind == "UpdateRequirementConflictException":
             return Rejected(reason=RejectionReason.ATTEMPT_RESOLVED, detail=detail)

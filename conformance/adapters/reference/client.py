@@ -111,7 +111,10 @@ class ReferenceClient:
             if not isinstance(answer, m.Identity):
                 raise AdapterError(f"the owner answers `hello` by {answer!r}; a client needs its `Identity`")
             self._owner_name = answer.name
-        return AskedOwner(self._ask, client, self._owner_name)
+        return self._owner_of(self._ask, client, self._owner_name)
+
+    def _owner_of(self, ask: Ask, client: str, name: str) -> AskedOwner:
+        return AskedOwner(ask, client, name)
 
     def _on(self, client: str, reference: str, act: Callable[[Table], T]) -> T:
         """Do something with the handle that this client has of the table; where that table is gone, with the one that

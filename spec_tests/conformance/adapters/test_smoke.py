@@ -295,7 +295,7 @@ def test_a_client_without_an_owner_is_only_asked_who_it_is() -> None:
     assert report.steps[-1].outcome is Outcome.SKIPPED
 
 
-@pytest.mark.parametrize("name", ["model-client", "reference-client", *(
+@pytest.mark.parametrize("name", ["model-client", "reference-client", "reference-client-remote", *(
     f"good:{i}" for i, e in all_mutants().items() if not e.violates and e.side == "client")])  # fmt: skip
 def test_a_good_client_reads_a_table_of_the_kits_owner(name: str) -> None:
     host = ClientHost()

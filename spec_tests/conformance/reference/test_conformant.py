@@ -10,6 +10,7 @@ import pytest
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient
 from conformance.adapters.reference.owner import ReferenceOwner
+from conformance.adapters.reference.remote_client import RemoteReferenceClient
 from conformance.checks.registry import all_checks
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
@@ -67,6 +68,19 @@ def test_the_client_passes_every_check(family: Family) -> None:
                     yield check, run_case(check, variant, subject, host=host)
 
     judged(results())
+
+
+def test_the_client_over_the_delta_api_violates_nothing() -> None:
+    """Its remote owner allows no maintenance beyond what is always allowed, and knows no other metadata of a table."""
+    host = ClientHost()
+    passed = 0
+    with InProcess(RemoteReferenceClient(host.ask)) as subject:
+        for check in (check for checks in checks_of("client").values() for check in checks):
+            for variant in check.variants(subject.identity):
+                result = run_case(check, variant, subject, host=host)
+                assert result.verdict in (Verdict.PASSED, Verdict.INCONCLUSIVE), (result.case, result.violations)
+                passed += result.verdict is Verdict.PASSED
+    assert passed > 100
 
 
 def test_what_comes_to_no_verdict_is_no_more_than_that() -> None:
