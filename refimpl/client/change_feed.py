@@ -8,9 +8,11 @@ that it added and removed. Commits that the owner has ratified and not published
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 
 from refimpl.actions import Action, Add, Cdc, Metadata, Protocol, Remove
@@ -24,10 +26,12 @@ from refimpl.client.schema import (
     CHANGE_TYPE,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
+    FEED_COLUMNS,
     Field,
     Primitive,
     Struct,
     misfit,
+    parse,
     to_arrow,
 )
 from refimpl.client.snapshot import Snapshot, at
@@ -83,31 +87,34 @@ def _at_or_after(times: CommitTimes, timestamp: int) -> Version:
     return version if times.of(version) == timestamp else version + 1
 
 
-def read(newest: Snapshot, start: Snapshot, end: Snapshot) -> pa.RecordBatchReader:
-    """The changes of the commits from `start` to `end`, in their order; within a commit deletes come first.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedFile:
+    """One file of the feed, and the commit that it belongs to."""
+
+    version: Version
+    timestamp: int
+    file: Add | Remove | Cdc
+
+
+def changed_files(newest: Snapshot, start: Snapshot, end: Snapshot) -> list[ChangedFile]:
+    """The files of the commits from `start` to `end`, in their order; within a commit removed files come first.
 
     `newest` says how commit times count. Raises `InvalidRequestError` for a version at which the feed was off, or
-    whose rows do not fit the schema of `end`, before anything is read.
+    whose rows do not fit the schema of `end`, and `UnsupportedFeatureError` for a deletion vector.
     """
-    schema = _schema_of(end)
-    commits: list[_Commit] = []
+    files: list[ChangedFile] = []
     protocol, metadata = start.protocol, start.metadata
     for version, timestamp, found in commits_between(newest.reader, start.version, end.version, newest.enablement):
         protocol = next((action for action in found if isinstance(action, Protocol)), protocol)
         metadata = next((action for action in found if isinstance(action, Metadata)), metadata)
         _check(version, protocol, metadata, end)
-        commits.append(_Commit(version=version, timestamp=timestamp, files=_files(found)))
-    return pa.RecordBatchReader.from_batches(schema, (b for commit in commits for b in commit.batches(end, schema)))
-
-
-def _schema_of(end: Snapshot) -> pa.Schema:
-    text, number, time = (Primitive(name=name) for name in ("string", "long", "timestamp"))
-    extra = (
-        Field(name=CHANGE_TYPE, type=text),
-        Field(name=COMMIT_VERSION, type=number),
-        Field(name=COMMIT_TIMESTAMP, type=time),
-    )
-    return to_arrow(Struct(fields=(*end.schema.fields, *extra)))
+        for file in _files(found):
+            if isinstance(file, Remove) and file.partition_values is None and end.partition_columns:
+                file = msgspec.structs.replace(
+                    file, partition_values=at(end.reader, version - 1).files[file.key].partition_values
+                )
+            files.append(ChangedFile(version=version, timestamp=timestamp, file=file))
+    return files
 
 
 def _check(version: Version, protocol: Protocol, metadata: Metadata, end: Snapshot) -> None:
@@ -132,37 +139,60 @@ def _files(found: Sequence[Action]) -> tuple[Add | Remove | Cdc, ...]:
     changes = tuple(action for action in found if isinstance(action, Cdc))
     removed = tuple(action for action in found if isinstance(action, Remove) and action.data_change)
     added = tuple(action for action in found if isinstance(action, Add) and action.data_change)
+    for action in () if changes else (*removed, *added):
+        if action.deletion_vector is not None:
+            raise UnsupportedFeatureError(
+                f"{action.path} has a deletion vector, which the change data feed is not read from here",
+                features=("deletionVectors",),
+            )
     return changes or (*removed, *added)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Commit:
-    """What of one commit the feed needs."""
+class FeedReader:
+    """Reads files of the feed as the schema of the last version has them. Picklable, for Spark's tasks."""
 
-    version: Version
-    timestamp: int
-    files: tuple[Add | Remove | Cdc, ...]
+    location: str
+    schema_string: str
+    partition_columns: tuple[str, ...]
 
-    def batches(self, end: Snapshot, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        for file in self.files:
-            rows = self._rows(file, end)
-            constants: dict[str, int | str] = {COMMIT_VERSION: self.version, COMMIT_TIMESTAMP: self.timestamp * 1000}
+    @classmethod
+    def of(cls, end: Snapshot) -> FeedReader:
+        return cls(
+            location=str(end.location),
+            schema_string=end.metadata.schema_string,
+            partition_columns=end.partition_columns,
+        )
+
+    @property
+    def schema(self) -> Struct:
+        """The table's columns and those of the feed."""
+        extra = zip(FEED_COLUMNS, ("string", "long", "timestamp"), strict=True)
+        fields = (Field(name=name, type=Primitive(name=kind)) for name, kind in extra)
+        return Struct(fields=(*parse(self.schema_string).fields, *fields))
+
+    def read(self, files: Iterable[ChangedFile]) -> Iterator[pa.RecordBatch]:
+        """The rows of the files, one file in memory at a time."""
+        schema = self.schema
+        arrow = to_arrow(schema)
+        columns, with_type = Struct(fields=schema.fields[:-3]), Struct(fields=schema.fields[:-2])
+        for changed in files:
+            file = changed.file
+            needed = with_type if isinstance(file, Cdc) else columns
+            rows = read_file(local_path(Path(self.location), file.path), file, needed, self.partition_columns)
+            constants: dict[str, int | str] = {
+                COMMIT_VERSION: changed.version,
+                COMMIT_TIMESTAMP: changed.timestamp * 1000,
+            }
             if not isinstance(file, Cdc):
-                constants |= {CHANGE_TYPE: INSERTED if isinstance(file, Add) else DELETED}
+                constants[CHANGE_TYPE] = INSERTED if isinstance(file, Add) else DELETED
             for name, value in constants.items():
-                kind = schema.field(name).type
-                rows = rows.append_column(name, pa.repeat(pa.scalar(value, kind), rows.num_rows))
-            yield from rows.select(schema.names).cast(schema).to_batches()
+                rows = rows.append_column(name, pa.repeat(pa.scalar(value, arrow.field(name).type), rows.num_rows))
+            yield from rows.select(arrow.names).cast(arrow).to_batches()
 
-    def _rows(self, file: Add | Remove | Cdc, end: Snapshot) -> pa.Table:
-        needed = end.schema
-        if isinstance(file, Cdc):
-            needed = Struct(fields=(*needed.fields, Field(name=CHANGE_TYPE, type=Primitive(name="string"))))
-        elif file.deletion_vector is not None:
-            raise UnsupportedFeatureError(
-                f"{file.path} has a deletion vector in version {self.version}, which this client does not read",
-                features=("deletionVectors",),
-            )
-        elif isinstance(file, Remove) and file.partition_values is None and end.partition_columns:
-            file = at(end.reader, self.version - 1).files[file.key]
-        return read_file(local_path(end.location, file.path), file, needed, end.partition_columns)
+
+def read(newest: Snapshot, start: Snapshot, end: Snapshot) -> pa.RecordBatchReader:
+    """The rows of `changed_files`, read one file after another."""
+    reader = FeedReader.of(end)
+    files = changed_files(newest, start, end)
+    return pa.RecordBatchReader.from_batches(to_arrow(reader.schema), reader.read(files))

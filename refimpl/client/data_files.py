@@ -35,7 +35,7 @@ from refimpl.client import arrow_columns, file_statistics, partition_values
 from refimpl.client import schema as delta_schema
 from refimpl.client.file_statistics import Leaf
 from refimpl.client.partition_values import from_text, local_path
-from refimpl.client.schema import CHANGE_COLUMN, Field, Struct, to_arrow
+from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Field, Primitive, Struct, to_arrow
 from refimpl.environment import random_uuid
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 from refimpl.log_path import LOG_FOLDER
@@ -239,6 +239,24 @@ class DataFileWriter:
         )
         values = dict(zip(self._partition_columns, key, strict=True))
         self._actions.append(file_action(file.path, file.relative, values, stats))
+
+
+def change_writer(
+    location: Path,
+    schema: Struct,
+    partition_columns: Sequence[str],
+    *,
+    split: int = 0,
+    new_id: Callable[[], str] = random_uuid,
+) -> DataFileWriter:
+    """Writes change data files, which have no statistics. Their rows have `_change_type`, and the text "true" in
+    `__is_cdc`, besides the table's columns."""
+    text = Primitive(name="string")
+    extra = (Field(name=CHANGE_TYPE, type=text), Field(name=CHANGE_COLUMN, type=text))
+    columns = (CHANGE_COLUMN, *partition_columns)
+    return DataFileWriter(
+        location, Struct(fields=(*schema.fields, *extra)), columns, split=split, new_id=new_id, indexed=()
+    )
 
 
 def file_action(path: Path, relative: str, values: dict[str, str | None], stats: str) -> Add | Cdc:

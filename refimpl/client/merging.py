@@ -41,12 +41,14 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Clause:
+class Clause:
+    """One WHEN clause, its SQL as it was given."""
+
     kind: Kind
-    values: Mapping[str, Any] | None
-    """None: delete."""
+    values: Mapping[str, Any] | None = None
+    """What it sets; None: delete, or all columns."""
     all_columns: bool = False
-    where: str | None
+    where: Any = None
 
     @property
     def action(self) -> str:
@@ -54,6 +56,35 @@ class _Clause:
         if self.values is None and not self.all_columns:
             return "delete"
         return "insert" if self.kind is Kind.NOT_MATCHED else "update"
+
+
+class Clauses:
+    """The clauses of one MERGE, in their order."""
+
+    def __init__(self) -> None:
+        self._clauses: list[Clause] = []
+
+    def append(self, clause: Clause) -> None:
+        if any(other.where is None for other in self.of(clause.kind)):
+            raise InvalidRequestError("a clause after one of its kind without a condition never applies; reorder them")
+        self._clauses.append(clause)
+
+    def of(self, kind: Kind) -> list[Clause]:
+        return [clause for clause in self._clauses if clause.kind is kind]
+
+    def begin(self, transaction: Transaction, on: str) -> None:
+        """Check the clauses, and put them into the transaction's parameters as Delta does."""
+        if not self._clauses:
+            raise InvalidRequestError("a merge needs at least one clause, such as WHEN MATCHED THEN UPDATE")
+        if any(clause.kind is not Kind.NOT_MATCHED for clause in self._clauses):
+            transaction.check_removable()
+        transaction.parameters["predicate"] = json.dumps([on])
+        for kind in Kind:
+            described = [
+                ({} if clause.where is None else {"predicate": str(clause.where)}) | {"actionType": clause.action}
+                for clause in self.of(kind)
+            ]
+            transaction.parameters[kind.value] = json.dumps(described)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,39 +127,37 @@ class Merge:
         )
         self._on = on
         self._aliases = (target_alias, source_alias)
-        self._clauses: list[_Clause] = []
+        self._clauses = Clauses()
 
     def when_matched_update(self, updates: Mapping[str, Any], where: str | None = None) -> Self:
         """Set columns of a target row that a source row matches."""
-        return self._with(_Clause(kind=Kind.MATCHED, values=updates, where=where))
+        return self._with(Clause(kind=Kind.MATCHED, values=updates, where=where))
 
     def when_matched_update_all(self, where: str | None = None) -> Self:
         """Set every column to the source's column of the same name."""
-        return self._with(_Clause(kind=Kind.MATCHED, values=None, all_columns=True, where=where))
+        return self._with(Clause(kind=Kind.MATCHED, all_columns=True, where=where))
 
     def when_matched_delete(self, where: str | None = None) -> Self:
         """Delete a target row that a source row matches."""
-        return self._with(_Clause(kind=Kind.MATCHED, values=None, where=where))
+        return self._with(Clause(kind=Kind.MATCHED, where=where))
 
     def when_not_matched_insert(self, updates: Mapping[str, Any], where: str | None = None) -> Self:
         """Insert a row for a source row that matches no target row; columns that are not set are null."""
-        return self._with(_Clause(kind=Kind.NOT_MATCHED, values=updates, where=where))
+        return self._with(Clause(kind=Kind.NOT_MATCHED, values=updates, where=where))
 
     def when_not_matched_insert_all(self, where: str | None = None) -> Self:
         """Insert a source row that matches no target row, columns by name."""
-        return self._with(_Clause(kind=Kind.NOT_MATCHED, values=None, all_columns=True, where=where))
+        return self._with(Clause(kind=Kind.NOT_MATCHED, all_columns=True, where=where))
 
     def when_not_matched_by_source_update(self, updates: Mapping[str, Any], where: str | None = None) -> Self:
         """Set columns of a target row that no source row matches. The whole table is read."""
-        return self._with(_Clause(kind=Kind.NOT_MATCHED_BY_SOURCE, values=updates, where=where))
+        return self._with(Clause(kind=Kind.NOT_MATCHED_BY_SOURCE, values=updates, where=where))
 
     def when_not_matched_by_source_delete(self, where: str | None = None) -> Self:
         """Delete a target row that no source row matches. The whole table is read."""
-        return self._with(_Clause(kind=Kind.NOT_MATCHED_BY_SOURCE, values=None, where=where))
+        return self._with(Clause(kind=Kind.NOT_MATCHED_BY_SOURCE, where=where))
 
-    def _with(self, clause: _Clause) -> Self:
-        if any(other.kind is clause.kind and other.where is None for other in self._clauses):
-            raise InvalidRequestError("a clause after one of its kind without a condition never applies; reorder them")
+    def _with(self, clause: Clause) -> Self:
         self._clauses.append(clause)
         return self
 
@@ -138,29 +167,13 @@ class Merge:
         Raises `InvalidRequestError` where several source rows match one target row (DELTA.md#several-matches), and what
         `Table.update` raises.
         """
-        if not self._clauses:
-            raise InvalidRequestError("a merge needs at least one clause, such as when_matched_update")
         transaction = self._begin()
-        transaction.parameters |= self._parameters()
-        if any(clause.kind is not Kind.NOT_MATCHED for clause in self._clauses):
-            transaction.check_removable()
+        self._clauses.begin(transaction, self._on)
         with RowChange(transaction) as change:
             return _Run(change, self._source, self._on, self._aliases, self._clauses).run()
 
-    def _parameters(self) -> dict[str, str]:
-        found = {"predicate": json.dumps([self._on])}
-        for kind in Kind:
-            clauses = [clause for clause in self._clauses if clause.kind is kind]
-            found[kind.value] = json.dumps(
-                [
-                    ({} if clause.where is None else {"predicate": clause.where}) | {"actionType": clause.action}
-                    for clause in clauses
-                ]
-            )
-        return found
 
-
-_METRICS: Final = (
+METRICS: Final = (
     "numTargetRowsInserted",
     "numTargetRowsUpdated",
     "numTargetRowsDeleted",
@@ -176,7 +189,7 @@ class _Run:
     """One execution: the clauses bound to the columns, the source's keys, and what was found so far."""
 
     def __init__(
-        self, change: RowChange, source: pa.Table, on: str, aliases: tuple[str, str], clauses: Sequence[_Clause]
+        self, change: RowChange, source: pa.Table, on: str, aliases: tuple[str, str], clauses: Clauses
     ) -> None:
         self._change = change
         self._source = source
@@ -185,11 +198,11 @@ class _Run:
         self._sides = Sides.of(
             target_alias=aliases[0], target=target, source_alias=aliases[1], source=from_arrow(source.schema)
         )
-        self._clauses = {kind: [self._bound(c) for c in clauses if c.kind is kind] for kind in Kind}
-        self._keys, self._rest, self._test = self._bound_on(on)
+        self._clauses = {kind: [self._bound(clause) for clause in clauses.of(kind)] for kind in Kind}
+        self._keys, self._rest, self._test = bound_on(on, self._sides, self._values, change.snapshot.partition_columns)
         self._source_keys = self._keys_of_source()
         self._matched: list[pa.Array] = []
-        self._metrics = dict.fromkeys(_METRICS, 0)
+        self._metrics = dict.fromkeys(METRICS, 0)
 
     def run(self) -> RowsChanged:
         change, transaction = self._change, self._change.transaction
@@ -206,7 +219,7 @@ class _Run:
 
     # Binding
 
-    def _bound(self, clause: _Clause) -> _BoundClause:
+    def _bound(self, clause: Clause) -> _BoundClause:
         scope = self._sides
         if clause.kind is Kind.NOT_MATCHED:
             scope = scope.only(self._source_alias)
@@ -220,47 +233,6 @@ class _Run:
             condition=None if clause.where is None else predicate.parse(clause.where).condition(scope),
             assignments=None if values is None else assigned(values, columns=target, scope=scope),
         )
-
-    def _bound_on(self, on: str) -> tuple[list[tuple[Column, Column]], list[Condition], FileTest]:
-        """The pairs of key columns (target's, source's), the other conditions, and the test for the target's files."""
-        tree = predicate.bare(predicate.parse(on).tree)
-        keys: list[tuple[Column, Column]] = []
-        rest: list[Condition] = []
-        tests: list[Condition] = []
-        for node in tree.flatten() if isinstance(tree, exp.And) else [tree]:
-            key = self._key(predicate.bare(node))
-            if key is not None:
-                keys.append(key)
-                continue
-            condition = predicate.condition_of(node, self._sides)
-            rest.append(condition)
-            if {column.path[0] for column in condition.columns()} == {self._target_alias}:
-                tests.append(predicate.condition_of(node, self._sides.members(self._target_alias)))
-        if not keys:
-            raise InvalidRequestError(
-                f"the condition {on!r} has no equality of a target column and a source column; expected one, as in "
-                f"{self._target_alias}.id = {self._source_alias}.id",
-                condition=on,
-            )
-        tests += [
-            OneOf(column=Column(path=target.path[1:], type=target.type), values=values)
-            for target, source in keys
-            if (values := self._values(target, source)) is not None
-        ]
-        condition = And(operands=tuple(tests)) if tests else Constant(value=True)
-        columns = self._change.snapshot.partition_columns
-        return keys, rest, FileTest(text=on, condition=condition, partition_columns=columns)
-
-    def _key(self, node: exp.Expression) -> tuple[Column, Column] | None:
-        if not isinstance(node, exp.EQ):
-            return None
-        sides = [predicate.bare(side) for side in (node.left, node.right)]
-        if not all(isinstance(side, exp.Column) for side in sides):
-            return None
-        columns = {column.path[0]: column for column in (predicate.column_of(side, self._sides) for side in sides)}
-        if len(columns) < 2:
-            return None
-        return columns[self._target_alias], columns[self._source_alias]
 
     def _values(self, target: Column, source: Column) -> list[Any]:
         """The source's distinct keys in order, without nulls and NaN."""
@@ -404,6 +376,51 @@ class _Run:
             self._metrics["numTargetRowsInserted"] += rows.num_rows
             parts.append(rows)
         self._change.write(*parts)
+
+
+def bound_on(
+    on: str, sides: Sides, values_of: Callable[[Column, Column], list[Any] | None], partition_columns: tuple[str, ...]
+) -> tuple[list[tuple[Column, Column]], list[Condition], FileTest]:
+    """The pairs of key columns (target's, source's), the other conditions, and the test for the target's files.
+
+    `values_of`: the source's keys for such a pair, in order, without nulls; None if they are not known.
+    """
+    target_alias, source_alias = sides.names
+    tree = predicate.bare(predicate.parse(on).tree)
+    keys: list[tuple[Column, Column]] = []
+    rest: list[Condition] = []
+    tests: list[Condition] = []
+    for node in tree.flatten() if isinstance(tree, exp.And) else [tree]:
+        key = _key(predicate.bare(node), sides)
+        if key is not None:
+            keys.append(key)
+            continue
+        condition = predicate.condition_of(node, sides)
+        rest.append(condition)
+        if {column.path[0] for column in condition.columns()} == {target_alias}:
+            tests.append(predicate.condition_of(node, sides.members(target_alias)))
+    if not keys:
+        raise InvalidRequestError(
+            f"the condition {on!r} has no equality of a target column and a source column; expected one, as in "
+            f"{target_alias}.id = {source_alias}.id",
+            condition=on,
+        )
+    for target, source in keys:
+        values = values_of(target, source)
+        if values is not None:
+            tests.append(OneOf(column=Column(path=target.path[1:], type=target.type), values=values))
+    condition = And(operands=tuple(tests)) if tests else Constant(value=True)
+    return keys, rest, FileTest(text=on, condition=condition, partition_columns=partition_columns)
+
+
+def _key(node: exp.Expression, sides: Sides) -> tuple[Column, Column] | None:
+    if not isinstance(node, exp.EQ):
+        return None
+    both = [predicate.bare(side) for side in (node.left, node.right)]
+    if not all(isinstance(side, exp.Column) for side in both):
+        return None
+    columns = {column.path[0]: column for column in (predicate.column_of(side, sides) for side in both)}
+    return (columns[sides.names[0]], columns[sides.names[1]]) if len(columns) == 2 else None
 
 
 def _first_true(clauses: Sequence[_BoundClause], scope: pa.Table) -> Iterator[tuple[_BoundClause, pa.Array]]:

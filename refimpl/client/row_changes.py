@@ -30,7 +30,7 @@ from refimpl.client.condition import FileTest
 from refimpl.client.data_files import DataFileWriter
 from refimpl.client.features import feeds_changes
 from refimpl.client.partition_values import local_path
-from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Field, Primitive, Struct
+from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct
 from refimpl.client.transaction import Committed, Transaction
 from refimpl.errors import CERTAINLY_NOT_COMMITTED
 
@@ -59,6 +59,7 @@ class RowChange:
     """
 
     def __init__(self, transaction: Transaction) -> None:
+        self.feeds_changes = feeds_changes(transaction.snapshot.protocol, transaction.snapshot.metadata)
         self.transaction = transaction
         self.snapshot = transaction.snapshot
         self._location = transaction.snapshot.location
@@ -83,18 +84,10 @@ class RowChange:
 
     def _change_writer(self) -> DataFileWriter | None:
         """For change data files, which have no statistics; None where the feed is off."""
-        snapshot = self.snapshot
-        if not feeds_changes(snapshot.protocol, snapshot.metadata):
+        if not self.feeds_changes:
             return None
-        text = Primitive(name="string")
-        extra = (Field(name=CHANGE_TYPE, type=text), Field(name=CHANGE_COLUMN, type=text))
-        return DataFileWriter(
-            self._location,
-            Struct(fields=(*snapshot.schema.fields, *extra)),
-            (CHANGE_COLUMN, *snapshot.partition_columns),
-            new_id=self._environment.new_id,
-            indexed=(),
-        )
+        schema, columns = self.snapshot.schema, self.snapshot.partition_columns
+        return data_files.change_writer(self._location, schema, columns, new_id=self._environment.new_id)
 
     def read(self, add: Add, columns: Sequence[str] | None = None) -> pa.Table:
         """One file's rows: all columns or those named."""
@@ -138,6 +131,11 @@ class RowChange:
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
         self._feed.write(rows)
 
+    def adopt(self, adds: Sequence[Add], changes: Sequence[Cdc]) -> None:
+        """Durable files that others wrote, such as Spark's tasks."""
+        self._adds += adds
+        self._changes += changes
+
     def commit(self, metrics: Mapping[str, int], prefix: str = "num") -> RowsChanged:
         """Land the transaction; nothing if no file changed (and the isolation level allows it).
 
@@ -145,7 +143,7 @@ class RowChange:
         """
         transaction = self.transaction
         if self._feed is not None and self._adds and self._removed:
-            self._changes = [action for action in self._feed.finish() if isinstance(action, Cdc)]
+            self._changes += (action for action in self._feed.finish() if isinstance(action, Cdc))
         else:
             self._drop_changes()
         change_files = "numTargetChangeFilesAdded" if prefix == "numTarget" else "numAddedChangeFiles"
@@ -165,6 +163,8 @@ class RowChange:
     def _drop_changes(self) -> None:
         if self._feed is not None:
             self._feed.abort()
+        data_files.delete(self._location, self._changes)
+        self._changes = []
 
 
 def _file_metrics(adds: Sequence[Add], removed: Sequence[Add], prefix: str) -> dict[str, int]:
@@ -183,9 +183,9 @@ def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
         change.transaction.check_removable()
         deleted = copied = 0
         for add, test in _candidates(change, where):
-            if test is None or _whole_partition(test, add):
+            if test is None or whole_partition(test, add):
                 change.remove(add)
-                deleted += _row_count(add)
+                deleted += row_count(add)
                 continue
             matches = change.matches(add, test)
             count = pc.sum(matches).as_py() or 0
@@ -235,7 +235,7 @@ def _candidates(change: RowChange, where: str | None) -> Iterator[tuple[Add, Fil
         yield add, test
 
 
-def _whole_partition(test: FileTest, add: Add) -> bool:
+def whole_partition(test: FileTest, add: Add) -> bool:
     """Whether the partition values alone say that every row of the file matches."""
     if not test.partition_only:
         return False
@@ -245,7 +245,7 @@ def _whole_partition(test: FileTest, add: Add) -> bool:
         return False
 
 
-def _row_count(add: Add) -> int:
+def row_count(add: Add) -> int:
     """By its statistics; 0 where it has none."""
     try:
         count = msgspec.json.decode(add.stats or "{}").get("numRecords")

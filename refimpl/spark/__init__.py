@@ -4,6 +4,7 @@
     delta = refimpl.spark.connect(spark, "/data/warehouse")
     delta.write(df).partitionBy("month").saveAsTable("flights")
     delta.read.where("month = 3").table("flights").count()
+    delta.table("flights").delete("month = 3")
 
 Spark is imported when it is used, not with this package.
 """
@@ -11,8 +12,10 @@ Spark is imported when it is used, not with this package.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from refimpl.spark.delta_table import DeltaTable
 from refimpl.spark.reader import DeltaReader
 from refimpl.spark.session import find_java, local_session, prepared
 from refimpl.spark.tables import TableAccess
@@ -41,6 +44,14 @@ class DeltaConnection:
     def write(self, frame: DataFrame) -> DeltaWriter:
         """Starts a write of these rows, as `df.write` does."""
         return DeltaWriter(self.tables, frame)
+
+    def table(self, name: str) -> DeltaTable:
+        """The warehouse's table of this name, to change its rows or read its changes. Raises `TableNotFoundError`."""
+        return DeltaTable(self.tables, self.tables.by_name(name))
+
+    def table_at(self, path: str | Path) -> DeltaTable:
+        """The table at this path, through its owner where the warehouse has one for it."""
+        return DeltaTable(self.tables, self.tables.by_path(Path(path).absolute()))
 
 
 WAREHOUSE_SETTING = "spark.commitOwner.warehouse"

@@ -21,8 +21,9 @@ be collected exactly once, because a second collection would run, and write, eve
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,18 +31,19 @@ import msgspec
 
 from refimpl import actions, errors
 from refimpl.actions import Add, Cdc
-from refimpl.client.data_files import DataFileWriter
+from refimpl.client.data_files import DataFileWriter, change_writer
 from refimpl.client.file_statistics import Leaf
-from refimpl.client.schema import Struct, parse
+from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct, parse
 from refimpl.errors import CorruptionError, DeltaError, InvalidRequestError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string"
-"""One row for each file of a task. A task that refuses its rows sends one row with `error` instead of failing:
-Spark would try in vain again, and would lose the kind of the error."""
+MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, counts string"
+"""One row for each file of a task, and one with `counts` of rows, where it was asked for changes. A task that refuses
+its rows sends one row with `error` instead of failing: Spark would try in vain again, and would lose the kind of the
+error."""
 
 
 class _TaskError(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +59,10 @@ class WriteTask:
     schema_string: str
     partition_columns: tuple[str, ...]
     indexed: frozenset[Leaf]
+    with_changes: bool = False
+    """Whether the rows have the columns `_change_type` and `__is_cdc` after the table's: those with "true" go to change
+    data files, those with "false" to data files, without either column. Others are only counted. The counts of all rows
+    that are no change data, by `_change_type`, are in a message of their own."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of one task; one message row for each file, after all of them are durable."""
@@ -64,43 +70,58 @@ class WriteTask:
 
         context = TaskContext.get()
         split, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        names = list(parse(self.schema_string).names)
+        names = [*parse(self.schema_string).names, *((CHANGE_TYPE, CHANGE_COLUMN) if self.with_changes else ())]
         yield self.run((batch.rename_columns(names) for batch in batches), split=split, attempt=attempt)
 
     def run(self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int) -> pa.RecordBatch:
         """The same for attempt `attempt` of task `split`, wherever it runs."""
-        writer = DataFileWriter(
-            Path(self.location),
-            parse(self.schema_string),
-            self.partition_columns,
-            split=split,
-            indexed=self.indexed,
-        )
+        import pyarrow.compute as pc
+
+        location, schema, columns = Path(self.location), parse(self.schema_string), self.partition_columns
+        rows = DataFileWriter(location, schema, columns, split=split, indexed=self.indexed)
+        changes = change_writer(location, schema, columns, split=split)
+        counts = Counter[str]()
         try:
             for batch in batches:
-                writer.write(batch)
-            files = writer.finish()
-        except DeltaError as error:
-            writer.abort()
-            return _messages(split, attempt, [], error)
-        except BaseException:
-            writer.abort()
+                if self.with_changes:
+                    kinds = batch.column(CHANGE_COLUMN)
+                    changes.write(batch.filter(pc.equal(kinds, "true")))
+                    counts.update(batch.column(CHANGE_TYPE).filter(pc.not_equal(kinds, "true")).to_pylist())
+                    batch = batch.filter(pc.equal(kinds, "false")).drop_columns([CHANGE_TYPE, CHANGE_COLUMN])
+                rows.write(batch)
+            files = [*rows.finish(), *changes.finish()]
+        except BaseException as error:
+            rows.abort()
+            changes.abort()
+            if isinstance(error, DeltaError):
+                return _messages(split, attempt, [], error)
             raise
-        return _messages(split, attempt, files, None)
+        return _messages(split, attempt, files, None, counts)
 
 
-def _messages(split: int, attempt: int, files: list[Add | Cdc], error: DeltaError | None) -> pa.RecordBatch:
+def _messages(
+    split: int,
+    attempt: int,
+    files: list[Add | Cdc],
+    error: DeltaError | None,
+    counts: Counter[str] | None = None,
+) -> pa.RecordBatch:
     import pyarrow as pa
 
-    messages: list[tuple[str | None, str | None]] = [(actions.encode([file]).decode(), None) for file in files]
+    messages: list[tuple[str | None, str | None, str | None]]
+    messages = [(actions.encode([file]).decode(), None, None) for file in files]
+    if counts:
+        messages.append((None, None, msgspec.json.encode(dict(counts)).decode()))
     if error is not None:
-        messages = [(None, msgspec.json.encode(_TaskError(kind=type(error).__name__, message=error.message)).decode())]
+        text = msgspec.json.encode(_TaskError(kind=type(error).__name__, message=error.message)).decode()
+        messages = [(None, text, None)]
     return pa.RecordBatch.from_pydict(
         {
             "split": pa.array([split] * len(messages), pa.int32()),
             "attempt": pa.array([attempt] * len(messages), pa.int64()),
-            "action": pa.array([action for action, _ in messages], pa.string()),
-            "error": pa.array([text for _, text in messages], pa.string()),
+            "action": pa.array([action for action, _, _ in messages], pa.string()),
+            "error": pa.array([text for _, text, _ in messages], pa.string()),
+            "counts": pa.array([text for _, _, text in messages], pa.string()),
         }
     )
 
@@ -111,6 +132,8 @@ class JobFiles:
 
     added: tuple[Add, ...]
     changes: tuple[Cdc, ...] = ()
+    counts: Counter[str] = field(default_factory=Counter)
+    """Rows by `_change_type`: see `WriteTask.with_changes`."""
 
 
 def gather(messages: pa.Table) -> JobFiles:
@@ -121,6 +144,7 @@ def gather(messages: pa.Table) -> JobFiles:
     """
     attempts: dict[int, int] = {}
     found: list[Add | Cdc] = []
+    counts = Counter[str]()
     for message in messages.sort_by("split").to_pylist():
         if message["error"] is not None:
             raise _rebuilt(message["error"])
@@ -130,6 +154,9 @@ def gather(messages: pa.Table) -> JobFiles:
                 f"task {split} reports files of two attempts, {attempts[split]} and {attempt}; nothing is committed",
                 split=split,
             )
+        if message["counts"] is not None:
+            counts.update(msgspec.json.decode(message["counts"], type=dict[str, int]))
+            continue
         for action in actions.decode(message["action"].encode(), source=f"the message of task {split}"):
             if isinstance(action, Add | Cdc):
                 _check_relative(action.path)
@@ -137,6 +164,7 @@ def gather(messages: pa.Table) -> JobFiles:
     return JobFiles(
         added=tuple(action for action in found if isinstance(action, Add)),
         changes=tuple(action for action in found if isinstance(action, Cdc)),
+        counts=counts,
     )
 
 
@@ -157,18 +185,26 @@ def _check_relative(path: str) -> None:
 
 
 def write(
-    frame: DataFrame, location: Path, schema: Struct, partition_columns: tuple[str, ...], *, indexed: frozenset[Leaf]
+    frame: DataFrame,
+    location: Path,
+    schema: Struct,
+    partition_columns: tuple[str, ...],
+    *,
+    indexed: frozenset[Leaf],
+    with_changes: bool = False,
 ) -> JobFiles:
     """Run one write job of the protocol; its files, durable and in no log.
 
-    `frame` has the columns of `schema`, in its order. The job runs once: its messages are collected here and nowhere
-    else. The tasks get the columns by position: `mapInArrow` would take a name with a dot for a member of a struct.
+    `frame` has the columns of `schema`, in its order, and those of `WriteTask.with_changes` after them. The job runs
+    once: its messages are collected here and nowhere else. The tasks get the columns by position: `mapInArrow` would
+    take a name with a dot for a member of a struct.
     """
     task = WriteTask(
         location=str(location),
         schema_string=schema.to_json(),
         partition_columns=partition_columns,
         indexed=indexed,
+        with_changes=with_changes,
     )
-    by_position = frame.toDF(*(f"c{number}" for number in range(len(schema.fields))))
+    by_position = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
     return gather(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow())

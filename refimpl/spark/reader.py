@@ -24,7 +24,7 @@ from refimpl import actions
 from refimpl.actions import Add
 from refimpl.client import partition_values
 from refimpl.client.in_commit_timestamp import milliseconds
-from refimpl.client.schema import DataType, Primitive, Struct, parse
+from refimpl.client.schema import DataType, Field, Primitive, Struct, parse
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
@@ -34,6 +34,7 @@ from refimpl.spark.tables import TableAccess
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _OPTIONS: Final = ("versionAsOf", "timestampAsOf")
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>0?\d|1[0-8])(?::?(?P<minutes>[0-5]\d))?", re.ASCII)
@@ -164,8 +165,22 @@ def _zone(name: str) -> datetime.tzinfo:
     return datetime.timezone(-distance if offset["sign"] == "-" else distance)
 
 
-def read_files(spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add]) -> DataFrame:
-    """The rows of these files of the snapshot, with its columns in order; missing columns are null."""
+FILE_COLUMN: Final = "__file"
+"""The file of a row, as a URI: `path_of` gives its path."""
+
+
+def path_of(uri: str) -> str:
+    """The path on disk that a value of `FILE_COLUMN` means. Spark encodes it once: DELTA_SPARK.md#file-paths."""
+    return partition_values.decode_path(uri.removeprefix("file:"))
+
+
+def read_files(
+    spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add], *, with_file: bool = False
+) -> DataFrame:
+    """The rows of these files of the snapshot, with its columns in order; missing columns are null.
+
+    `with_file`: `FILE_COLUMN` follows them.
+    """
     folders = _Folders(snapshot.schema, snapshot.partition_columns)
     plain: list[Add] = []
     other: list[Add] = []
@@ -173,12 +188,17 @@ def read_files(spark: SparkSession, location: Path, snapshot: Snapshot, files: S
         (plain if folders.tell_all(add) else other).append(add)
     parts = []
     if plain:
-        parts.append(_read_by_spark(spark, location, snapshot, plain))
+        parts.append(_read_by_spark(spark, location, snapshot, plain, with_file))
     if other:
-        parts.append(_read_by_arrow(spark, location, snapshot, other))
+        parts.append(_read_by_arrow(spark, location, snapshot, other, with_file))
     if not parts:
-        return spark.createDataFrame([], spark_schema(snapshot.schema))
+        return spark.createDataFrame([], _schema(snapshot, with_file))
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+
+
+def _schema(snapshot: Snapshot, with_file: bool) -> StructType:
+    extra = (Field(name=FILE_COLUMN, type=Primitive(name="string")),) if with_file else ()
+    return spark_schema(Struct(fields=(*snapshot.schema.fields, *extra)))
 
 
 class _Folders:
@@ -213,7 +233,9 @@ def _is_canonical(text: str | None, kind: DataType) -> bool:
         return False
 
 
-def _read_by_spark(spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add]) -> DataFrame:
+def _read_by_spark(
+    spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add], with_file: bool
+) -> DataFrame:
     """Partition discovery below `basePath` gives the partition columns; Spark puts them last, the table may not."""
     from pyspark.errors import AnalysisException
 
@@ -229,7 +251,10 @@ def _read_by_spark(spark: SparkSession, location: Path, snapshot: Snapshot, file
             path=str(location),
             version=snapshot.version,
         ) from error
-    return frame.select(*(quoted(name) for name in snapshot.schema.names)) if snapshot.partition_columns else frame
+    names = [quoted(name) for name in snapshot.schema.names]
+    if with_file:
+        return frame.selectExpr(*names, f"_metadata.file_path AS {FILE_COLUMN}")
+    return frame.select(*names) if snapshot.partition_columns else frame
 
 
 def _escaped(path: Path) -> str:
@@ -244,8 +269,11 @@ class _ReadTask:
     location: str
     schema_string: str
     partition_columns: tuple[str, ...]
+    with_file: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
         from refimpl.client.data_files import read_file
 
         schema, location = parse(self.schema_string), Path(self.location)
@@ -254,15 +282,22 @@ class _ReadTask:
                 for add in actions.decode(line.encode(), source="a read task"):
                     assert isinstance(add, Add)
                     path = partition_values.local_path(location, add.path)
-                    yield from read_file(path, add, schema, self.partition_columns).to_batches()
+                    rows = read_file(path, add, schema, self.partition_columns)
+                    if self.with_file:
+                        uri = f"file:{partition_values.encode_path(str(path))}"
+                        rows = rows.append_column(FILE_COLUMN, pa.repeat(uri, rows.num_rows))
+                    yield from rows.to_batches()
 
 
-def _read_by_arrow(spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add]) -> DataFrame:
+def _read_by_arrow(
+    spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add], with_file: bool
+) -> DataFrame:
     task = _ReadTask(
         location=str(location),
         schema_string=snapshot.metadata.schema_string,
         partition_columns=snapshot.partition_columns,
+        with_file=with_file,
     )
     lines = [(actions.encode([add]).decode(),) for add in files]
     work = spark.createDataFrame(lines, "action string").repartition(-(-len(lines) // _FILES_PER_TASK))
-    return work.mapInArrow(task.__call__, spark_schema(snapshot.schema))
+    return work.mapInArrow(task.__call__, _schema(snapshot, with_file))

@@ -1,0 +1,543 @@
+"""`delta.table("flights")`: DELETE, UPDATE, MERGE and the change data feed with Spark, by the names of Delta's own.
+
+    delta.table("flights").update(set={"price": "price * 2"}, condition="month = 3")
+
+Copy on write: one job finds the files that hold a row to change, a second one rewrites those through the delayed commit
+protocol, and one transaction commits. DELTA.md#row-changes says which rows and conflicts there are. A condition that
+`refimpl.client.predicate` does not understand is Spark's alone: then the transaction has read the whole table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from refimpl import actions
+from refimpl.actions import Add, Cdc, Remove
+from refimpl.client import change_feed, file_statistics, predicate
+from refimpl.client.change_feed import ChangedFile, FeedReader
+from refimpl.client.condition import Column as TableColumn
+from refimpl.client.condition import FileTest
+from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
+from refimpl.client.partition_values import local_path
+from refimpl.client.predicate import Sides
+from refimpl.client.row_changes import (
+    AFTER,
+    BEFORE,
+    DELETED,
+    INSERTED,
+    RowChange,
+    RowsChanged,
+    predicate_parameter,
+    row_count,
+    whole_partition,
+)
+from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
+from refimpl.client.table import Table
+from refimpl.errors import InvalidRequestError
+from refimpl.spark import commit_protocol
+from refimpl.spark.frames import quoted, spark_schema, table_schema
+from refimpl.spark.reader import FILE_COLUMN, path_of, read_files
+from refimpl.spark.tables import TableAccess
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+_FILES_PER_TASK: Final = 16
+_KEYS: Final = 10_000
+"""So many distinct keys of a MERGE's source exclude files of the target; with more of them, all files are read."""
+_ROW: Final = "__row"
+_IN_SOURCE: Final = "__in_source"
+_KEY_TYPES: Final = tuple(Primitive(name=name) for name in ("long", "integer", "short", "byte", "string", "date"))
+_KEPT, _COUNTED, _CHANGE = "false", "none", "true"
+"""Values of `__is_cdc`: a row of a data file, one that is only counted, one of a change data file."""
+
+
+class DeltaTable:
+    """Made by `DeltaConnection.table` and `table_at`."""
+
+    def __init__(self, access: TableAccess, table: Table) -> None:
+        self._access = access
+        self._table = table
+
+    def delete(self, condition: str | Column | None = None) -> RowsChanged:
+        """Delete the rows for which the condition is true, or all rows. See `refimpl.client.table.Table.delete`."""
+        work = self._work("DELETE", condition)
+        with work.change:
+            return work.delete(condition)
+
+    def update(self, set: Mapping[str, Any], condition: str | Column | None = None) -> RowsChanged:  # noqa: A002
+        """Set columns of the rows for which the condition is true, or of all. Text in `set` is SQL."""
+        work = self._work("UPDATE", condition)
+        with work.change:
+            return work.update(set, condition)
+
+    def merge(
+        self, source: DataFrame, condition: str, *, source_alias: str = "source", target_alias: str = "target"
+    ) -> DeltaMerge:
+        """Begin a MERGE. In its SQL, columns are `target.x` and `source.x`, or named by the given aliases."""
+        return DeltaMerge(self._access, self._table, source, condition, source_alias, target_alias)
+
+    def changes(
+        self,
+        from_version: int | None = None,
+        to_version: int | None = None,
+        *,
+        from_timestamp: int | None = None,
+        to_timestamp: int | None = None,
+    ) -> DataFrame:
+        """The change data feed, read by tasks. See `refimpl.client.table.Table.changes`."""
+        table, spark = self._table, self._access.spark
+        newest = table.snapshot()
+        wanted = change_feed.versions(
+            newest.commit_times(),
+            from_version=from_version,
+            to_version=to_version,
+            from_timestamp=from_timestamp,
+            to_timestamp=to_timestamp,
+        )
+        end = table.snapshot(version=wanted.last)
+        files = change_feed.changed_files(newest, table.snapshot(version=wanted.first), end)
+        reader = FeedReader.of(end)
+        if not files:
+            return spark.createDataFrame([], spark_schema(reader.schema))
+        lines = [(file.version, file.timestamp, actions.encode([file.file]).decode()) for file in files]
+        work = spark.createDataFrame(lines, "version long, timestamp long, action string")
+        tasks = work.repartition(-(-len(lines) // _FILES_PER_TASK))
+        return tasks.mapInArrow(_FeedTask(reader=reader).__call__, spark_schema(reader.schema))
+
+    def _work(self, operation: str, condition: str | Column | None) -> _Work:
+        text = None if condition is None else str(condition)
+        work = _Work(self._access, self._table, operation)
+        work.change.transaction.parameters |= predicate_parameter(text)
+        work.change.transaction.check_removable()
+        return work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FeedTask:
+    """What tasks run for `DeltaTable.changes`."""
+
+    reader: FeedReader
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                (file,) = actions.decode(row["action"].encode(), source="a read task")
+                assert isinstance(file, Add | Remove | Cdc)
+                changed = ChangedFile(version=row["version"], timestamp=row["timestamp"], file=file)
+                yield from self.reader.read([changed])
+
+
+class _Work:
+    """One operation: its transaction, and the frames of the table's files."""
+
+    def __init__(self, access: TableAccess, table: Table, operation: str) -> None:
+        self._access = access
+        self._table = table
+        self.change = RowChange(table.transaction(operation=operation))
+        self.schema = self.change.snapshot.schema
+        self._by_path: dict[str, Add] = {}
+
+    def delete(self, condition: str | Column | None) -> RowsChanged:
+        from pyspark.sql import functions
+
+        test = self._test(condition)
+        if condition is None or (test is not None and test.partition_only):
+            files = self._candidates(condition, test)
+            whole = files if test is None else [add for add in files if whole_partition(test, add)]
+            if len(whole) == len(files):
+                for add in whole:
+                    self.change.remove(add)
+                deleted = sum(map(row_count, whole))
+                return self.change.commit({"numDeletedRows": deleted, "numCopiedRows": 0})
+        true = self._true(condition)
+        rows = self._touched(condition, test, true)
+        changed = [self._counted("delete"), *self._changes((DELETED, self._columns()))]
+        counts = self._write(
+            rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept("copy")))
+        )
+        return self.change.commit({"numDeletedRows": counts["delete"], "numCopiedRows": counts["copy"]})
+
+    def update(self, values: Mapping[str, Any], condition: str | Column | None) -> RowsChanged:
+        from pyspark.sql import functions
+
+        after = self._assigned(values, self._columns())
+        true = self._true(condition)
+        rows = self._touched(condition, self._test(condition), true, after)
+        changed = [self._kept("update", after), *self._changes((BEFORE, self._columns()), (AFTER, after))]
+        counts = self._write(
+            rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept("copy")))
+        )
+        return self.change.commit({"numUpdatedRows": counts["update"], "numCopiedRows": counts["copy"]})
+
+    # Files
+
+    def _test(self, condition: str | Column | None) -> FileTest | None:
+        """The condition as a test of files; None where only Spark understands it."""
+        if not isinstance(condition, str):
+            return None
+        try:
+            test = self.change.snapshot.file_test(condition)
+        except InvalidRequestError:
+            return None
+        return test if self.is_sound(test) else None
+
+    def is_sound(self, test: FileTest) -> bool:
+        """Whether Spark means the same: the test takes times without a zone for UTC."""
+        zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
+        return self._access.in_utc or not zoned
+
+    def _candidates(self, condition: object, test: FileTest | None) -> list[Add]:
+        transaction = self.change.transaction
+        return transaction.read_whole_table() if condition is None or test is None else transaction.read_files(test)
+
+    def _touched(
+        self, condition: object, test: FileTest | None, true: Column, after: Sequence[Column] = ()
+    ) -> DataFrame:
+        """The rows of the files that hold a matching row; those files leave the table."""
+        rows = self.rows(self._candidates(condition, test), with_file=True)
+        matching = rows.where(true)
+        check_deterministic(matching, f"the condition {condition}")
+        check_deterministic(rows.select(*after), "what is set")
+        return self.rows(self.leaving(row[0] for row in matching.select(FILE_COLUMN).distinct().collect()))
+
+    def rows(self, files: Sequence[Add], *, with_file: bool = False) -> DataFrame:
+        self._by_path |= {str(local_path(self._table.location, add.path)): add for add in files}
+        return read_files(self._access.spark, self._table.location, self.change.snapshot, files, with_file=with_file)
+
+    def leaving(self, uris: Iterator[str]) -> list[Add]:
+        """These files leave the table."""
+        found = [self._by_path[path_of(uri)] for uri in sorted(uris)]
+        for add in found:
+            self.change.remove(add)
+        return found
+
+    # Rows
+
+    def _true(self, condition: str | Column | None) -> Column:
+        """DELTA.md#null-condition."""
+        from pyspark.sql import functions
+
+        if condition is None:
+            return functions.lit(True)
+        _check_no_query(condition)
+        return functions.coalesce(
+            functions.expr(condition) if isinstance(condition, str) else condition, functions.lit(False)
+        )
+
+    def _columns(self, alias: str | None = None) -> list[Column]:
+        from pyspark.sql import functions
+
+        side = "" if alias is None else f"{quoted(alias)}."
+        return [functions.col(side + quoted(name)) for name in self.schema.names]
+
+    def _assigned(self, values: Mapping[str, Any], otherwise: Sequence[Column] | None) -> list[Column]:
+        """The columns with these values, cast to the table's types; the others as `otherwise` has them, or null."""
+        from pyspark.sql import Column, functions
+
+        if not values:
+            raise InvalidRequestError("no column is set; expected at least one, as in {'price': 'price * 2'}")
+        by_name = {name.lower(): position for position, name in enumerate(self.schema.names)}
+        types = [field.dataType for field in spark_schema(self.schema).fields]
+        columns = list(otherwise) if otherwise is not None else [functions.lit(None).cast(kind) for kind in types]
+        for name, value in values.items():
+            position = by_name.get(name.lower())
+            if position is None:
+                raise InvalidRequestError(f"unknown column {name!r}; the columns are {', '.join(self.schema.names)}")
+            _check_no_query(value)
+            given = (
+                functions.expr(value)
+                if isinstance(value, str)
+                else value
+                if isinstance(value, Column)
+                else functions.lit(value)
+            )
+            columns[position] = given.cast(types[position])
+        return columns
+
+    def _row(self, change_type: str, kind: str, columns: Sequence[Column]) -> Column:
+        from pyspark.sql import functions
+
+        names = (*self.schema.names, CHANGE_TYPE, CHANGE_COLUMN)
+        values = (*columns, functions.lit(change_type), functions.lit(kind))
+        return functions.struct(*(column.alias(name) for column, name in zip(values, names, strict=True)))
+
+    def _kept(self, what: str, columns: Sequence[Column] | None = None) -> Column:
+        return self._row(what, _KEPT, self._columns() if columns is None else columns)
+
+    def _counted(self, what: str) -> Column:
+        """A row that no file holds: its operation is counted."""
+        from pyspark.sql import functions
+
+        nulls = [functions.lit(None).cast(field.dataType) for field in spark_schema(self.schema).fields]
+        return self._row(what, _COUNTED, nulls)
+
+    def _changes(self, *changes: tuple[str, Sequence[Column]]) -> list[Column]:
+        """Rows of the change data feed, where it is on."""
+        if not self.change.feeds_changes:
+            return []
+        return [self._row(change_type, _CHANGE, columns) for change_type, columns in changes]
+
+    def _write(self, rows: DataFrame, outputs: Column) -> Mapping[str, int]:
+        """Run the job that writes what each row becomes, an array; the number of rows by what became of them."""
+        from pyspark.sql import functions
+
+        snapshot = self.change.snapshot
+        indexed = file_statistics.indexed(
+            self.schema.without(snapshot.partition_columns), snapshot.metadata.configuration
+        )
+        files = commit_protocol.write(
+            rows.select(functions.explode(outputs).alias("output")).select("output.*"),
+            self._table.location,
+            self.schema,
+            snapshot.partition_columns,
+            indexed=indexed,
+            with_changes=True,
+        )
+        self.change.adopt(files.added, files.changes)
+        return files.counts
+
+
+def check_deterministic(frame: DataFrame, what: str) -> None:
+    """Raise `InvalidRequestError` where a second evaluation may give other rows."""
+    if not frame._jdf.queryExecution().analyzed().deterministic():
+        raise InvalidRequestError(f"{what} is not deterministic: a second evaluation may give another result")
+
+
+def _check_no_query(given: object) -> None:
+    """A query reads what the transaction knows nothing of."""
+    from sqlglot import exp
+
+    try:
+        tree = predicate.syntax(given) if isinstance(given, str) else None
+    except InvalidRequestError:  # Spark understands more, and says what is wrong
+        return
+    if tree is not None and tree.find(exp.Query):
+        predicate.refuse(tree, "has a subquery, which is not supported; join the tables with MERGE")
+
+
+class DeltaMerge:
+    """Made by `DeltaTable.merge`. Clauses are named as in Delta; of each kind, the first one that is true applies."""
+
+    def __init__(
+        self, access: TableAccess, table: Table, source: DataFrame, on: str, source_alias: str, target_alias: str
+    ) -> None:
+        if source_alias.lower() == target_alias.lower():
+            raise InvalidRequestError(f"source and target have the same alias {source_alias!r}; choose two")
+        self._access = access
+        self._table = table
+        self._source = source
+        self._on = on
+        self._aliases = (target_alias, source_alias)
+        self._clauses = Clauses()
+
+    def whenMatchedUpdate(self, condition: Any = None, set: Mapping[str, Any] | None = None) -> Self:  # noqa: A002, N802
+        """Set columns of a target row that a source row matches."""
+        return self._with(Clause(kind=Kind.MATCHED, values=set or {}, where=condition))
+
+    def whenMatchedUpdateAll(self, condition: Any = None) -> Self:  # noqa: N802
+        """Set every column to the source's column of the same name."""
+        return self._with(Clause(kind=Kind.MATCHED, all_columns=True, where=condition))
+
+    def whenMatchedDelete(self, condition: Any = None) -> Self:  # noqa: N802
+        """Delete a target row that a source row matches."""
+        return self._with(Clause(kind=Kind.MATCHED, where=condition))
+
+    def whenNotMatchedInsert(self, condition: Any = None, values: Mapping[str, Any] | None = None) -> Self:  # noqa: N802
+        """Insert a row for a source row that matches no target row; columns without a value are null."""
+        return self._with(Clause(kind=Kind.NOT_MATCHED, values=values or {}, where=condition))
+
+    def whenNotMatchedInsertAll(self, condition: Any = None) -> Self:  # noqa: N802
+        """Insert a source row that matches no target row, columns by name."""
+        return self._with(Clause(kind=Kind.NOT_MATCHED, all_columns=True, where=condition))
+
+    def whenNotMatchedBySourceUpdate(  # noqa: N802
+        self,
+        condition: Any = None,
+        set: Mapping[str, Any] | None = None,  # noqa: A002
+    ) -> Self:
+        """Set columns of a target row that no source row matches."""
+        return self._with(Clause(kind=Kind.NOT_MATCHED_BY_SOURCE, values=set or {}, where=condition))
+
+    def whenNotMatchedBySourceDelete(self, condition: Any = None) -> Self:  # noqa: N802
+        """Delete a target row that no source row matches."""
+        return self._with(Clause(kind=Kind.NOT_MATCHED_BY_SOURCE, where=condition))
+
+    def _with(self, clause: Clause) -> Self:
+        self._clauses.append(clause)
+        return self
+
+    def execute(self) -> RowsChanged:
+        """Run it, on the table's newest version. Several source rows for one target row are always refused here."""
+        work = _MergeWork(self._access, self._table, self._source, self._on, self._aliases, self._clauses)
+        self._clauses.begin(work.change.transaction, self._on)
+        with work.change:
+            return work.run()
+
+
+class _MergeWork(_Work):
+    """One execution of a MERGE. The source is evaluated once, so that both jobs see the same rows."""
+
+    def __init__(
+        self,
+        access: TableAccess,
+        table: Table,
+        source: DataFrame,
+        on: str,
+        aliases: tuple[str, str],
+        clauses: Clauses,
+    ) -> None:
+        super().__init__(access, table, "MERGE")
+        self._target_alias, self._source_alias = aliases
+        self._on = on
+        self._clauses = clauses
+        self._given = source
+        self._keys: list[str] = []
+
+    def run(self) -> RowsChanged:
+        from pyspark.sql import functions
+
+        clauses = [clause for kind in Kind for clause in self._clauses.of(kind)]
+        self._check(self._on, *(part for clause in clauses for part in _sql_of(clause)))
+        given = self._given.localCheckpoint()
+        source = given.withColumn(_IN_SOURCE, functions.lit(True)).alias(self._source_alias)
+        inserts = bool(self._clauses.of(Kind.NOT_MATCHED))
+        candidates = self._files(given)
+        files = self._find(candidates, source)
+        target = self._target(files or candidates[:0])
+        if not self._clauses.of(Kind.MATCHED) and not self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE):
+            joined = source.join(self._target(candidates), functions.expr(self._on), "left_anti")
+            outputs = self._outputs(Kind.NOT_MATCHED)
+        else:
+            joined = target.join(source, functions.expr(self._on), "full_outer" if inserts else "left")
+            in_target, in_source = functions.col(_ROW).isNotNull(), functions.col(_IN_SOURCE).isNotNull()
+            outputs = (
+                functions.when(in_target & in_source, self._outputs(Kind.MATCHED))
+                .when(in_target, self._outputs(Kind.NOT_MATCHED_BY_SOURCE))
+                .otherwise(self._outputs(Kind.NOT_MATCHED))
+            )
+        counts = self._write(joined, outputs)
+        return self.change.commit(self._metrics(counts, given.count()), prefix="numTarget")
+
+    def _check(self, *given: Any) -> None:
+        for part in given:
+            _check_no_query(part)
+            if isinstance(part, str):
+                try:
+                    predicate.check_deterministic(predicate.syntax(part))
+                except InvalidRequestError as error:
+                    if "deterministic" in str(error):
+                        raise
+
+    def _target(self, files: Sequence[Add]) -> DataFrame:
+        from pyspark.sql import functions
+
+        rows = self.rows(files, with_file=True).withColumn(_ROW, functions.monotonically_increasing_id())
+        return rows.alias(self._target_alias)
+
+    def _files(self, source: DataFrame) -> list[Add]:
+        """The files that can hold a key of the source; all of them where the condition is Spark's alone."""
+        transaction = self.change.transaction
+        sides = Sides.of(
+            target_alias=self._target_alias,
+            target=self.schema,
+            source_alias=self._source_alias,
+            source=table_schema(source),
+        )
+        columns = self.change.snapshot.partition_columns
+
+        def values_of(target: TableColumn, key: TableColumn) -> list[Any] | None:
+            self._keys.append(".".join(target.path[1:]))
+            if len(key.path) != 2 or key.type != target.type or key.type not in _KEY_TYPES:
+                return None
+            found = source.select(quoted(key.path[1])).distinct().limit(_KEYS + 1).collect()
+            return sorted(row[0] for row in found if row[0] is not None) if len(found) <= _KEYS else None
+
+        try:
+            _, _, test = bound_on(self._on, sides, values_of, columns)
+        except InvalidRequestError:
+            return transaction.read_whole_table()
+        if self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE) or not self.is_sound(test):
+            return transaction.read_whole_table()
+        return transaction.read_files(test)
+
+    def _find(self, candidates: Sequence[Add], source: DataFrame) -> list[Add]:
+        """The files with a row that a clause may change; they leave the table. DELTA.md#several-matches."""
+        from pyspark.sql import functions
+
+        matched, by_source = self._clauses.of(Kind.MATCHED), self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE)
+        if not matched and not by_source:
+            return []
+        joined = self._target(candidates).join(source, functions.expr(self._on), "left" if by_source else "inner")
+        wanted = in_source = functions.col(_IN_SOURCE).isNotNull()
+        for clause in by_source:
+            wanted = wanted | (~in_source & self._true(clause.where))
+        pairs = joined.where(wanted).groupBy(FILE_COLUMN, _ROW).agg(functions.count("*").alias("pairs"))
+        found = pairs.groupBy(FILE_COLUMN).agg(functions.max("pairs").alias("most")).collect()
+        if matched and any(row["most"] > 1 for row in found):
+            self._refuse_several(joined)
+        return self.leaving(row[0] for row in found)
+
+    def _refuse_several(self, joined: DataFrame) -> None:
+        from pyspark.sql import functions
+
+        names = self._keys or list(self.schema.names)
+        key = functions.struct(*(functions.col(f"{quoted(self._target_alias)}.{quoted(name)}") for name in names))
+        counted = joined.where(functions.col(_IN_SOURCE).isNotNull()).groupBy(FILE_COLUMN, _ROW)
+        row = (
+            counted.agg(functions.first(key).alias("key"), functions.count("*").alias("pairs"))
+            .where("pairs > 1")
+            .first()
+        )
+        assert row is not None
+        named = ", ".join(f"{name} = {value!r}" for name, value in zip(names, row["key"], strict=True))
+        raise InvalidRequestError(
+            f"{row['pairs']} rows of the source match the target row with {named}; expected at most one: remove "
+            "duplicates from the source",
+            key=named,
+        )
+
+    def _outputs(self, kind: Kind) -> Column:
+        """What a row of this kind becomes: by the first clause whose condition is true, else as it is."""
+        from pyspark.sql import functions
+
+        old = None if kind is Kind.NOT_MATCHED else self._columns(self._target_alias)
+        nothing = (
+            functions.array(self._kept("copy", old)) if old is not None else functions.array(self._counted("nothing"))
+        )
+        branches: Column | None = None
+        for clause in self._clauses.of(kind):
+            outputs = functions.array(*self._applied(clause, old))
+            true = self._true(clause.where)
+            branches = functions.when(true, outputs) if branches is None else branches.when(true, outputs)
+        return nothing if branches is None else branches.otherwise(nothing)
+
+    def _applied(self, clause: Clause, old: Sequence[Column] | None) -> list[Column]:
+        what = {Kind.MATCHED: "Matched", Kind.NOT_MATCHED_BY_SOURCE: "NotMatchedBySource", Kind.NOT_MATCHED: ""}
+        if clause.action == "delete":
+            assert old is not None
+            return [self._counted(f"{what[clause.kind]}Deleted"), *self._changes((DELETED, old))]
+        values = clause.values
+        if clause.all_columns:
+            values = {name: f"{quoted(self._source_alias)}.{quoted(name)}" for name in self.schema.names}
+        new = self._assigned(values or {}, old)
+        if old is None:
+            return [self._kept("Inserted", new), *self._changes((INSERTED, new))]
+        return [self._kept(f"{what[clause.kind]}Updated", new), *self._changes((BEFORE, old), (AFTER, new))]
+
+    def _metrics(self, counts: Mapping[str, int], source_rows: int) -> dict[str, int]:
+        found = dict.fromkeys(METRICS, 0)
+        for name in METRICS:
+            what = name.removeprefix("numTargetRows")
+            found[name] = sum(counts.get(f"{side}{what}", 0) for side in ("", "Matched", "NotMatchedBySource"))
+        found["numTargetRowsCopied"] = counts.get("copy", 0)
+        output = sum(found[f"numTargetRows{what}"] for what in ("Inserted", "Updated", "Copied"))
+        return {"numSourceRows": source_rows, "numOutputRows": output, **found}
+
+
+def _sql_of(clause: Clause) -> Iterator[Any]:
+    yield clause.where
+    yield from (clause.values or {}).values()
