@@ -1,4 +1,4 @@
-"""Tables with each owner, each table feature and each commit mode."""
+"""Tables with each table feature and each commit mode. That the client works with other owners too, the kit shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import Environment
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.faults import FailingFiles, ScriptedHost
-from spec_tests.support.in_memory_owner import InMemoryOwner
 from spec_tests.support.unreliable_owner import UnreliableOwner
 
 SCHEMA = (
@@ -138,13 +137,9 @@ def host(storage: FailingFiles) -> ScriptedHost:
     return ScriptedHost(files=storage)
 
 
-@pytest.fixture(params=["in-memory", "local"])
-def setting(request: pytest.FixtureRequest, tmp_path: Path, host: ScriptedHost) -> Iterator[Setting]:
+@pytest.fixture
+def setting(tmp_path: Path, host: ScriptedHost) -> Iterator[Setting]:
     environment = host.environment()
     folder = tmp_path / "warehouse"
-    if request.param == "local":
-        with refimpl.open(folder, environment=environment, roots=[tmp_path], create=True) as warehouse:
-            yield Setting(UnreliableOwner(warehouse.owner), host, environment, folder)
-        return
-    folder.mkdir()
-    yield Setting(UnreliableOwner(InMemoryOwner(folder, environment)), host, environment, folder)
+    with refimpl.open(folder, environment=environment, roots=[tmp_path], create=True) as warehouse:
+        yield Setting(UnreliableOwner(warehouse.owner), host, environment, folder)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import refimpl
 from refimpl.actions import Add, CommitInfo
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
@@ -19,7 +20,6 @@ from refimpl.errors import DeltaError, OutcomeUnknown
 from refimpl.table_feature import CommitMode, TableFeature
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding, appending, at_once
 from spec_tests.support.faults import ScriptedHost
-from spec_tests.support.in_memory_owner import InMemoryOwner
 from spec_tests.support.unreliable_owner import UnreliableOwner
 
 FAULTS = st.fixed_dictionaries(
@@ -65,10 +65,13 @@ def test_every_transaction_lands_as_often_as_it_says(
     kind: tuple[TableFeature, CommitMode], steps: list[tuple[object, ...]], limit: int
 ) -> None:
     """FB07, FB08, FB09, FB40, FB46: once if it returned, never if it failed, at most once if the outcome is unknown."""
-    with tempfile.TemporaryDirectory() as name:
-        host = ScriptedHost()
-        environment = host.environment()
-        owner = UnreliableOwner(InMemoryOwner(Path(name), environment))
+    host = ScriptedHost()
+    environment = host.environment()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        refimpl.open(Path(name), environment=environment, create=True) as warehouse,
+    ):
+        owner = UnreliableOwner(warehouse.owner)
         setting = Setting(owner, host, environment, Path(name))
         table = setting.table(*kind, policy=MaintenancePolicy(backfill_every=None, backlog_limit=limit))
         open_transactions: dict[int, Transaction] = {}
