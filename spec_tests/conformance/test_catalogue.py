@@ -303,11 +303,6 @@ def test_a_new_normative_sentence_is_uncovered_until_it_has_an_entry() -> None:
     assert list(uncovered(covered, DOCUMENT, longer)) == []
 
 
-def test_a_new_sentence_without_a_keyword_needs_no_entry() -> None:
-    longer = TEXT + "\nReaders read.\n"
-    assert list(uncovered(small_catalogue(), DOCUMENT, longer)) == []
-
-
 def test_a_changed_sentence_is_uncovered_and_its_entry_unfounded() -> None:
     other = TEXT.replace("be patient.", "be very patient.")
     (lost,) = unfounded(small_catalogue(), DOCUMENT, other)
@@ -364,11 +359,6 @@ fingerprint = "0123456789ab"
 """
 
 
-def test_a_file_is_read_into_typed_values() -> None:
-    (requirement,) = read_document(FILE).requirement
-    assert (requirement.source, requirement.level, requirement.profile) == ("rules", Level.MUST, Profile.CORE)
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -383,69 +373,6 @@ def test_a_file_with_an_unknown_field_or_value_is_rejected(old: str, new: str) -
     assert old in FILE
     with pytest.raises(msgspec.ValidationError):
         read_document(FILE.replace(old, new))
-
-
-# How documents are taken apart
-
-
-def texts(markdown: str, **options: bool) -> list[str]:
-    return [sentence.text for sentence in sentences(markdown, **options)]
-
-
-def test_sentences_end_at_full_stops_and_blocks_but_not_at_abbreviations() -> None:
-    text = "One (e.g. Two) is i.e. Three. Four,\nfive? Six\n\n- Seven\n- Eight. Nine\n  ten"
-    assert texts(text) == ["One (e.g. Two) is i.e. Three.", "Four, five?", "Six", "Seven", "Eight.", "Nine ten"]
-
-
-def test_code_rules_headings_and_struck_out_text_are_no_sentences() -> None:
-    text = "# Title\n\nOne. ~~Two must\ngo.~~\n\n```\nThree must\n```\n---\n!!! note\n    Four."
-    assert texts(text) == ["One.", "Four."]
-
-
-def test_markdown_is_no_part_of_a_sentence() -> None:
-    text = '<ins>**NOTE**: The _old_ [`a_b`](#x (y)) in `_delta_log/_commits`, <a name="z">*new*</a>.</ins>'
-    assert texts(text) == ["NOTE: The old a_b in _delta_log/_commits, new."]
-
-
-def test_a_table_has_a_sentence_for_each_cell() -> None:
-    assert texts("| a | b |\n|---|---|\n| One. Two | Three |") == ["a", "b", "One.", "Two", "Three"]
-
-
-def test_lines_are_blocks_where_a_copy_lost_its_layout() -> None:
-    text = "One\nTwo is set.Three"
-    assert texts(text, flattened=True) == ["One", "Two is set.", "Three"]
-    assert texts(text) == ["One Two is set.Three"]
-
-
-@pytest.mark.parametrize(
-    "sentence",
-    ["It must go.", "It MUST NOT go.", "It may go.", "It is responsible to go.", "It never goes.", "Only it goes."],
-)
-def test_a_sentence_with_a_keyword_is_normative(sentence: str) -> None:
-    assert [found.normative for found in sentences(sentence)] == [True]
-
-
-@pytest.mark.parametrize("sentence", ["It goes.", "A mustard canal.", "See the rules that must hold for more details."])
-def test_a_sentence_without_one_or_a_mere_reference_is_not(sentence: str) -> None:
-    assert [found.normative for found in sentences(sentence)] == [False]
-
-
-def test_a_list_is_as_normative_as_the_sentence_that_introduces_it() -> None:
-    def of(introduction: str) -> list[bool]:
-        text = f"{introduction}\n1. Go.\n    - Or come.\n2. See below for details.\n\nThat is all."
-        return [sentence.normative for sentence in sentences(text)]
-
-    assert of("If it does, it must:") == [True, True, True, False, False]
-    assert of("It does:") == [False] * 5
-    assert of("It must.") == [True, False, False, False, False]
-
-
-def test_a_fingerprint_is_of_the_words_alone() -> None:
-    def of(text: str) -> set[str]:
-        return {sentence.fingerprint for sentence in sentences(text)}
-
-    assert of("An owner must `go`.") == of("- <ins>AN  **owner**\n  must go.</ins>")
-    assert of("An owner must go.") != of("An owner must not go.")
 
 
 # The command

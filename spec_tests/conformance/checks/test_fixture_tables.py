@@ -8,15 +8,12 @@ import deltalake
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.models.client import ModelClient
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
-from conformance.scenario.scenario import Inconclusive, Violated
-from conformance.scenario.snapshots import differences, must_read, must_refuse
 
 
 def scenario(client: type, feature: str, commit_mode: str = "staged") -> ClientScenario:
@@ -96,88 +93,3 @@ def test_files_are_as_before_when_a_scenario_ends(s: ClientScenario) -> None:
     s.conclude()
     after = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in log.folder.rglob("*") if path.is_file()}
     assert after == before
-
-
-def test_a_read_is_compared_by_the_fields_it_has(s: ClientScenario) -> None:
-    log = with_history(s)
-    expected = log.at(3)
-    right = m.SnapshotRead(
-        version=3, files=("x y", "b", "a"), applications={"loader": 2}, domains={"e": "kept"},
-        properties={**expected.properties, "delta.managedCommit.commitOwner": "model"},
-        partitions={"a": None, "b": None, "x y": None},
-    )  # fmt: skip
-    assert differences(log, expected, right) == []
-    assert differences(log, expected, m.SnapshotRead(version=3, files=right.files)) == []
-    absolute = m.SnapshotRead(version=3, files=tuple(f"file://{log.location}/{path}" for path in right.files))
-    assert differences(log, expected, absolute) == []
-    for wrong in (
-        m.SnapshotRead(version=3, files=("a", "b")),
-        m.SnapshotRead(version=3, files=("a", "b", "b", "x y")),
-        m.SnapshotRead(version=3, files=right.files, partitions={"a": "north"}),
-        m.SnapshotRead(version=3, files=right.files, applications={"loader": 1}),
-        m.SnapshotRead(version=3, files=right.files, domains={}),
-        m.SnapshotRead(version=3, files=right.files, properties={}),
-    ):
-        assert len(differences(log, expected, wrong)) == 1
-
-
-class Stale(ModelClient):
-    """Always reads version 1, or nothing newer."""
-
-    says = False
-    refuses = False
-
-    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
-        if self.refuses:
-            return m.Rejected(reason="not this one")
-        return m.SnapshotRead(version=1, files=("a", "b"), stale=self.says)
-
-
-class SaysSo(Stale):
-    says = True
-
-
-class Refuses(Stale):
-    refuses = True
-
-
-def test_a_stale_read_of_a_catalog_managed_table_is_a_violation() -> None:
-    s = scenario(Stale, "catalogManaged")
-    log = with_history(s)
-    with pytest.raises(Violated):
-        must_read(log, 3, "CM-READ-05", expected="version 3")
-    assert s.violations[0].requirements == ("CM-READ-05",)
-    assert s.violations[0].operations[1:] == (log.committed[3].number,)
-    s.close()
-
-
-def test_a_stale_read_that_hides_published_commits_is_a_violation() -> None:
-    s = scenario(SaysSo, "managedCommit")
-    log = with_history(s)
-    with pytest.raises(Violated):
-        must_read(log, 3, "MC-FILES-09", expected="version 2 is published")
-    s.close()
-
-
-def test_a_declared_stale_managed_commit_read_is_permitted() -> None:
-    s = scenario(SaysSo, "managedCommit")
-    log = LogBuilder.create(s)
-    log.land(file("a"), file("b"))
-    log.backfill(1)
-    log.land(file("c"))
-    with pytest.raises(Inconclusive):
-        must_read(log, 2, "MC-READ-07", expected="version 2")
-    assert s.violations == []
-    s.close()
-
-
-@pytest.mark.parametrize("feature", ["managedCommit", "catalogManaged"])
-def test_a_rejected_read_is_judged_by_what_is_required(feature: str) -> None:
-    s = scenario(Refuses, feature)
-    log = with_history(s)
-    must_refuse(log, "LOG-11", version=9, expected="there is no version 9")
-    with pytest.raises(Inconclusive):
-        must_read(log, 3, "LOG-30", may_refuse=True, expected="a feature that readers need not support")
-    with pytest.raises(Violated):
-        must_read(log, 3, "LOG-18", expected="version 3")
-    s.close()

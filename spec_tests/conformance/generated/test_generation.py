@@ -3,7 +3,6 @@ uses a freedom."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,13 +118,6 @@ def test_what_is_found_is_small_and_no_step_of_it_can_be_left_out() -> None:
         assert again.verdict is not Verdict.FAILED or named(again) != named(result)
 
 
-def without_names(history: str) -> list[str]:
-    """Attempts are new in every execution, and so are the contents that carry them: numbered as they come."""
-    seen: dict[str, str] = {}
-    names = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{64}")
-    return names.sub(lambda found: seen.setdefault(found[0], f"#{len(seen)}"), history).splitlines()
-
-
 @pytest.mark.parametrize("variant", [STAGED, INLINE], ids=str)
 def test_what_is_found_can_be_run_again_and_shows_the_same(variant: Variant) -> None:
     """But for the attempts, which are new ones."""
@@ -177,13 +169,6 @@ def test_a_subject_that_often_does_not_answer_is_not_accused() -> None:
 def test_a_subject_that_does_not_speak_the_interface_ends_the_run() -> None:
     with pytest.raises(AdapterError, match="must be an answer of the interface"):
         run(REQUESTS, STAGED, SaysHelloForever())
-
-
-def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    run(REQUESTS, STAGED, RatifiesAnything())
-    run(REQUESTS, STAGED, IsWrongOnce())
-    captured = capfd.readouterr()
-    assert (captured.out, captured.err) == ("", "")
 
 
 def test_nothing_is_left_behind_where_the_kit_was_started(tmp_path: Path) -> None:

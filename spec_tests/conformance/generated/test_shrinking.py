@@ -94,19 +94,6 @@ def test_a_shrunk_history_shows_the_same_and_nothing_else(case: make_histories.C
     assert all(event in before for event in requests)
 
 
-def test_a_history_of_which_nothing_is_left_in_the_log_is_shrunk_too() -> None:
-    stream = io.BytesIO()
-    writer = history(stream)
-    for version in range(3):
-        number = writer.invoke("w", "t", events.Commit(version=version, attempt=f"a{version}"))
-        writer.ended(number, events.Ratified(version=version))
-    writer.complete()
-    small = shrinking.shrunk(failed(stream.getvalue().decode()))
-    assert small.history is not None
-    assert len([event for event in read(small.history) if isinstance(event, events.Invoke)]) == 1
-    assert {each.rule.value for each in judged(small.history).violations} == {"ratified-but-lost"}
-
-
 def test_an_unjudgeable_history_is_left_alone() -> None:
     """Nothing can be concluded from it."""
     text = noisy()

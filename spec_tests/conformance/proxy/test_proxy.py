@@ -268,6 +268,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(server: Re
     with pytest.raises(TimeoutError):
         lossy.send("POST", "/", b"slow")
     proxy = lossy._proxy
+    lossy._timeout = LONG
     server.go_on.set()
     assert lossy.send("POST", "/", b"second") == (201, b'{"number": 2}')
     assert proxy is None, "whose exchanges would have the late answer"

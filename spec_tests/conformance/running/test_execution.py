@@ -388,7 +388,7 @@ def _own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def opened(subject: str, directory: Path) -> DrivenSubject:
-    return DrivenSubject(Open(subject=subject, timeout=5.0, directory=str(directory), salt=""))
+    return DrivenSubject(Open(subject=subject, timeout=LONG, directory=str(directory), salt=""))
 
 
 def one(seed: int = 1) -> RunCase:
