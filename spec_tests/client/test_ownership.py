@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import deltalake
 import pytest
 
+import refimpl
 from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo, Metadata, Protocol
 from refimpl.client.maintenance import write_checkpoint, write_checksum
@@ -224,6 +227,18 @@ def test_of_two_take_overs_one_wins_and_the_other_learns_it(setting: Setting) ->
     with pytest.raises(TableNotFoundError):
         setting.owner.resolve("second")
     assert Table.resolve("first", setting.owner, setting.environment).snapshot().version == 1
+
+
+def test_a_table_that_another_owner_took_over_meanwhile_stays_its_own(setting: Setting, tmp_path: Path) -> None:
+    table = setting.table(None)
+    with refimpl.open(tmp_path / "other", roots=[tmp_path], create=True) as other:
+        rival = Table.by_path(table.location, other.environment)
+        setting.owner.faults.before_proposal = [lambda: take_over(rival, other.owner, "first", MANAGED_COMMIT)]
+        with pytest.raises(ProtocolChangedError):
+            taken(setting, table, name="second")
+        assert Table.resolve("first", other.owner, other.environment).snapshot().version == 1
+    with pytest.raises(TableNotFoundError):
+        setting.owner.resolve("second")
 
 
 def test_a_table_that_cannot_be_written_is_not_taken_over(setting: Setting) -> None:

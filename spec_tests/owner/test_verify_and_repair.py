@@ -73,8 +73,8 @@ class Setting:
         self.warehouse: Warehouse = refimpl.open(self.directory, create=True)
         self.owner = self.warehouse.owner
 
-    def proposal(self, version: int) -> Proposal:
-        attempt, content = made.new_id(), made.one_add(version + 1)
+    def proposal(self, version: int, attempt: str | None = None) -> Proposal:
+        attempt, content = attempt or made.new_id(), made.one_add(version + 1)
         if self.commit_mode is CommitMode.STAGED:
             return StagedProposal(attempt=attempt, file_name=self.log.stage(FOLDER, version, attempt, content))
         return InlineProposal(attempt=attempt, content=content)
@@ -178,7 +178,8 @@ def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) 
 
     restore_the_ledger_of(setting, go_on)
     assert setting.latest() == 3  # what is visible is never denied
-    refused = setting.owner.commit(setting.table.table_id, 2, setting.proposal(2))
+    loser = setting.proposal(2, "00000000-0000-4000-8000-000000000000")  # listed before the winner, and as large
+    refused = setting.owner.commit(setting.table.table_id, 2, loser)
     assert isinstance(refused, Rejected)
     assert refused.reason is RejectionReason.HALTED
     with pytest.raises(CorruptionError):
