@@ -17,8 +17,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from conformance.adapters import wire
-from conformance.proxy.faults import Fault
-from conformance.proxy.server import FaultProxy
+from conformance.proxy.server import Fault, FaultProxy
 
 IDLE: Final = 2.0
 """Seconds after which a connection is not used again: its server may be about to close it."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 from conformance.adapters import wire
@@ -24,7 +23,7 @@ from conformance.interface.messages import (
     Unknown,
     name_of,
 )
-from conformance.interface.subject import TIMEOUT, AdapterError, gone
+from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 
 BUSY: Final = (408, 425, 429)
 """Statuses below 500 that say nothing of the call, but something of the network or the load."""
@@ -35,7 +34,7 @@ TOO_LARGE: Final = 413
 HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
-class HttpSubject:
+class HttpSubject(Closing):
     """Safe for threads: each call has a connection for itself. `at_close`: called last. Raises `AdapterError` if
     `hello` is not answered."""
 
@@ -136,11 +135,3 @@ class HttpSubject:
         self._connections.close()
         self._lossy.close()
         self._at_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

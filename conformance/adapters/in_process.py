@@ -18,15 +18,14 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface.messages import Answer, Hello, Identity, Request, Unknown, Unsupported, name_of
-from conformance.interface.subject import AdapterError, Ask, ProcessDied, UsageError, gone
+from conformance.interface.subject import AdapterError, Ask, Closing, ProcessDied, UsageError, gone
 
 RAISED: Final = "raised"
 """What the reason of `Unknown` begins with when a method raised."""
@@ -34,7 +33,7 @@ RAISED: Final = "raised"
 _ANSWERS: Final = tuple(Answer.__args__)
 
 
-class InProcess:
+class InProcess(Closing):
     """`handler` is the object. Everything happens in the caller's thread."""
 
     def __init__(self, handler: Any) -> None:
@@ -70,14 +69,6 @@ class InProcess:
         close = getattr(self.handler, "close", None)
         if close is not None:
             close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 # By name

@@ -26,8 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
-from typing import IO, Final, Self
+from typing import IO, Final
 
 from conformance.adapters import wire
 from conformance.interface.messages import (
@@ -42,7 +41,7 @@ from conformance.interface.messages import (
     Restart,
     Unknown,
 )
-from conformance.interface.subject import GONE, TIMEOUT, AdapterError, gone
+from conformance.interface.subject import GONE, TIMEOUT, AdapterError, Closing, gone
 
 PROCESSES: Final = 3
 """Of a subject with shared state, where nothing happens at the same time: enough to see what one of them does not know
@@ -50,7 +49,7 @@ of another. More would only have to be started, again after every crash."""
 CLOSED: Final = "it was closed"
 
 
-class StdioSubject:
+class StdioSubject(Closing):
     """Safe for threads: each may ask at any time. `directory`: of the subject, which is given back as it is; without
     one it gets a temporary one. `at_close`: called last. Raises `AdapterError` if the command does not start, or does
     not answer `hello`."""
@@ -211,14 +210,6 @@ class StdioSubject:
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
         self._at_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 # One process

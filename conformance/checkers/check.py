@@ -10,10 +10,9 @@ from pathlib import Path
 import msgspec
 
 from conformance.checkers.breaches import FIRST, SECOND, Breach, Breaches
-from conformance.checkers.columns import HistoryColumns
+from conformance.checkers.columns import HistoryColumns, infer_log
 from conformance.checkers.log import LogChecker, check_content
 from conformance.checkers.rules import Rule
-from conformance.checkers.unseen import infer_log
 from conformance.checkers.watermark import WatermarkChecker
 from conformance.history import events
 from conformance.history.events import Event, FileLook, Header

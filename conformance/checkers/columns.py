@@ -374,3 +374,35 @@ def _propose(table: TableColumns, attempt: int, content: Content, number: int) -
     known = table.proposed.setdefault(attempt, [])
     if all(content != other for other, _ in known):
         known.append((content, number))
+
+
+def infer_log(table: TableColumns) -> None:
+    """Fill the log of a table whose final log could not be read, as far as the answers show it.
+
+    Every possible final log has each attempt that was answered as ratified at the version of that answer; otherwise it
+    is a violation. So those answers, and then all others that name the attempt of a version, make up the log.
+    A version whose attempt no answer names could be any, and the log is not longer than the attempts that can have
+    landed. The checkers then find only what contradicts every possible final log. LOG_CHECKER.md#unseen
+    """
+    assert table.unseen is not None
+    table.before = table.unseen.before
+    attempts: dict[int, int] = {}
+    for rows in (table.ratified, table.landed):
+        for version, attempt in zip(rows.version, rows.attempt, strict=True):
+            attempts.setdefault(version, attempt)
+    for version, (attempt, _) in table.identities.items():
+        attempts.setdefault(version, attempt)
+    claimed = max((max(versions, default=-1) for versions in _claims(table)), default=-1)
+    longest = table.before + len({*table.ratified.attempt, *table.unknown.attempt})
+    length = min(longest, max(table.before, claimed + 1))
+    known = (attempts.get(version, NO_ATTEMPT) for version in range(table.before, length))
+    table.log = array("q", [*[NO_ATTEMPT] * table.before, *known])
+
+
+def _claims(table: TableColumns) -> list[array[int]]:
+    """Versions that an answer or a file shows to exist."""
+    rows = (
+        table.ratified, table.landed, table.conflicts, table.fresh, table.stale, table.listed, table.visible,
+        table.path_reads, table.handed_back, table.checkpoints,
+    )  # fmt: skip
+    return [*(each.version for each in rows), table.conflicts.latest, table.gaps.latest]

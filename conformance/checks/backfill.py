@@ -485,3 +485,22 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
               observed=f"a rejected commit landed: version {seen.latest} is the latest")  # fmt: skip
     s.backfill(table, latest)
     s.published(table)
+
+
+WAITING = 8
+"""Commits after which a part of them should be published."""
+
+
+@check(Family.BACKFILL, "MC-BACKFILL-04", "CM-PUBLISH-05", commit_modes=("staged", "inline"))
+def commits_are_published_without_a_request(s: Scenario) -> None:
+    """A table whose publishing is left to the owner gets eight commits, and is read between them: some of them are
+    published without a request."""
+    table = s.create(backfill="subject")
+    for _ in range(WAITING):
+        s.land(table)
+        s.get_commits(table)
+    s.require(
+        max(s.published(table), default=0) > 0, "MC-BACKFILL-04", "CM-PUBLISH-05", table=table,
+        expected="the owner publishes commits soon and often, without a request",
+        observed=f"not one of {WAITING} commits was published when the last one was ratified",
+    )  # fmt: skip

@@ -353,13 +353,9 @@ def a_visible_direct_commit_counts_without_notification(s: Scenario) -> None:
 
 
 @check(
-    Family.CONCURRENT_WRITERS,
-    *VISIBLE,
-    "MC-COMMIT-02",
-    "CM-COMMIT-08",
-    needs=(Profile.STORAGE_ACCESS,),
+    Family.CONCURRENT_WRITERS, *VISIBLE, "MC-COMMIT-02", "CM-COMMIT-08", needs=(Profile.STORAGE_ACCESS,),
     commit_modes=DIRECT,
-)
+)  # fmt: skip
 def a_client_and_the_owner_publish_one_version(s: Scenario) -> None:
     """A proposal of version 1 is on its way to the owner while a client publishes version 1 itself. The file is first:
     the owner answers with a conflict, and the log has the client's commit."""
@@ -469,3 +465,22 @@ def rejected_proposals_are_not_in_the_log(s: Scenario) -> None:
                   observed=f"a rejected attempt is listed: version {version} is {commit.file_name}")  # fmt: skip
     s.backfill(table, 3)
     s.published(table)
+
+
+# Advice: a violation is a warning
+
+
+@check(Family.CONCURRENT_WRITERS, "CM-COMMIT-09", features=("catalogManaged",), commit_modes=("staged", "inline"))
+def a_conflict_tells_what_was_ratified(s: Scenario) -> None:
+    """A writer loses version 1, and version 2 is ratified too: the conflict has the commits that it lacks, or at
+    least the latest version, so that the writer need not ask for them."""
+    table = s.create()
+    s.land_all(table, 2)
+    lost = s.contend(table, 1, client="other")
+    if not isinstance(lost.answer, Conflict):
+        raise Inconclusive(f"operation {lost.number}: expected a conflict, not {in_words(lost.answer)}")
+    s.require(
+        bool(lost.answer.winners) or lost.answer.latest is not None, "CM-COMMIT-09", evidence=(lost,), table=table,
+        expected="the conflict names the latest ratified commits",
+        observed="the conflict has neither the latest version nor the winners",
+    )  # fmt: skip

@@ -183,28 +183,20 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
         last = table.versions - 1
         fresh = s.commit_mode != "direct" or Promise.FRESH_DIRECT.value in s.identity.promises
         s.require(
-            answer.latest == last or not fresh,
-            "CM-GET-05",
-            "CM-GET-04",
-            evidence=(call,),
-            table=table,
-            version=last,
+            answer.latest == last or not fresh, "CM-GET-05", "CM-GET-04", evidence=(call,), table=table, version=last,
             expected=f"the resolution tells that version {last} is the latest",
             observed=f"the resolution returned latest version {answer.latest}",
-        )
+        )  # fmt: skip
         listed = {commit.version for commit in answer.commits or ()}
         missing = [v for v in range(table.versions) if v not in listed and v not in s.published(table)]
         s.require(
-            answer.commits is not None and not missing,
-            "CM-GET-05",
-            evidence=(call,),
-            table=table,
+            answer.commits is not None and not missing, "CM-GET-05", evidence=(call,), table=table,
             version=missing[0] if missing else last,
             expected="the resolution tells the ratified commits, at least those that are not published",
             observed="the resolution returned no commits"
             if answer.commits is None
             else f"the resolution lacks version {missing}",
-        )
+        )  # fmt: skip
 
 
 @check(Family.LIFECYCLE, "CM-DISCOVER-01", needs=FOUND)
@@ -215,12 +207,10 @@ def a_resolution_contains_the_table_feature(s: Scenario) -> None:
     answer = found(s, table, call)
     s.require(
         answer.feature == s.feature and answer.commit_mode == s.commit_mode,
-        "CM-DISCOVER-01" if s.feature == "catalogManaged" else "PROFILE-DISCOVERY-01",
-        evidence=(call,),
-        table=table,
+        "CM-DISCOVER-01" if s.feature == "catalogManaged" else "PROFILE-DISCOVERY-01", evidence=(call,), table=table,
         expected=f"{s.feature}, with {s.commit_mode} commits, as the table was created",
         observed=f"the resolution returned {answer.feature}, with {answer.commit_mode} commits",
-    )
+    )  # fmt: skip
 
 
 def _inner(action: str | None, kind: str) -> dict[str, Any]:
@@ -419,12 +409,9 @@ def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
     s.lose("creator", created.request, table)
     call = load(s, table)
     s.expect(
-        call,
-        NOWHERE,
-        "PROFILE-CORE-06",
-        because=(created, dropped),
+        call, NOWHERE, "PROFILE-CORE-06", because=(created, dropped),
         expected="the creation is the one of the table that was dropped: it makes no second one, so nothing is found",
-    )
+    )  # fmt: skip
     again = create_again(s, table)
     s.land(again)
 
@@ -442,12 +429,9 @@ def a_drop_does_not_change_outcomes(s: Scenario) -> None:
     drop(s, table)
     after = s.ask("writer", question)
     s.expect(
-        after,
-        (m.Landed, m.NotFound, m.Rejected),
-        "PROFILE-OUTCOME-01",
-        because=(before,),
+        after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(before,),
         expected="the attempt landed, and was said to have: a drop does not undo that",
-    )
+    )  # fmt: skip
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01",

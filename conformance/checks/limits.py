@@ -47,20 +47,14 @@ def one_too_many(s: Scenario, table: TableHandle, limit: int, again: Exchange | 
         if kept <= limit:
             raise Inconclusive(f"the owner made room: {kept} of at most {limit} commits are not published")
         s.fail(
-            "PROFILE-BACKLOG-01",
-            evidence=(call,),
-            table=table,
-            version=table.versions - 1,
+            "PROFILE-BACKLOG-01", evidence=(call,), table=table, version=table.versions - 1,
             expected=f"{limit} commits are not backfilled, and the limit is {limit}: one more is refused",
             observed=f"a commit was ratified above the limit: {kept} are not backfilled",
-        )
+        )  # fmt: skip
     s.expect(
-        call,
-        m.Rejected,
-        "PROFILE-BACKLOG-01",
-        "PROFILE-CORE-05",
+        call, m.Rejected, "PROFILE-BACKLOG-01", "PROFILE-CORE-05",
         expected=f"{limit} commits are not backfilled: version {table.versions} is rejected for the limit",
-    )
+    )  # fmt: skip
     return call
 
 
@@ -68,12 +62,9 @@ def goes_on(s: Scenario, table: TableHandle, refused: Exchange, backfilled: int)
     """There is room again. A policy of its own may refuse a proposal or two, a limit that is not reached does not."""
     call = persist(lambda: s.commit(table, client="other"))
     s.expect(
-        call,
-        m.Ratified,
-        "PROFILE-BACKLOG-02",
-        because=(refused,),
+        call, m.Ratified, "PROFILE-BACKLOG-02", because=(refused,),
         expected=f"what was ratified up to {backfilled} is backfilled: there is room for version {table.versions}",
-    )
+    )  # fmt: skip
     table.versions += 1
 
 
@@ -133,23 +124,17 @@ def a_lost_race_is_a_conflict_after_a_backfill(s: Scenario) -> None:
     table = full(s, 1)
     call = s.commit(table, 1, client="late")
     s.expect(
-        call,
-        (m.Conflict, m.Rejected),
-        "MC-COMMIT-02",
-        "CM-COMMIT-08",
+        call, (m.Conflict, m.Rejected), "MC-COMMIT-02", "CM-COMMIT-08",
         expected="version 1 is taken: it is not ratified",
-    )
+    )  # fmt: skip
     s.backfill(table, 1)
     s.contend(table, 1, client="late")
 
 
 @check(
-    Family.LIMITS,
-    "PROFILE-BACKLOG-01",
-    "PROFILE-BACKLOG-02",
-    needs=(*BACKLOG, Profile.DURABLE_RESTART),
+    Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=(*BACKLOG, Profile.DURABLE_RESTART),
     commit_modes=WAITING,
-)
+)  # fmt: skip
 def the_limit_survives_a_restart(s: Scenario) -> None:
     """An owner that restarts with a full backlog rejects as before, and ratifies after a backfill."""
     table = full(s, 2)

@@ -431,14 +431,9 @@ def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
 
 
 @check(
-    Family.MAINTENANCE,
-    "MC-CLEANUP-07",
-    "CM-CLEANUP-07",
-    "MC-CLEANUP-08",
-    "CM-CLEANUP-08",
-    side="client",
+    Family.MAINTENANCE, "MC-CLEANUP-07", "CM-CLEANUP-07", "MC-CLEANUP-08", "CM-CLEANUP-08", side="client",
     commit_modes=("staged",),
-)
+)  # fmt: skip
 def staged_files_above_the_cut_off_stay(s: ClientScenario) -> None:
     """Staged files up to the cut-off checkpoint's version are deleted; later ones may be in flight."""
     log = prepare(s)
@@ -500,11 +495,9 @@ def the_policy_belongs_to_an_existing_table(s: Scenario) -> None:
     allows(s, other, "other")
     nowhere = s.ask("maintenance", m.MaintenancePolicy(table=f"{table.reference}-that-does-not-exist"))
     s.expect(
-        nowhere,
-        (m.NotFound, m.Rejected, m.Unsupported),
-        "PROFILE-POLICY-01",
+        nowhere, (m.NotFound, m.Rejected, m.Unsupported), "PROFILE-POLICY-01",
         expected="there is no such table, so there is nothing to be allowed",
-    )
+    )  # fmt: skip
 
 
 @check(Family.MAINTENANCE, "PROFILE-POLICY-01", "PROFILE-DURABLE-03", needs=(*POLICY, Profile.DURABLE_RESTART))
@@ -515,10 +508,7 @@ def the_policy_survives_a_restart(s: Scenario) -> None:
     restart(s)
     after = allows(s, table)
     s.require(
-        set(before) == set(after),
-        "PROFILE-POLICY-01",
-        "PROFILE-DURABLE-03",
-        table=table,
+        set(before) == set(after), "PROFILE-POLICY-01", "PROFILE-DURABLE-03", table=table,
         expected=f"as before the restart: {', '.join(before)}",
         observed=f"after the restart the owner allows {', '.join(after)}",
-    )
+    )  # fmt: skip

@@ -11,14 +11,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
+from conformance.interface.messages import DataFile, Transact
 from conformance.models import proposals
+from conformance.models.client import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.formatting import in_words
+from conformance.scenario.log_builder import LogBuilder
 from conformance.scenario.ownership import (
     crash,
     filesystem_table,
@@ -39,20 +44,16 @@ from conformance.scenario.storage_access import plant, publish, remove
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
 STRAY_CHECKPOINT: Final = f"{9:020}.checkpoint.parquet"
 MANAGED = ("managedCommit",)
-"""The documents tell of ownership changes in this table feature only."""
+"""Only this table feature has documented ownership changes."""
 
 
 def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "writer") -> None:
     """The owner that took the table over commits to it; refusals by a policy end some time."""
-    call = change
     call = persist(lambda: s.commit(table, client=client))
     s.expect(
-        call,
-        m.Ratified,
-        "MC-CONVERT-06",
-        because=(change,),
+        call, m.Ratified, "MC-CONVERT-06", because=(change,),
         expected=f"version {table.versions - 1} made the table this owner's, so it ratifies version {table.versions}",
-    )
+    )  # fmt: skip
     table.versions += 1
 
 
@@ -62,16 +63,12 @@ def stands(s: Scenario, table: TableHandle, call: Exchange, attempt: str, *requi
     content = s.published(table).get(version)
     found = None if content is None else proposals.attempt_of(content)
     s.require(
-        found == attempt,
-        *requirements,
-        evidence=(call,),
-        table=table,
-        version=version,
+        found == attempt, *requirements, evidence=(call,), table=table, version=version,
         expected=f"{commit_file(version)} is attempt {attempt}, and is there",
         observed=f"{commit_file(version)} is missing"
         if content is None
         else f"{commit_file(version)} is attempt {found}",
-    )
+    )  # fmt: skip
 
 
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", "MC-FILES-08", "MC-GET-02", needs=TRANSFER,
@@ -95,14 +92,9 @@ def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
 
 
 @check(
-    Family.OWNERSHIP,
-    "MC-CONVERT-03",
-    "MC-CONVERT-05",
-    "MC-CONVERT-08",
-    "MC-CONVERT-06",
-    needs=TRANSFER,
+    Family.OWNERSHIP, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-06", needs=TRANSFER,
     features=MANAGED,
-)
+)  # fmt: skip
 def a_ratified_take_over_is_visible(s: Scenario) -> None:
     """When the owner has ratified a take-over, the file of the ownership change is published, so that filesystem
     writers see the new protocol."""
@@ -112,14 +104,10 @@ def a_ratified_take_over_is_visible(s: Scenario) -> None:
     stands(s, table, change, change.request.attempt, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08")
     _, won = write_file(s, table, 2)
     s.require(
-        not won,
-        "MC-CONVERT-05",
-        evidence=(change,),
-        table=table,
-        version=2,
+        not won, "MC-CONVERT-05", evidence=(change,), table=table, version=2,
         expected="a filesystem writer of version 2 finds that there is a file",
         observed="a filesystem writer could create the file of version 2",
-    )
+    )  # fmt: skip
     ratifies(s, table, change, "filesystem writer")
 
 
@@ -131,22 +119,16 @@ def a_take_over_needs_the_next_version(s: Scenario) -> None:
     for version, why in ((1, "is taken"), (5, "is two beyond the next")):
         call = s.ask("migrator", taking_over(s, table, version), table)
         s.expect(
-            call,
-            (m.Conflict, m.Gap, m.Rejected),
-            "MC-CONVERT-02",
+            call, (m.Conflict, m.Gap, m.Rejected), "MC-CONVERT-02",
             expected=f"the table has versions 0 to 2, so version {version} {why}: refused",
-        )
+        )  # fmt: skip
         log = s.published(table)
         s.require(
             sorted(log) == [0, 1, 2] and not any("commitOwner" in content for content in log.values()),
-            "MC-CONVERT-01",
-            "MC-CONVERT-02",
-            evidence=(call,),
-            table=table,
-            version=version,
+            "MC-CONVERT-01", "MC-CONVERT-02", evidence=(call,), table=table, version=version,
             expected="the take-over was refused, so the log is versions 0 to 2 as they were",
             observed=f"a rejected take-over changed the log: it has versions {sorted(log)}, or names an owner",
-        )
+        )  # fmt: skip
     take_over(s, table)
     s.land(table)
 
@@ -159,34 +141,24 @@ def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
     late = s.delay("migrator", taking_over(s, table), table)
     _, won = write_file(s, table, 2)
     if not won:
-        raise Inconclusive("version 2 was there before anybody wrote it")
+        raise Inconclusive("version 2 existed before any client wrote it")
     first = s.published(table)[2]
     call = s.deliver(late)
     s.expect(
-        call,
-        (m.Conflict, m.Rejected),
-        "MC-CONVERT-05",
-        "MC-CONVERT-02",
+        call, (m.Conflict, m.Rejected), "MC-CONVERT-05", "MC-CONVERT-02",
         expected="a filesystem writer has version 2: the take-over is refused",
-    )
+    )  # fmt: skip
     s.require(
-        s.published(table).get(2) == first,
-        "MC-CONVERT-05",
-        evidence=(call,),
-        table=table,
-        version=2,
+        s.published(table).get(2) == first, "MC-CONVERT-05", evidence=(call,), table=table, version=2,
         expected="the filesystem writer's version 2 is as it was",
         observed="the filesystem writer's version 2 was replaced",
-    )
+    )  # fmt: skip
     write_file(s, table, 3)
     again = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
-        again,
-        m.Ratified,
-        "MC-CONVERT-09",
-        because=(call,),
+        again, m.Ratified, "MC-CONVERT-09", because=(call,),
         expected="the owner forgot the take-over that it lost, so it can take the table over with version 4",
-    )
+    )  # fmt: skip
     owned(s, table, again, ratified)
     s.land(table)
 
@@ -200,21 +172,14 @@ def a_lost_take_over_gives_no_ownership(s: Scenario) -> None:
     write_file(s, table, 1)
     lost = s.deliver(late)
     s.expect(
-        lost,
-        (m.Conflict, m.Rejected),
-        "MC-CONVERT-05",
-        "MC-CONVERT-02",
+        lost, (m.Conflict, m.Rejected), "MC-CONVERT-05", "MC-CONVERT-02",
         expected="a filesystem writer has version 1: the take-over is refused",
-    )
+    )  # fmt: skip
     found = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
     s.expect(
-        found,
-        (m.NotFound, m.Rejected, m.Unsupported),
-        "MC-CONVERT-09",
-        "MC-CONVERT-03",
-        because=(lost,),
+        found, (m.NotFound, m.Rejected, m.Unsupported), "MC-CONVERT-09", "MC-CONVERT-03", because=(lost,),
         expected="the owner does not own the table: it knows none of that name",
-    )
+    )  # fmt: skip
     write_file(s, table, 2)
     take_over(s, table)
     found = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
@@ -254,14 +219,11 @@ def commits_to_a_filesystem_table_are_rejected(s: Scenario) -> None:
     before = s.published(table)
     call = s.commit(table)
     s.require(
-        not isinstance(call.answer, m.Ratified) and s.published(table) == before,
-        "MC-CONVERT-01",
-        evidence=(call,),
-        table=table,
-        version=2,
+        not isinstance(call.answer, m.Ratified) and s.published(table) == before, "MC-CONVERT-01", evidence=(call,),
+        table=table, version=2,
         expected="the table has no owner, and a commit does not make one: refused, and no file is changed",
         observed="the commit was ratified, or files were written",
-    )
+    )  # fmt: skip
     take_over(s, table)
     s.land(table)
 
@@ -299,14 +261,10 @@ def a_table_is_not_taken_over_twice(s: Scenario) -> None:
     second = s.lose("other migrator", taking_over(s, table, name=s.physical("another")), table)
     same = isinstance(second.answer, m.Ratified) and second.answer.table == table.reference
     s.require(
-        not isinstance(second.answer, m.Ratified) or same,
-        "MC-CONVERT-02",
-        "MC-FEATURE-02",
-        evidence=(second, first),
-        table=table,
-        expected=f"the table is {table.reference} already: it does not become another one too",
+        not isinstance(second.answer, m.Ratified) or same, "MC-CONVERT-02", "MC-FEATURE-02", evidence=(second, first),
+        table=table, expected=f"the table is {table.reference} already: it does not become another one too",
         observed=f"the table was taken over again, as {getattr(second.answer, 'table', None)}",
-    )
+    )  # fmt: skip
     if same:  # the same owner once more, as an ordinary commit
         table.versions += 1
     s.land(table)
@@ -649,15 +607,9 @@ def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: 
 
 
 @check(
-    Family.OWNERSHIP,
-    "MC-RELEASE-04",
-    "MC-RELEASE-03",
-    "MC-RELEASE-05",
-    "MC-RELEASE-07",
-    "PROFILE-HARNESS-01",
-    needs=(*GIVEN, *DEADLY),
-    features=MANAGED,
-)
+    Family.OWNERSHIP, "MC-RELEASE-04", "MC-RELEASE-03", "MC-RELEASE-05", "MC-RELEASE-07", "PROFILE-HARNESS-01",
+    needs=(*GIVEN, *DEADLY), features=MANAGED,
+)  # fmt: skip
 def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
     """The owner crashes during a hand-back. If the last commit is visible after the restart, the owner ratifies nothing
     and all earlier commits are published; if not, the hand-back can be repeated."""
@@ -697,3 +649,179 @@ def _not_without_owner(s: Scenario, table: TableHandle, rejected: Exchange, poin
         f"owner, and ratifies commits; otherwise the table can never be written again",
     )  # fmt: skip
     raise Inconclusive(f"operation {call.number}: the owner keeps the table")
+
+
+# Clients that take a table over or hand it back, and writers that meet a table with a new owner
+
+LATE = 4_000_000_000_000
+"""ms since the epoch: a modification time that no clock has reached."""
+
+
+def unstamped(s: ClientScenario, *, modified: int = proposals.BASE_TIME) -> TableHandle:
+    """A filesystem table of two versions that has no in-commit timestamps."""
+    log = LogBuilder.filesystem(s)
+    schema = {"minReaderVersion": 1, "minWriterVersion": 2}
+    plain: dict[str, Any] = {
+        "id": s.attempt(),
+        "format": {"provider": "parquet", "options": {}},
+        "partitionColumns": [],
+    }
+    body = {**plain, "schemaString": proposals.SCHEMA, "configuration": {"a.property": "1"}, "createdTime": 0}
+    info = proposals.line("commitInfo", {"operation": "CREATE TABLE", "txnId": s.attempt()})
+    log.write(info, proposals.line("protocol", schema), proposals.line("metaData", body), modified=modified - 1)
+    more = proposals.line("commitInfo", {"operation": "WRITE", "txnId": s.attempt()})
+    log.write(more, proposals.add("old", modified), modified=modified)
+    assert log.table is not None
+    log.table.versions = log.table.before = 2
+    return log.table
+
+
+def convert(s: ClientScenario, table: TableHandle) -> Exchange:
+    """Ask the client under test to have the owner take the table over."""
+    request = m.TakeOver(
+        path=table.path or "", name=s.physical(table.name), feature=s.feature, commit_mode=s.commit_mode,
+        version=table.versions, attempt=s.attempt(), actions=(),
+    )  # fmt: skip
+    call = s.act("migrator", request, table)
+    if isinstance(call.answer, m.Ratified):
+        table.reference = call.answer.table or table.reference
+        table.ownership.append(request.attempt)
+        table.versions = call.answer.version + 1
+    return call
+
+
+def enablement(s: ClientScenario, table: TableHandle, version: int, call: Exchange, *first: str) -> None:
+    """The enabling commit says from which version and time on the timestamps count: its own."""
+    [metadata] = s.actions_of(table, version, "metaData")
+    [info] = s.actions_of(table, version, "commitInfo")
+    properties = metadata["configuration"]
+    s.require(
+        properties.get(TIMESTAMPS) == "true" and properties.get(ENABLEMENT_VERSION) == str(version), *first, "ICT-10",
+        evidence=(call,), expected=f"version {version} enables timestamps: {ENABLEMENT_VERSION} is {version}",
+        observed=f"the properties are {properties}",
+    )  # fmt: skip
+    s.require(
+        properties.get(ENABLEMENT_TIMESTAMP) == str(info["inCommitTimestamp"]), *first, "ICT-11", evidence=(call,),
+        expected=f"{ENABLEMENT_TIMESTAMP} is the enabling commit's own time, {info['inCommitTimestamp']}",
+        observed=f"the enablement timestamp is {properties.get(ENABLEMENT_TIMESTAMP)}",
+    )  # fmt: skip
+
+
+def not_lost(s: ClientScenario, call: Exchange) -> m.Ratified:
+    return s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner takes the table over")
+
+
+@check(Family.OWNERSHIP, "ICT-10", "ICT-11", "ICT-12", "MC-ENABLE-02", "CM-ENABLE-02", side="client", needs=GIVEN)
+def a_take_over_enables_timestamps(s: ClientScenario) -> None:
+    """A take-over enables in-commit timestamps: it records the enabling version and time, and is later than the file of
+    the previous commit."""
+    table = unstamped(s, modified=LATE)
+    call = convert(s, table)
+    not_lost(s, call)
+    [info] = s.actions_of(table, 2, "commitInfo")
+    s.require(
+        info["inCommitTimestamp"] > LATE, "ICT-12", evidence=(call,),
+        expected=f"the enabling commit is later than {LATE}, the modification time of version 1",
+        observed=f"the in-commit timestamp is {info['inCommitTimestamp']}",
+    )  # fmt: skip
+    enablement(s, table, 2, call)
+
+
+@check(Family.OWNERSHIP, "ICT-15", "ICT-10", "ICT-11", side="client", needs=GIVEN)
+def a_retried_take_over_has_a_new_enablement(s: ClientScenario) -> None:
+    """A filesystem writer gets the version of the take-over: the retry records its own version and time as the
+    enablement."""
+    table = unstamped(s)
+    s.owner.on(m.TakeOver, before=lambda: s.write_file(table))
+    call = convert(s, table)
+    ratified = not_lost(s, call)
+    s.require(
+        ratified.version == 3, "ICT-15", evidence=(call,),
+        expected="version 2 was a filesystem writer's: the ownership change is version 3",
+        observed=f"the take-over was ratified as version {ratified.version}",
+    )  # fmt: skip
+    enablement(s, table, 3, call, "ICT-15")
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=GIVEN)
+def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
+    """After a take-over a transaction is committed through the owner."""
+    table = s.filesystem_table("imports")
+    not_lost(s, convert(s, table))
+    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
+    s.expect(call, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
+    s.require(
+        any(each.operation == call.number for each in s.proposed), "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03",
+        "CM-WRITE-04", evidence=(call,),
+        expected="the table has an owner since version 1: the commit is proposed to it",
+        observed=f"the writer answered {in_words(call.answer)} without asking the owner",
+    )  # fmt: skip
+    table.versions += 1
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04", side="client", needs=GIVEN)
+def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
+    """A writer read a table without an owner; then the table was taken over. The writer creates no file."""
+    table = s.filesystem_table("imports")
+    path = table.reference
+    not_lost(s, convert(s, table))
+    call = s.act(
+        "writer", Transact(table=path, marker=s.attempt(), read_version=0, adds=(DataFile(path="late"),)), table
+    )
+    if isinstance(call.answer, m.Committed):
+        table.versions += 1
+    heard = any(each.operation == call.number for each in s.proposed)
+    s.require(
+        heard or not isinstance(call.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04",
+        evidence=(call,),
+        expected="the ownership change is what it lost to: it gives up, or proposes its commit to the owner",
+        observed=f"the writer answered {in_words(call.answer)} without asking the owner",
+    )  # fmt: skip
+
+
+@check(Family.OWNERSHIP, "MC-CONVERT-04", side="client", needs=GIVEN, features=MANAGED)
+def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
+    """The owner rejected the take-over: clients commit through the filesystem as before."""
+    table = s.filesystem_table("imports")
+    s.owner.on(m.TakeOver, answer=m.Rejected(reason="not this table"), times=10)
+    call = convert(s, table)
+    s.require(
+        not isinstance(call.answer, m.Ratified), "MC-CONVERT-04", evidence=(call,),
+        expected="the owner refused: no ownership change",
+        observed=f"the transaction was answered {in_words(call.answer)}",
+    )  # fmt: skip
+    after = s.act("writer", Transact(table=table.reference, marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
+    done = s.expect(
+        after, m.Committed, "MC-CONVERT-04", expected="the table has no owner: the writer creates the file of version 1"
+    )
+    s.require(
+        done.version == 1, "MC-CONVERT-04", evidence=(after, call), expected="version 1",
+        observed=f"the transaction was answered {in_words(done)}",
+    )  # fmt: skip
+    table.versions = 2
+
+
+@check(Family.OWNERSHIP, "MC-RELEASE-01", side="client", needs=GIVEN)
+def a_hand_back_is_one_commit(s: ClientScenario) -> None:
+    """The commit that ends the ownership removes the table feature and the owner's properties together."""
+    table = s.create()
+    s.land(table)
+    request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
+    call = s.act("migrator", request, table)
+    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner gives the table back")
+    table.ownership.append(request.attempt)
+    table.versions = 3
+
+
+@check(Family.TIMESTAMPS, "ICT-13", side="client")
+def timestamps_from_version_0_need_no_enablement(s: ClientScenario) -> None:
+    """A table with in-commit timestamps from version 0 on has no enablement properties."""
+    creation = s.creation("created")
+    call = s.act("creator", creation)
+    table = s.created("created", call, s.expect(call, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
+    [metadata] = s.actions_of(table, 0, "metaData")
+    named = [name for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if name in metadata["configuration"]]
+    s.require(
+        not named, "ICT-13", evidence=(call,), expected="timestamps count from version 0 on: nothing says since when",
+        observed=f"the properties {named} are still set",
+    )  # fmt: skip

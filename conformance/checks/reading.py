@@ -170,13 +170,9 @@ def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
 
 
 @check(
-    Family.READING,
-    "CM-READ-03",
-    "CM-READ-05",
-    side="client",
-    features=("catalogManaged",),
+    Family.READING, "CM-READ-03", "CM-READ-05", side="client", features=("catalogManaged",),
     commit_modes=("staged", "inline"),
-)
+)  # fmt: skip
 def the_catalogs_copy_of_a_commit_is_read(s: ClientScenario) -> None:
     """Of a version that the catalog returns and that is also published, the catalog's copy is read. Here the published
     file is truncated, as some storages show a file during its write."""

@@ -67,13 +67,9 @@ def replay(s: Scenario, sent: Exchange, client: str = "writer", since: str = "")
     ratified = s.expect(again, m.Ratified, "PROFILE-RETRY-01", expected=expected, because=(sent,),
                         what="the replay of a landed attempt")  # fmt: skip
     s.require(
-        ratified.version == version,
-        "PROFILE-CORE-06",
-        "PROFILE-RETRY-01",
-        evidence=(again, sent),
-        expected=expected,
+        ratified.version == version, "PROFILE-CORE-06", "PROFILE-RETRY-01", evidence=(again, sent), expected=expected,
         observed=f"the replay was answered as version {ratified.version}",
-    )
+    )  # fmt: skip
     return again
 
 
@@ -141,14 +137,10 @@ def a_landed_attempt_cannot_be_rebased(s: Scenario) -> None:
     moved = s.lose("writer", s.proposal(table, 3, attempt=sent.request.attempt))
     at_3 = isinstance(moved.answer, m.Ratified) and moved.answer.version != 1
     s.require(
-        not at_3,
-        "PROFILE-CORE-06",
-        evidence=(moved, sent),
-        table=table,
-        version=3,
+        not at_3, "PROFILE-CORE-06", evidence=(moved, sent), table=table, version=3,
         expected=f"attempt {sent.request.attempt} is version 1: it is not ratified as version 3 too",
         observed="a landed attempt was ratified again, as version 3",
-    )
+    )  # fmt: skip
     s.land(table, client="other")
     replay(s, sent, since=", whatever was tried with it since")
 
@@ -172,15 +164,9 @@ def a_replay_with_other_actions_changes_nothing(s: Scenario) -> None:
     s.backfill(table, 2)
     published = s.published(table).get(1, "")
     s.require(
-        "second.parquet" not in published,
-        "MC-FEATURE-02",
-        "CM-PUBLISH-03",
-        evidence=(first, again),
-        table=table,
-        version=1,
-        expected="version 1 says what was ratified",
-        observed="a replay replaced the content of version 1",
-    )
+        "second.parquet" not in published, "MC-FEATURE-02", "CM-PUBLISH-03", evidence=(first, again), table=table,
+        version=1, expected="version 1 says what was ratified", observed="a replay replaced the content of version 1",
+    )  # fmt: skip
 
 
 @check(Family.REPLAYS, "PROFILE-RETRY-02", needs=RETRY)
@@ -193,24 +179,16 @@ def a_repeated_conflict_is_up_to_date(s: Scenario) -> None:
     s.land_all(table, 2, client="winner")
     again = s.ask("loser", lost.request)
     conflict = s.expect(
-        again,
-        m.Conflict,
-        "PROFILE-RETRY-02",
-        expected="version 1 stays taken: a conflict",
-        may_refuse=True,
+        again, m.Conflict, "PROFILE-RETRY-02", expected="version 1 stays taken: a conflict", may_refuse=True,
         because=(lost,),
-    )
+    )  # fmt: skip
     fresh = Promise.FRESH_REFUSALS.value in s.identity.promises
     if fresh and conflict.latest is not None and conflict.latest >= 0:
         s.require(
-            conflict.latest >= 3,
-            "PROFILE-RETRY-02",
-            evidence=(again, lost),
-            table=table,
-            version=3,
+            conflict.latest >= 3, "PROFILE-RETRY-02", evidence=(again, lost), table=table, version=3,
             expected="the conflict is judged anew: the latest version is 3 by now",
             observed=f"the repeated conflict has the old latest version {conflict.latest}",
-        )
+        )  # fmt: skip
     s.land(table, client="loser")
 
 
@@ -224,13 +202,9 @@ def a_gap_is_not_remembered(s: Scenario) -> None:
     s.land(table, client="other")
     again = s.ask("hasty", early.request)
     ratified = s.expect(
-        again,
-        m.Ratified,
-        "PROFILE-RETRY-03",
-        may_refuse=True,
-        because=(early,),
+        again, m.Ratified, "PROFILE-RETRY-03", may_refuse=True, because=(early,),
         expected="version 1 is there now: the same attempt is ratified as version 2",
-    )
+    )  # fmt: skip
     table.versions = ratified.version + 1
     s.land(table, client="other")
 
@@ -276,26 +250,18 @@ def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "write
     expected = f"the attempt landed as version {version}, for every client"
     answer = s.expect(call, m.Landed, "PROFILE-OUTCOME-01", expected=expected, because=(sent,))
     s.require(
-        answer.version == version,
-        "PROFILE-OUTCOME-01",
-        evidence=(call, sent),
-        table=table,
-        version=version,
-        expected=expected,
-        observed=f"the attempt was reported as version {answer.version}",
-    )
+        answer.version == version, "PROFILE-OUTCOME-01", evidence=(call, sent), table=table, version=version,
+        expected=expected, observed=f"the attempt was reported as version {answer.version}",
+    )  # fmt: skip
 
 
 def not_landed(s: Scenario, table: TableHandle, attempt: str, client: str = "writer") -> Exchange:
     """The outcome of an attempt that has not landed."""
     call = outcome(s, table, attempt, client)
     s.expect(
-        call,
-        m.NotLanded,
-        "PROFILE-OUTCOME-02",
-        "PROFILE-OUTCOME-01",
+        call, m.NotLanded, "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01",
         expected=f"no version is attempt {attempt}: it has not landed, and never will",
-    )
+    )  # fmt: skip
     return call
 
 
@@ -304,14 +270,11 @@ def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Excha
     assert isinstance(late.request, m.Commit)
     call = s.deliver(late)
     s.require(
-        not isinstance(call.answer, m.Ratified),
-        "PROFILE-OUTCOME-02",
-        evidence=(call, resolved),
-        table=table,
+        not isinstance(call.answer, m.Ratified), "PROFILE-OUTCOME-02", evidence=(call, resolved), table=table,
         version=late.request.version,
         expected=f"attempt {late.request.attempt} was reported as not landed: its request is rejected",
         observed="an attempt reported as not landed was ratified",
-    )
+    )  # fmt: skip
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-01", needs=OUTCOME)
@@ -446,10 +409,7 @@ def a_resolved_attempt_is_rejected_before_version_checks(s: Scenario) -> None:
     first = Promise.TOMBSTONE_FIRST.value in s.identity.promises
     allowed = (m.Rejected,) if first else (m.Rejected, m.Conflict)
     s.expect(
-        call,
-        allowed,
-        "PROFILE-CORE-07",
-        because=(resolved,),
+        call, allowed, "PROFILE-CORE-07", because=(resolved,),
         expected=f"attempt {request.attempt} was resolved as not landed: it is refused",
-    )
+    )  # fmt: skip
     s.contend(table, 1)

@@ -39,14 +39,10 @@ def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
     log = s.published(table)
     missing = [v for v in range(max(last + 1, table.versions)) if v not in listed and v not in log]
     s.require(
-        not missing,
-        *requirements,
-        evidence=(call,),
-        table=table,
-        version=missing[0] if missing else None,
+        not missing, *requirements, evidence=(call,), table=table, version=missing[0] if missing else None,
         expected=f"versions 0 to {max(last, table.versions - 1)} are published or listed",
         observed=f"version {', '.join(map(str, missing))} is neither published nor listed",
-    )
+    )  # fmt: skip
 
 
 def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
@@ -260,12 +256,8 @@ def a_crashed_owner_answers_nothing(s: Scenario) -> None:
 
 
 @check(
-    Family.RESTARTS,
-    "PROFILE-DURABLE-01",
-    "PROFILE-DURABLE-03",
-    "PROFILE-HARNESS-01",
-    needs=DEADLY,
-)
+    Family.RESTARTS, "PROFILE-DURABLE-01", "PROFILE-DURABLE-03", "PROFILE-HARNESS-01", needs=DEADLY,
+)  # fmt: skip
 def every_answer_survives_a_crash(s: Scenario) -> None:
     """The owner crashes just after its answer to a create request, to a commit, to a partial backfill, and to another
     commit. Each answer holds after the restart."""

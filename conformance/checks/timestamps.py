@@ -156,14 +156,10 @@ def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
         wanted = time_of(proposals.content(actions))
         same = digests.of_file(content.encode("utf-8", "surrogatepass")).actions == digests.of_actions(actions)
         s.require(
-            same,
-            *CONTENT,
-            evidence=(call,),
-            table=table,
-            version=version,
+            same, *CONTENT, evidence=(call,), table=table, version=version,
             expected=f"version {version} says what was proposed, at the time {wanted}",
             observed=f"the commit was changed; its time is {time_of(content) if content else None}",
-        )
+        )  # fmt: skip
 
 
 @check(Family.TIMESTAMPS, *CONTENT)
@@ -189,12 +185,9 @@ def a_time_that_does_not_increase_is_rejected_or_kept(s: Scenario) -> None:
     assert isinstance(first.request, m.Commit)
     call = s.ask("writer", timed(s, table, s.timestamp(1)))
     s.expect(
-        call,
-        (m.Ratified, m.Rejected),
-        "PROFILE-CORE-05",
-        "PROFILE-CORE-03",
+        call, (m.Ratified, m.Rejected), "PROFILE-CORE-05", "PROFILE-CORE-03",
         expected="version 2: ratified, or rejected",
-    )
+    )  # fmt: skip
     sent = [first]
     if isinstance(call.answer, m.Ratified):
         table.versions += 1
@@ -217,12 +210,7 @@ def the_owners_times_are_those_of_the_commits(s: Scenario) -> None:
     for commit in listed.commits:
         wanted = times.get(commit.version, s.timestamp(commit.version))
         s.require(
-            commit.in_commit_timestamp in (None, wanted),
-            "MC-API-04",
-            "CM-CATALOG-04",
-            evidence=(call,),
-            table=table,
-            version=commit.version,
-            expected=f"the in-commit timestamp of version {commit.version} is {wanted}",
+            commit.in_commit_timestamp in (None, wanted), "MC-API-04", "CM-CATALOG-04", evidence=(call,), table=table,
+            version=commit.version, expected=f"the in-commit timestamp of version {commit.version} is {wanted}",
             observed=f"the owner returned the time {commit.in_commit_timestamp}",
-        )
+        )  # fmt: skip

@@ -436,3 +436,14 @@ def a_later_filesystem_creator_loses(s: Scenario) -> None:
               expected=f"{commit_file(0)} exists: no other client can create the table",
               observed="a filesystem creator could replace version 0")  # fmt: skip
     s.land(table)
+
+
+@check(Family.VERSION_0, "MC-CREATE-01", needs=(Profile.VERSION_0_BY_OWNER,), features=("managedCommit",))
+def version_0_needs_no_backfill(s: Scenario) -> None:
+    """Version 0 of a new table is a published commit at once, so that creators with and without the owner meet."""
+    table = s.create()
+    s.require(
+        0 in s.published(table), "MC-CREATE-01", table=table, version=0,
+        expected="version 0 is written directly as a backfilled commit",
+        observed="a new table has no published version 0",
+    )  # fmt: skip

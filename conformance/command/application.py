@@ -13,9 +13,8 @@ import typer
 from typer.core import TyperGroup
 
 from conformance.command import learning, listing, playing, puzzling, reporting, running, serving, simulating
-from conformance.command.options import examples
-from conformance.command.output import say
-from conformance.running.errors import ExitCode, UnusableError
+from conformance.command.output import examples, say
+from conformance.results import ExitCode, UnusableError
 
 COMMAND: Final = "delta-commit-conformance"
 TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from conformance.command.options import JsonOption
-from conformance.command.output import counted, say, show, show_json
-from conformance.running.errors import ExitCode, UnusableError
-from conformance.running.profiles import seconds
+from conformance.command.output import JsonOption, counted, say, show, show_json
+from conformance.results import ExitCode, UnusableError
+from conformance.running.plan import seconds
 from conformance.safe_text import one_line
 
 if TYPE_CHECKING:

@@ -12,12 +12,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from conformance.command.options import JsonOption
-from conformance.command.output import say, show_json, show_rows
+from conformance.command.output import JsonOption, say, show_json, show_rows
 from conformance.requirements.catalogue import Freedom, Level, Profile, Requirement, Side, citation, load
 from conformance.requirements.lookup import Link, place_of
-from conformance.results import matches
-from conformance.running.errors import UnusableError
+from conformance.results import UnusableError, matches
 
 KIT: Final = Path(__file__).parents[1]
 
@@ -104,7 +102,7 @@ def _families() -> list[dict[str, Any]]:
 
 def _profiles() -> list[dict[str, Any]]:
     from conformance.results import Layer
-    from conformance.running.profiles import PROFILES
+    from conformance.running.plan import PROFILES
 
     return [
         {

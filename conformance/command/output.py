@@ -1,16 +1,19 @@
-"""How the command shows things: results on the standard output, everything else on the standard error.
+"""What the subcommands share: how they print, and their common options.
 
-Text that a subject chose is shown and never obeyed. Where the output is no terminal there is no width and no colour.
+Results go to stdout, everything else to stderr. Control characters in a subject's text are escaped. Without a terminal
+the output has no line width and no colour.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Final
 
 import msgspec
+import typer
 
+from conformance.interface.subject import TIMEOUT
 from conformance.safe_text import visible
 
 
@@ -60,3 +63,29 @@ def listed(words: Iterable[str], limit: int) -> str:
     found = list(words)
     more = f" and {len(found) - limit} more" if len(found) > limit else ""
     return ", ".join(found[:limit]) + more
+
+
+SubjectArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SUBJECT",
+        help="subject to test: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'`, "
+        "`http:URL`, `uc:URL` or `jvm:CLASS` (required; all forms: `list subjects`)",
+        show_default=False,
+    ),
+]
+ClasspathOption = Annotated[
+    str | None,
+    typer.Option("--classpath", metavar="JARS", help="class path of a subject jvm:CLASS", show_default=False),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document to stdout")]
+TimeoutOption = Annotated[
+    str,
+    typer.Option("--timeout", metavar="TIME", help="timeout of one answer, for example `10s` or `500ms`"),
+]
+TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"
+
+
+def examples(*words: str) -> str:
+    """The text below a command's help."""
+    return "\n\n".join(["Examples:", *(f"delta-commit-conformance {each}" for each in words)])

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from conformance.command.options import JsonOption
-from conformance.command.output import say, show, show_json, show_rows
+from conformance.command.output import JsonOption, say, show, show_json, show_rows
 from conformance.command.running import require_library
-from conformance.running.errors import UnusableError
+from conformance.results import UnusableError
 
 if TYPE_CHECKING:
     from conformance.player.story import Step, Story

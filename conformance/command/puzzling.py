@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from conformance.command.options import JsonOption
-from conformance.command.output import say, show, show_json, show_rows
-from conformance.running.errors import ExitCode, UnusableError
+from conformance.command.output import JsonOption, say, show, show_json, show_rows
+from conformance.results import ExitCode, UnusableError
 
 if TYPE_CHECKING:
     from conformance.play.puzzles import Puzzle

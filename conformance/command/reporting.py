@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from conformance.command.options import JsonOption
-from conformance.command.output import counted, say, show, show_json
-from conformance.running.errors import ExitCode, UnusableError
+from conformance.command.output import JsonOption, counted, say, show, show_json
+from conformance.results import ExitCode, UnusableError
 
 if TYPE_CHECKING:
     from conformance.checkers.check import HistoryVerdict
@@ -182,7 +181,7 @@ def findings(
     ] = None,
 ) -> None:
     """Print the bugs found in published owners and clients, each with what reproduces it."""
-    from conformance.findings import clients, markdown, stored
+    from conformance.findings import markdown, stored
 
     if record is not None:
         tested = stored.record(record / "result.json")
@@ -193,9 +192,9 @@ def findings(
         show(str(stored.keep(keep, identifier) / stored.ABOUT))
     else:
         pages = {each.id: markdown.report(each) for each in stored.findings()}
-        pages |= {each.id: clients.report(each) for each in clients.deviations()}
+        pages |= {each.id: markdown.deviation_report(each) for each in markdown.deviations()}
         if identifier is None:
-            sys.stdout.write(markdown.page(stored.runs(), stored.findings(), clients.deviations()))
+            sys.stdout.write(markdown.page(stored.runs(), stored.findings(), markdown.deviations()))
         elif identifier in pages:
             sys.stdout.write(pages[identifier])
         else:

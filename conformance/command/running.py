@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from conformance.command.options import TIMEOUT_TEXT, ClasspathOption, JsonOption, SubjectArgument, TimeoutOption
-from conformance.command.output import counted, say, show, show_json
-from conformance.results import CaseResult, RunResult, Verdict
-from conformance.running.errors import ExitCode, UnusableError
-from conformance.running.profiles import PROFILES, profile_named, seconds
+from conformance.command.output import (
+    TIMEOUT_TEXT,
+    ClasspathOption,
+    JsonOption,
+    SubjectArgument,
+    TimeoutOption,
+    counted,
+    say,
+    show,
+    show_json,
+)
+from conformance.results import CaseResult, ExitCode, RunResult, UnusableError, Verdict
+from conformance.running.plan import PROFILES, profile_named, seconds
 from conformance.safe_text import one_line
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from conformance import jars as libraries
-from conformance.command.options import SubjectArgument
-from conformance.command.output import say
-from conformance.proxy.faults import Fault, Match, Plan
-from conformance.running.errors import UnusableError
+from conformance.command.output import SubjectArgument, say
+from conformance.proxy.server import Fault, Match, Plan
+from conformance.results import UnusableError
 
 
 def serve(

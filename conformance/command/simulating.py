@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 import typer
 
-from conformance.command.options import JsonOption
-from conformance.command.output import counted, say, show, show_json
-from conformance.running.errors import ExitCode, UnusableError
+from conformance.command.output import JsonOption, counted, say, show, show_json
+from conformance.results import ExitCode, UnusableError
 
 if TYPE_CHECKING:
     from conformance.simulation import crash, power, traces

@@ -15,7 +15,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Final
 
 import msgspec
@@ -41,6 +40,7 @@ from conformance.history.events import (
     Unseen,
     Witness,
 )
+from conformance.interface.subject import Closing
 
 LONGEST_LINE: Final = 64 * 1024 * 1024
 """Bytes. Something longer is no history, and is not worth the memory to find out."""
@@ -95,7 +95,7 @@ def write_events(stream: BinaryIO, source: Iterable[Event]) -> None:
         stream.write(b"\n")
 
 
-class HistoryWriter:
+class HistoryWriter(Closing):
     """A history in the making. Times come from `clock`, and are taken under the same lock that orders the lines."""
 
     def __init__(self, stream: BinaryIO | Path, header: Header, *, clock: Callable[[], int]) -> None:
@@ -179,14 +179,6 @@ class HistoryWriter:
     def close(self) -> None:
         if self._owned:
             self._stream.close()
-
-    def __enter__(self) -> HistoryWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _number(self, table: str) -> int:
         self._next_id += 1

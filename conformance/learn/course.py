@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from conformance.running.errors import UnusableError
+from conformance.results import UnusableError
 
 MARKER: Final = "exercise.json"
 """The file that makes a folder an exercise."""

@@ -104,12 +104,8 @@ class WritesBatchesAgain(ModelClient):
 
 
 @mutant(
-    "CONFLICT-ORDER-08",
-    "CONFLICT-FILES-03",
-    "CONFLICT-ISOLATION-01",
-    bugs=("FB34",),
-    side="client",
-)
+    "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-ISOLATION-01", bugs=("FB34",), side="client",
+)  # fmt: skip
 class IgnoresAddedFiles(ModelClient):
     """Lets two concurrent overwrites land: the rows of both stay."""
 

@@ -15,8 +15,7 @@ from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import FINDING, read_finding, replay_command
 from conformance.reports.history_story import history_story
 from conformance.reports.summary import direct_first
-from conformance.results import Violation
-from conformance.running.errors import UnusableError
+from conformance.results import UnusableError, Violation
 from conformance.scenario.running import violations_of
 
 EXPECTED: Final = (

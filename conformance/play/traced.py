@@ -18,8 +18,7 @@ from conformance.play.narration import decides, sentence
 from conformance.play.world import shorter
 from conformance.player.story import Happening, Step, Story, View
 from conformance.reports.history_story import HEADINGS, LOG, OBSERVER, HistoryTeller, in_short
-from conformance.results import Violation
-from conformance.running.errors import UnusableError
+from conformance.results import UnusableError, Violation
 from conformance.scenario.running import violations_of
 from conformance.simulated_reference.clients import SimulatedClients
 from conformance.simulation.effects import Kind

@@ -19,9 +19,8 @@ from zlib import crc32
 import refimpl
 from conformance.player.story import Happening, Rows, View
 from conformance.simulated_reference.processes import WAREHOUSE, Transactions, identifiers
-from conformance.simulation.disk import Disk, SimulatedFiles, Tree
+from conformance.simulation.disk import Disk, PowerCut, SimulatedFiles, Tree
 from conformance.simulation.effects import Effect, Kind, Moment
-from conformance.simulation.power_cut import PowerCut
 from conformance.simulation.schedule import Scheduler
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.client.table import Table

@@ -19,11 +19,9 @@ from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError
 from conformance.reports.bundle import COMMAND
 from conformance.reports.recorded import read_history, tabulate
-from conformance.results import CaseResult, KnownFailure, Verdict, Violation
+from conformance.results import CaseResult, KnownFailure, UnusableError, Verdict, Violation
 from conformance.running import known_failures, verdicts
-from conformance.running.errors import UnusableError
-from conformance.running.plan import PlannedCase, plan
-from conformance.running.profiles import profile_named, seconds
+from conformance.running.plan import PlannedCase, plan, profile_named, seconds
 from conformance.running.worker_pool import Session
 from conformance.safe_text import one_line, visible
 

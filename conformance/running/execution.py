@@ -17,11 +17,18 @@ from typing import Final, Protocol
 
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.interface.subject import TIMEOUT, AdapterError
-from conformance.results import CaseResult, Environment, KnownFailure, RunResult, SubjectFacts, Verdict
+from conformance.results import (
+    CaseResult,
+    Environment,
+    ExitCode,
+    KnownFailure,
+    RunResult,
+    SubjectFacts,
+    UnusableError,
+    Verdict,
+)
 from conformance.running import known_failures, verdicts
-from conformance.running.errors import ExitCode, UnusableError
-from conformance.running.plan import EVERYTHING, Plan, PlannedCase, Selection, plan
-from conformance.running.profiles import PROFILES, RunProfile
+from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, plan
 from conformance.running.worker import (
     Alive,
     Defect,

@@ -17,8 +17,7 @@ from typing import Final
 import msgspec
 
 from conformance.requirements.catalogue import load
-from conformance.results import CaseResult, KnownFailure, Verdict, Violation, matches
-from conformance.running.errors import UnusableError
+from conformance.results import CaseResult, KnownFailure, UnusableError, Verdict, Violation, matches
 from conformance.running.verdicts import JUDGED, fails
 from conformance.safe_text import visible
 

@@ -1,20 +1,23 @@
-"""Which cases a run consists of: all checks on all variants, or those that the user selected, in a stable order."""
+"""What a run consists of: its cases, in a stable order, and how much each of them does (`--profile`).
+
+A profile fixes counts instead of times, so that the same seed does the same on every machine. The time budget is a
+limit beside them: a run that reaches it is incomplete.
+"""
 
 from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, TypeVar
 
 from conformance.checks.registry import all_checks
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import load
-from conformance.results import CaseResult, Layer, Verdict, matches
-from conformance.running.errors import UnusableError
-from conformance.running.profiles import RunProfile
+from conformance.results import CaseResult, Layer, UnusableError, Verdict, matches
 from conformance.scenario.check import Check, Family, Variant
 
 _Member = TypeVar("_Member", Family, Layer)
@@ -205,3 +208,61 @@ def why_not(check: Check, identity: Identity) -> str:
 
 def _in_order(checks: Iterable[Check]) -> list[Check]:
     return sorted(checks, key=lambda check: LAYERS.index(check.layer))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunProfile:
+    """One choice of `--profile`."""
+
+    name: str
+    about: str
+    counts: Mapping[Layer, int]
+    """By layer: the number of generated scenarios, schedules or rounds of each case; 0 omits the layer. An example
+    counts 1."""
+    budget_seconds: float
+    """Wall-clock time (default of --budget)."""
+
+
+PROFILES: Final[Mapping[str, RunProfile]] = {
+    profile.name: profile
+    for profile in (
+        RunProfile(
+            name="quick",
+            about="for every change: all examples, a few generated scenarios of each kind; about a minute",
+            counts={Layer.EXAMPLE: 1, Layer.MODEL: 10, Layer.SIMULATION: 50, Layer.PROCESSES: 1},
+            budget_seconds=300,
+        ),
+        RunProfile(
+            name="standard",
+            about="for a release, or every night: ten times as many generated scenarios",
+            counts={Layer.EXAMPLE: 1, Layer.MODEL: 100, Layer.SIMULATION: 1_000, Layer.PROCESSES: 5},
+            budget_seconds=3_600,
+        ),
+        RunProfile(
+            name="thorough",
+            about="for a protocol change: a hundred times as many; hours",
+            counts={Layer.EXAMPLE: 1, Layer.MODEL: 1_000, Layer.SIMULATION: 10_000, Layer.PROCESSES: 25},
+            budget_seconds=8 * 3_600,
+        ),
+    )
+}
+
+
+def profile_named(name: str) -> RunProfile:
+    """Raises `UnusableError`."""
+    try:
+        return PROFILES[name]
+    except KeyError:
+        raise UnusableError(f"unknown --profile {name!r}; choose one of {', '.join(PROFILES)}") from None
+
+
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(text: str, option: str) -> float:
+    """`90`, `90s`, `1.5m`, `2h`. Raises `UnusableError`, which names the option."""
+    found = _DURATION.fullmatch(text.strip())
+    if found is None or not (value := float(found[1]) * _SECONDS[found[2]]):
+        raise UnusableError(f"invalid {option} {text!r}; expected a time above zero, such as 60s, 500ms, 5m or 2h")
+    return value

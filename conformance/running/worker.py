@@ -32,8 +32,7 @@ from conformance.generated.running import run_case
 from conformance.history.times import times_of
 from conformance.interface.messages import Answer, Identity, Request
 from conformance.interface.subject import AdapterError, Subject, UsageError
-from conformance.results import CaseResult, Verdict
-from conformance.running.errors import UnusableError
+from conformance.results import CaseResult, UnusableError, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import BrokenInCaseError

@@ -21,8 +21,7 @@ import msgspec
 
 from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError
-from conformance.results import CaseResult, Verdict
-from conformance.running.errors import UnusableError
+from conformance.results import CaseResult, UnusableError, Verdict
 from conformance.running.plan import PlannedCase
 from conformance.running.worker import (
     CLOSING_SECONDS,

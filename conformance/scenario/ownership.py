@@ -36,11 +36,9 @@ def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> T
         )
         exchange = s.ask("filesystem writer", request, table)
         s.expect(
-            exchange,
-            m.Done,
-            "PROFILE-STORAGE-01",
+            exchange, m.Done, "PROFILE-STORAGE-01",
             expected=f"{path} is below `storage`: the kit may make a table there",
-        )
+        )  # fmt: skip
     return table
 
 

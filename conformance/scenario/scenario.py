@@ -219,11 +219,9 @@ class Scenario:
         exchange = Exchange(number=number, request=request, answer=answer)
         if isinstance(answer, m.Unknown) and answer.reason.startswith(RAISED):
             self.fail(
-                "PROFILE-CORE-03",
-                evidence=(exchange,),
-                expected="one of the outcomes of the request",
+                "PROFILE-CORE-03", evidence=(exchange,), expected="one of the outcomes of the request",
                 message=answer.reason,
-            )
+            )  # fmt: skip
         if not belongs:
             message = f"`{name_of(request)}` was answered by {in_words(answer)}, which is no answer to it."
             self.fail(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +28,7 @@ from conformance.adapters.reference.host_effects import EffectFiles, LedgerConne
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
+from conformance.interface.subject import Closing
 from conformance.simulated_reference.processes import Change, Patch, unchanged
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.schedule import WRITER, Stopped
@@ -44,7 +45,7 @@ SKEW_MS: Final = 3_600_000
 """The clock of each client is so much behind that of the one before: nothing may be ordered by clocks."""
 
 
-class SimulatedClients:
+class SimulatedClients(Closing):
     """Processes of the reference owner on one directory in memory. A context manager: its end removes the directory."""
 
     def __init__(self, change: Change = unchanged, patch: Patch = contextlib.nullcontext) -> None:
@@ -113,12 +114,6 @@ class SimulatedClients:
     def close(self) -> None:
         self.stop()
         shutil.rmtree(self._temporary, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def _clear(folder: str) -> None:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 import refimpl
 from conformance.adapters.in_process import InProcess
@@ -19,6 +19,7 @@ from conformance.adapters.reference.dying import Life
 from conformance.adapters.reference.host_effects import LedgerConnection
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, OwnerProcess, ReferenceOwner
 from conformance.interface import messages as m
+from conformance.interface.subject import Closing
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.schedule import WRITER
@@ -138,7 +139,7 @@ def _files(disk: Disk, folder: Path, below: str = "") -> Iterator[m.LogFile]:
             yield m.LogFile(name=below + name, size=len(content), content=text)
 
 
-class SimulatedProcesses:
+class SimulatedProcesses(Closing):
     """Starts the reference on simulated disks. `start` boots the host with one process; `beside` starts another one
     next to those that run. A context manager.
 
@@ -247,12 +248,6 @@ class SimulatedProcesses:
     def close(self) -> None:
         self.stop()
         self._sqlite.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 @contextlib.contextmanager

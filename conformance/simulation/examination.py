@@ -17,7 +17,7 @@ from conformance.history import events
 from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.scenario.recording import Recording, final_contents, witnesses
-from conformance.simulation.disk import Disk, Tree
+from conformance.simulation.disk import Disk, PowerCut, Tree
 from conformance.simulation.effects import unobserved
 from conformance.simulation.operations import (
     TABLE,
@@ -30,7 +30,6 @@ from conformance.simulation.operations import (
     attempt,
     in_order_of_answers,
 )
-from conformance.simulation.power_cut import PowerCut
 
 PROBE: Final = attempt(999)
 """The attempt of the commit that shows that the table goes on."""

@@ -1,12 +1,12 @@
-"""A power cut at every effect of every operation, an ordinary start, and the strict `examination` of what it finds.
+"""A power cut at every effect of every operation, an ordinary start, and the strict `examination` of the result.
 
-An operation runs once, and at every effect the disk is remembered with the answers so far. Each of these moments is a
-power cut: every disk that it may leave (`power_cut`), as far as the budget goes, is started from and examined:
+An operation runs once, and the exploration keeps the disk and the answers so far at every effect. Each of these moments
+is a power cut. The owner starts from every disk that it may leave (`disk.PowerCut`), as far as the budget goes:
 
-- acknowledged commits are there, unchanged; rejected ones are not;
-- a commit without an answer is there wholly or not at all, its attempt's outcome says which, and keeps saying so: also
-  after a resend, and after a second power cut;
-- no `<v>.json` is ever torn, or anything but its version; the log has no gap, and the table goes on.
+- acknowledged commits exist, unchanged; rejected ones do not;
+- a commit without an answer exists completely or not at all. The outcome of its attempt says which, and does not change
+  after a resend or a second power cut;
+- no `<v>.json` is torn or belongs to another version; the log has no gap, and the table accepts commits.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from conformance.simulation.disk import Tree
+from conformance.simulation.disk import PowerCut, Tree, identity
 from conformance.simulation.examination import Examination, Flaw
 from conformance.simulation.explore import Progress, no_progress
 from conformance.simulation.operations import Cut, Host, Operation, answers_hash, in_words, recorded, recovery
-from conformance.simulation.power_cut import PowerCut, identity
 
 MOST_SYNCS: Final = 8
 """The start of a process and its first request have about so many syncs."""

@@ -26,6 +26,7 @@ from typing import Any, Final, Self
 from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of
+from conformance.interface.subject import Closing
 from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.operations import CHECKPOINTING, Operation
@@ -61,7 +62,7 @@ class Effects:
     """Lower-case uuids."""
 
 
-class _PythonHost:
+class _PythonHost(Closing):
     """Runs processes of one class on a simulated disk."""
 
     storage = STORAGE
@@ -139,12 +140,6 @@ class _PythonHost:
 
     def close(self) -> None:
         """Nothing of the real host is held."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class PythonClients(_PythonHost):

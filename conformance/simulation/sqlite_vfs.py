@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import apsw
 
+from conformance.interface.subject import Closing
 from conformance.simulation.disk import SECTOR, Change, Disk, File, Number, Truncate, Write
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 
@@ -67,7 +68,7 @@ class _Host:
             self.disk.sync_directory(folder)
 
 
-class SimulatedSqlite:
+class SimulatedSqlite(Closing):
     """Opens databases on simulated disks. A context manager: at its end the host's empty files are gone.
 
         with SimulatedSqlite() as sqlite:
@@ -114,12 +115,6 @@ class SimulatedSqlite:
         self._hosts.clear()
         self._vfs.unregister()
         self._anchors.cleanup()
-
-    def __enter__(self) -> SimulatedSqlite:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class _FileSystem(apsw.VFS):

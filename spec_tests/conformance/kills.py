@@ -14,8 +14,7 @@ from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError, Subject
 from conformance.mutants.registry import Mutant, all_mutants
 from conformance.results import CaseResult, Layer, Verdict
-from conformance.running.plan import case_seed
-from conformance.running.profiles import PROFILES
+from conformance.running.plan import PROFILES, case_seed
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant
 from conformance.scenario.scenario import Scenario, Stopped

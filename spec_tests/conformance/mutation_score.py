@@ -24,11 +24,9 @@ from conformance.checks.registry import all_checks
 from conformance.generated.running import Generation
 from conformance.mutants.registry import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, load
-from conformance.results import CaseResult, Layer, RequirementVerdict, RunResult, Verdict
-from conformance.running.errors import ExitCode, UnusableError
+from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict, RunResult, UnusableError, Verdict
 from conformance.running.execution import Options, execute
-from conformance.running.plan import case_seed
-from conformance.running.profiles import PROFILES
+from conformance.running.plan import PROFILES, case_seed
 from conformance.running.verdicts import failing
 from spec_tests.conformance import kills
 from spec_tests.conformance.kills import Fate, Kill

@@ -35,10 +35,9 @@ from conformance.requirements import (
     Side,
     load,
 )
-from conformance.requirements.auditing import inconsistencies, quotations, uncovered, unfounded
+from conformance.requirements.auditing import inconsistencies, quotations, sentences, uncovered, unfounded
 from conformance.requirements.catalogue import FILES, read_document
 from conformance.requirements.lookup import place_of
-from conformance.requirements.walk import sentences
 
 DOCUMENTS = {document.name: document for document in load().documents}
 PUBLIC = [name for name, document in DOCUMENTS.items() if not document.page]

@@ -13,8 +13,7 @@ from conformance.checks.registry import all_checks
 from conformance.models.owner import ModelOwner
 from conformance.mutants.registry import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, load
-from conformance.results import Layer, Verdict
-from conformance.running.errors import ExitCode
+from conformance.results import ExitCode, Layer, Verdict
 from conformance.scenario.check import Family
 from spec_tests.conformance import kills, mutation_score
 from spec_tests.conformance.kills import Fate

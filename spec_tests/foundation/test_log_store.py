@@ -12,9 +12,8 @@ from typing import cast
 
 import pytest
 
-from conformance.simulation.disk import Disk, SimulatedFiles
+from conformance.simulation.disk import Disk, PowerCut, SimulatedFiles
 from conformance.simulation.effects import Effect
-from conformance.simulation.power_cut import PowerCut
 from refimpl import log_path
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, InvalidRequestError

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from conformance.proxy.faults import Fault, Match
 from conformance.proxy.listener import Handler, Listener
-from conformance.proxy.server import FaultProxy
+from conformance.proxy.server import Fault, FaultProxy, Match
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import vacuum

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from conformance.adapters.connections import Connections, LossyConnections, NoConnectionError
@@ -17,7 +16,7 @@ from conformance.adapters.uc.api import Address, ApiCommit, DeltaApi, Loaded, Re
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.messages import Answer, Identity, Request
-from conformance.interface.subject import TIMEOUT, AdapterError, gone
+from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 
 FEATURE: Final = "catalogManaged"
 STAGING: Final = "_staged_commits"
@@ -404,7 +403,7 @@ def published(version: int) -> str:
     return f"{version:020}.json"
 
 
-class UcSubject:
+class UcSubject(Closing):
     """Safe for threads. `timeout`: seconds that one call of the API may take. Raises `AdapterError` if there is no such
     server, catalog or schema, or the token is refused."""
 
@@ -437,11 +436,3 @@ class UcSubject:
         """Hang up. Idempotent; the server itself goes on."""
         self._connections.close()
         self._lossy.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

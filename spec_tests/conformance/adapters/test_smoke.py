@@ -21,7 +21,7 @@ from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
 from conformance.mutants.registry import all_mutants
 from conformance.requirements import Profile
-from conformance.running.errors import ExitCode
+from conformance.results import ExitCode
 from conformance.scenario.adversary import ClientHost
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, SmokeReport, Step, smoke

@@ -11,15 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from conformance.command.application import application
-from conformance.findings import clients, markdown, stored
+from conformance.findings import markdown, stored
 from conformance.findings.stored import Stored
 from conformance.generated.running import run_case
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import read_finding, write_bundle
 from conformance.requirements.catalogue import load
 from conformance.results import CaseResult, Environment, Layer, RunResult, SubjectFacts, Verdict, Violation
-from conformance.running.plan import case_seed
-from conformance.running.profiles import profile_named
+from conformance.running.plan import case_seed, profile_named
 from conformance.running.worker import check_named
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
@@ -113,15 +112,15 @@ def test_the_report_of_a_finding_stands_alone() -> None:
 # Clients
 
 
-@pytest.mark.parametrize("found", clients.deviations(), ids=lambda found: found.id)
-def test_a_deviation_of_a_client_is_shown_again_by_a_test_that_there_is(found: clients.Deviation) -> None:
+@pytest.mark.parametrize("found", markdown.deviations(), ids=lambda found: found.id)
+def test_a_deviation_of_a_client_is_shown_again_by_a_test_that_there_is(found: markdown.Deviation) -> None:
     file, _, name = found.test.partition("::")
     tree = ast.parse((ROOT / file).read_text("utf-8"))
     assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
     assert found.requirements
     for identifier in found.requirements:
         assert load().requirement(identifier).side == "writer"
-    text = clients.report(found)
+    text = markdown.deviation_report(found)
     assert f"pytest -n0 -m engines {found.test}" in text
     assert "\n1. " in text
     assert found.versions in text
@@ -132,10 +131,10 @@ def test_what_is_said_of_clients_is_read_strictly(tmp_path: Path) -> None:
     for text in ("", "deviation = [{id = 'x'}]", "deviation = ["):
         file.write_text(text)
         with pytest.raises(ReportError):
-            clients.deviations(file)
+            markdown.deviations(file)
     with pytest.raises(ReportError):
-        clients.deviations(tmp_path / "nothing.toml")
-    assert clients.deviations()
+        markdown.deviations(tmp_path / "nothing.toml")
+    assert markdown.deviations()
 
 
 # Keeping findings
@@ -190,9 +189,9 @@ def test_what_is_said_of_a_finding_is_read_strictly(tmp_path: Path) -> None:
 def test_the_command_prints_the_page_and_one_finding(tmp_path: Path) -> None:
     page = CliRunner().invoke(application, ["findings"]).output
     assert all(found.id in page for found in FINDINGS)
-    assert all(found.test in page for found in clients.deviations())
-    deviation = clients.deviations()[0]
-    assert CliRunner().invoke(application, ["findings", deviation.id]).output == clients.report(deviation)
+    assert all(found.test in page for found in markdown.deviations())
+    deviation = markdown.deviations()[0]
+    assert CliRunner().invoke(application, ["findings", deviation.id]).output == markdown.deviation_report(deviation)
     assert CliRunner().invoke(application, ["findings", FINDINGS[0].id]).output == markdown.report(FINDINGS[0])
     for wrong in (["nothing"], ["--record", str(tmp_path)], ["--keep", str(tmp_path)], ["--keep", str(tmp_path), "x"]):
         result = CliRunner().invoke(application, ["findings", *wrong])

@@ -25,7 +25,7 @@ from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError, Subject, UsageError
 from conformance.jars import VARIABLE
 from conformance.models import proposals
-from conformance.running.errors import UnusableError
+from conformance.results import UnusableError
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, smoke
 from spec_tests.engines.prerequisites import needed_classpath

@@ -8,9 +8,8 @@ from typing import Any
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING
-from conformance.models.client import ModelClient
+from conformance.models.client import ModelClient, _identity
 from conformance.models.log_files import Checkpoint, Listing
-from conformance.models.maintenance import _identity
 from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import Owner, Resolved, State, Unsure
 from conformance.models.writer import Transaction

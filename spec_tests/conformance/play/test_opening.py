@@ -15,7 +15,7 @@ from conformance.command.application import application
 from conformance.play.opening import open_story
 from conformance.player.story import Step, Story
 from conformance.reports.history_story import AROUND
-from conformance.running.errors import UnusableError
+from conformance.results import UnusableError
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.simulation import simulate
 from spec_tests.conformance.simulation.test_python_subject import UnlockedOwner

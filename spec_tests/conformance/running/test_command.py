@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from conformance import reports
 from conformance.command.application import EXIT_CODES, application
 from conformance.reports.folder import ReportFolder
-from conformance.running.errors import ExitCode
+from conformance.results import ExitCode
 from spec_tests.conformance.running.cases import ONE
 
 ROOT = Path(__file__).parents[3]

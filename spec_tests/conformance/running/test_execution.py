@@ -19,9 +19,17 @@ from conformance.command.application import application
 from conformance.interface.messages import Hello, Identity
 from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
-from conformance.results import CaseResult, KnownFailure, Layer, RequirementVerdict, RunResult, Verdict
+from conformance.results import (
+    CaseResult,
+    ExitCode,
+    KnownFailure,
+    Layer,
+    RequirementVerdict,
+    RunResult,
+    UnusableError,
+    Verdict,
+)
 from conformance.running import execution, worker_pool
-from conformance.running.errors import ExitCode, UnusableError
 from conformance.running.execution import Options, execute
 from conformance.running.plan import Plan, Selection
 from conformance.running.worker import (

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.results import CaseResult, KnownFailure, Verdict
+from conformance.results import CaseResult, KnownFailure, UnusableError, Verdict
 from conformance.running import known_failures
-from conformance.running.errors import UnusableError
 from spec_tests.conformance.running.cases import MUST, OTHER_MUST, SHOULD, case
 
 FAILED = case("limits/a-check[managedCommit/staged]", Verdict.FAILED, (MUST,))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conformance.checks.registry import all_checks
-from conformance.results import Layer, Verdict, matches
-from conformance.running.errors import UnusableError
-from conformance.running.plan import LAYERS, Selection, case_seed, plan, select
-from conformance.running.profiles import PROFILES, profile_named, seconds
+from conformance.results import Layer, UnusableError, Verdict, matches
+from conformance.running.plan import LAYERS, PROFILES, Selection, case_seed, plan, profile_named, seconds, select
 from conformance.scenario.check import Family
 from spec_tests.conformance.running.cases import ONE, identity
 

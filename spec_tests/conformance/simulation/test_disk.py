@@ -14,9 +14,8 @@ from typing import cast
 
 import pytest
 
-from conformance.simulation.disk import SECTOR, Disk, SimulatedFiles, Tree, Truncate, Write
+from conformance.simulation.disk import SECTOR, Disk, PowerCut, SimulatedFiles, Tree, Truncate, Write, identity
 from conformance.simulation.effects import Effect, Kind, Moment
-from conformance.simulation.power_cut import PowerCut, identity
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
 from refimpl.environment import Environment
 from refimpl.files import Files

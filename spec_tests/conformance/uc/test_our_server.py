@@ -18,8 +18,7 @@ from conformance.interface import messages as m
 from conformance.interface.subject import Subject
 from conformance.proxy import Fault, FaultProxy, Match, Plan
 from conformance.results import Layer, Verdict
-from conformance.running.plan import plan
-from conformance.running.profiles import profile_named
+from conformance.running.plan import plan, profile_named
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
