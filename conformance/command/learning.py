@@ -8,6 +8,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from itertools import groupby
 from json import dumps as encode_json
 from json import loads as decode_json
 from pathlib import Path
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from conformance.learn.judge import Failure, Judgement, Sent
 
 WIDTH: Final = 79
-SHOWN_EXCHANGES: Final = 4
+SHOWN_EXCHANGES: Final = 3
 """The last ones of the check that failed."""
+_SHORT_ID: Final = re.compile(r"\b[0-9a-f]{4}\.\.\.")
 LONGEST: Final = 700
 """Characters of a headline: the end of the standard error of an owner may be in it."""
 POLL_SECONDS: Final = 0.2
@@ -221,12 +223,18 @@ def _wrapped(name: str, text: str, *, indent: int | None = None) -> None:
 
 
 def _show_exchanges(exchanges: tuple[Sent, ...]) -> None:
-    hidden = len(exchanges) - SHOWN_EXCHANGES
-    earlier = f" (the last {SHOWN_EXCHANGES} of {len(exchanges)}; all of them: check --json)" if hidden > 0 else ""
-    show(f"\nexchange{earlier}:")
-    for sent in exchanges[-SHOWN_EXCHANGES:]:
-        _wrapped(f"  {sent.client}: ", _shortened(sent.request), indent=6)
-        _wrapped("    -> ", _shortened(sent.answer), indent=7)
+    """The last ones. Those that repeat the one before, but for the attempt, are counted."""
+    shown = [(sent.client, _shortened(sent.request), _shortened(sent.answer)) for sent in exchanges]
+    runs = [(run[-1], len(run)) for _, group in groupby(shown, _without_ids) if (run := list(group))]
+    hidden = len(exchanges) - sum(count for _, count in runs[-SHOWN_EXCHANGES:])
+    show("\nexchange" + (f" ({hidden} before it; all: check --json)" if hidden else "") + ":")
+    for (client, request, answer), times in runs[-SHOWN_EXCHANGES:]:
+        _wrapped(f"  {client}: ", request, indent=6)
+        _wrapped("    -> ", answer + (f" ({times} times)" if times > 1 else ""), indent=7)
+
+
+def _without_ids(sent: tuple[str, str, str]) -> str:
+    return _SHORT_ID.sub("", " ".join(sent))
 
 
 def _shortened(message: str) -> str:

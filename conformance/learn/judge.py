@@ -147,7 +147,11 @@ def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
     found = result.violations[0]
     if found.requirements[0] == UNSUPPORTED:
         name = next((word for word in found.message.split("`") if word), "the operation")
-        return Failure(headline=f"`{name}` was answered `unsupported`", expected=f"`{name}` is implemented", **more)
+        return Failure(
+            headline=f"`{name}` was answered `unsupported`",
+            expected=f"an implementation of `{name}`, as the page describes it",
+            **more,
+        )
     composed = headline(found.expected, found.observed)
     text = found.observed[:1].upper() + found.observed[1:] if found.message == composed else found.message
     return Failure(headline=text or found.message, expected=found.expected, rule=_rule(found.requirements[0]), **more)

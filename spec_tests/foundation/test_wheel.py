@@ -71,6 +71,16 @@ def test_the_example_and_the_page_come_out_of_the_wheel_and_the_example_can_be_t
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_course_comes_out_of_the_wheel_and_judges(installed: Path, tmp_path: Path) -> None:
+    made = kit(installed, tmp_path, "learn", "mine", "--language", "javascript")
+    assert made.returncode == 0, made.stderr
+    assert len(list((tmp_path / "mine").glob("*.md"))) == 14
+    assert kit(installed, tmp_path, "learn", "exercise").returncode == 0
+    judged = kit(installed, tmp_path, "learn", "exercise", "check", "--timeout", "20s")
+    assert judged.returncode == 1, judged.stderr
+    assert "`create_table` was answered `unsupported`" in judged.stdout
+
+
 def test_every_page_that_the_catalogue_cites_is_in_the_wheel(installed: Path) -> None:
     pages = {document.page for document in load().documents if document.page}
     assert pages
