@@ -248,6 +248,8 @@ def _shortened(message: str) -> str:
 def _short(value: Any, field: str = "") -> Any:
     if field == "actions":
         return f"({counted(len(value), 'action')})"
+    if field == "files":
+        return [_short(file["name"]) for file in value]
     if isinstance(value, dict):
         return {name: _short(each, name) for name, each in value.items()}
     if isinstance(value, list):

@@ -21,6 +21,7 @@ from conformance.adapters.stdio import StdioSubject
 from conformance.checks.registry import all_checks
 from conformance.command import learning
 from conformance.command.application import application
+from conformance.findings import stored
 from conformance.interface import messages as m
 from conformance.learn import course, judge
 from conformance.learn.course import STAGES, Language
@@ -154,6 +155,12 @@ def test_the_commands_on_the_pages_exist() -> None:
     assert set(re.findall(r"delta-commit-conformance ([a-z]+)", pages)) <= known
     for words in re.findall(r"delta-commit-conformance learn mine (\w+)", pages):
         assert words in list(learning.Action)
+
+
+def test_the_findings_on_the_last_page_exist() -> None:
+    named = re.findall(r"\| `([\w-]+)` \|$", course.pages(Language.PYTHON, "mine")[course.LAST_PAGE], re.MULTILINE)
+    assert len(named) > 5
+    assert set(named) <= {finding.id for finding in stored.findings()}
 
 
 # The exercise folder
