@@ -187,7 +187,11 @@ class Creation:
         if feature.table_id_property is not None:
             metadata = _with_properties(metadata, {feature.table_id_property: staged.table_id})
         creation = cls(owner, environment, staged, metadata)
-        check_writable(creation.protocol, metadata)
+        try:
+            check_writable(creation.protocol, metadata)
+        except InvalidRequestError:  # the catalog demands a feature that this client does not write
+            creation.abandon()
+            raise
         return creation
 
     @property

@@ -35,6 +35,7 @@ from refimpl.errors import (
     OutcomeUnknown,
     OwnerUnavailableError,
     TableNotFoundError,
+    UnsupportedFeatureError,
 )
 from refimpl.remote_owner.owner import PUBLISH_AFTER
 from refimpl.server.access import Scope, Tokens
@@ -271,6 +272,29 @@ def test_creation_whose_answer_was_lost_is_the_same_creation(catalog: str, reach
         with pytest.raises(NameTakenError):
             reach(catalog, **PLACE).create_table("orders", SCHEMA)
         assert table.snapshot().version == 0
+
+
+@pytest.mark.parametrize("feature", ["checkConstraints", "v2Checkpoint", "nextFeature"])
+def test_demanded_feature_is_written_or_refused_by_name(tmp_path: Path, reach: Reach, feature: str) -> None:
+    with serving(tmp_path / "catalog") as (url, inside):
+        stage = inside._stage
+
+        def demanding() -> Any:
+            answer = stage()
+            answer["required-protocol"]["writer-features"].append(feature)
+            answer["required-properties"]["delta.demanded"] = "yes"
+            return answer
+
+        remote = reach(url, **PLACE)
+        with patch.object(inside, "_stage", demanding):
+            if feature == "nextFeature":
+                with pytest.raises(UnsupportedFeatureError, match=feature):
+                    remote.create_table("orders", SCHEMA)
+                assert list((tmp_path / "catalog").iterdir()) == []
+                return
+            snapshot = remote.create_table("orders", SCHEMA).snapshot()
+        assert feature in (snapshot.protocol.writer_features or ())
+        assert snapshot.metadata.configuration["delta.demanded"] == "yes"
 
 
 def test_server_gets_changed_metadata(tmp_path: Path, reach: Reach) -> None:

@@ -21,12 +21,16 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from refimpl.spark import DeltaConnection, commit_protocol, connect
+from refimpl.server.access import Scope, Tokens
+from refimpl.spark import TOKEN_SETTING, WAREHOUSE_SETTING, DeltaConnection, commit_protocol, connect
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.warehouse import Warehouse
+from spec_tests.server.conftest import Listen, directory, listen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+__all__ = ["directory", "listen"]
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 Write = Callable[[DeltaConnection, "DataFrame"], Any]
@@ -613,3 +617,23 @@ def test_after_a_lost_path_the_mode_decides(
     snapshot = delta.tables.by_path(place).snapshot()
     assert snapshot.version == (0 if mode == "error" else 1)
     assert _data_files(place) == {add.path for add in snapshot.files.values()}
+
+
+def test_a_session_writes_and_reads_through_a_server(
+    spark: SparkSession, rows: DataFrame, listen: Listen, warehouse: Warehouse
+) -> None:
+    """Named by the session's settings; the token stays on the driver."""
+    settings = {WAREHOUSE_SETTING: listen(), TOKEN_SETTING: Tokens(warehouse).add("spark", Scope.WRITE)}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    try:
+        remote = connect(spark)
+        remote.write(rows).partitionBy("month").saveAsTable("flights")
+        remote.write(rows).mode("append").saveAsTable("flights")
+        remote.write(rows.where("month = 1")).mode("overwrite").saveAsTable("flights")
+        assert remote.read.table("flights").count() == 4
+        assert remote.read.option("versionAsOf", 1).table("flights").count() == 24
+    finally:
+        for key in settings:
+            spark.conf.unset(key)
+    assert connect(spark, warehouse).read.table("flights").count() == 4
