@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +32,7 @@ from refimpl.errors import (
     MaintenanceRefusedError,
     UnsupportedFeatureError,
 )
-from refimpl.log_path import Version
+from refimpl.log_path import LogPath, Version
 
 TARGET_SIZE: Final = 128 * 1024 * 1024
 """Bytes of a data file that OPTIMIZE writes, about. Smaller files are put together, larger ones stay."""
@@ -207,33 +207,39 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
 
 def _needed(table: Table, oldest: int) -> set[str]:
     """Paths relative to the table. `oldest`: files that were removed at this time (ms) or later are needed."""
+    staged = _staged(table)  # before the snapshot, which has those that are ratified and published meanwhile
     snapshot = table.snapshot()
     removed = (action for action in snapshot.tombstones.values() if (action.deletion_timestamp or 0) >= oldest)
-    staged = _staged_actions(table, snapshot.version)
+    proposed = _still_proposed(table, snapshot.version, staged)
     needed: set[str] = set()
-    for action in itertools.chain(snapshot.files.values(), removed, staged):
+    for action in itertools.chain(snapshot.files.values(), removed, proposed):
         with contextlib.suppress(UnsupportedFeatureError):  # on another host: not below this folder
             needed.add(data_files.relative_path(table.location, action.path))
     return needed
 
 
-def _staged_actions(table: Table, latest: Version) -> Iterator[Add | Cdc | Remove]:
-    """File actions of staged commits that may still be proposed, for their version or rebased for a later one.
-
-    `latest`: the newest version of a snapshot that was made before.
-    """
+def _staged(table: Table) -> dict[LogPath, bytes]:
     if table.feature is None:
-        return
-    folder = table.feature.staging_folder
-    answer = table.reader.ask()
-    ratified = set() if answer is None else {commit.file_name for commit in answer.commits}
+        return {}
+    folder, found = table.feature.staging_folder, {}
     for path in table.log.staged_listing(folder):
-        if path.version <= latest and path.name in ratified:
+        with contextlib.suppress(FileNotFoundError):
+            found[path] = table.log.read_staged(folder, path.name)
+    return found
+
+
+def _still_proposed(table: Table, latest: Version, staged: Mapping[LogPath, bytes]) -> Iterator[Add | Cdc | Remove]:
+    """File actions of staged commits that are not ratified: their writer may propose or rebase them. `latest`: the
+    newest version of a snapshot that was made after the staged files were read."""
+    answer = table.reader.ask() if staged else None
+    ratified = set() if answer is None else {commit.file_name for commit in answer.commits}
+    for path, content in staged.items():
+        if path.version <= latest and (path.name in ratified or _is_published(table, path.version, content)):
             continue
-        with contextlib.suppress(FileNotFoundError, CorruptLogError):  # a torn file is not proposed
-            content = table.log.read_staged(folder, path.name)
-            published = log_path.commit(path.version)
-            if path.version <= latest and table.log.published(path.version) and table.log.holds(published, content):
-                continue
-            decoded = actions.decode(content, source=f"{folder}/{path.name}")
+        with contextlib.suppress(CorruptLogError):  # a torn file is not proposed
+            decoded = actions.decode(content, source=path.name)
             yield from (action for action in decoded if isinstance(action, Add | Cdc | Remove))
+
+
+def _is_published(table: Table, version: Version, content: bytes) -> bool:
+    return table.log.published(version) and table.log.holds(log_path.commit(version), content)

@@ -19,10 +19,12 @@ from refimpl.errors import (
     ConcurrentDeleteDeleteError,
     InvalidRequestError,
     MaintenanceRefusedError,
+    OutcomeUnknown,
 )
 from refimpl.log_path import FileKind
 from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
+from spec_tests.client.conftest import Setting
 from spec_tests.support.other_readers import by_delta_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.string())])
@@ -158,6 +160,18 @@ def _with_a_race(table: Table, other: object) -> int | None:
         del owner.commit  # type: ignore[method-assign]
 
 
+def test_after_an_unknown_outcome_the_new_files_stay(setting: Setting) -> None:
+    """The commit may have landed: then its files are all that is left of the rows."""
+    table = setting.table(policy=POLICY)
+    for number in range(3):
+        table.append(rows(2 * number))
+    setting.owner.faults.lose_answers, setting.owner.faults.unresolvable = 1, 100
+    with pytest.raises(OutcomeUnknown):
+        optimize(table)
+    assert len(content(setting.again(table))) == 3
+    assert len(files(setting.again(table))) == 1
+
+
 @pytest.mark.parametrize("job", [optimize, vacuum])
 def test_the_owner_is_asked_first(warehouse: Warehouse, job: object) -> None:
     """catalog-managed, "Maintenance Operations"."""
@@ -204,9 +218,12 @@ def test_vacuum_keeps_files_that_a_running_transaction_may_have_written(table: T
     assert vacuumed(table) == {"month=01/part-00000-new.parquet"}
 
 
-def test_vacuum_keeps_the_files_of_unpublished_commits(table: Table) -> None:
+@pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE], ids=lambda mode: mode.value)
+def test_vacuum_keeps_the_files_of_unpublished_commits(warehouse: Warehouse, mode: CommitMode) -> None:
+    table = warehouse.create_table("unpublished", SCHEMA, policy=POLICY, commit_mode=mode)
+    table.append(rows(1, 2))
     before = content(table)
-    assert not table.log.published(3)
+    assert not table.log.published(1)
     make_old(table)
     assert vacuumed(table, older_than=0, force=True) == set()
     assert content(table) == before
