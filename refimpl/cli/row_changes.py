@@ -1,0 +1,213 @@
+"""Commands about rows: `delete`, `update`, `merge`, `changes`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Argument, Option
+
+from refimpl.cli import output
+from refimpl.cli.options import PARQUET, JsonOption, TableArgument, WarehouseOption, format_of, moment_ms, opened
+from refimpl.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from refimpl.client.row_changes import RowsChanged
+
+commands = typer.Typer()
+
+_PANEL = "Tables"
+
+WhereOption = Annotated[
+    str | None, Option("--where", metavar="SQL", help="change only rows for which this condition is true")
+]
+AllOption = Annotated[bool, Option("--all", help="change all rows (instead of --where)")]
+
+
+_DELETE = """Examples:
+
+commit-owner delete sales --where "month = 3 AND price IS NULL"
+
+commit-owner delete sales --all"""
+
+
+@commands.command(rich_help_panel=_PANEL, epilog=_DELETE)
+def delete(
+    table: TableArgument,
+    where: WhereOption = None,
+    every: AllOption = False,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete rows of a table, in one commit.
+
+    Only files that hold such a row are rewritten. A row for which the condition is NULL stays.
+    """
+    _check_where(where, every)
+    with opened(warehouse) as place:
+        done = place.table(table).delete(where)
+    _show(table, done, f"deleted {output.counted(done.metrics['numDeletedRows'], 'row')}", json=json)
+
+
+_UPDATE = """Examples:
+
+commit-owner update sales --set "price = price * 2" --where "month = 3"
+
+commit-owner update sales --set "name = 'unknown'" --where "name IS NULL" """
+
+
+@commands.command(rich_help_panel=_PANEL, epilog=_UPDATE)
+def update(
+    table: TableArgument,
+    set_: Annotated[
+        list[str], Option("--set", metavar="COLUMN=SQL", help="new value of a column, from the old row (repeatable)")
+    ],
+    where: WhereOption = None,
+    every: AllOption = False,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Set columns of rows of a table, in one commit.
+
+    Only files that hold such a row are rewritten. A row for which the condition is NULL stays.
+    """
+    _check_where(where, every)
+    values: dict[str, str] = {}
+    for pair in set_:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise InvalidRequestError(f'invalid --set {pair!r}; expected COLUMN=SQL, such as "price = price * 2"')
+        if name.strip() in values:
+            raise InvalidRequestError(f"--set names the column {name.strip()!r} twice")
+        values[name.strip()] = value.strip()
+    with opened(warehouse) as place:
+        done = place.table(table).update(values, where)
+    _show(table, done, f"updated {output.counted(done.metrics['numUpdatedRows'], 'row')}", json=json)
+
+
+def _check_where(where: str | None, every: bool) -> None:
+    if (where is None) != every:
+        raise InvalidRequestError("exactly one of --where SQL and --all is required")
+
+
+_MERGE = """Examples:
+
+commit-owner merge sales news.parquet --on "target.id = source.id"
+
+commit-owner merge sales gone.parquet --on "target.id = source.id" --matched delete --not-matched ignore"""
+
+
+@commands.command(rich_help_panel=_PANEL, epilog=_MERGE)
+def merge(
+    table: TableArgument,
+    file: Annotated[Path, Argument(metavar="FILE", help="Parquet file with the source's rows")],
+    on: Annotated[str, Option("--on", metavar="SQL", help="which rows match, such as target.id = source.id")],
+    matched: Annotated[
+        str, Option("--matched", metavar="ACTION", help="target rows with a source row: update, delete or ignore")
+    ] = "update",
+    not_matched: Annotated[
+        str, Option("--not-matched", metavar="ACTION", help="source rows without a target row: insert or ignore")
+    ] = "insert",
+    not_matched_by_source: Annotated[
+        str,
+        Option("--not-matched-by-source", metavar="ACTION", help="target rows without a source row: delete or ignore"),
+    ] = "ignore",
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Merge the rows of a Parquet file into a table, in one commit.
+
+    By default rows that match are replaced, and the others are added, columns by name.
+    """
+    for option, value, known in (
+        ("--matched", matched, ("update", "delete", "ignore")),
+        ("--not-matched", not_matched, ("insert", "ignore")),
+        ("--not-matched-by-source", not_matched_by_source, ("delete", "ignore")),
+    ):
+        if value not in known:
+            raise InvalidRequestError(f"invalid {option} {value!r}; choose {', '.join(known)}")
+    with opened(warehouse) as place:
+        work = place.table(table).merge(_rows_of(file), on)
+        if matched == "update":
+            work.when_matched_update_all()
+        elif matched == "delete":
+            work.when_matched_delete()
+        if not_matched == "insert":
+            work.when_not_matched_insert_all()
+        if not_matched_by_source == "delete":
+            work.when_not_matched_by_source_delete()
+        done = work.execute()
+    counts = {what: done.metrics[f"numTargetRows{what.title()}"] for what in ("inserted", "updated", "deleted")}
+    what = ", ".join(f"{name} {output.counted(count, 'row')}" for name, count in counts.items())
+    _show(table, done, what, json=json)
+
+
+def _rows_of(file: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if format_of(file) != PARQUET:
+        raise InvalidRequestError(f"unsupported file type {str(file)!r}; expected *.parquet")
+    try:
+        return pq.read_table(file)
+    except pa.ArrowException as error:
+        raise InvalidRequestError(f"{file} cannot be read as Parquet: {error}") from None
+
+
+def _show(table: str, done: RowsChanged, what: str, *, json: bool) -> None:
+    if json:
+        output.show_json({"table": table, "version": done.version, "metrics": done.metrics})
+    elif done.version is None:
+        output.show_line(f"no row matches; nothing was committed to {table}")
+    else:
+        output.show_line(f"committed version {done.version} of {table}: {what}")
+
+
+_CHANGES = """Examples:
+
+commit-owner changes sales --from 3
+
+commit-owner changes sales --from-time 2026-11-21T12:00:00 --limit 20 --json"""
+
+
+@commands.command(rich_help_panel=_PANEL, epilog=_CHANGES)
+def changes(
+    table: TableArgument,
+    from_version: Annotated[int | None, Option("--from", metavar="N", help="first version")] = None,
+    to_version: Annotated[int | None, Option("--to", metavar="N", help="last version (default: the latest)")] = None,
+    from_time: Annotated[
+        str | None,
+        Option("--from-time", metavar="TIMESTAMP", help="first version by its time: ISO 8601 or epoch milliseconds"),
+    ] = None,
+    to_time: Annotated[
+        str | None, Option("--to-time", metavar="TIMESTAMP", help="last version by its time (default: the latest)")
+    ] = None,
+    limit: Annotated[int | None, Option("--limit", min=1, metavar="N", help="at most N changes (default: all)")] = None,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the change data feed: rows that were inserted, updated and deleted.
+
+    The table must have the property delta.enableChangeDataFeed since the first version that is read.
+    """
+    with opened(warehouse) as place:
+        feed = place.table(table).changes(
+            from_version,
+            to_version,
+            from_timestamp=None if from_time is None else moment_ms(from_time),
+            to_timestamp=None if to_time is None else moment_ms(to_time),
+        )
+        rows: list[dict[str, Any]] = []
+        for batch in feed:
+            rows += batch.slice(0, None if limit is None else limit - len(rows)).to_pylist()
+            if len(rows) == limit:
+                break
+    if json:
+        output.show_json(rows)
+        return
+    if not rows:
+        output.show_line(f"no changes in {table}")
+        return
+    names = feed.schema.names
+    output.show_table(names, [[output.cell(row[name]) for name in names] for row in rows])
