@@ -64,7 +64,7 @@ def test_not_null_and_quoted_names_are_kept() -> None:
         "(",
     ],
 )
-def test_what_is_no_list_of_columns_is_refused(columns: str) -> None:
+def test_an_invalid_list_of_columns_is_rejected(columns: str) -> None:
     with pytest.raises(InvalidRequestError):
         columns_of_sql(columns)
 

@@ -72,13 +72,13 @@ def test_whatever_happens_inside_ends_as_two_lines_and_a_code(
     assert len(answer.err.splitlines()) <= 2
 
 
-def test_an_unknown_outcome_is_answered_with_the_command_that_resolves_it() -> None:
+def test_an_unknown_outcome_names_the_resolving_command() -> None:
     error = errors.OutcomeUnknown("no answer came", table_id="t", version=3, attempt="a")
     assert "commit-owner resolve t a" in message(error)
 
 
 @pytest.mark.parametrize("facts", [{"table_id": None, "attempt": "a"}, {"table_id": "t", "attempt": None}, {}])
-def test_an_unknown_outcome_that_no_owner_can_resolve_is_answered_with_how_to_look(facts: dict[str, object]) -> None:
+def test_an_unresolvable_outcome_is_shown_with_the_next_step(facts: dict[str, object]) -> None:
     text = message(errors.OutcomeUnknown("no answer came", version=3, **facts))
     assert "resolve" not in text
     assert "None" not in text
@@ -170,7 +170,7 @@ def test_lengths_of_time_have_a_unit(given: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "7", "-1d", "1.5h", "1y", "d"])
-def test_what_is_no_length_of_time_is_refused(given: str) -> None:
+def test_an_invalid_duration_is_rejected(given: str) -> None:
     with pytest.raises(InvalidRequestError):
         duration_ms(given)
 

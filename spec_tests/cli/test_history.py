@@ -95,5 +95,5 @@ def test_resolve_makes_it_final_that_an_attempt_has_not_landed(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-def test_what_is_no_attempt_id_is_bad_input(cli: CommandLine, sales: str) -> None:
+def test_an_invalid_attempt_id_is_an_error(cli: CommandLine, sales: str) -> None:
     assert cli("resolve", sales, "7").code == ExitCode.USAGE

@@ -168,7 +168,7 @@ def test_missing_columns_become_null_only_where_that_is_wanted(
     ],
     ids=["empty", "blank", "another order", "twice", "no gzip", "empty parquet", "no parquet", "missing column"],
 )
-def test_files_that_cannot_be_ingested_are_refused_before_spark_is_started(
+def test_invalid_files_are_rejected_before_spark_starts(
     cli: CommandLine, warehouse: Warehouse, sales: str, content: dict[str, str], says: str
 ) -> None:
     for name, text in content.items():

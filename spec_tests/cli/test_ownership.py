@@ -35,9 +35,7 @@ def test_a_filesystem_table_is_taken_over_and_handed_back(
     assert "version 4" in cli("hand-back", "orders").out
 
 
-def test_a_table_outside_the_warehouse_and_its_roots_is_not_taken_over(
-    cli: CommandLine, warehouse: Warehouse, tmp_path: Path
-) -> None:
+def test_a_table_outside_the_roots_is_not_taken_over(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
     location = tmp_path / "strange"
     create_filesystem_table(location, Environment(), COLUMNS)
     answer = cli("take-over", location, "orders")
@@ -47,7 +45,7 @@ def test_a_table_outside_the_warehouse_and_its_roots_is_not_taken_over(
     assert warehouse.tables() == []
 
 
-def test_what_is_no_table_is_not_taken_over(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
+def test_only_a_table_is_taken_over(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
     assert cli("take-over", tmp_path / "lake" / "nothing", "orders").code == ExitCode.USAGE
     assert warehouse.tables() == []
 

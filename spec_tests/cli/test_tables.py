@@ -74,9 +74,7 @@ def test_create_takes_the_columns_of_a_file(cli: CommandLine, warehouse: Warehou
     assert str(warehouse.table("d").snapshot().schema) == "struct<id:long,price:double>"
 
 
-def test_a_name_that_is_taken_is_a_refusal_that_tells_where_the_table_is(
-    cli: CommandLine, warehouse: Warehouse, sales: str
-) -> None:
+def test_a_taken_name_is_an_error_with_the_tables_location(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     before = warehouse.owner.resolve(sales)
     answer = cli("create", sales, "-c", "id INT")
     assert answer.code == ExitCode.REFUSED

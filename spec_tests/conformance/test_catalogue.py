@@ -287,7 +287,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_one_line_tells_what_is_wrong_with(damage: str) -> None:
+def test_each_flaw_is_one_finding(damage: str) -> None:
     catalogue, beginning = DAMAGE[damage]
     findings = list(inconsistencies(catalogue))
     assert [finding for finding in findings if finding.startswith(beginning)] == findings[:1] == findings
@@ -334,7 +334,7 @@ def test_a_rule_of_a_page_is_cited_by_its_anchor() -> None:
     assert open_rule.startswith("no entry cites page#owner")
 
 
-def test_a_paraphrase_may_share_names_with_its_document_but_no_phrase() -> None:
+def test_a_paraphrase_repeats_no_phrase_of_its_document() -> None:
     text = "# First\n\nThe owner of every table has patience with all writers, always.\n"
     assert list(quotations(small_catalogue(), DOCUMENT, text)) == []
     copied = small_catalogue(changed(ONE, paraphrase="Every table has patience with all writers, it seems."))

@@ -74,7 +74,7 @@ def test_json_has_the_verdict_the_rule_and_the_operations(capsys: pytest.Capture
     assert (printed["verdict"], printed["violations"]) == ("conformant", [])
 
 
-def test_a_history_that_cannot_be_judged_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_history_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """conformance: a missing footer is an invalid history, never a pass."""
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(GOOD.read_bytes().rpartition(b'{"event":"footer"')[0])
@@ -114,7 +114,7 @@ def test_a_history_without_its_final_log_is_never_conformant(
 @pytest.mark.parametrize(
     ("content", "line"), [(b"", None), (b"{", 1), (b"\x00\xff\n", 1), (b"[]\n", 1), (b'{"event":"footer"}\n', 1)]
 )
-def test_what_is_no_history_is_named_by_line(
+def test_an_invalid_history_is_reported_by_line(
     content: bytes, line: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "no-history"

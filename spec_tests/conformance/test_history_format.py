@@ -219,9 +219,7 @@ def request_after_the_log(found: list[Event]) -> None:
         (request_after_the_log, 14, "`fault` after the final log has begun"),
     ],
 )
-def test_what_makes_no_sense_is_refused_at_its_line(
-    change: Callable[[list[Event]], None], line: int, said: str
-) -> None:
+def test_an_invalid_event_is_rejected_at_its_line(change: Callable[[list[Event]], None], line: int, said: str) -> None:
     error = changed(change)
     assert (error.line, said in error.problem) == (line, True), str(error)
 
@@ -269,7 +267,7 @@ def test_equal_times_are_in_order() -> None:
         b"\n",
     ],
 )
-def test_a_line_that_is_no_event_is_named_with_what_it_reads(line: bytes) -> None:
+def test_an_invalid_line_is_quoted_in_the_error(line: bytes) -> None:
     content = as_bytes(small().events()).splitlines(keepends=True)
     error = problem_of(b"".join([content[0], line, *content[1:]]))
     assert error.line == 2

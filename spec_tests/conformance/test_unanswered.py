@@ -123,7 +123,7 @@ def test_a_violation_survives_an_adapter_that_breaks_later(breaks: str) -> None:
     assert caught.value.result.violations[0].requirements == ("CM-COMMIT-08",)
 
 
-def test_an_adapter_that_breaks_without_a_violation_is_an_adapter_error() -> None:
+def test_a_broken_adapter_without_a_violation_is_an_adapter_error() -> None:
     s = scenario_of(ModelOwner())
     s.create()
     with pytest.raises(AdapterError) as caught:

@@ -32,7 +32,7 @@ def test_a_visible_version_is_ratified_despite_a_stale_read() -> None:
     assert rules(draft) == [Rule.STALE_READ]
 
 
-def test_a_published_version_stays_unless_cleanup_may_have_removed_it() -> None:
+def test_a_published_version_stays_unless_cleaned_up() -> None:
     gone = two_commits(seen(5, 0), seen(7, absent=(0,)))
     assert rules(gone) == [Rule.PUBLISHED_THEN_GONE]
     gone.asked.append(asked("m", 6, 8, events.Cleanup(), Done()))

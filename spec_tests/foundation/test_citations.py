@@ -161,7 +161,7 @@ def test_anchors_of_a_page_are_unique(name: str) -> None:
         "see design-notes, `FREE-GET-01`",
     ],
 )
-def test_a_citation_of_what_is_not_there_is_found(text: str) -> None:
+def test_a_dangling_citation_is_found(text: str) -> None:
     assert list(wrong("example.py", text))
 
 
@@ -169,5 +169,5 @@ def test_a_citation_of_what_is_not_there_is_found(text: str) -> None:
     "text",
     ["DELTA.md#overlap", "FB26", 'managed-commits and catalog-managed,\n    "Commit Protocol"', "FIELD_BUGS.md#fb26"],
 )
-def test_a_citation_of_what_is_there_is_not(text: str) -> None:
+def test_a_valid_citation_is_accepted(text: str) -> None:
     assert list(wrong("example.py", text)) == []

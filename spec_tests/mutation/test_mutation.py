@@ -117,7 +117,7 @@ def test_an_operator_makes_the_edit_that_it_says(operator: str, before: str, aft
     assert made(module(before), operator) == spelled(*after)
 
 
-def test_what_a_writer_does_is_split_where_the_transaction_was_begun_by_others() -> None:
+def test_a_writers_method_is_split_inside_its_callers_transaction() -> None:
     text = module("writer.ratify(1)\nwriter.forget_promise(2)", "def record(writer: Writer, table: Table):")
     assert made(text, "split-transaction") == spelled(
         "writer.ratify(1)\nwriter._db.execute('COMMIT')\n"
@@ -148,7 +148,7 @@ def test_the_module_itself_and_its_tree_are_never_changed() -> None:
         mutated(text, 99)
 
 
-def test_instrumented_code_tells_every_statement_that_a_mutant_changes() -> None:
+def test_instrumented_code_reports_every_changed_statement() -> None:
     text = module("if name:\n    files.fsync(1)\nelse:\n    files.fsync(2)\nreturn 3")
     seen: list[int] = []
     names = {"hit": seen.append}
@@ -247,7 +247,7 @@ reason = "the file is closed by its caller"
 """
 
 
-def test_an_explanation_holds_as_long_as_its_mutant_exists_and_survives() -> None:
+def test_an_explanation_needs_an_existing_survivor() -> None:
     entries = load(ENTRY)
     known = mutants("refimpl/log_store.py", SOURCE)
     assert stale(entries, known, {}) == []
@@ -293,7 +293,7 @@ def test_an_explanation_that_explains_nothing_is_refused(text: str, said: str) -
         load(text)
 
 
-def test_every_explanation_that_is_checked_in_is_of_a_mutant_that_exists() -> None:
+def test_every_explanation_is_of_an_existing_mutant() -> None:
     root = Path(__file__).parents[2]
     files = [str(path.relative_to(root)) for path in sorted((root / "refimpl").rglob("*.py"))]
     known = [each for file in files for each in mutants(file, (root / file).read_text(encoding="utf-8"))]

@@ -23,7 +23,7 @@ def backfilled(table: OwnedTable, version: int | None = None) -> Backfilled:
     return table.owner.backfill_to_version(table.table_id, version)
 
 
-def test_a_backfill_publishes_up_to_the_version_with_the_ratified_bytes(delayed: OwnedTable) -> None:
+def test_a_backfill_publishes_the_ratified_bytes(delayed: OwnedTable) -> None:
     delayed.land(5)
     truth = delayed.history()
     assert backfilled(delayed, 3) == Backfilled(through=3, published=3)
@@ -88,7 +88,7 @@ def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: re
     ]
 
 
-def test_an_inline_commit_may_be_published_in_another_spelling_of_its_actions(warehouse: refimpl.Warehouse) -> None:
+def test_an_inline_commit_may_be_reformatted_when_published(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
     truth = table.history()[1]
     spelled = b"".join(msgspec.json.format(line, indent=0) + b"\r\n" for line in truth.splitlines())

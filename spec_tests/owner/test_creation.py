@@ -121,9 +121,7 @@ def test_a_registration_that_was_resolved_as_not_landed_is_refused(warehouse: re
 
 
 @both_features
-def test_a_version_0_that_is_no_table_of_this_owner_is_refused(
-    warehouse: refimpl.Warehouse, feature: TableFeature
-) -> None:
+def test_a_foreign_version_0_is_rejected(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
     other = CATALOG_MANAGED if feature is MANAGED_COMMIT else MANAGED_COMMIT
     staged = warehouse.owner.stage_table("orders", feature)
     foreign = first_version(feature).replace(b'"refimpl"', b'"another"')
@@ -368,7 +366,7 @@ def test_unknown_name_is_answered_with_known_names(warehouse: refimpl.Warehouse)
     assert "table_29" not in caught.value.message, "a message is no listing"
 
 
-def test_no_table_is_made_inside_a_filesystem_table_or_one_that_was_handed_back(warehouse: refimpl.Warehouse) -> None:
+def test_no_table_is_created_inside_another_table(warehouse: refimpl.Warehouse) -> None:
     filesystem_table(warehouse.directory / "plain")
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     farewell = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 1))

@@ -481,7 +481,7 @@ def test_unknown_published_version_stops_the_table(delayed: OwnedTable, ahead: i
     delayed.land()
 
 
-def test_log_is_listed_once_where_its_newest_published_version_is_gone(tmp_path: Path) -> None:
+def test_a_missing_published_version_costs_one_listing(tmp_path: Path) -> None:
     """Not by every commit; but again as soon as a file comes or goes."""
     storage = FailingFiles()
     with refimpl.open(tmp_path, create=True, environment=Environment(files=storage)) as warehouse:

@@ -92,7 +92,7 @@ def test_foreign_database_is_rejected(tmp_path: Path) -> None:
         opened(tmp_path / "w")
 
 
-def test_a_ledger_that_is_gone_is_not_replaced_while_its_write_ahead_log_is_there(tmp_path: Path) -> None:
+def test_a_missing_ledger_with_a_write_ahead_log_is_not_replaced(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         path = ledger_of(warehouse)
@@ -104,7 +104,7 @@ def test_a_ledger_that_is_gone_is_not_replaced_while_its_write_ahead_log_is_ther
     use(tmp_path / "w")
 
 
-def test_a_ledger_that_goes_away_under_a_running_owner_is_not_made_anew(warehouse: refimpl.Warehouse) -> None:
+def test_a_ledger_that_vanishes_is_not_recreated(warehouse: refimpl.Warehouse) -> None:
     create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     warehouse.close()
     path = ledger_of(warehouse)
@@ -116,7 +116,7 @@ def test_a_ledger_that_goes_away_under_a_running_owner_is_not_made_anew(warehous
     owned(warehouse, "orders").land()
 
 
-def test_a_backup_is_not_mixed_with_the_log_of_the_ledger_that_it_replaces(tmp_path: Path) -> None:
+def test_a_backup_is_not_mixed_with_the_replaced_ledgers_log(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         warehouse.owner.ledger.back_up(tmp_path / "backup")
@@ -284,7 +284,7 @@ over /mnt/s3 ext4 rw 0 0
         ("/mnt/s3/w", None),
     ],
 )
-def test_the_file_system_below_a_directory_is_the_innermost_and_newest_mount(directory: str, kind: str | None) -> None:
+def test_a_directory_is_on_its_innermost_newest_mount(directory: str, kind: str | None) -> None:
     assert warehouse_module.network_file_system(Path(directory), MOUNTS) == kind
 
 
@@ -350,7 +350,7 @@ def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeyp
     assert table.latest == 2
 
 
-def test_a_statement_that_ran_out_of_disk_leaves_a_working_connection(warehouse: refimpl.Warehouse) -> None:
+def test_a_full_disk_leaves_a_working_connection(warehouse: refimpl.Warehouse) -> None:
     """SQLite rolls back by itself then; that is no damage."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     database = warehouse.owner.ledger._database()
@@ -491,7 +491,7 @@ assert table.latest == 4
 
 
 @pytest.mark.processes
-def test_a_fork_among_threads_works_and_one_inside_a_transaction_is_refused(tmp_path: Path) -> None:
+def test_a_fork_inside_a_transaction_is_rejected(tmp_path: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", FORK_WITH_THREADS, str(tmp_path / "w")], capture_output=True, text=True, timeout=120
     )

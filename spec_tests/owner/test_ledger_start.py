@@ -25,7 +25,7 @@ from spec_tests.support.faults import Faults, FaultyConnection, opened
 from spec_tests.support.lock_watch import Others, Watch
 
 
-def test_who_comes_second_to_the_first_start_keeps_the_ledger_of_the_first(tmp_path: Path) -> None:
+def test_the_second_of_two_first_starts_keeps_the_ledger(tmp_path: Path) -> None:
     place = tmp_path / "warehouse"
 
     def start() -> None:
@@ -78,7 +78,7 @@ def test_a_first_start_may_be_overtaken_by_another_at_every_step(tmp_path: Path)
             assert warehouse.owner.ledger.integrity_errors() == []
 
 
-def test_a_ledger_is_there_under_its_name_when_it_is_whole_and_durable(tmp_path: Path) -> None:
+def test_a_ledger_is_renamed_into_place_when_durable(tmp_path: Path) -> None:
     watch = Watch()
     ledger = Ledger(tmp_path, watch.lock(tmp_path / "lock"), watch.environment())
     ledger.create()
@@ -157,7 +157,7 @@ def test_an_older_ledger_is_brought_up_to_date_under_the_lock(tmp_path: Path) ->
     assert watch.seen[at + 1 : at + 3] == ["fsync _owner/", "commit"]
 
 
-def test_a_migration_that_the_disk_failed_is_tried_again_by_the_same_owner(tmp_path: Path) -> None:
+def test_a_failed_migration_is_repeated(tmp_path: Path) -> None:
     path = older(tmp_path / "warehouse", versions=1)
     watch = Watch()
     ledger = Ledger(path.parent, watch.lock(path.parent / "lock"), watch.environment())
@@ -170,7 +170,7 @@ def test_a_migration_that_the_disk_failed_is_tried_again_by_the_same_owner(tmp_p
     assert version_of(path) == (SCHEMA_VERSION, "wal")
 
 
-def test_who_finds_that_others_have_just_brought_it_up_to_date_has_nothing_to_do(tmp_path: Path) -> None:
+def test_a_migration_by_another_process_is_not_repeated(tmp_path: Path) -> None:
     place = tmp_path / "warehouse"
     path = older(place, versions=1)
     others = Others(before=lambda: opened(place).close())
@@ -209,7 +209,7 @@ def test_commit_of_the_ledger_is_synced_before_it_is_answered(tmp_path: Path) ->
         assert mine.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, -1) == 1, "a fold needs the owner's lock"
 
 
-def test_where_no_write_ahead_log_can_be_kept_there_is_no_ledger(tmp_path: Path) -> None:
+def test_a_ledger_needs_a_write_ahead_log(tmp_path: Path) -> None:
     class Stubborn(apsw.Connection):
         def pragma(self, name, value=None, **more):  # type: ignore[no-untyped-def]
             values = () if name == "journal_mode" or value is None else (value,)
@@ -220,9 +220,7 @@ def test_where_no_write_ahead_log_can_be_kept_there_is_no_ledger(tmp_path: Path)
     assert not (tmp_path / "w" / "_owner" / FILE_NAME).exists()
 
 
-def test_a_fork_closes_the_connection_and_refuses_what_it_cannot_carry(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_closes_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hooks of a fork, called by hand: `test_ledger` forks for real."""
     hooks: list[dict[str, Callable[[], None]]] = []
     monkeypatch.setattr(os, "register_at_fork", lambda **each: hooks.append(each))
@@ -292,7 +290,7 @@ def test_all_threads_go_on_with_a_backup_that_is_restored_under_them(tmp_path: P
         other.submit(warehouse.close).result()
 
 
-def test_the_name_of_a_ledger_is_durable_before_a_log_stands_beside_it(tmp_path: Path) -> None:
+def test_a_ledgers_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:
     """The process that renamed it into place may have died before it synced that."""
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)

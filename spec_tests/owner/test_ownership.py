@@ -198,7 +198,7 @@ def test_an_ownership_change_comes_right_after_the_last_version(
     assert isinstance(take_over(warehouse, plain), Ratified)
 
 
-def test_a_log_without_version_0_is_no_table_to_take_over(warehouse: refimpl.Warehouse) -> None:
+def test_a_log_without_version_0_is_not_taken_over(warehouse: refimpl.Warehouse) -> None:
     log = filesystem_table(warehouse.directory / "plain", versions=0)
     assert isinstance(take_over(warehouse, log, version=0), VersionGap)
 
@@ -391,7 +391,7 @@ def test_a_hand_back_removes_the_owner_everywhere(table: OwnedTable) -> None:
     assert isinstance(hand_back(table, 1), Ratified)
 
 
-def test_an_owner_may_leave_before_its_feature_where_the_feature_says_so(
+def test_a_feature_may_outlive_its_owner(
     warehouse: refimpl.Warehouse,
 ) -> None:
     """DELTA_SPARK.md#dropping-the-feature: first the properties through the owner, then the feature without it."""

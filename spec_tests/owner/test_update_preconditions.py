@@ -44,7 +44,7 @@ from spec_tests.support.faults import FailingFiles, Faults, opened
 from spec_tests.support.lock_watch import Watch
 
 
-def test_properties_are_stored_with_the_registration_and_not_by_its_replay(tmp_path: Path) -> None:
+def test_a_replay_of_a_registration_stores_no_properties(tmp_path: Path) -> None:
     watch = Watch()
     with watch.opened(tmp_path) as warehouse:
         owner = warehouse.owner

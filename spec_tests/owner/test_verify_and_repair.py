@@ -313,7 +313,7 @@ def test_a_table_that_was_staged_and_left_is_no_error(setting: Setting) -> None:
     assert setting.errors() == set()
 
 
-def test_a_ledger_older_than_a_cleanup_ratifies_nothing_over_the_hole(setting: Setting) -> None:
+def test_a_ledger_older_than_a_cleanup_ratifies_nothing(setting: Setting) -> None:
     """The versions after its latest are gone from the log as well, but later ones are there."""
     setting.commit(1)
     setting.owner.backfill_to_version(setting.table.table_id)
@@ -412,7 +412,7 @@ def test_a_process_follows_a_ledger_that_is_replaced_under_it(setting: Setting) 
     assert seen.attempt == won.attempt
 
 
-def test_a_table_that_was_handed_back_is_nobodys_business(setting: Setting) -> None:
+def test_a_table_that_was_handed_back_is_not_verified(setting: Setting) -> None:
     hand_back(setting.warehouse.table("t"))
     shutil.rmtree(setting.table.location)
     assert verify(setting.owner) == []
@@ -570,7 +570,7 @@ def test_what_lands_while_the_lock_is_waited_for_is_adopted(tmp_path: Path) -> N
         assert others.owner.resolve("orders").commits.latest_ratified_version == 0
 
 
-def test_a_table_that_exists_is_owned_from_the_version_that_names_the_owner(warehouse: refimpl.Warehouse) -> None:
+def test_an_existing_table_is_owned_from_its_ownership_change_on(warehouse: refimpl.Warehouse) -> None:
     """Others may have committed between the announcement and that version."""
     log = filesystem_table(warehouse.directory / "orders", versions=3, environment=warehouse.environment)
     table = announced(warehouse, latest=2)

@@ -54,7 +54,7 @@ def test_a_warehouse_inside_a_warehouse_is_refused(tmp_path: Path) -> None:
         refimpl.open(tmp_path / "another", environment=Environment(files=WarehouseAtTheRoot()), create=True)
 
 
-def test_a_root_that_is_no_directory_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+def test_an_invalid_root_is_rejected_before_any_change(tmp_path: Path) -> None:
     with pytest.raises(LocationError):
         refimpl.open(tmp_path / "lake", roots=[tmp_path / "nowhere"], create=True)
     assert not (tmp_path / "lake").exists()

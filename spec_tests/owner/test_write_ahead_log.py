@@ -242,7 +242,7 @@ def simulated(disk: Disk, sqlite: SimulatedSqlite, hook: Hook = unobserved) -> E
     )
 
 
-def test_the_last_transaction_is_written_again_before_a_restart_shows_it() -> None:
+def test_a_restart_rewrites_the_last_transaction_first() -> None:
     """After a failed sync the next one has nothing to do: only bytes that are written again become durable."""
     disk, place, seen = Disk(), Path("/warehouse"), list[str]()
 
@@ -322,7 +322,7 @@ def test_a_transaction_that_was_not_written_whole_never_was(tmp_path: Path, left
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["its first frame", "a later one"])
-def test_a_header_cut_short_over_what_never_was_committed_is_no_damage(tmp_path: Path, first: int) -> None:
+def test_a_torn_header_without_commits_is_no_damage(tmp_path: Path, first: int) -> None:
     """A transaction whose sync failed stays behind the end of the log; the next writer died early in one of its
     frames, so that an end is announced where the older transaction goes on."""
     with opened(tmp_path / "w") as warehouse:
@@ -352,7 +352,7 @@ def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> N
         assert owned(warehouse, "orders").latest == 9
 
 
-def test_a_log_that_is_begun_anew_in_shared_memory_alone_is_no_damage(tmp_path: Path) -> None:
+def test_a_log_restarted_in_shared_memory_only_is_no_damage(tmp_path: Path) -> None:
     """Who begins it anew says so to the others first, and then fails to write the new header, or dies."""
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)

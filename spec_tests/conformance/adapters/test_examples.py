@@ -63,7 +63,7 @@ def created(subject: Subject) -> tuple[str, m.CreateTable]:
     return answer.table, request
 
 
-def test_it_passes_the_first_questions(name: str) -> None:
+def test_smoke_passes(name: str) -> None:
     with open_subject(name, timeout=LONG) as subject:
         report = smoke(subject)
     assert report.ok, str(report)
@@ -94,7 +94,7 @@ def test_one_conversation(name: str) -> None:
         assert subject.ask("c", proposal(table, 2, "late")) == m.NotFound()
 
 
-def test_they_are_what_the_kit_asks_for(name: str) -> None:
+def test_the_core_checks_pass(name: str) -> None:
     """The core families, one variant each. `run` tries all of it."""
     with open_subject(name, timeout=LONG) as subject:
         for check in all_checks():

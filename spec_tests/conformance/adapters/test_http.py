@@ -98,7 +98,7 @@ def answer_of(url: str, timeout: float = LONG) -> m.Answer:
         return subject.ask("a", m.GetCommits(table="orders"))
 
 
-def test_a_subject_at_a_url_is_asked_like_one_in_this_process() -> None:
+def test_a_subject_at_a_url_equals_one_in_this_process() -> None:
     with HttpServer(InProcess(ModelOwner()).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
         assert subject.identity == InProcess(ModelOwner()).identity
         assert subject.ask("a", m.GetCommits(table="orders")) == m.NotFound()
@@ -108,7 +108,7 @@ def test_a_subject_at_a_url_is_asked_like_one_in_this_process() -> None:
         assert answer == m.Done()
 
 
-def test_many_may_ask_at_once_and_each_gets_its_own_answer() -> None:
+def test_concurrent_requests_get_their_own_answers_over_http() -> None:
     owner = Scripted(lambda client, request: m.Rejected(reason=client))
     with HttpServer(owner.ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
 
@@ -169,7 +169,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize(("status", "reason"), UNKNOWN.items(), ids=UNKNOWN)
-def test_what_speaks_of_the_network_is_unknown(status: str, reason: str) -> None:
+def test_a_network_error_is_unknown(status: str, reason: str) -> None:
     with raw(lambda received, connection: connection.sendall(response(b"no luck", status))) as url:
         assert answer_of(url) == m.Unknown(reason=reason)
 
@@ -192,7 +192,7 @@ NO_ANSWERS = {
 
 
 @pytest.mark.parametrize(("answer", "words"), NO_ANSWERS.values(), ids=NO_ANSWERS)
-def test_what_is_no_reply_ends_the_test_and_says_why(answer: bytes, words: str) -> None:
+def test_an_invalid_reply_is_an_error_with_the_reason(answer: bytes, words: str) -> None:
     with raw(lambda received, connection: connection.sendall(answer)) as url, pytest.raises(AdapterError) as raised:
         answer_of(url)
     assert words in raised.value.problem
@@ -234,7 +234,7 @@ def test_no_answer_in_time_is_unknown(respond: Callable[[bytes, socket.socket], 
         assert answer_of(url, timeout=1.0) == m.Unknown(reason="no answer within 1 s")
 
 
-def test_nothing_is_sent_twice() -> None:
+def test_no_request_is_sent_twice() -> None:
     calls: list[bytes] = []
 
     def hang_up(received: bytes, connection: socket.socket) -> None:
@@ -246,7 +246,7 @@ def test_nothing_is_sent_twice() -> None:
     assert len(calls) == 1
 
 
-def test_a_subject_that_is_another_one_after_a_restart_is_not_believed() -> None:
+def test_a_changed_identity_after_a_restart_is_an_error() -> None:
     owner = Scripted(lambda client, request: m.Done())
     with HttpServer(owner.ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
         assert subject.ask("kit", m.Restart()) == m.Done()
@@ -306,7 +306,7 @@ def test_the_server_listens_on_loopback_by_default() -> None:
     ]  # fmt: skip
 
 
-def test_closing_the_server_hangs_up_on_those_who_wait() -> None:
+def test_closing_the_server_ends_waiting_requests() -> None:
     waiting, release = threading.Event(), threading.Event()
 
     def wait(client: str, request: m.Request) -> m.Answer:

@@ -102,7 +102,7 @@ def test_an_unknown_name_is_an_error_with_the_forms(name: str) -> None:
     assert repr(name) in problem
 
 
-def test_there_is_no_default() -> None:
+def test_a_subject_name_is_required() -> None:
     with pytest.raises(TypeError):
         open_subject()  # type: ignore[call-arg]
 
@@ -121,7 +121,7 @@ NEAR = {
 
 
 @pytest.mark.parametrize(("name", "hint"), NEAR.items(), ids=NEAR)
-def test_what_may_have_been_meant_is_suggested(name: str, hint: str) -> None:
+def test_a_similar_name_is_suggested(name: str, hint: str) -> None:
     assert hint in refused(name)
 
 
@@ -142,19 +142,19 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("name", "words"), WRONG.items(), ids=WRONG)
-def test_what_is_wrong_with_a_name_is_said(name: str, words: str) -> None:
+def test_a_wrong_name_is_an_error_with_the_reason(name: str, words: str) -> None:
     printed = refused(name)
     assert words in printed
     assert "secret" not in printed
 
 
-def test_a_class_that_does_not_speak_the_interface_is_no_wrong_name() -> None:
+def test_a_class_without_hello_is_an_adapter_error() -> None:
     with pytest.raises(AdapterError) as raised:
         open_subject(f"python:{SUBJECTS}:Mute")
     assert "Mute has no method 'hello'" in raised.value.problem
 
 
-def test_what_is_in_another_process_is_no_handler() -> None:
+def test_a_subject_in_another_process_has_no_handler() -> None:
     with pytest.raises(UsageError) as raised:
         handler_of("stdio:owner")
     assert "runs in another process" in raised.value.problem

@@ -62,7 +62,7 @@ def test_every_operation_has_its_section_with_pseudocode_or_prose() -> None:
         assert "```" in section, name_of(request)
 
 
-def test_what_any_operation_may_be_answered_is_said() -> None:
+def test_common_answers_are_documented() -> None:
     for kind in REFUSALS:
         assert f"`{name_of(kind)}`" in TEXT
     for request in OF_CLIENTS:
@@ -87,7 +87,7 @@ def test_the_conversation_on_the_page_is_a_conversation() -> None:
     assert json.loads(lines[0])["request"] == {"op": "hello"}
 
 
-def test_the_page_is_where_the_first_questions_point_to() -> None:
+def test_smoke_links_to_the_page() -> None:
     assert PAGE_FILE.parts[-2:] == tuple(PAGE.split("/"))
     source = Path(smoke.__file__).read_text(encoding="utf-8")
     named = set(re.findall(r'(?:see=|, )"([a-z_]+)"\)', source)) - {"surrogatepass"}
@@ -119,7 +119,7 @@ def test_the_commands_on_the_page_exist() -> None:
         assert option in run
 
 
-def test_what_else_is_named_exists() -> None:
+def test_other_names_on_the_page_exist() -> None:
     assert DIRECTORY_VARIABLE in TEXT
     for name in re.findall(r"conformance examples ([\w.]+)", TEXT):
         assert name in files()

@@ -37,7 +37,7 @@ def line(number: int, request: m.Request, client: str = "a") -> bytes:
     return wire.encode(m.Call(id=number, client=client, request=request)) + b"\n"
 
 
-def test_calls_are_answered_in_their_order_until_there_are_no_more() -> None:
+def test_calls_are_answered_in_order_until_the_end() -> None:
     replies = io.BytesIO()
     calls = line(5, m.DropTable(table="t"), "first") + b"\n" + line(4, m.DropTable(table="t"), "second")
     serve_stdio(refuse, io.BytesIO(calls), replies)
@@ -47,7 +47,7 @@ def test_calls_are_answered_in_their_order_until_there_are_no_more() -> None:
     ]
 
 
-def test_a_line_that_is_no_call_ends_it() -> None:
+def test_an_invalid_call_ends_serving() -> None:
     replies = io.BytesIO()
     with pytest.raises(AdapterError) as raised:
         serve_stdio(refuse, io.BytesIO(line(1, m.DropTable(table="t")) + b'{"op": "hello"}\n'), replies)

@@ -289,7 +289,7 @@ def test_the_words_for_profiles_are_those_of_the_catalogue() -> None:
     assert contradictions(msgspec.structs.replace(GOOD, profiles=everything)) == []
 
 
-def test_a_client_without_an_owner_is_only_asked_who_it_is() -> None:
+def test_a_client_without_an_owner_is_asked_hello_only() -> None:
     report = smoke(InProcess(ModelClient(InProcess(ModelOwner()).ask)))
     assert report.ok, str(report)
     assert report.steps[-1].outcome is Outcome.SKIPPED

@@ -89,7 +89,7 @@ def test_with_shared_state_each_client_has_a_process_of_its_own(tmp_path: Path) 
     assert pids(tmp_path) == []
 
 
-def test_there_are_no_more_processes_than_are_wanted_and_clients_share_them_in_turn(tmp_path: Path) -> None:
+def test_clients_share_a_limited_number_of_processes(tmp_path: Path) -> None:
     with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
         everybody = {client_seen_by(subject, f"client {number}") for number in range(8)}
         assert len(everybody) == len(pids(tmp_path)) == PROCESSES
@@ -99,7 +99,7 @@ def test_there_are_no_more_processes_than_are_wanted_and_clients_share_them_in_t
         assert len({client_seen_by(subject, f"client {number}") for number in range(8)}) == 6
 
 
-def test_answers_find_those_who_asked_however_many_ask_at_once(subject: StdioSubject) -> None:
+def test_concurrent_requests_get_their_own_answers(subject: StdioSubject) -> None:
     def ask(number: int) -> bool:
         client = f"client {number}"
         return subject.ask(client, m.DropTable(table="t")) == m.Rejected(reason=client)
@@ -164,7 +164,7 @@ def test_one_client_can_be_killed_alone(tmp_path: Path) -> None:
         assert client_seen_by(subject, "a") not in (first, second)
 
 
-def test_who_waits_while_the_process_is_killed_does_not_learn_what_happened(tmp_path: Path) -> None:
+def test_a_request_during_a_crash_has_an_unknown_outcome(tmp_path: Path) -> None:
     with StdioSubject(command("hang"), timeout=LONG, directory=tmp_path) as subject:
         answers: list[m.Answer] = []
         asking = threading.Thread(target=lambda: answers.append(subject.ask("a", m.GetCommits(table="t"))))
@@ -186,7 +186,7 @@ def test_a_late_answer_is_dropped_and_the_next_one_counts(tmp_path: Path) -> Non
         assert isinstance(subject.ask("a", m.MaintenancePolicy(table="t")), m.Unsupported)
 
 
-def test_whatever_it_writes_to_the_standard_error_is_read_and_not_kept(tmp_path: Path) -> None:
+def test_stderr_is_read_and_not_kept(tmp_path: Path) -> None:
     with StdioSubject(command("noise"), timeout=LONG, directory=tmp_path) as subject:
         for _ in range(10):
             assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()
@@ -213,7 +213,7 @@ def test_a_directory_that_was_not_given_is_removed() -> None:
     assert not directory.exists()
 
 
-def test_a_command_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_command_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AdapterError) as raised:
         StdioSubject(["no-such-owner", "--port"], directory=tmp_path)
     assert raised.value.problem.startswith(
@@ -286,9 +286,7 @@ NO_REPLIES = {
 
 
 @pytest.mark.parametrize(("thing", "words"), NO_REPLIES.items(), ids=NO_REPLIES)
-def test_what_is_no_reply_ends_the_test_with_the_text_and_what_is_expected(
-    thing: str, words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_an_invalid_reply_is_shown_with_what_was_expected(thing: str, words: tuple[str, ...], tmp_path: Path) -> None:
     said = problem(thing, tmp_path)
     for each in words:
         assert each in said

@@ -39,7 +39,7 @@ def with_history(s: ClientScenario) -> LogBuilder:
     return log
 
 
-def test_what_is_expected_is_what_the_commits_say(s: ClientScenario) -> None:
+def test_the_expected_state_follows_from_the_commits(s: ClientScenario) -> None:
     log = with_history(s)
     assert [sorted(log.at(version).files) for version in range(4)] == [[], ["a", "b"], ["b", "x y"], ["a", "b", "x y"]]
     assert [log.at(version).applications for version in range(3)] == [{}, {"loader": 1}, {"loader": 2}]

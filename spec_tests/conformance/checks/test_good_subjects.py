@@ -238,7 +238,7 @@ def test_change_data_stands_beside_the_data() -> None:
         assert [body["path"] for body in s.actions_of(table, 2, "add")] == ["mine"]
 
 
-def test_a_client_publishes_what_keeps_a_table_from_being_given_back() -> None:
+def test_a_client_publishes_before_a_hand_back() -> None:
     with scenario(good.PublishesBeforeAHandBack) as s:
         table = s.create()
         actions = s.proposal(table, attempt=(attempt := s.attempt())).actions

@@ -65,7 +65,7 @@ def test_the_command_of_a_finding_shows_it_again() -> None:
 
 
 @pytest.mark.parametrize("run", stored.runs(), ids=lambda run: run.subject)
-def test_every_violated_requirement_of_a_run_is_explained_by_findings_of_its_subject(run: stored.Tested) -> None:
+def test_every_violated_requirement_has_a_finding(run: stored.Tested) -> None:
     """Of a variant of a subject, `jvm:dynamodb:stale-reads`, by those of the subject itself too."""
     own = [found for found in FINDINGS if f"{run.subject}:".startswith(f"{found.subject}:")]
     explained = {each for found in own for each in found.about.requirements}
@@ -88,7 +88,7 @@ def test_a_finding_says_all_that_its_maintainers_need(found: Stored) -> None:
     assert (ROOT / markdown.FOLDER / found.id / "finding.json").is_file()
 
 
-def test_there_are_findings_of_both_kinds_and_every_subject_of_one_has_a_run() -> None:
+def test_every_subject_of_a_finding_has_a_run() -> None:
     assert {bool(found.about.known) for found in FINDINGS} == {True, False}
     assert {found.subject for found in FINDINGS} <= {run.subject for run in stored.runs()}
 
@@ -113,7 +113,7 @@ def test_the_report_of_a_finding_stands_alone() -> None:
 
 
 @pytest.mark.parametrize("found", markdown.deviations(), ids=lambda found: found.id)
-def test_a_deviation_of_a_client_is_shown_again_by_a_test_that_there_is(found: markdown.Deviation) -> None:
+def test_every_deviation_of_a_client_names_an_existing_test(found: markdown.Deviation) -> None:
     file, _, name = found.test.partition("::")
     tree = ast.parse((ROOT / file).read_text("utf-8"))
     assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
@@ -126,7 +126,7 @@ def test_a_deviation_of_a_client_is_shown_again_by_a_test_that_there_is(found: m
     assert found.versions in text
 
 
-def test_what_is_said_of_clients_is_read_strictly(tmp_path: Path) -> None:
+def test_invalid_files_of_clients_are_rejected(tmp_path: Path) -> None:
     file = tmp_path / "clients.toml"
     for text in ("", "deviation = [{id = 'x'}]", "deviation = ["):
         file.write_text(text)
@@ -177,7 +177,7 @@ def test_a_run_that_did_not_try_everything_is_not_recorded(tmp_path: Path) -> No
     assert stored.runs(tmp_path) == []
 
 
-def test_what_is_said_of_a_finding_is_read_strictly(tmp_path: Path) -> None:
+def test_invalid_files_of_findings_are_rejected(tmp_path: Path) -> None:
     result, case = _result()
     write_bundle(result, case, tmp_path / "bundle")
     about = stored.keep(tmp_path / "bundle", "one", tmp_path) / stored.ABOUT

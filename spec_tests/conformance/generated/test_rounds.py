@@ -75,7 +75,7 @@ def test_an_owner_without_a_lock_is_found_and_its_history_is_small(unlocked: Sub
     assert result.violations[0].rule in _rules(result)
 
 
-def test_concurrent_creators_that_all_succeed_are_found_though_the_table_is_unreadable() -> None:
+def test_two_successful_creators_are_found_without_a_readable_table() -> None:
     with opened("mutant:two-creators-make-a-table-unreadable") as subject:
         result = run_case(CREATING, STAGED, subject, seed=1)
     assert result.verdict is Verdict.FAILED, result.reason

@@ -79,7 +79,7 @@ def files(subject: Subject, table: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["jvm:in-memory", "jvm:dynamodb", f"jvm:{PACKAGE}.InMemoryCommitCoordinator"])
-def test_a_coordinator_does_what_it_is_asked_first(opened: Open, name: str) -> None:
+def test_smoke_passes_for_a_coordinator(opened: Open, name: str) -> None:
     report = smoke(opened(name))
     assert [each for each in report.steps if each.outcome is not Outcome.OK] == []
     assert len(report.steps) > 5
@@ -113,7 +113,7 @@ def test_an_attempt_that_was_refused_first_is_known_when_it_lands(opened: Open, 
     assert {f"_commits/{each}" for each in attempts} < set(staged)
 
 
-def test_a_lost_race_is_a_conflict_and_a_gap_a_refusal_and_neither_changes_anything(opened: Open) -> None:
+def test_a_conflict_and_a_gap_change_nothing(opened: Open) -> None:
     subject = opened("jvm:in-memory")
     table = create(subject)
     assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
@@ -161,14 +161,14 @@ def test_without_a_fault_the_database_is_as_fresh_as_its_last_update(opened: Ope
         assert commits(subject, table).latest == version
 
 
-def test_with_stale_reads_the_first_read_after_an_update_misses_it_and_the_next_one_does_not(opened: Open) -> None:
+def test_the_first_read_after_an_update_may_be_stale(opened: Open) -> None:
     subject = opened("jvm:dynamodb:stale-reads")
     table = create(subject)
     assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
     assert [commits(subject, table).latest for _ in range(3)] == [-1, 1, 1]
 
 
-def test_with_lost_answers_every_second_update_is_sent_twice_and_applied_once(opened: Open) -> None:
+def test_a_repeated_update_is_applied_once(opened: Open) -> None:
     subject = opened("jvm:dynamodb:lost-answers")
     table = create(subject)
     assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
@@ -268,7 +268,7 @@ def test_who_it_is_is_answered_before_there_is_a_virtual_machine(opened: Open, m
     assert subject.identity.version == "Delta 4.4.0"
 
 
-def test_a_class_that_is_no_coordinator_is_no_subject(opened: Open) -> None:
+def test_a_class_that_is_no_coordinator_is_rejected(opened: Open) -> None:
     for name, said in (("com.example.Nothing", "there is no class"), ("java.lang.Object", "is neither")):
         subject = opened(f"jvm:{name}")
         with pytest.raises(AdapterError) as raised:
@@ -276,7 +276,7 @@ def test_a_class_that_is_no_coordinator_is_no_subject(opened: Open) -> None:
         assert said in raised.value.problem
 
 
-def test_a_builder_that_fails_is_no_subject_and_says_why(opened: Open) -> None:
+def test_a_failing_builder_is_an_error_with_the_reason(opened: Open) -> None:
     """No verdict on a coordinator that there is not."""
     subject = opened("jvm:io.delta.dynamodbcommitcoordinator.DynamoDBCommitCoordinatorClientBuilder")
     with pytest.raises(AdapterError) as raised:
@@ -285,9 +285,7 @@ def test_a_builder_that_fails_is_no_subject_and_says_why(opened: Open) -> None:
     assert "dynamoDBTableName" in raised.value.problem
 
 
-def test_a_class_that_cannot_be_loaded_is_another_thing_than_one_that_is_not_there(
-    opened: Open, tmp_path: Path
-) -> None:
+def test_an_unloadable_class_is_not_reported_as_missing(opened: Open, tmp_path: Path) -> None:
     file = tmp_path / "classes" / "com" / "example" / "Broken.class"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"no class file")
@@ -312,7 +310,7 @@ def test_a_package_may_be_called_as_one_of_ours(opened: Open) -> None:
         ("java.io.IOException", m.Unknown),
     ],
 )
-def test_classes_that_do_not_belong_together_are_no_fault_of_a_coordinator(
+def test_incompatible_classes_are_no_fault_of_a_coordinator(
     opened: Open, monkeypatch: pytest.MonkeyPatch, kind: str, answer: type[m.Answer] | None
 ) -> None:
     subject = opened("jvm:in-memory")
@@ -343,9 +341,7 @@ def test_a_name_that_means_nothing_is_refused(opened: Open, name: str) -> None:
         opened(name)
 
 
-def test_java_is_the_one_that_was_named_then_the_one_on_the_path_then_that_of_the_wheel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_java_is_searched_in_a_fixed_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.touch(mode=0o755)
@@ -359,7 +355,7 @@ def test_java_is_the_one_that_was_named_then_the_one_on_the_path_then_that_of_th
     assert java() == str(program)
 
 
-def test_a_java_that_does_not_start_is_no_fault_of_a_coordinator(
+def test_a_broken_java_is_no_fault_of_a_coordinator(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "bin" / "java"

@@ -40,7 +40,7 @@ def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return calls
 
 
-def test_every_group_is_made_of_libraries_that_the_list_names_by_one_version() -> None:
+def test_every_group_has_one_version_of_each_library() -> None:
     names = jars._file_names()
     assert set(names) == set(jars.GROUPS["all"])
     assert names["delta-storage"] == "delta-storage-4.4.0.jar"

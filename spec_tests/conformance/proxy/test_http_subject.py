@@ -36,7 +36,7 @@ class Counting(ModelOwner):
         return super().commit(client, request)
 
 
-def test_the_subject_does_what_it_was_asked_once_and_the_kit_knows_what_it_said() -> None:
+def test_a_lost_answer_is_known_to_the_kit() -> None:
     owner = Counting()
     with HttpServer(InProcess(owner).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
         created = subject.ask("a", creation())
@@ -71,7 +71,7 @@ def test_a_closed_subject_sends_no_request() -> None:
 
 
 @pytest.mark.parametrize("lossy", [True, False])
-def test_a_check_loses_its_answers_on_the_wire_where_that_is_possible(lossy: bool) -> None:
+def test_a_check_loses_answers_on_the_wire(lossy: bool) -> None:
     lost: list[m.Request] = []
     with HttpServer(InProcess(ModelOwner()).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
         watch(subject, lost.append)

@@ -118,7 +118,7 @@ def test_without_a_server_the_connection_is_closed() -> None:
         (Fault.UNAVAILABLE_LANDED, 503, 1),
     ],
 )
-def test_a_fault_does_what_it_says_and_the_next_request_is_unharmed(
+def test_a_fault_affects_one_request(
     server: Remembering, proxy: FaultProxy, fault: Fault, seen: object, reached: int
 ) -> None:
     proxy.next(fault)
@@ -157,7 +157,7 @@ def test_a_delayed_request_arrives_after_anothers_that_succeeded(server: Remembe
     assert late.overtaken
 
 
-def test_a_delayed_request_is_overtaken_by_one_to_the_same_place_only(server: Remembering, proxy: FaultProxy) -> None:
+def test_only_requests_to_the_same_path_overtake(server: Remembering, proxy: FaultProxy) -> None:
     """A fault that is asked for a commit of one table passes other requests and other tables."""
     proxy.next(Fault.DELAY)
     with ThreadPoolExecutor(1) as pool:
@@ -194,7 +194,7 @@ def test_closing_lets_delayed_requests_go(server: Remembering) -> None:
 # Which requests
 
 
-def test_faults_on_demand_come_in_order_and_only_to_what_matches(server: Remembering, proxy: FaultProxy) -> None:
+def test_requested_faults_come_in_order_to_matching_requests(server: Remembering, proxy: FaultProxy) -> None:
     proxy.next(Fault.UNAVAILABLE, Fault.BUSY, match=Match(path="^/orders"))
     proxy.next(Fault.DROP_REQUEST, match=Match(body="secret"))
     replies = [
@@ -242,7 +242,7 @@ def test_invalid_shares_are_rejected(shares: dict[Fault, float]) -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://127.0.0.1", "http://", ""])
-def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+def test_an_invalid_server_url_is_rejected(url: str) -> None:
     with pytest.raises(ValueError, match="no URL of a server"):
         FaultProxy(url)
 
@@ -263,7 +263,7 @@ def test_what_an_answer_would_have_been_is_known_where_it_was_lost(server: Remem
     assert server.arrived == [b"first", b"taken"]
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_ones(server: Remembering) -> None:
+def test_a_late_answer_is_not_taken_for_the_next(server: Remembering) -> None:
     lossy = LossyConnections(server.url, timeout=0.2)
     with pytest.raises(TimeoutError):
         lossy.send("POST", "/", b"slow")
@@ -288,7 +288,7 @@ def test_nothing_was_lost_where_nothing_was_said() -> None:
 
 
 @pytest.mark.processes
-def test_the_command_tells_its_url_and_at_its_end_what_happened(server: Remembering) -> None:
+def test_the_command_prints_its_url_and_its_faults(server: Remembering) -> None:
     words = ["proxy", server.url, "--share", "503-landed=1", "--path", "^/orders"]
     with subprocess.Popen([sys.executable, "-m", "conformance", *words], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -42,7 +42,7 @@ def test_a_table_that_is_not_there_is_not_found(s: Serving) -> None:
     s.expect(m.NotFound, m.Transact(table="no such table", marker=attempt()))
 
 
-def test_by_its_path_a_table_shows_what_is_published(managed: Serving) -> None:
+def test_a_path_reads_published_versions(managed: Serving) -> None:
     managed.land(1)
     read = managed.expect(m.SnapshotRead, m.Snapshot(path=managed.location))
     assert (read.version, read.stale) == (0, True)
@@ -98,7 +98,7 @@ def test_a_table_is_dropped_and_published_through_the_client(s: Serving) -> None
 
 
 @pytest.mark.parametrize("job", ["vacuum", "optimize", "reorg"])
-def test_what_the_reference_lacks_is_unsupported_where_it_would_be_allowed(s: Serving, job: str) -> None:
+def test_missing_maintenance_jobs_are_unsupported(s: Serving, job: str) -> None:
     s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=(job,)), times=1000)
     s.expect(m.Unsupported, m.Maintain(table=TABLE, job=job))
 
@@ -151,7 +151,7 @@ def test_it_finds_its_owner_by_its_url(s: Serving, url: str) -> None:
     ],
     ids=["nowhere", "feature", "commit_mode", "refused", "wrong"],
 )
-def test_an_owner_that_cannot_be_understood_is_no_table(s: Serving, answer: m.Answer) -> None:
+def test_an_invalid_owners_answer_is_rejected(s: Serving, answer: m.Answer) -> None:
     s.owner.on(m.LoadTable, answer=answer)
     s.expect(m.Rejected, m.Snapshot(table=TABLE))
     assert s.read().version == 0

@@ -24,7 +24,7 @@ every_commit_mode = pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_M
 both = pytest.mark.parametrize("feature", FEATURES)
 
 
-def test_it_declares_every_profile_of_an_owner_and_every_commit_mode_of_both_features(owner: Asking) -> None:
+def test_every_profile_and_commit_mode_is_declared(owner: Asking) -> None:
     identity = owner.identity
     assert set(identity.profiles) == {profile.value for profile in Profile}
     assert {
@@ -39,7 +39,7 @@ def test_it_declares_every_profile_of_an_owner_and_every_commit_mode_of_both_fea
 # Committing
 
 
-def test_what_is_no_proposal_is_refused(owner: Asking) -> None:
+def test_an_invalid_proposal_is_rejected(owner: Asking) -> None:
     table = owner.table()
     good = table.proposal(1)
     nothing = m.Commit(table=table.reference, version=1, attempt=attempt())

@@ -88,7 +88,7 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
         (("runn",), "runn"),
     ],
 )
-def test_a_wrong_call_says_what_is_wrong_and_ends_with_2(words: tuple[str, ...], says: str) -> None:
+def test_a_usage_error_names_the_problem_and_exits_with_2(words: tuple[str, ...], says: str) -> None:
     ran = command(*words)
     assert ran.exit_code == ExitCode.USAGE
     assert says in ran.stderr
@@ -324,7 +324,7 @@ def test_everything_that_the_kit_has_is_listed(what: str) -> None:
 
 
 @pytest.mark.parametrize(("what", "column"), [("mutants", "violates"), ("checks", "requirements")])
-def test_a_list_is_narrowed_to_what_is_about_a_requirement(what: str, column: str) -> None:
+def test_a_list_is_filtered_by_requirement(what: str, column: str) -> None:
     everything = json.loads(command("list", what, "--json").stdout)
     rows = json.loads(command("list", what, "--requirement", "MC-COMMIT-02", "--json").stdout)
     assert rows
@@ -332,7 +332,7 @@ def test_a_list_is_narrowed_to_what_is_about_a_requirement(what: str, column: st
     assert len(command("list", what, "--requirement", "MC-COMMIT-02").stdout.splitlines()) == len(rows) + 1
 
 
-def test_a_list_that_is_about_no_requirement_is_not_narrowed_to_one() -> None:
+def test_a_list_without_requirements_rejects_the_filter() -> None:
     ran = command("list", "families", "--requirement", "MC-COMMIT-02")
     assert (ran.exit_code, "--requirement works only with" in ran.stderr) == (ExitCode.USAGE, True)
     unknown = command("list", "mutants", "--requirement", "MC-0")

@@ -201,11 +201,11 @@ def test_a_run_of_nothing_is_refused_with_the_reason(subject: str, selection: Se
 # Subjects that misbehave
 
 
-def test_a_subject_may_print_what_it_likes() -> None:
+def test_a_subject_may_print() -> None:
     assert run(f"{OURS}:Printing").exit_code == ExitCode.CONFORMANT
 
 
-def test_what_is_no_answer_stops_the_run_with_the_text() -> None:
+def test_an_invalid_answer_stops_the_run() -> None:
     result = run(f"{OURS}:Babbling")
     assert (result.exit_code, result.complete) == (ExitCode.USAGE, False)
     assert "'ratified'" in result.stopped

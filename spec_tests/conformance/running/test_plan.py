@@ -29,7 +29,7 @@ def test_cheap_layers_come_first_and_the_core_families_lead() -> None:
     assert cases[0].check.layer is Layer.EXAMPLE
 
 
-def test_every_check_has_its_first_turn_before_any_has_its_second_one() -> None:
+def test_every_check_runs_once_before_any_runs_twice() -> None:
     planned = plan(OWNER, QUICK, 7)
     turns = planned.in_turn()
     assert sorted(case.name for case in turns) == sorted(case.name for case in planned.cases)
@@ -170,7 +170,7 @@ def test_a_time_is_written_as_people_do(text: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0s", "-5s", "5d", "a minute", "1e3", "inf"])
-def test_what_is_no_time_is_refused_by_the_name_of_its_option(text: str) -> None:
+def test_an_invalid_duration_names_its_option(text: str) -> None:
     with pytest.raises(UnusableError) as refused:
         seconds(text, "--budget")
     assert "--budget" in refused.value.problem

@@ -84,7 +84,7 @@ def test_ignored_advice_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("verdict", [Verdict.SKIPPED, Verdict.NOT_RUN])
-def test_what_was_not_tried_is_no_evidence(verdict: Verdict) -> None:
+def test_a_skipped_case_is_no_evidence(verdict: Verdict) -> None:
     found = verdict_of(MUST, case("limits/a[x/y]", verdict))
     assert (found.verdict, found.cases) == (RequirementVerdict.NOT_CHECKED, ())
 

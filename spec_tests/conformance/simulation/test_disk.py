@@ -54,7 +54,7 @@ def test_what_is_written_is_read_before_anything_is_durable(files: SimulatedFile
     assert durable_names(files) == set()
 
 
-def test_an_fsync_of_a_file_makes_its_content_durable_and_not_its_name(files: SimulatedFiles) -> None:
+def test_a_file_sync_makes_content_durable_not_names(files: SimulatedFiles) -> None:
     path = write(files, "a", b"one")
     number = files.disk.find(path)
     assert number is not None
@@ -64,7 +64,7 @@ def test_an_fsync_of_a_file_makes_its_content_durable_and_not_its_name(files: Si
     assert durable_names(files) == {"a"}
 
 
-def test_an_fsync_of_a_directory_makes_names_durable_and_no_content(files: SimulatedFiles) -> None:
+def test_a_directory_sync_makes_names_durable_not_content(files: SimulatedFiles) -> None:
     path = write(files, "a", b"one", synced=False)
     files.fsync_directory(LOG)
     number = files.disk.find(path)
@@ -75,7 +75,7 @@ def test_an_fsync_of_a_directory_makes_names_durable_and_no_content(files: Simul
     assert files.disk.snapshot().files[number] == (b"one", ())
 
 
-def test_a_link_is_a_second_name_of_one_file_and_takes_no_name_that_is_there(files: SimulatedFiles) -> None:
+def test_a_link_is_a_second_name_and_replaces_none(files: SimulatedFiles) -> None:
     source = write(files, "a", b"one")
     files.link(source, LOG / "b")
     files.unlink(source)
@@ -161,7 +161,7 @@ def test_a_failed_sync_is_reported_once_and_its_data_is_lost(files: SimulatedFil
     assert files.read(path) == b"one"
 
 
-def test_a_failed_sync_of_a_directory_loses_its_names_and_no_later_ones(files: SimulatedFiles) -> None:
+def test_a_failed_directory_sync_loses_earlier_names_only(files: SimulatedFiles) -> None:
     write(files, "a", b"one", synced=True)
     files.disk.failing_sync = files.disk.syncs + 1
     with pytest.raises(OSError, match="Input/output error"):
@@ -217,7 +217,7 @@ def test_a_name_that_was_not_synced_is_there_or_not(files: SimulatedFiles) -> No
     assert left(files) == [{}, {"a": b"one"}]
 
 
-def test_a_name_without_its_content_may_stand_for_nothing_for_zeros_or_for_all(files: SimulatedFiles) -> None:
+def test_unsynced_content_is_missing_zeros_or_complete(files: SimulatedFiles) -> None:
     write(files, "a", b"one", synced=False)
     files.fsync_directory(LOG)
     assert left(files) == [{"a": b""}, {"a": b"one"}, {"a": bytes(3)}]
@@ -282,7 +282,7 @@ def test_writes_survive_in_any_combination(files: SimulatedFiles) -> None:
     }  # fmt: skip
 
 
-def test_beyond_the_limit_the_telling_states_come_first_and_the_seed_decides_the_rest(files: SimulatedFiles) -> None:
+def test_above_the_limit_states_are_chosen_by_the_seed(files: SimulatedFiles) -> None:
     path = write(files, "a", b"", synced=True)
     files.fsync_directory(LOG)
     number = files.disk.find(path)
@@ -368,7 +368,7 @@ def test_a_full_commit_leaves_nothing_unsynced_and_a_lazy_one_does(sqlite: Simul
         database.close()
 
 
-def test_writes_and_syncs_of_the_database_stand_in_one_timeline_with_those_of_files(sqlite: SimulatedSqlite) -> None:
+def test_database_and_file_effects_share_one_timeline(sqlite: SimulatedSqlite) -> None:
     seen: list[Effect] = []
     disk = Disk()
     database = sqlite.mounted(disk, hook=seen.append)(DATABASE)

@@ -117,7 +117,7 @@ def test_a_lost_update_is_found_and_a_lock_prevents_it() -> None:
     assert explored(locked_increment, locked_increment, pruned=True)[0] == {(("n", 2),)}
 
 
-def test_those_who_wait_for_each_other_are_named() -> None:
+def test_a_deadlock_names_its_clients() -> None:
     found, _ = explored(takes("a", "b"), takes("b", "a"), pruned=True)
     assert "client0 waits for b, which client1 holds; client1 waits for a, which client0 holds" in found
     assert explored(takes("a", "b"), takes("a", "b"), pruned=True)[0] == {(("a", 1),)}

@@ -52,7 +52,7 @@ def subject(url: str) -> Iterator[Subject]:
         yield subject
 
 
-def test_the_first_questions_are_answered(subject: Subject) -> None:
+def test_smoke_passes(subject: Subject) -> None:
     report = smoke(subject)
     assert report.ok, str(report)
 

@@ -90,7 +90,7 @@ def listed(subject: UcSubject, table: str) -> tuple[list[int], int | None]:
 # The kit's commands
 
 
-def test_the_first_questions_are_answered(subject: UcSubject) -> None:
+def test_smoke_passes(subject: UcSubject) -> None:
     assert smoke(subject).ok
 
 
@@ -118,9 +118,7 @@ def test_recorded_answers_of_unity_catalog_are_judged(
 # Creating
 
 
-def test_version_0_is_at_the_servers_place_with_what_the_server_asks_for(
-    subject: UcSubject, server: tuple[str, Catalog]
-) -> None:
+def test_version_0_is_created_as_the_server_requires(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     assert names(subject, table) == ["00000000000000000000.json"]
     location = Path(server[1].tables[TABLE].location.removeprefix("file://"))
@@ -132,7 +130,7 @@ def test_version_0_is_at_the_servers_place_with_what_the_server_asks_for(
     assert server[1].tables[TABLE].properties["delta.feature.catalogManaged"] == "supported"
 
 
-def test_a_creation_whose_answer_was_lost_is_recognised_by_its_version_0(server: tuple[str, Catalog]) -> None:
+def test_a_lost_creation_is_recognized_by_its_version_0(server: tuple[str, Catalog]) -> None:
     url, catalog = server
     with FaultProxy(url) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
         proxy.next(Fault.DROP_RESPONSE, match=Match(method="POST", path="/tables$"))
@@ -221,7 +219,7 @@ def test_an_unanswered_commit_is_unknown_until_repeated(
 
 
 @pytest.mark.parametrize("fault", [Fault.BUSY, Fault.UNAVAILABLE, Fault.DROP_RESPONSE])
-def test_a_question_that_is_put_off_says_nothing_of_the_table(server: tuple[str, Catalog], fault: Fault) -> None:
+def test_a_deferred_lookup_decides_nothing(server: tuple[str, Catalog], fault: Fault) -> None:
     """429 too: that a server is busy does not mean that there is no such table."""
     with FaultProxy(server[0]) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
         assert isinstance(subject, UcSubject)
@@ -232,7 +230,7 @@ def test_a_question_that_is_put_off_says_nothing_of_the_table(server: tuple[str,
         assert listed(subject, table) == ([], 0)
 
 
-def test_a_question_that_is_refused_is_no_table_that_is_not_there(
+def test_a_rejected_lookup_is_not_a_missing_table(
     subject: UcSubject, server: tuple[str, Catalog], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = created(subject)
@@ -416,7 +414,7 @@ def test_an_invalid_address_is_an_error(name: str, problem: str) -> None:
 @pytest.mark.parametrize(
     "name", ["http://me:hush@h?catalog=c", "ftp://me:hush@h", "http://h?catalog=c&token=hush", "ftp://h?api_key=hush"]
 )
-def test_what_may_be_a_token_is_not_repeated_where_an_address_is_refused(name: str) -> None:
+def test_an_error_never_repeats_a_possible_token(name: str) -> None:
     with pytest.raises(UsageError) as raised:
         open_subject(f"uc:{name}")
     assert "hush" not in raised.value.problem
