@@ -180,4 +180,4 @@ def test_every_documented_form_works(monkeypatch: pytest.MonkeyPatch) -> None:
             if name in ("python:MODULE:CLASS", "mutant:ID", "good:ID"):
                 continue  # words in the place of names
             open_subject(name)
-    assert len(opened) == 9
+    assert len(opened) == 10
