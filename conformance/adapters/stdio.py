@@ -128,6 +128,11 @@ class StdioSubject(Closing):
             if self.identity.shared_state:
                 self._end(process)
 
+    def last_words(self) -> str:
+        """The end of what the first process wrote to its standard error, as the rest of a sentence."""
+        process = self._processes.get(0)
+        return "" if process is None else process.last_words()
+
     def _place(self, client: str) -> int:
         """Which of the processes is the client's."""
         if not self.identity.shared_state:

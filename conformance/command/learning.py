@@ -12,6 +12,7 @@ from itertools import groupby
 from json import dumps as encode_json
 from json import loads as decode_json
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -136,7 +137,9 @@ def _create(directory: Path, language: str | None) -> None:
         raise UnusableError(f"unknown --language {language!r}; expected python or javascript") from None
     exercise = course.create(directory, chosen)
     show(f"{directory}: {exercise.owner.name} is your owner; README.md and 12 pages are the course")
-    show(f"read {directory / course.STAGES[0].page}, then: delta-commit-conformance learn {directory} watch")
+    show(
+        f"read {directory / course.STAGES[0].page}, then: delta-commit-conformance learn {quote(str(directory))} watch"
+    )
     try:
         course.command(exercise)
     except UnusableError as error:
@@ -172,7 +175,7 @@ def _document(judgement: Judgement, last: int) -> dict[str, Any]:
     found = failure and {
         "stage": failure.stage.number, "page": failure.stage.page, "check": failure.check, "about": failure.about,
         "headline": failure.headline, "expected": failure.expected, "rule": failure.rule, "broken": failure.broken,
-        "exchange": failure.exchange,
+        "exchange": failure.exchange, "printed": failure.printed,
     }  # fmt: skip
     return {
         "passed": judgement.passed, "checks": judgement.checks, "stages": stages, "failure": found,
@@ -205,10 +208,12 @@ def _show_failure(exercise: Exercise, failure: Failure) -> None:
         _wrapped("expected: ", failure.expected)
     if failure.rule:
         _wrapped("rule:     ", failure.rule)
+    if failure.printed:
+        _wrapped("printed:  ", failure.printed)
     if failure.exchange:
         _show_exchanges(failure.exchange)
     show(f"\nread {exercise.folder / stage.page}")
-    show(f"a hint: delta-commit-conformance learn {exercise.folder} hint\n")
+    show(f"a hint: delta-commit-conformance learn {quote(str(exercise.folder))} hint\n")
 
 
 def _wrapped(name: str, text: str, *, indent: int | None = None) -> None:
@@ -307,4 +312,4 @@ def _hint(exercise: Exercise, number: int | None, timeout: float, *, deeper: boo
     show(f"Stage {stage.number}, {stage.title}\n")
     show(course.hint(stage, deeper=deeper))
     if not deeper:
-        show(f"\nmore: delta-commit-conformance learn {exercise.folder} hint --deeper")
+        show(f"\nmore: delta-commit-conformance learn {quote(str(exercise.folder))} hint --deeper")

@@ -61,6 +61,8 @@ class Failure:
     expected: str = ""
     rule: str = ""
     exchange: tuple[Sent, ...] = ()
+    printed: str = ""
+    """The end of what the owner wrote to its standard error, if the headline does not hold it."""
     broken: bool = False
     """Whether the owner does not start, or what it writes are no answers."""
 
@@ -136,6 +138,7 @@ def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
         return None
     more: dict[str, Any] = {
         "stage": stage, "check": check.name, "about": check.title, "exchange": tuple(subject.exchanges),
+        "printed": subject.printed(),
     }  # fmt: skip
     if broken is not None:
         says = broken.says or "each line that the owner writes to its standard output is the reply to a call"
@@ -199,6 +202,11 @@ class _Recorded:
             self.silent = f"`{name_of(request)}` was not answered: {answer.reason.removeprefix(f'{GONE}: ')}"
         self._record(client, request, text)
         return answer
+
+    def printed(self) -> str:
+        """The last lines of its standard error, of one that still answers."""
+        _, found, lines = self._subject.last_words().partition("the end of its standard error: ")
+        return lines if found and not self.silent else ""
 
     def _record(self, client: str, request: Request, answer: str) -> None:
         if client != "kit":  # the kit looks at the final log of every check

@@ -258,6 +258,16 @@ def test_the_json_of_a_check_has_the_whole_exchange(exercise: Path) -> None:
     assert json.loads(failure["exchange"][0]["answer"])["outcome"] == "unsupported"
 
 
+def test_what_the_owner_prints_is_shown_with_the_failure(exercise: Path) -> None:
+    line = '        version, attempt = request["version"]'
+    source = solution(Language.PYTHON, 2)
+    assert line in source
+    source = source.replace(line, f'        print("version", request["version"], file=sys.stderr)\n{line}')
+    (exercise / "owner.py").write_text(source, encoding="utf-8")
+    shown = learn(exercise, "check", "--timeout", "20s")
+    assert "\nprinted:  version " in shown.stdout
+
+
 LOOP = (
     'import json, sys\nfor line in sys.stdin:\n    call = json.loads(line)\n    if call["request"]["op"] == "hello":\n'
 )
