@@ -105,6 +105,8 @@ def explain(breaches: Sequence[Breach], items: Iterable[Item]) -> tuple[HistoryV
     operations: dict[int, Operation | FileLook] = {}
     requests: dict[tuple[str, str], list[Operation]] = {}
     for item in items:
+        if not attempts and len(operations) == len(numbers):
+            break
         if isinstance(item, (Operation, FileLook)):
             if item.id in numbers:
                 operations[item.id] = item

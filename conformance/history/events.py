@@ -34,7 +34,7 @@ TableName = Annotated[str, Meta(min_length=1)]
 Digest = Annotated[str, Meta(min_length=1)]
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     pass
 
 

@@ -40,7 +40,7 @@ from conformance.interface import messages
 from conformance.interface.messages import name_of
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
+class Operation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request, and what was answered; `answer` and `answered` are None if nothing was until the end."""
 
     id: int

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,8 @@ from conformance.scenario.running import violations_of
 EXPECTED: Final = (
     "expected a finding (finding.json), a history (JSON Lines), or a trace that `simulate explore --trace` wrote"
 )
+LARGE: Final = 1 << 24
+"""Bytes of a history whose verdict takes seconds."""
 _SHOWN: Final = 60
 """Bytes of the first line that a message quotes."""
 
@@ -65,6 +69,14 @@ def _kind(text: bytes) -> _Kind:
         return msgspec.json.decode(text, type=_Kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Kind()
+
+
+def beginning(path: Path) -> Story | None:
+    """The first events of a history whose verdict takes longer than a person wants to wait; None of any other file."""
+    with contextlib.suppress(OSError, InvalidHistoryError):
+        if path.is_file() and path.stat().st_size > LARGE:
+            return replace(_played(path, []), ends="The history is being judged.")
+    return None
 
 
 def _finding(path: Path) -> Story:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -14,21 +15,23 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
-from conformance.player.story import Step, Story
+from conformance.player.story import READERS, Step, Story
 from conformance.requirements.catalogue import load
 
-COLOURS = ("cyan", "yellow", "green", "magenta", "blue", "red")
+LONGEST: Final = 140
+"""Of a step's text in the list."""
+COLOURS: Final = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
-class Player(App[None]):
+class Player(App[Exception]):
     """Plays one story, and the runs that branch off it."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
-    #title { height: 2; padding: 0 1; background: $panel; }
+    #title { height: auto; max-height: 3; padding: 0 1; background: $panel; }
     #story { width: 3fr; border: none; padding: 0; }
     #state { width: 2fr; padding: 0 1; border-left: solid $panel; }
-    #now { height: 5; padding: 0 1; background: $boost; }
+    #now { height: auto; min-height: 5; max-height: 10; padding: 0 1; background: $boost; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,l", "go(1)", "Forward", priority=True),
@@ -42,8 +45,11 @@ class Player(App[None]):
         Binding("q", "quit", "Quit"),
     ]
 
-    def __init__(self, story: Story) -> None:
+    def __init__(self, story: Story, later: Callable[[], Story] | None = None) -> None:
+        """`later` finds a better story, which takes time: it is shown in the place of the first one. If it raises, the
+        player ends, and `run` returns the exception."""
         super().__init__()
+        self._later = later
         self.story = story
         self.steps: Sequence[Step] = story.steps
         self.at = 0
@@ -61,6 +67,24 @@ class Player(App[None]):
 
     def on_mount(self) -> None:
         self._show_steps()
+        if self._later is not None:
+            threading.Thread(target=self._find, args=(self._later,), daemon=True).start()
+
+    def _find(self, later: Callable[[], Story]) -> None:
+        try:
+            found = later()
+        except Exception as error:  # noqa: BLE001  # the command reports it
+            self.call_from_thread(self.exit, error)
+        else:
+            self.call_from_thread(self._replace, found)
+
+    def _replace(self, story: Story) -> None:
+        """Goes to the violation, if there is one."""
+        self.story, self.steps, self._later, self.at = story, story.steps, None, 0
+        self._show_steps()
+        self.refresh_bindings()
+        if any(step.violates for step in self.steps):
+            self.action_violation()
 
     # Keys
 
@@ -95,8 +119,12 @@ class Player(App[None]):
         self._show_steps()
 
     def action_fork(self) -> None:
-        if self.story.forks is not None:
-            self.push_screen(_Fork(self.story.forks.options(self.steps[self.at].choices)), self._follow)
+        if self.story.forks is None:
+            return
+        if options := self.story.forks.options(self.steps[self.at].choices):
+            self.push_screen(_Fork(options), self._follow)
+        else:
+            self.notify("every client is done: nothing can be chosen here")
 
     def _follow(self, option: str | None) -> None:
         if option is None or self.story.forks is None:
@@ -122,6 +150,8 @@ class Player(App[None]):
         story.add_options([Option(self._line(step)) for step in self.steps])
         title = Text(self.story.title, style="bold")
         below = f"What if: {', then: '.join(self.forks)}" if self.forks else self.story.about
+        if self._later is not None:
+            below = f"{self.story.ends} {below}"
         title.append(f"\n{below}", style="not bold")
         self.query_one("#title", Static).update(title)
         self._go(at)
@@ -131,7 +161,8 @@ class Player(App[None]):
         clients, others = self.story.clients, self.story.others
         colour = COLOURS[clients.index(lane) % len(COLOURS)] if lane in clients else "white"
         style = "bold red" if step.violates else "" if step.decides else "dim"
-        return Text.assemble("  " if lane in others else "", ("▌", colour), (step.text, style))
+        text = step.text if len(step.text) <= LONGEST else f"{step.text[: LONGEST - 1]}…"  # it is whole below
+        return Text.assemble("  " if lane in others else "", ("▌", colour), (text, style))
 
     def _go(self, at: int) -> None:
         self.at = max(0, min(at, len(self.steps) - 1))
@@ -148,18 +179,22 @@ class Player(App[None]):
 
 
 def _view(headings: tuple[str, str, str], step: Step) -> Table:
+    """Its parts, the most important one first."""
+    view = step.view
     readers, ledger, log = headings
+    unsynced = "" if all(durable for _, durable, _ in view.log) else " (! not synced)"
+    files = [Text(name if durable else f"{name} !", style="" if durable else "red") for name, durable, _ in view.log]
+    parts = [
+        (readers, [Text.assemble((f"{who}: ", "dim"), sees) for who, sees in view.readers]),
+        (ledger, [Text(" ".join(row)) for row in view.ledger]),
+        (f"{log}{unsynced}", files),
+    ]
     table = Table.grid(padding=(0, 1))
-    table.add_row(Text(readers, style="bold"))
-    for who, sees in step.view.readers:
-        table.add_row(Text.assemble((f"{who}: ", "dim"), sees))
-    table.add_row(Text(f"\n{ledger}", style="bold"))
-    for row in step.view.ledger:
-        table.add_row(Text(" ".join(row)))
-    unsynced = not all(durable for _, durable, _ in step.view.log)
-    table.add_row(Text(f"\n{log}{' (! not synced)' if unsynced else ''}", style="bold"))
-    for name, durable, _ in step.view.log:
-        table.add_row(Text(name if durable else f"{name} !", style="" if durable else "red"))
+    for heading, rows in parts if readers == READERS else (*parts[1:], parts[0]):
+        table.add_row(Text(heading, style="bold"))
+        for row in rows or [Text("nothing yet", style="dim")]:
+            table.add_row(row)
+        table.add_row("")
     return table
 
 

@@ -18,6 +18,7 @@ from conformance.history import events
 from conformance.history.events import Event, Fault, FileLook, Header, InvalidHistoryError, Invoke, Unseen, Witness
 from conformance.history.files import read_events
 from conformance.history.times import times_of
+from conformance.interface.messages import name_of
 from conformance.player.story import Happening, Step, Story, View
 from conformance.reports.recorded import contradiction, contradicts_the_log, letters_of
 from conformance.requirements.catalogue import load
@@ -28,13 +29,15 @@ OBSERVER: Final = "files"
 """The lane of an external observer."""
 LOG: Final = "final log"
 HEADINGS: Final = ("Last answers", "The owner, by its answers", "_delta_log, where observed")
-WHY_NO_FORKS: Final = "It was recorded: there is nothing to run, so no other choice can be tried."
+WHY_NO_FORKS: Final = "Recorded: nothing runs, so no other choice can be tried."
 MOST_EVENTS: Final = 400
 """Of a history that is shown whole."""
 AROUND: Final = 40
 """Events before and after each operation of the violation, of a longer history."""
 MOST_ROWS: Final = 10
-"""Versions, files or clients that are listed at one step."""
+"""Versions or files that are listed at one step."""
+MOST_CLIENTS: Final = 4
+"""Whose last answers are listed."""
 _NEAR: Final = 1 << 22
 """Bytes before an answer in which its request is looked for."""
 
@@ -59,11 +62,11 @@ def history_story(text: Buffer, violations: Sequence[Violation], *, name: str, t
     teller = HistoryTeller(shown, here, text)
     steps = tuple(step for event in shown for step in teller.steps_of(event)) + tuple(teller.rest())
     subject = f"{header.subject.name} {header.subject.version}".strip()
-    part = f" {left_out:,} events are not shown, and the state does not count them." if left_out else ""
+    part = f"{left_out:,} events are not shown and not counted. " if left_out else ""
     return Story(
         name=name,
         title=one_line(title or header.note or f"A history of {subject}"),
-        about=one_line(f"{subject}, {header.feature}. {WHY_NO_FORKS}{part}"),
+        about=one_line(f"{part}{subject}, {header.feature}. {WHY_NO_FORKS}"),
         ends=in_short(violations, more),
         clients=teller.clients,
         others=(OBSERVER, LOG),
@@ -140,15 +143,15 @@ class HistoryTeller:
         attempt = getattr(invoke.request, "attempt", None)
         match answer:
             case events.Ratified() | events.Committed() | events.Landed():
-                self._version(invoke.table, answer.version, attempt, f"answered in {operation}")
+                self._version(invoke.table, answer.version, attempt, f"({name_of(answer)}, {operation})")
             case events.NotLanded() if attempt is not None:
-                self._not_landed[attempt] = operation
+                self._not_landed[attempt] = f"({operation})"
             case events.Commits() | events.Table():
                 for entry in answer.commits or ():
-                    self._version(invoke.table, entry.version, entry.attempt, f"listed in {operation}")
+                    self._version(invoke.table, entry.version, entry.attempt, f"(listed, {operation})")
             case events.Conflict():
                 for entry in answer.winners:
-                    self._version(invoke.table, entry.version, entry.attempt, f"named as winner in {operation}")
+                    self._version(invoke.table, entry.version, entry.attempt, f"(winner, {operation})")
         if (latest := getattr(answer, "latest", None)) is not None:
             self._latest[invoke.table] = f"{latest} ({operation})"
 
@@ -209,7 +212,7 @@ class HistoryTeller:
         earlier = [(f"{len(rows) - MOST_ROWS} more before",)] if len(rows) > MOST_ROWS else []
         latest = [(f"latest version{self._of(table)}:", text) for table, text in self._latest.items()]
         files = [(f"{version}.json{self._of(table)}", True, 0) for table, version in sorted(self._files)]
-        recent = set(list(self._answers)[-MOST_ROWS:])
+        recent = set(list(self._answers)[-MOST_CLIENTS:])
         return View(
             ledger=(*earlier, *rows[-MOST_ROWS:], *latest),
             log=tuple(files[-MOST_ROWS:]),

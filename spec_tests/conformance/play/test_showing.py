@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ from typer.testing import CliRunner
 from conformance.command import playing
 from conformance.command.application import application
 from conformance.command.running import require_library
+from conformance.play.opening import beginning, open_story
 from conformance.play.scenarios import SCENARIOS
 from conformance.play.story import story_of
 from conformance.play.terminal import Player
 from conformance.player.page import page
+from conformance.player.story import Story
+from conformance.results import UnusableError
 
 HTML = "{http://www.w3.org/1999/xhtml}"
 
@@ -184,6 +188,63 @@ def test_the_story_can_be_gone_back_to() -> None:
     _, title, player = playing_with("d", "d", "f", "down", "enter", "s")
     assert "What if" not in title
     assert player.steps[-1].text == "A is done"
+
+
+def recorded(name: str) -> Path:
+    return Path(__file__).parents[3] / f"fixtures/histories/bad/{name}.jsonl"
+
+
+def test_a_recorded_story_goes_to_its_violation_and_cannot_be_forked() -> None:
+    player = Player(open_story(recorded("lost-on-restart")))
+
+    async def press() -> tuple[str, set[str]]:
+        async with player.run_test(size=(80, 24)) as pilot:
+            await _press(pilot, ("v", "f"))
+            return str(player.query_one("#now", Static).render()), set(player.active_bindings)
+
+    shown, keys = asyncio.run(press())
+    assert shown.startswith("6 of 7. Violation, visible now: ") and "CM-COMMIT-08: " in shown
+    assert "v" in keys and not keys & {"f", "s"}
+
+
+def test_a_verdict_that_takes_long_replaces_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    path, judged = recorded("lost-on-restart"), threading.Event()
+    monkeypatch.setattr("conformance.play.opening.LARGE", 1)
+    first = beginning(path)
+    assert first is not None and not any(step.violates for step in first.steps)
+
+    def later() -> Story:
+        judged.wait(10)
+        return open_story(path)
+
+    player = Player(first, later)
+
+    async def wait() -> tuple[str, str]:
+        async with player.run_test(size=(80, 24)) as pilot:
+            before = str(player.query_one("#title", Static).render())
+            judged.set()
+            while player.story is first:
+                await pilot.pause(0.01)
+            return before, str(player.query_one("#now", Static).render())
+
+    before, after = asyncio.run(wait())
+    assert "is being judged" in before
+    assert after.startswith("6 of 7. Violation")
+
+
+def test_a_history_that_turns_out_invalid_ends_the_player() -> None:
+    def later() -> Story:
+        raise UnusableError("line 7 is missing")
+
+    player = Player(open_story(recorded("lost-on-restart")), later)
+
+    async def wait() -> None:
+        async with player.run_test(size=(80, 24)) as pilot:
+            while player.return_value is None:
+                await pilot.pause(0.01)
+
+    asyncio.run(wait())
+    assert str(player.return_value) == "line 7 is missing"
 
 
 def test_a_fork_may_be_left_alone() -> None:
