@@ -83,21 +83,6 @@ def test_what_was_written_is_read_again() -> None:
         assert list(read_events(io.BytesIO(as_bytes(source)))) == source
 
 
-def test_unanswered_requests_come_last() -> None:
-    draft = small()
-    draft.ask("w3", 9, None, Commit(version=2, attempt="c"), None)
-    found = [item for item in operations(draft.events()) if isinstance(item, Operation)]
-    assert [(each.client, each.invoked, each.answered) for each in found] == [
-        ("w1", 1, 2),
-        ("w2", 3, 4),
-        ("w2", 5, 7),
-        ("r", 6, 8),
-        ("w3", 9, None),
-    ]
-    assert found[0].answer == Ratified(version=0)
-    assert found[-1].answer is None
-
-
 def test_a_history_cut_off_at_any_byte_is_invalid() -> None:
     """LOG_CHECKER.md#history: a missing footer is an invalid history, never a pass."""
     content = as_bytes(small().events())
@@ -106,17 +91,6 @@ def test_a_history_cut_off_at_any_byte_is_invalid() -> None:
         error = problem_of(content[:length])
         ended_in_line = content[:length].count(b"\n") + (0 if content[:length].endswith(b"\n") else 1)
         assert error.line in (ended_in_line, None), length
-
-
-def test_a_truncated_history_names_line_or_footer() -> None:
-    content = as_bytes(small().events())
-    inside = problem_of(content[: content.index(b"w2") + 1])
-    assert inside.line == 4
-    assert "cut off" in inside.problem
-    lines = content.splitlines(keepends=True)
-    between = problem_of(b"".join(lines[:5]))
-    assert (between.line, "after line 5 without a footer" in between.problem) == (None, True)
-    assert "empty" in problem_of(b"").problem
 
 
 @pytest.mark.parametrize("at", [-1, -2])
@@ -240,15 +214,6 @@ def test_a_gap_in_the_final_log_is_no_flaw_of_the_history() -> None:
     source = small().events()
     at(13, version=7)(source)
     assert len(list(operations(source)))
-
-
-def test_equal_times_are_in_order() -> None:
-    draft = small()
-    for each in draft.asked:
-        each.invoked = 5
-        each.answered = 5
-    draft.looked, draft.faults = [], []
-    assert len(list(operations(draft.events())))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,362 @@
+"""LOG_CHECKER.md: what the generated histories of `test_brute_force` and the plain cases in `fixtures/histories` leave out.
+
+Every verdict here is compared with brute force.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from conformance.checkers import bounds
+from conformance.checkers.breaches import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE
+from conformance.checkers.check import check_events
+from conformance.checkers.rules import Rule
+from conformance.history import digests, events
+from conformance.history.events import Conflict, Content, Done, Entry, Gap, Promise
+from spec_tests.conformance.drafts import Asked, Draft, Looked, Version, asked, commit, log, read, rules, verdict_on
+
+
+def race(**changes: object) -> Draft:
+    """`a` wins version 0, `b` gets a conflict and takes version 1."""
+    draft = Draft(
+        log=log("a", "b"),
+        asked=[
+            commit("a", 0, 0, 3),
+            commit("x", 0, 1, 4, Conflict(latest=0)),
+            commit("b", 1, 5, 6),
+            read(7, 8, 1),
+        ],
+    )
+    for name, value in changes.items():
+        setattr(draft, name, value)
+    return draft
+
+
+def test_empty_histories_and_idle_tables_are_conformant() -> None:
+    assert rules(Draft()) == []
+    assert rules(Draft(log=log("old"), before=1)) == []
+
+
+def test_disagreeing_answers_are_reported_together() -> None:
+    draft = race()
+    for at, attempt in ((10, "a"), (12, "z")):
+        listed = events.Commits(latest=1, commits=(Entry(version=0, attempt=attempt), Entry(version=1)))
+        draft.ask("r", at, at, events.GetCommits(), listed)
+    verdict = verdict_on(draft)
+    assert [violation.rule for violation in verdict.violations] == [Rule.VERSION_CHANGED]
+    assert len(verdict.violations[0].operations) == 2
+
+
+def test_managed_commit_readers_may_skip_the_owner() -> None:
+    """managed-commits, "Reading managed-commit tables": two choices. FB01, FB02 are about those who ask."""
+    draft = race(feature="managedCommit")
+    draft.ask("r", 9, 10, events.Snapshot(), events.SnapshotRead(version=0))
+    assert rules(draft) == []
+    draft.promises = {Promise.FRESH_SNAPSHOTS}
+    assert rules(draft) == [Rule.STALE_READ]
+    draft.asked[-1].answer = events.SnapshotRead(version=1)
+    assert rules(draft) == []
+
+
+def test_a_clients_transaction_lands_once_wherever_it_can() -> None:
+    """FB07, FB08: the marker in the log counts, not the attempts."""
+    request = events.Transact(attempt="m")
+    draft = Draft(log=log("a", "m"), asked=[commit("a", 0, 0, 1)])
+    draft.ask("c", 1, 2, request, events.Committed(version=1))
+    assert rules(draft) == []
+    draft.log = log("a", "m", "m")
+    assert Rule.LANDED_TWICE in rules(draft)
+    draft.log = log("a")
+    assert Rule.RATIFIED_BUT_LOST in rules(draft)
+    draft.asked[1].answer = Conflict()
+    assert rules(draft) == []
+    draft.log = log("a", "m")
+    assert rules(draft) == [Rule.REFUSED_BUT_LANDED]
+    draft.asked[1].answer, draft.asked[1].answered = None, None
+    assert rules(draft) == []
+
+
+def test_a_missing_ratified_version_is_only_forgotten() -> None:
+    source = race().events()
+    witness = source[-2]
+    assert isinstance(witness, events.Witness)
+    source[-2] = events.Witness(table=witness.table, version=2, attempt="b")
+    assert [violation.rule for violation in check_events(source).violations] == [Rule.COMMIT_FORGOTTEN]
+
+
+def test_a_log_that_begins_late_was_there_before() -> None:
+    """FB44: the first commit of an empty log may not have any version."""
+    draft = Draft(first=5, log=log("a"), asked=[commit("a", 5, 0, 1)])
+    assert rules(draft) == [Rule.LOG_HAS_GAP]
+    draft.before = 1
+    assert check_events(draft.events()).conformant
+
+
+def test_versions_before_the_history_may_lack_attempts() -> None:
+    draft = Draft(first=6, before=1, log=log("o", "a"))
+    draft.asked = [commit("a", 7, 0, 1), commit("x", 5, 0, 1, Conflict()), read(2, 3, 7)]
+    source = draft.events()
+    source[-3] = events.Witness(table="orders", version=6, before=True)
+    assert check_events(source).conformant
+    source[-2] = events.Witness(table="orders", version=7, attempt="z")
+    assert [violation.rule for violation in check_events(source).violations] == [
+        Rule.RATIFIED_BUT_LOST,
+        Rule.NOT_PROPOSED,
+    ]
+
+
+def test_a_later_answer_names_an_old_attempt() -> None:
+    draft = Draft(first=6, before=1, log=log("o"), asked=[commit("a", 6, 0, 1), commit("a", 6, 2, 3)])
+    source = draft.events()
+    source[-2] = events.Witness(table="orders", version=6, before=True)
+    assert check_events(source).conformant
+    draft.asked.append(commit("b", 6, 4, 5))
+    source = draft.events()
+    source[-2] = events.Witness(table="orders", version=6, before=True)
+    assert [violation.rule for violation in check_events(source).violations] == [Rule.RATIFIED_BUT_LOST]
+
+
+def test_several_tables_are_judged_each_for_itself() -> None:
+    """The same two operations contradict each other in one table, and say nothing together in two."""
+    draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1), read(2, 3, -1)])
+    source = draft.events()
+    assert not check_events(source).conformant
+    asking = next(event for event in source if isinstance(event, events.Invoke) and event.client == "reader")
+    source[source.index(asking)] = msgspec.structs.replace(asking, table="customers")
+    footer = source[-1]
+    assert isinstance(footer, events.Footer)
+    source[-1] = msgspec.structs.replace(footer, tables={"orders": 1, "customers": 0})
+    verdict = check_events(source)
+    assert verdict.conformant
+    assert verdict.tables == {"orders": 1, "customers": 0}
+
+
+def test_a_contradiction_names_both_operations() -> None:
+    """style: fact, numbers; the request, its times and its answer."""
+    draft = race()
+    draft.asked[3] = read(7, 8, 0)
+    (violation,) = verdict_on(draft).violations
+    assert violation.rule is Rule.STALE_READ
+    assert violation.requirement == Rule.STALE_READ.meaning
+    assert (violation.table, violation.version) == ("orders", 1)
+    assert "reader's get_commits" in violation.message
+    assert "operation 3, 7..8: commits, latest 0" in violation.message
+    assert "writer's commit of version 1 as attempt b (operation 2, 5..6: ratified, version 1)" in violation.message
+    assert [operation.id for operation in violation.operations] == [3, 2]
+
+
+def test_all_requests_of_the_attempt_belong_to_the_explanation() -> None:
+    draft = Draft(
+        log=log("a", "b"),
+        asked=[
+            commit("b", 1, 0, 1, Gap()),
+            commit("x", 1, 2, 3, Conflict()),
+            commit("a", 0, 4, 5),
+            commit("b", 1, 6, 7),
+            commit("b", 1, 8, 9),
+        ],
+    )
+    (violation,) = verdict_on(draft).violations
+    assert violation.rule is Rule.FALSE_CONFLICT
+    assert [operation.id for operation in violation.operations] == [3, 1, 0, 4]
+    assert "All other requests of attempt b" in violation.message
+
+
+def test_further_violations_of_a_rule_are_counted() -> None:
+    draft = Draft(asked=[commit(f"a{at}", 0, at, at) for at in range(30)], log=[])
+    verdict = verdict_on(Draft(asked=draft.asked[:5], log=[]))
+    assert len(verdict.violations) == 5
+    verdict = check_events(draft.events())
+    assert len(verdict.violations) == MOST_OF_ONE_RULE
+    assert verdict.left_out == 30 - MOST_OF_ONE_RULE
+
+
+def wrong_everywhere(versions: int) -> Draft:
+    """Each version is denied after it was acknowledged, and each replay is refused."""
+    draft = Draft(log=log(*(f"a{version}" for version in range(versions))), profiles={"idempotent-retry"})
+    for version in range(versions):
+        draft.asked.append(commit(f"a{version}", version, 10 * version, 10 * version + 1))
+        draft.asked.append(read(10 * version + 2, 10 * version + 3, version - 1))
+        draft.asked.append(commit(f"a{version}", version, 10 * version + 4, 10 * version + 5, Conflict()))
+        draft.asked.append(commit(f"b{version}", version, 10 * version + 6, 10 * version + 7))
+    return draft
+
+
+def test_judging_many_contradictions_stays_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every explanation costs a look at everything: few are given, the rest is counted."""
+    looks: list[int] = []
+    original = bounds.earliest
+
+    def counted(groups: object, window: object, index: int) -> object:
+        looks.append(index)
+        return original(groups, window, index)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(bounds, "earliest", counted)
+    verdict = check_events(wrong_everywhere(300).events())
+    assert {violation.rule for violation in verdict.violations} == {
+        Rule.STALE_READ,
+        Rule.REPLAY_REFUSED,
+        Rule.RATIFIED_BUT_LOST,
+    }
+    assert len(looks) <= MOST_CONTRADICTIONS
+    assert len(verdict.violations) + verdict.left_out == 3 * 300
+
+
+def test_names_with_braces_are_kept() -> None:
+    draft = Draft(log=log("{first}", "{0}"), asked=[commit("{0}", 1, 0, 1), commit("{first}", 0, 2, 3)])
+    (violation,) = verdict_on(draft).violations
+    assert violation.rule is Rule.RATIFIED_OUT_OF_ORDER
+
+
+# The watermark: published is a prefix of ratified, and a list leaves out nothing else
+
+
+def two_commits(*looked: Looked, **changes: object) -> Draft:
+    """Versions 0 and 1, ratified at 1 and at 3."""
+    draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, 1), commit("b", 1, 2, 3)], looked=list(looked))
+    for name, value in changes.items():
+        setattr(draft, name, value)
+    return draft
+
+
+def seen(at: int, *published: int, absent: tuple[int, ...] = (), since: int | None = None) -> Looked:
+    return Looked(since=at if since is None else since, at=at, published=list(published), absent=list(absent))
+
+
+def test_a_published_version_stays_unless_cleaned_up() -> None:
+    gone = two_commits(seen(5, 0), seen(7, absent=(0,)))
+    assert rules(gone) == [Rule.PUBLISHED_THEN_GONE]
+    gone.asked.append(asked("m", 6, 8, events.Cleanup(), Done()))
+    assert rules(gone) == []
+    gone.asked[-1] = asked("m", 8, 9, events.Cleanup(), Done())
+    assert rules(gone) == [Rule.PUBLISHED_THEN_GONE]
+    gone.asked.pop()
+    gone.cleanup = True
+    assert rules(gone) == []
+
+
+def backfill(to: int, invoked: int, answered: int | None) -> Asked:
+    return asked("m", invoked, answered, events.BackfillToVersion(version=to), None if answered is None else Done())
+
+
+def test_a_later_version_proves_the_earlier_ones() -> None:
+    draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, 9), commit("b", 1, 2, 3), backfill(0, 4, 5)])
+    draft.looked = [seen(7, absent=(0,))]
+    assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
+
+
+def test_a_published_file_proves_its_version_ratified() -> None:
+    draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, None), commit("b", 1, 0, None), backfill(1, 4, 5)])
+    draft.looked = [seen(3, 0), seen(7, absent=(1,))]
+    assert rules(draft) == []
+    draft.looked = [seen(3, 0), seen(7, absent=(0,))]
+    assert Rule.PUBLISHED_THEN_GONE in rules(draft)
+
+
+def test_several_clocks_leave_the_order_of_looks_open() -> None:
+    draft = two_commits(seen(5, 1), seen(7, absent=(0,)))
+    assert rules(draft) == [Rule.PUBLISHED_OUT_OF_ORDER]
+    draft.skew = 2
+    assert rules(draft) == []
+
+
+def test_a_contradiction_names_the_look_and_the_answer() -> None:
+    draft = two_commits(seen(6, 0, absent=(1,)))
+    draft.asked.append(backfill(1, 4, 5))
+    (violation,) = verdict_on(draft).violations
+    assert [operation.id for operation in violation.operations] == [3, 2]
+    assert "a look at the files (operation 3, 6..6: version 0 published, no version 1)" in violation.message
+    assert "m's backfill_to_version at version 1 (operation 2, 4..5: done)" in violation.message
+
+
+# Content: a version keeps what was proposed, as bytes in files and as actions inline
+
+LINE = b'{"commitInfo":{"inCommitTimestamp":1,"operation":"WRITE"}}'
+SPACED = b'{ "commitInfo": {"operation": "WRITE", "inCommitTimestamp": 1} }'
+OTHER = b'{"commitInfo":{"inCommitTimestamp":2,"operation":"WRITE"}}'
+
+
+def history(
+    proposed: Content | None, listed_content: Content | None, seen: Content | None, kept: Content | None
+) -> Draft:
+    """One version, as it was proposed, listed, published, and kept by the recorder."""
+    draft = Draft(log=[Version("a", content=kept)])
+    draft.ask("w", 0, 1, events.Commit(version=0, attempt="a", content=proposed), events.Ratified(version=0))
+    listed = (Entry(version=0, attempt="a", content=listed_content),)
+    draft.ask("r", 2, 3, events.GetCommits(), events.Commits(latest=0, commits=listed))
+    draft.looked = [Looked(since=4, at=5, published=[0], contents={} if seen is None else {0: seen})]
+    return draft
+
+
+SAME, FORMATTED, WRONG = digests.of_file(LINE + b"\n"), digests.of_file(SPACED + b"\n"), digests.of_file(OTHER + b"\n")
+INLINE = Content(actions=SAME.actions)
+
+
+def test_spaces_and_the_order_of_fields_are_of_the_bytes_only() -> None:
+    assert SAME.bytes != FORMATTED.bytes
+    assert SAME.actions == FORMATTED.actions == digests.of_actions([LINE.decode()])
+    assert SAME.actions != WRONG.actions
+
+
+def test_the_order_of_actions_and_their_numbers_count() -> None:
+    assert digests.of_actions(["1", "2"]) != digests.of_actions(["2", "1"])
+    assert digests.of_actions(["[1,2]"]) != digests.of_actions(["1", "2"])
+    assert digests.of_actions(["1"]) != digests.of_actions(["1.0"])
+
+
+def test_what_is_no_json_has_bytes_only() -> None:
+    for content in (b"{", b"\xff", b"[" * 100_000):
+        assert digests.of_file(content) == Content(bytes=digests.of_bytes(content))
+    with pytest.raises(ValueError, match="nested"):
+        digests.of_actions(["[" * 100_000])
+
+
+def test_the_same_everywhere_is_conformant() -> None:
+    assert rules(history(SAME, SAME, SAME, SAME)) == []
+    assert rules(history(None, None, None, None)) == []
+
+
+@pytest.mark.parametrize("wrong", range(4))
+def test_one_that_differs_from_the_others_is_found_wherever_it_is(wrong: int) -> None:
+    """FB45: "already exists" accepted without comparing; FB26: overwritten."""
+    contents = [SAME] * 4
+    contents[wrong] = WRONG
+    assert set(rules(history(*contents))) == {Rule.CONTENT_CHANGED}
+
+
+@pytest.mark.parametrize(("one", "other"), [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+def test_any_two_places_are_compared(one: int, other: int) -> None:
+    contents: list[Content | None] = [None] * 4
+    contents[one], contents[other] = SAME, WRONG
+    assert set(rules(history(*contents))) == {Rule.CONTENT_CHANGED}
+    contents[other] = SAME
+    assert rules(history(*contents)) == []
+
+
+def test_staged_commits_keep_bytes_inline_ones_actions() -> None:
+    assert set(rules(history(SAME, None, FORMATTED, None))) == {Rule.CONTENT_CHANGED}
+    assert rules(history(INLINE, INLINE, FORMATTED, FORMATTED)) == []
+    assert set(rules(history(INLINE, INLINE, WRONG, None))) == {Rule.CONTENT_CHANGED}
+
+
+def test_a_published_file_never_changes_even_in_its_spaces() -> None:
+    draft = history(INLINE, INLINE, SAME, None)
+    draft.looked.append(Looked(since=6, at=7, published=[0], contents={0: FORMATTED}))
+    verdict = verdict_on(draft)
+    assert [violation.rule for violation in verdict.violations] == [Rule.CONTENT_CHANGED]
+    assert [operation.id for operation in verdict.violations[0].operations] == [2, 3]
+
+
+def test_of_two_contents_sent_for_one_attempt_either_may_stand() -> None:
+    """An owner may take either content; a third content is a violation."""
+    draft = history(SAME, None, WRONG, None)
+    assert set(rules(draft)) == {Rule.CONTENT_CHANGED}
+    draft.ask("w", 0, None, events.Commit(version=0, attempt="a", content=WRONG), None)
+    assert rules(draft) == []
+
+
+def test_content_of_a_losing_attempt_is_ignored() -> None:
+    draft = history(SAME, SAME, SAME, SAME)
+    draft.ask("x", 2, 3, events.Commit(version=0, attempt="x", content=WRONG), events.Conflict())
+    assert rules(draft) == []
