@@ -183,7 +183,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     """
     if is_url(directory):
         if create or roots:
-            raise InvalidRequestError(f"create and roots are for directories; {directory} is a server", url=directory)
+            raise InvalidRequestError("create and roots are for directories, not for the URL of a server")
         return _remote(str(directory), environment or Environment(), token, catalog, schema, allow_http=allow_http)
     if token is not None or catalog is not None or schema is not None or allow_http:
         raise InvalidRequestError(

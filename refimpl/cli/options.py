@@ -73,8 +73,7 @@ def opened(warehouse: str | None) -> Warehouse:
 
     if is_url(warehouse):
         raise InvalidRequestError(
-            f"this command works on the directory of a warehouse, and {warehouse} is a server; run it on the server's "
-            f"host with -w DIR"
+            "this command works on a warehouse's directory, not on a server; run it on the server's host with -w DIR"
         )
     if warehouse is None:
         here = Path.cwd()

@@ -106,17 +106,17 @@ class RetryPolicy:
         It is sent again while its answer is lost; `unknown` is raised where none comes. Once an answer was lost, an
         owner that is unavailable proves nothing any more: the lost one may have said that the request landed.
         """
-        lost = False
+        lost: Exception | None = None
         for look in range(MAX_LOOKS):
             try:
                 return send()
-            except (OutcomeUnknown, OSError):
-                lost = True
+            except (OutcomeUnknown, OSError) as error:
+                lost = error
             except OwnerUnavailableError:
-                if not lost:
+                if lost is None:
                     raise
             self.pause(look)
-        raise unknown
+        raise unknown from lost
 
 
 ENGINE_INFO = f"delta-commit-owner/{VERSION}"

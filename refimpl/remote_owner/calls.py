@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -21,11 +23,18 @@ from refimpl.remote_owner.connection import (
 
 TRIES: Final = 6
 """How often one request is sent before it counts as unanswered."""
+PATIENCE: Final = 60.0
+"""Seconds after which it is not sent again, however few the tries were."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries: doubled each time, or what the server asks for, up to the longest."""
 
-T = TypeVar("T", LoadedTable, StagedTable, TablePage)
+
+class Done(msgspec.Struct):
+    """An answer whose content does not matter."""
+
+
+T = TypeVar("T", LoadedTable, StagedTable, TablePage, Done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,40 +75,57 @@ class DeltaCalls:
         self._connection.close()
 
     def asked(
-        self, method: str, target: str, kind: type[T] | None, body: bytes | None = None, *, lost: bool = False
-    ) -> T | Refusal | Any:
-        """The answer to a request that may be sent any number of times; None: without content.
+        self,
+        method: str,
+        target: str,
+        kind: type[T],
+        body: bytes | None = None,
+        *,
+        lost: bool = False,
+        tries: int = TRIES,
+    ) -> T | Refusal:
+        """The answer to a request that may be sent any number of times.
 
         Raises `OwnerUnavailableError` if none came; with `lost`, `OutcomeUnknown` if it may have been carried out.
         """
         unanswered: Exception | None = None
-        for retry in range(TRIES):
+        for retry in self.tries(tries):
             try:
                 told = self.once(method, target, kind, body)
                 if not (isinstance(told, Refusal) and told.status == HTTPStatus.TOO_MANY_REQUESTS):
                     return told
                 unanswered = OwnerUnavailableError(f"{self.address.server} is busy: {told}")
-                self.pause(retry, None)
+                self.pause(retry, None, tries)
             except NoAnswerError as error:
                 unanswered = error
-                self.pause(retry, None)
+                self.pause(retry, error.retry_after, tries)
             except OwnerUnavailableError as error:
                 unanswered = error if unanswered is None or not lost else unanswered
-                self.pause(retry, error.facts.get("retry_after"))
+                self.pause(retry, error.facts.get("retry_after"), tries)
+            except InvalidRequestError as error:
+                if not (lost and isinstance(unanswered, NoAnswerError)):
+                    raise
+                raise OutcomeUnknown(f"{error}; an earlier request was not answered: {unanswered}") from error
         what = f"{method} {target.partition('?')[0]}"
         if lost and isinstance(unanswered, NoAnswerError):
-            raise OutcomeUnknown(f"{what} was sent {TRIES} times and not answered: {unanswered}") from unanswered
-        raise OwnerUnavailableError(f"{what} failed {TRIES} times: {unanswered}; try again later") from unanswered
+            raise OutcomeUnknown(f"{what} was sent several times and not answered: {unanswered}") from unanswered
+        raise OwnerUnavailableError(f"{what} failed: {unanswered}; try again later") from unanswered
 
-    def once(self, method: str, target: str, kind: type[T] | None, body: bytes | None = None) -> T | Refusal | Any:
+    def tries(self, most: int = TRIES) -> Iterator[int]:
+        """The numbers of the tries, as many as there is patience for."""
+        deadline = time.monotonic() + PATIENCE
+        for number in range(most):
+            if number and time.monotonic() > deadline:
+                return
+            yield number
+
+    def once(self, method: str, target: str, kind: type[T], body: bytes | None = None) -> T | Refusal:
         """Raises `NoAnswerError`; `OwnerUnavailableError` (fact `retry_after`) and `InvalidRequestError` if this
         request certainly changed nothing."""
         reply = self._connection.send(method, target, body)
-        if kind is None and reply.status in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
-            return None
-        if reply.status == HTTPStatus.OK and kind is not None:
+        if reply.status in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
             try:
-                return msgspec.json.decode(reply.body, type=kind)
+                return msgspec.json.decode(reply.body or b"{}", type=kind)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise NoAnswerError(self._garbage(reply, str(error))) from error
         refusal = self._refusal(reply)
@@ -114,8 +140,12 @@ class DeltaCalls:
                 f"{self.address.server} redirects to {reply.location or 'another address'}; open that URL instead, if "
                 f"you trust it: the token is not sent to another server by itself"
             )
+        if refusal.status in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY):
+            raise OwnerUnavailableError(f"{self.address.server} answered {refusal}", retry_after=reply.retry_after)
+        if 400 <= refusal.status < 500:
+            raise InvalidRequestError(f"{self.address.server} refused the request: {refusal}", status=refusal.status)
         if refusal.status >= 500:
-            raise NoAnswerError(f"{self.address.server} answered {refusal}")
+            raise NoAnswerError(f"{self.address.server} answered {refusal}", reply.retry_after)
         raise NoAnswerError(self._garbage(reply, "no such answer exists"))
 
     def _refusal(self, reply: Reply) -> Refusal:
@@ -159,9 +189,9 @@ class DeltaCalls:
     def lacks(self, what: str, instead: str) -> InvalidRequestError:
         return InvalidRequestError(f"the Delta API of {self.address.server} has no call for {what}; {instead}")
 
-    def pause(self, retry: int, asked: float | None) -> None:
+    def pause(self, retry: int, asked: float | None, tries: int = TRIES) -> None:
         """Before the next try; not after the last."""
-        if retry + 1 < TRIES:
+        if retry + 1 < tries:
             longest = FIRST_PAUSE * 2**retry if asked is None else asked
             self._environment.pause(
                 min(longest, LONGEST_PAUSE) * (1 if asked else 0.5 + self._environment.random() / 2)

@@ -127,7 +127,12 @@ def _is_loopback(host: str) -> bool:
 
 
 class NoAnswerError(Exception):
-    """The request was sent, and no answer that says what became of it came back."""
+    """The request was sent, and no answer that says what became of it came back. `retry_after`: seconds that the server
+    asks to wait."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

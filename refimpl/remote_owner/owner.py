@@ -83,7 +83,7 @@ from refimpl.errors import (
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.remote_owner import documents
-from refimpl.remote_owner.calls import TRIES, DeltaCalls, Refusal, Transport
+from refimpl.remote_owner.calls import TRIES, DeltaCalls, Done, Refusal, Transport
 from refimpl.remote_owner.connection import Address, Connection, NoAnswerError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
@@ -173,6 +173,8 @@ class RemoteOwner:
         """By id."""
         self._staged: dict[str, tuple[_Place, StagedTable]] = {}
         """Tables that this client creates."""
+        self._doubtful: set[str] = set()
+        """Tables of those that may be registered."""
         self._in_doubt: dict[AttemptId, _Request] = {}
         """Proposals of this process whose outcome is unknown."""
 
@@ -253,17 +255,31 @@ class RemoteOwner:
         )
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        """The same request again, after a lost answer, is recognised by the table's id."""
+        """The same request again, after a lost answer, is recognised by the table's id. After one, no refusal of a
+        later request proves that there is no table: `OutcomeUnknown`."""
         if table_id not in self._staged:
             raise InvalidRequestError(
                 f"the table {table_id} was not staged here at {self.address.server}; stage it again", table_id=table_id
             )
+        try:
+            return self._registered(table_id, proposal)
+        except OutcomeUnknown:
+            self._doubtful.add(table_id)
+            raise
+        except (InvalidRequestError, OwnerUnavailableError) as error:
+            if table_id not in self._doubtful:
+                raise
+            raise OutcomeUnknown(f"{table_id} may or may not be registered: {error}", table_id=table_id) from error
+
+    def _registered(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         place, staged = self._staged[table_id]
         body = msgspec.json.encode(documents.creation(place.table, staged, proposal.content))
         told = self._calls.asked("POST", f"{self._schema_url(place)}/tables", LoadedTable, body, lost=True)
         made = told
         if isinstance(told, Refusal):
-            made = self._calls.asked("GET", self._url(place), LoadedTable, lost=True)
+            if told.status == HTTPStatus.CONFLICT:  # perhaps of this very table
+                self._doubtful.add(table_id)
+            made = self._calls.asked("GET", self._url(place), LoadedTable)
         is_mine = isinstance(made, LoadedTable) and made.metadata.table_uuid == table_id
         if isinstance(told, Refusal) and told.status != HTTPStatus.CONFLICT and not is_mine:
             return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=f"{self.address.server}: {told}")
@@ -273,6 +289,7 @@ class RemoteOwner:
         if not is_mine:
             return NameTaken(winner=found)
         del self._staged[table_id]
+        self._doubtful.discard(table_id)
         commit = RatifiedCommit(
             version=0,
             attempt=proposal.attempt,
@@ -288,9 +305,22 @@ class RemoteOwner:
         if self._staged.pop(table_id, None) is not None:
             return  # it has no name yet
         found = self._known(table_id)
-        refused: object = self._calls.asked("DELETE", self._url(found.place), None)
-        if isinstance(refused, Refusal) and refused.status != HTTPStatus.NOT_FOUND:
-            raise self._calls.refused(f"drop {found.place}", refused)
+        for retry in self._calls.tries():
+            try:
+                told = self._calls.once("DELETE", self._url(found.place), Done)
+                if isinstance(told, Refusal) and told.status != HTTPStatus.NOT_FOUND:
+                    raise self._calls.refused(f"drop {found.place}", told)
+                return
+            except NoAnswerError as error:  # it may be dropped, and another one may have its name since
+                self._calls.pause(retry, error.retry_after)
+                try:
+                    found = self._known(table_id)
+                except TableNotFoundError:
+                    return
+        raise OutcomeUnknown(
+            f"{found.place} may or may not be dropped: {self.address.server} did not answer; look for it there",
+            table_id=table_id,
+        )
 
     # Commits
 
@@ -308,22 +338,22 @@ class RemoteOwner:
         try:
             outcome = self._proposed(table, request, proposal.attempt)
         except (InvalidRequestError, OwnerUnavailableError):  # nothing landed
-            del self._in_doubt[proposal.attempt]
+            self._in_doubt.pop(proposal.attempt, None)
             raise
-        del self._in_doubt[proposal.attempt]
+        self._in_doubt.pop(proposal.attempt, None)
         return outcome
 
     def _proposed(self, table: _Table, request: _Request, attempt: AttemptId) -> Outcome:
         lost: Exception | None = None
         unsent: DeltaError | None = None
-        for retry in range(TRIES):
+        for retry in self._calls.tries():
             place = self._seen.get(table.table_id, table).place
             try:
                 told = self._calls.once("POST", self._url(place), LoadedTable, request.body)
                 outcome = self._meaning(table, request, told, was_lost=lost is not None)
             except (NoAnswerError, _Undecided) as error:
                 lost = error
-                self._calls.pause(retry, None)
+                self._calls.pause(retry, getattr(error, "retry_after", None))
             except OwnerUnavailableError as error:
                 unsent = error
                 self._calls.pause(retry, error.facts.get("retry_after"))
@@ -344,6 +374,8 @@ class RemoteOwner:
         """`was_lost`: an earlier send of the same request got no answer, so a refusal of this one proves nothing."""
         version = request.version
         if isinstance(told, LoadedTable):
+            if not _shows(told, table.table_id, request):
+                raise _Undecided(f"{self.address.server} answered success with another table or commit")
             return Ratified(commit=self._own_commit(request))
         if told.status == HTTPStatus.TOO_MANY_REQUESTS:
             if was_lost:
@@ -412,7 +444,7 @@ class RemoteOwner:
         return outcome
 
     def _resolved_attempt(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
-        found = self._known(table_id)
+        found = self._known(table_id, tries=1)
         pending = self._in_doubt.get(attempt)
         request = pending or self._staged_request(found, attempt)
         decided = self._decided(found, request)
@@ -468,7 +500,7 @@ class RemoteOwner:
         left = [commit.version for commit in found.commits]
         return Backfilled(through=latest if not left else left[0] - 1 + published, published=published)
 
-    def _publish(self, found: _Found, through: Version | None) -> int:
+    def _publish(self, found: _Found, through: Version | None, *, tries: int = TRIES) -> int:
         """Publish the stored commits up to `through`; how many.
 
         Order: each `<v>.json` with the staged bytes, durably and in order; then the report, upon which the server
@@ -494,7 +526,9 @@ class RemoteOwner:
             log.publish(commit.version, content)
         if due:
             report = SetLatestBackfilledVersion(latest_published_version=due[-1].version)
-            told = self._calls.asked("POST", self._url(found.place), LoadedTable, _update(found.table_id, (report,)))
+            told = self._calls.asked(
+                "POST", self._url(found.place), LoadedTable, _update(found.table_id, (report,)), tries=tries
+            )
             if isinstance(told, Refusal):
                 raise self._calls.refused(f"report version {due[-1].version} of {found.place} as published", told)
         return len(due)
@@ -504,7 +538,7 @@ class RemoteOwner:
         if len(loaded.commits or ()) < PUBLISH_AFTER:
             return
         try:
-            self._publish(self._met(place, loaded), None)
+            self._publish(self._met(place, loaded), None, tries=1)
         except (DeltaError, OSError) as error:
             logger.warning("publishing %s after a commit failed, the next one goes on: %s", place, error)
 
@@ -549,11 +583,11 @@ class RemoteOwner:
     def _schema_url(self, place: _Place) -> str:
         return self.address.schema_path(place.catalog, place.schema)
 
-    def _known(self, table_id: str) -> _Found:
+    def _known(self, table_id: str, *, tries: int = TRIES) -> _Found:
         """The table as the server describes it now, also under a new name. Raises `TableNotFoundError`."""
         seen = self._seen.get(table_id)
         if seen is not None:
-            loaded = self._calls.asked("GET", self._url(seen.place), LoadedTable)
+            loaded = self._calls.asked("GET", self._url(seen.place), LoadedTable, tries=tries)
             if isinstance(loaded, LoadedTable) and loaded.metadata.table_uuid == table_id:
                 return self._met(seen.place, loaded)
             if isinstance(loaded, Refusal) and loaded.status != HTTPStatus.NOT_FOUND:
@@ -725,6 +759,13 @@ def _ratified(found: _Found, start: Version | None, end: Version | None) -> tupl
         for commit in found.commits
         if (start is None or commit.version >= start) and (end is None or commit.version <= end)
     )
+
+
+def _shows(told: LoadedTable, table_id: str, request: _Request) -> bool:
+    """Whether an answer to a commit can be one of a server that has it."""
+    listed = next((commit for commit in told.commits or () if commit.version == request.version), None)
+    has_it = told.latest_table_version is not None and told.latest_table_version >= request.version
+    return told.metadata.table_uuid == table_id and has_it and (listed is None or listed.file_name == request.file_name)
 
 
 def _winners(found: _Found, version: Version) -> tuple[RatifiedCommit, ...]:

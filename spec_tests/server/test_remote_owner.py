@@ -359,27 +359,40 @@ def test_token_that_expires_in_the_middle(listen: Listen, reach: Reach, director
         assert local.table("orders").snapshot().version == 0
 
 
+@pytest.mark.parametrize("match", [CREATE, UPDATE])
 def test_token_that_expires_after_a_lost_answer_leaves_the_outcome_unknown(
-    listen: Listen, directory: Path, monkeypatch: pytest.MonkeyPatch
+    listen: Listen, directory: Path, monkeypatch: pytest.MonkeyPatch, match: Match
 ) -> None:
-    """The commit landed. The refusal of the repeated request must not be taken for proof that it did not."""
+    """It landed. The refusal of the repeated request must not be taken for proof that it did not."""
     with refimpl.open(directory, create=True) as local, FaultProxy(listen()) as proxy:
         tokens = Tokens(local)
         tokens.add("other", Scope.READ)
-        secret = tokens.add("writer", Scope.WRITE)
+        monkeypatch.setenv("COMMIT_OWNER_TOKEN", tokens.add("writer", Scope.WRITE))
 
         def expire(seconds: float) -> None:
             with suppress(InvalidRequestError):
                 tokens.remove("writer")
 
-        monkeypatch.setenv("COMMIT_OWNER_TOKEN", secret)
         with refimpl.open(proxy.url, token=None, environment=Environment(pause=expire)) as remote:
-            table = remote.create_table("orders", SCHEMA)
-            proxy.next(Fault.DROP_RESPONSE, match=UPDATE)
+            proxy.next(Fault.DROP_RESPONSE, match=match)
             with pytest.raises(OutcomeUnknown) as unknown:
-                table.append(rows(1))
-        assert "the token is wrong or has expired" in str(unknown.value)
-        assert ids_in(local.table("orders")) == [1]
+                remote.create_table("orders", SCHEMA).append(rows(1))
+        assert "the token is wrong or has expired" in str(unknown.value.__cause__ or unknown.value)
+        assert ids_in(local.table("orders")) == ([1] if match is UPDATE else [])
+
+
+def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(listen: Listen, directory: Path) -> None:
+    with FaultProxy(listen()) as proxy, refimpl.open(directory) as local:
+
+        def create_again(seconds: float) -> None:
+            if not local.tables():
+                local.create_table("orders", SCHEMA)
+
+        with refimpl.open(proxy.url, token=None, environment=Environment(pause=create_again)) as remote:
+            table = remote.create_table("orders", SCHEMA)
+            proxy.next(Fault.DROP_RESPONSE, match=Match(method="DELETE"))
+            remote.owner.drop_table(table.table_id or "")
+        assert local.tables() == ["orders"]
 
 
 def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> None:
