@@ -1,8 +1,8 @@
-"""What single observations say of the times at which versions take effect, and which two contradict each other.
+"""Bounds on the times at which versions take effect, from single observations, and which two contradict each other.
 
-Version v is ratified at t_v and published at p_v. Every observation over [invoked, answered] is a bound on one of
-them: *not before* its invoke, or *not after* its answer. The checkers gather bounds by kind, keep the tightest per
-version, and look for a version that must be later than it may be. Only then is it worth finding out who said so.
+Version v is ratified at t_v and published at p_v. Every observation over [invoked, answered] is a bound on one of them:
+*not before* its invoke, or *not after* its answer. The checkers gather bounds by kind, keep the tightest per version,
+and look for a version that must be later than it may be. Only then is it worth finding out who said so.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from conformance.checkers.columns import NO_LATEST, Rows
 from conformance.checkers.rules import Rule
 
 INFINITY: Final = 2**63 - 1
-"""Later than every time. Its negative is before every time."""
+"""A time after all times; its negative is before all times."""
 
 
 class Early(Enum):
     """Why a version is *not before* a time."""
 
     SENT = "sent"
-    """It is an attempt that nobody had sent before."""
+    """Its attempt was not sent before."""
     GAP = "gap"
-    """An answer says that it is missing."""
+    """An answer shows that it is missing."""
     READ = "read"
     """A read returned an older latest version."""
     REFUSAL = "refusal"
     """The same, in a refusal that promises to be fresh."""
     ABSENT = "absent"
-    """Its published file was looked for, and was not there."""
+    """A look for its published file found none."""
 
 
 class Late(Enum):
     """Why a version is *not after* a time."""
 
     BEFORE = "before"
-    """It was there before the history."""
+    """It existed before the history."""
     RATIFIED = "ratified"
     CONFLICT = "conflict"
     TOMBSTONE = "tombstone"
@@ -67,7 +67,7 @@ class Observations(NamedTuple, Generic[Kind]):
 
 
 class Bound(NamedTuple, Generic[Kind]):
-    """The one observation that counts. `id`: its operation, None for `Late.BEFORE`."""
+    """The tightest observation. `id`: its operation, None for `Late.BEFORE`."""
 
     kind: Kind
     version: int
@@ -92,7 +92,7 @@ class Window(NamedTuple):
 
 
 def lower(bounds: list[int], window: Window, seen: Observations[Early]) -> bool:
-    """Raise `bounds` to what was seen. Whether some of it speaks of versions from before the log."""
+    """Raise `bounds` to the observed times. Whether an observation is about a version before the log."""
     base, length, lag = window
     shift = seen.shift - base
     before = False
@@ -114,7 +114,7 @@ def lower(bounds: list[int], window: Window, seen: Observations[Early]) -> bool:
 
 
 def upper(bounds: list[int], window: Window, seen: Observations[Late]) -> bool:
-    """Lower `bounds` to what was seen. Whether some of it speaks of versions after the log."""
+    """Lower `bounds` to the observed times. Whether an observation is about a version after the log."""
     length = window.length
     shift = seen.shift - window.base
     beyond = False
@@ -128,7 +128,7 @@ def upper(bounds: list[int], window: Window, seen: Observations[Late]) -> bool:
 
 
 def earliest(groups: Iterable[Observations[Early]], window: Window, index: int) -> Bound[Early] | None:
-    """The observation that keeps version `index` (or one before it) back the longest."""
+    """The observation with the latest lower bound of version `index` or one before it."""
     found: Bound[Early] | None = None
     for kind, rows, versions, shift in groups:
         for row, version in enumerate(versions):
@@ -139,7 +139,7 @@ def earliest(groups: Iterable[Observations[Early]], window: Window, index: int) 
 
 
 def latest(groups: Iterable[Observations[Late]], window: Window, index: int) -> Bound[Late] | None:
-    """The observation that demands version `index` the soonest."""
+    """The observation with the earliest upper bound of version `index`."""
     found: Bound[Late] | None = None
     for kind, rows, versions, shift in groups:
         for row, version in enumerate(versions):

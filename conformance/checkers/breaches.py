@@ -1,4 +1,4 @@
-"""What a checker found, before the operations behind it are looked up again in the history."""
+"""A checker's findings, with numbers of operations; `check` looks these up in the history."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from conformance.checkers.bounds import Bound, Early, Late, violated
 from conformance.checkers.rules import Rule
 
 MOST_OF_ONE_RULE: Final = 10
-"""Breaches of one rule in one table. More of them teach nothing."""
+"""The limit of breaches of one rule in one table."""
 MOST_CONTRADICTIONS: Final = 20
-"""Contradictions between times, of all rules, that a checker explains in one table: each costs a look at everything."""
+"""The limit of contradictions between times, of all rules, in one table: explaining one takes linear time."""
 FIRST: Final = "{first}"
 SECOND: Final = "{second}"
 
 
 class Breach(NamedTuple):
-    """`problem` is a sentence in which {first} and {second} stand for the operations of these numbers; None: no
-    operation, it is the final log that says so. All requests of `attempt`, if there is one, belong to it."""
+    """`problem` is a sentence in which {first} and {second} stand for the operations of these numbers; None: the final
+    log instead of an operation. All requests of `attempt`, if there is one, belong to it."""
 
     rule: Rule
     table: str
@@ -35,11 +35,11 @@ class Breaches:
         self.table = table
         self.found: list[Breach] = []
         self.unexplained = 0
-        """Contradictions that were found and left at that."""
+        """Contradictions that were only counted."""
         self._counts: dict[Rule, int] = {}
 
     def has_room(self, rule: Rule) -> bool:
-        """Whether one more of the rule is worth explaining. If not, it is counted now."""
+        """Whether one more breach of the rule is explained; if not, it is counted."""
         if self._counts.get(rule, 0) < MOST_OF_ONE_RULE:
             return True
         self._counts[rule] += 1
@@ -63,7 +63,7 @@ class Breaches:
         return self.unexplained + sum(max(0, count - MOST_OF_ONE_RULE) for count in self._counts.values())
 
     def contradiction(self, early: Bound[Early], late: Bound[Late], attempt: str | None) -> None:
-        """Two observations that cannot both be true: what is not before the first must be before the second."""
+        """Two observations that cannot both be true: a time that is not before the first must be before the second."""
         u, v = early.version, late.version
         after = f", and version {v} comes after version {u}" if u != v else ""
         older = "no version at all" if u == 0 else f"nothing newer than version {u - 1}"

@@ -22,7 +22,7 @@ from conformance.interface.messages import name_of
 
 
 class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What a complete history shows. One that cannot be judged has no verdict: it raises."""
+    """The verdict on a complete history. A history that cannot be judged raises an error instead."""
 
     header: Header
     operations: int
@@ -31,9 +31,9 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """By table: the versions of its final log."""
     violations: tuple[HistoryViolation, ...]
     unseen: dict[str, str] = {}
-    """By table, why its final log could not be read: without it the table is never conformant."""
+    """By table, why its final log could not be read; then the table is never conformant."""
     left_out: int = 0
-    """Further violations of the same rules, only counted."""
+    """The number of further violations of the same rules."""
 
     @property
     def conformant(self) -> bool:
@@ -41,7 +41,7 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(columns: HistoryColumns) -> tuple[list[Breach], int]:
-    """What is wrong, and how many breaches were left out. Linear in operations and versions."""
+    """The breaches, and the number of those left out. Linear in operations and versions."""
     found: list[Breach] = []
     left_out = 0
     for table in columns.tables.values():
@@ -90,16 +90,16 @@ class HistoryViolation(msgspec.Struct, frozen=True, kw_only=True):
     table: str
     version: int | None
     message: str
-    """What contradicts what."""
+    """The contradiction, in a sentence."""
     operations: tuple[Operation | FileLook, ...]
     """The operations that the message speaks of, first those that contradict each other, then the other requests of
     the attempt that it is about."""
     contradicting: int = 2
-    """How many of the operations contradict each other; with less than two, the final log is the other side."""
+    """How many of the operations contradict each other; if fewer than two, they contradict the final log."""
 
 
 def explain(breaches: Sequence[Breach], items: Iterable[Item]) -> tuple[HistoryViolation, ...]:
-    """`items` is the history once more: nothing of it was kept but numbers."""
+    """`items` is the history, read a second time: only numbers of it are in memory."""
     numbers = {number for finding in breaches for number in (finding.first, finding.second) if number is not None}
     attempts = {(finding.table, finding.attempt) for finding in breaches if finding.attempt is not None}
     operations: dict[int, Operation | FileLook] = {}
@@ -145,7 +145,7 @@ def _explain(
 
 
 def describe(operation: Operation | FileLook) -> str:
-    """An operation in one line: what was asked by whom, when, and what was answered."""
+    """An operation in one line: client, request, time and answer."""
     if isinstance(operation, FileLook):
         when = f"{operation.since}..{operation.at}"
         return f"a look at the files (operation {operation.id}, {when}: {describe_look(operation)})"
@@ -164,7 +164,7 @@ def describe_look(look: FileLook) -> str:
 
 
 def describe_request(request: events.Request) -> str:
-    """What was asked, without who and when."""
+    """A request in words, without client and time."""
     name = name_of(request)
     if isinstance(request, events.Other):
         return request.name

@@ -1,4 +1,4 @@
-"""A history, held as columns of integers: what a checker of millions of operations can afford.
+"""A history as columns of integers, so that a history of millions of operations fits in memory.
 
 For each table, one group of rows per kind of observation, in the order in which operations ended. An attempt is an
 index; versions, times and operation numbers are what the history says. Everything that many answers repeat (which
@@ -19,15 +19,15 @@ from conformance.history.operations import Item, Operation
 NO_LATEST: Final = -2
 """Instead of a latest version: the answer makes no claim."""
 ANY_VERSION: Final = -1
-"""Instead of a proposed version: a client's transaction takes what it gets."""
+"""Instead of a proposed version: a client's transaction, which has no fixed version."""
 NO_ATTEMPT: Final = -1
-"""Instead of an attempt: a version from before the history, nobody knows whose; or an answer that is about none."""
+"""Instead of an attempt: a version from before the history, of an unknown attempt, or an answer about no attempt."""
 MOST_CLASHES: Final = 100
-"""Per table. Whoever answers everybody differently need not fill the memory too."""
+"""The limit per table, so that an owner with many different answers does not fill the memory."""
 
 
 class Rows:
-    """One kind of observation. What a kind does not use says so: `NO_ATTEMPT`, `NO_LATEST`."""
+    """One kind of observation. Columns that a kind does not use have `NO_ATTEMPT` or `NO_LATEST`."""
 
     __slots__ = ("answered", "attempt", "id", "invoked", "latest", "version")
 
@@ -78,7 +78,7 @@ class Sighting(NamedTuple):
 
 
 class TableColumns:
-    """Everything that a history says of one table."""
+    """All observations of one table."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -90,7 +90,7 @@ class TableColumns:
         self.conflicts = Rows()
         self.gaps = Rows()
         self.refused = Rows()
-        """Other refusals: they say nothing of the log, but an attempt that has nothing else did not land."""
+        """Other rejections: they have no facts about the log, but an attempt with no other answer did not land."""
         self.elsewhere: list[Misplaced] = []
         self.landed = Rows()
         self.not_landed = Rows()
@@ -113,7 +113,7 @@ class TableColumns:
         self.base = 0
         self.log = array("q")
         self.before = 0
-        """So many versions of the final log existed before the history."""
+        """The number of versions that existed before the history."""
         self.direct: set[int] = set()
         self.unseen: Unseen | None = None
         """Why there is no final log; the log is then what the answers show."""
@@ -147,7 +147,7 @@ class HistoryColumns:
     """All tables of a history, and what its header says."""
 
     def __init__(self, items: Iterable[Item]) -> None:
-        """Reads everything. Raises `InvalidHistoryError`."""
+        """Read the whole history. Raises `InvalidHistoryError`."""
         self.tables: dict[str, TableColumns] = {}
         self.operations = 0
         found: Header | None = None

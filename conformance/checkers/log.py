@@ -1,8 +1,8 @@
-"""The log checker: could the operations have happened, one after the other, as the answers say?
+"""The log checker: is there an order of the operations that explains all answers?
 
 Let t_v be the time at which version v is ratified: t_0 <= t_1 <= ..., before everything for versions from before the
-history, after everything for versions that the final log does not have. An operation takes effect at one moment
-between its invoke and its answer. So:
+history, after everything for versions that the final log does not have. An operation takes effect at one moment between
+its invoke and its answer. So:
 
   an attempt in the log         t_v >= the earliest invoke among its requests that were answered as ratified or not at
                                 all (no other can have landed it), and t_v <= the end of each that was ratified
@@ -12,11 +12,11 @@ between its invoke and its answer. So:
   a read with latest k          t_k <= its end, and t_{k+1} >= its invoke unless it may be stale
   an attempt resolved as landed t_v <= its end
 
-First the content, whatever happened when (attempts are unique, all answers agree, what was ratified is there,
-what is there was proposed). Then one sweep: a version is no earlier than any lower bound of it or of one before it;
-where that exceeds its own upper bound, two observations contradict each other. Nothing else can be wrong: if all
-bounds hold, the earliest times that they allow are a history in which every answer is right. That is why the checker is
-complete. It is linear in the number of operations and versions.
+First the content, whatever happened when (attempts are unique, all answers agree, what was ratified is there, what is
+there was proposed). Then one sweep: a version is no earlier than any lower bound of it or of one before it; where that
+exceeds its own upper bound, two observations contradict each other. Nothing else can be wrong: if all bounds hold, the
+earliest times that they allow are a history in which every answer is right. That is why the checker is complete. It is
+linear in the number of operations and versions.
 
 Freedoms that are no violations: a latest of -1 of a managedCommit owner is no claim, and a reader of such a table may
 do without its owner (columns); owners may not know yet of a commit by put-if-absent, so a read need not tell of it; a
@@ -92,7 +92,7 @@ def _of(content: Content | None, field: str) -> str | None:
 def _differs(
     breaches: Breaches, version: int, field: str, sighting: Sighting, other: str | None, second: int | None
 ) -> bool:
-    """Report it if it does. `second`: the operation that returned the other value; None: the final log."""
+    """Report a difference. `second`: the operation that returned the other value; None: the final log."""
     if other is None or other == sighting.value:
         return False
     where = "the final log" if second is None else "{second}"
@@ -129,7 +129,7 @@ class LogChecker:
         self.late_groups: list[Observations[Late]] = []
 
     def check(self) -> bool:
-        """Whether times could be compared at all: not in a log that has gaps."""
+        """Whether times could be compared, which is impossible for a log with gaps."""
         if self.table.missing is not None:
             self._report_gap(self.table.missing)
             return False
@@ -185,7 +185,7 @@ class LogChecker:
         self.breaches.add(Rule.LOG_HAS_GAP, missing, problem + (shown[0] if shown else ""), shown[1] if shown else None)
 
     def _place_sends(self) -> None:
-        """Which requests can have landed the versions of the log; and those that say so and are not in it."""
+        """Find the requests that can have landed the versions of the log, and the ratified ones that are not in it."""
         rows, log, first_sent, ends = self.table.ratified, self.log, self.first_sent, self.upper
         base, length = self.window.base, self.window.length
         lost: list[int] = []
@@ -215,7 +215,7 @@ class LogChecker:
         rows, table = self.table.ratified, self.table
         attempt, version = rows.attempt[row], rows.version[row]
         index = version - self.window.base
-        if index < table.before and self.log[index] in (NO_ATTEMPT, attempt):  # from before, and now we know whose
+        if index < table.before and self.log[index] in (NO_ATTEMPT, attempt):  # older; its attempt is known now
             self.log[index] = attempt
             return
         if not self.breaches.has_room(Rule.RATIFIED_BUT_LOST):
@@ -234,7 +234,7 @@ class LogChecker:
                 problem += " {second} was answered so for the other."
         elif other is not None:
             problem += f", and {{second}} was answered so for {instead}."
-        else:  # beyond all that can exist
+        else:  # beyond every version that can exist
             problem += f", and {self.end_in_words()}."
         self.breaches.add(Rule.RATIFIED_BUT_LOST, version, problem, rows.id[row], other, name)
 
@@ -247,7 +247,7 @@ class LogChecker:
         return f"the final log ends with version {last}" if last >= 0 else "the final log is empty"
 
     def _ratified_at(self, version: int) -> int | None:
-        """An operation whose answer shows that what the log has at a version is there."""
+        """An operation whose answer shows that the log's commit of a version exists."""
         rows = self.table.ratified
         wanted = self._attempt_at(version)
         pairs = zip(rows.attempt, rows.version, rows.id, strict=True)
@@ -289,7 +289,7 @@ class LogChecker:
         return found
 
     def _unexplained(self, version: int, proposed: set[int] | None) -> None:
-        """No request can have made the version."""
+        """Report a version that no request can have made."""
         name = self.table.attempt_names[self._attempt_at(version)]
         stands = f"Attempt {name} is version {version} {self._of_the_log}"
         if proposed is not None and proposed & {version, ANY_VERSION}:
@@ -302,7 +302,7 @@ class LogChecker:
             self.breaches.add(Rule.NOT_PROPOSED, version, f"{stands}, and no request proposed it.")
 
     def _check_answers(self) -> None:
-        """What answers say of the log, whatever happened when."""
+        """Compare answers with the log, without times."""
         table, add = self.table, self.breaches.add
         for number, proposed, answered in table.elsewhere[:MOST_OF_ONE_RULE]:
             problem = f"{{first}} proposed version {proposed} and was answered that it is version {answered}."
@@ -477,7 +477,7 @@ class LogChecker:
         return None if attempt == NO_ATTEMPT else self.table.attempt_names[attempt]
 
     def early_bound(self, index: int) -> Bound[Early] | None:
-        """The observation that keeps a version back the longest, through those before it."""
+        """The observation with the latest lower bound of a version, through those before it."""
         found = bounds.earliest(self.early_groups, self.window, index)
         start = self.table.before
         sent = max(range(start, index + 1), key=lambda at: _finite(self.first_sent[at]), default=None)
@@ -498,7 +498,7 @@ class LogChecker:
         return None
 
     def late_bound(self, index: int) -> Bound[Late] | None:
-        """The observation that demands a version the soonest."""
+        """The observation with the earliest upper bound of a version."""
         version = index + self.table.base
         if index < self.table.before:
             return Bound(Late.BEFORE, version, 0, None)

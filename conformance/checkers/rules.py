@@ -1,4 +1,4 @@
-"""The kinds of requirement that a history can show to be violated. Closed: reports and the catalogue name them."""
+"""The rules that a history can violate. A closed list: reports and the catalogue name them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from conformance.checkers.rules import Rule
 
 
 class WatermarkChecker:
-    """What was published when, after the log checker has bounded what was ratified when."""
+    """Checks the times of publication, after the log checker has bounded the times of ratification."""
 
     def __init__(self, log: LogChecker, breaches: Breaches) -> None:
         self.log = log
@@ -67,7 +67,7 @@ class WatermarkChecker:
         self._sweep()
 
     def _absent(self) -> Observations[Early]:
-        """Looks for a file that was not there, before cleanup may have removed anything."""
+        """Looks that did not find a file, before a cleanup may have removed any."""
         rows, kept = self.table.absent, Rows()
         cleanup = self.table.first_cleanup
         if not self.log.header.cleanup:

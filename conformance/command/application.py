@@ -1,4 +1,4 @@
-"""The typer application: its commands, and the border that no traceback crosses."""
+"""The typer application: its commands, and the conversion of every error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Border(TyperGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         standalone = kwargs.pop("standalone_mode", True)
         kwargs["standalone_mode"] = False
-        with contextlib.suppress(AttributeError, ValueError):  # a subject's name may hold what a terminal cannot show
+        with contextlib.suppress(AttributeError, ValueError):  # a subject's name may contain control characters
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
         code = self._run(*args, **kwargs)
         if standalone:
@@ -61,7 +61,7 @@ class _Border(TyperGroup):
             return _leave_broken_pipe()
 
     def invoke(self, ctx: Any) -> Any:
-        """Two things before typer sees them: it has its own ideas of their exit codes."""
+        """Handles two exceptions before typer, which would use other exit codes."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -107,7 +107,7 @@ def _report_usage(error: Exception, what: str) -> int:
 
 
 def _leave_broken_pipe() -> int:
-    """Nobody reads any more. Point the standard output elsewhere, so that its last flush is silent."""
+    """The reader closed the pipe: redirect stdout, so that its last flush does not fail."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _BROKEN_PIPE

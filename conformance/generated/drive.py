@@ -1,4 +1,4 @@
-"""Does the steps of a program on a subject, in step with the model: every answer has to be possible in some world."""
+"""Does the steps of a program on a subject, in step with the model: every answer must be possible in some world."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES: Final = ("orders", "returns")
 
 @dataclass(slots=True, kw_only=True)
 class DrivenTable:
-    """A table, and what is known of it."""
+    """A table, and what the program knows of it."""
 
     handle: TableHandle
     place: int
@@ -31,7 +31,7 @@ class DrivenTable:
     sent: list[m.Commit | m.CreateTable] = field(default_factory=list)
     """Every proposal, once."""
     ratified: dict[m.Version, Exchange] = field(default_factory=dict)
-    """The exchange that first returned a version."""
+    """By version: the exchange that returned it first."""
     limit: int | None = None
     seen: dict[m.Version, str] = field(default_factory=dict)
     """The content of published versions."""
@@ -59,7 +59,7 @@ class DrivenTable:
 
     @property
     def dropped(self) -> bool:
-        """Whether it may be."""
+        """Whether the proposal may have landed."""
         return any(world.dropped for world in self.worlds)
 
 
@@ -82,7 +82,7 @@ class Drive:
         """Commits that were answered as ratified."""
 
     def do(self, step: steps.Step) -> None:
-        """One step; where it makes no sense yet, nothing happens."""
+        """Do one step; one that is not possible yet is skipped."""
         self._do(step)
         if self.watched and not isinstance(step, steps.Restart | steps.Deliver):
             self.watch(step.table)
@@ -95,7 +95,7 @@ class Drive:
             self._look(table)
 
     def end(self) -> None:
-        """Look at everything once more; find the tables whose creation got no answer."""
+        """Read all tables once more, and find those whose creation got no answer."""
         for place, table in sorted(self.tables.items()):
             if not table.known and table.newest >= 0 and not table.dropped:
                 self._find(place, table)
@@ -114,7 +114,7 @@ class Drive:
 
     @singledispatchmethod
     def _do(self, step: steps.Step) -> None:
-        """A restart: the only step that is about no table and no request."""
+        """A restart: the only step without a table and a request."""
         assert isinstance(step, steps.Restart)
         ownership.crash(self.s)
         ownership.restart(self.s)
@@ -291,10 +291,10 @@ class Drive:
     # Invariants
 
     def _look(self, table: DrivenTable) -> dict[m.Version, str]:
-        """What an external observer sees is a prefix of what was ratified, and what was seen before is still there."""
+        """The published commits are a prefix of the ratified ones, and none that was seen before is missing."""
         seen = self.s.published(table.handle)
         if sorted(seen) != list(range(len(seen))) or not set(table.seen) <= set(seen):
-            seen = {**self.s.published(table.handle), **seen}  # one listing is not one moment
+            seen = {**self.s.published(table.handle), **seen}  # a listing is not atomic
         missing = set(range(max(seen, default=-1) + 1)) - set(seen)
         for version in sorted(set(table.seen) - set(seen)):
             self.s.fail(
@@ -326,7 +326,7 @@ class Drive:
         start: int | None = None,
         end: int | None = None,
     ) -> None:
-        """What is not listed is published."""
+        """Every version that is not listed is published."""
         if latest in model.NONE or latest is None or table.dropped:
             return
         last = latest if end is None else min(end, latest)

@@ -36,8 +36,8 @@ _commits = strategies.builds(
     steps.Commit, table=_tables, client=_clients, ahead=strategies.sampled_from((0, 0, 0, 0, -1, 1, -2, 2)), fate=_fates
 )
 _meanwhile = strategies.one_of(_commits, strategies.none(), _commits)
-"""Every rule may be preceded by a commit: the engine leaves some rules out of each program, and there is nothing to see
-where nobody commits."""
+"""Every rule may be preceded by a commit: Hypothesis leaves some rules out of each program, and a program without
+commits finds nothing."""
 
 STRATEGIES: Final[dict[type[steps.Step], dict[str, strategies.SearchStrategy[Any]]]] = {
     steps.Create: {
@@ -62,7 +62,8 @@ STRATEGIES: Final[dict[type[steps.Step], dict[str, strategies.SearchStrategy[Any
 
 
 class Runs(Protocol):
-    """What the machine drives: `begin` a scenario, `do` its steps, `end` it. The latter two raise what they find."""
+    """The interface that the machine drives: `begin` a scenario, `do` its steps, `end` it. The latter two raise an
+    exception for a violation."""
 
     def begin(self, *, watched: bool) -> None: ...
 
@@ -72,7 +73,7 @@ class Runs(Protocol):
 
 
 def machine(runs: Runs, kinds: Sequence[type[steps.Step]]) -> type[RuleBasedStateMachine]:
-    """A state machine whose rules are the steps of these kinds. Its tables are there from the start."""
+    """A state machine whose rules are the steps of these kinds. Its tables are created at the start."""
 
     class OwnerMachine(RuleBasedStateMachine):
         @initialize(watched=_seldom, second=_seldom, limit=_limits, by_subject=_seldom)
@@ -103,8 +104,8 @@ def _step(runs: Runs, kind: type[steps.Step]) -> Callable[..., None]:
 
 
 def generate(runs: Runs, kinds: Sequence[type[steps.Step]], *, seed: int, count: int) -> None:
-    """Make `count` programs and run them, until one of them raises: then raises the same, or one of Hypothesis' own
-    exceptions if the program did not do so again."""
+    """Make and run `count` programs. Raises the exception of the first one that fails, or one of Hypothesis' own if the
+    program does not fail again."""
     settings = hypothesis.settings(
         max_examples=count,
         stateful_step_count=STEPS,
@@ -126,7 +127,7 @@ NAME: Final = "delta-commit-conformance"
 
 
 class SeedAlone(HypothesisProvider):
-    """Draws as Hypothesis does, without constants."""
+    """The drawing of Hypothesis, without its constants from source files."""
 
     def _maybe_draw_constant(self, *_: Any, **__: Any) -> None:
         return None

@@ -1,4 +1,4 @@
-"""A commit owner as the documents describe one, and nothing of how one works: which answers a table may give.
+"""A model of a commit owner: which answers the documents allow, without an implementation.
 
 A `World` is one way in which a table may stand. An answer that was lost leaves several: the proposal landed, or it did
 not. `judge` keeps those in which an answer can have been given; where none is left, `Wrong` says what should have been.
@@ -17,12 +17,12 @@ from conformance.interface.log_names import attempt_of
 from conformance.models import proposals
 
 NONE: Final = (None, -1)
-"""How owners tell that there is no latest version."""
+"""How owners answer that there is no latest version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """What the subject is held to: a table feature, a commit mode, and what it promised."""
+    """The rules for the subject: a table feature, a commit mode, and its profiles and promises."""
 
     feature: str
     commit_mode: str
@@ -35,12 +35,12 @@ class Contract:
 
 
 class World(NamedTuple):
-    """One way in which a table may stand."""
+    """One possible state of a table."""
 
     log: tuple[m.AttemptId, ...] = ()
     """The attempts that are its versions; empty: it was not created."""
     never: frozenset[m.AttemptId] = frozenset()
-    """Resolved as not landed."""
+    """Attempts that were resolved as not landed."""
     pending: frozenset[tuple[m.Version, m.AttemptId]] = frozenset()
     """Proposals whose outcome the subject left open: they may land at any time."""
     returned: m.Version = -1
@@ -66,9 +66,9 @@ class Wrong(NamedTuple):
     requirements: tuple[str, ...]
     expected: str
     version: m.Version | None = None
-    """Whose ratification shows it."""
+    """The version whose ratification shows it."""
     observed: str = ""
-    """What was seen instead, where it is no answer."""
+    """What was observed instead, if it is not an answer."""
 
 
 Worlds = frozenset[World]
@@ -104,7 +104,7 @@ def commit(world: World, contract: Contract, request: m.Commit, answer: m.Answer
 
 
 def _ratified(world: World, request: m.Commit, claimed: int, landed: int | None) -> World | Wrong:
-    """What must be so before a proposal is ratified: one demand a line."""
+    """The conditions for ratifying a proposal, one a line."""
     version, attempt = request.version, request.attempt
     if claimed != version:
         return Wrong(("MC-API-03", "CM-CATALOG-03"), f"a proposal of version {version} is ratified as that, or not")
@@ -175,7 +175,7 @@ def load_table(world: World, contract: Contract, answer: m.Answer) -> World | Wr
 def _read(
     world: World, contract: Contract, commits: tuple[m.CommitEntry, ...] | None, latest: int | None, end: int | None
 ) -> World | Wrong:
-    """One state, fresh, and never older than an earlier answer."""
+    """The answer shows one state: a fresh one, and never an older one than an earlier answer."""
     wrong = _latest_of_read(world, contract, latest)
     if wrong is not None:
         return wrong
@@ -217,7 +217,7 @@ def _latest_of_read(world: World, contract: Contract, claimed: int | None) -> Wr
 
 
 def _latest_of_refusal(world: World, contract: Contract, claimed: int | None, at_least: int = 0) -> Wrong | None:
-    """A refusal need not tell the latest version; what it tells is true, and may be stale."""
+    """A refusal may omit the latest version; the one that it names exists, and may be stale."""
     newest = world.newest
     if claimed in NONE:
         return None
@@ -271,7 +271,7 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
 
 
 def rule(world: World, contract: Contract, request: m.Request, answer: m.Answer) -> World | Wrong:
-    """Whatever has no rule here is seen in the files."""
+    """Answers without a rule here are judged by the files."""
     match request:
         case m.Commit():
             return commit(world, contract, request, answer)
@@ -293,7 +293,7 @@ def rule(world: World, contract: Contract, request: m.Request, answer: m.Answer)
 
 
 def judge(worlds: Worlds, contract: Contract, request: m.Request, answer: m.Answer) -> Worlds | Wrong:
-    """The worlds in which the answer can have been given, as they stand after it."""
+    """The worlds in which the answer is possible, in their states after it."""
     if isinstance(answer, m.Unknown):
         return frozenset(_open(world, request) for world in lost(worlds, request))
     return kept([rule(world, contract, request, answer) for world in most_first(settled(worlds))])
@@ -337,7 +337,7 @@ def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None]) ->
 
 
 def settled(worlds: Worlds) -> Worlds:
-    """With those in which something pending has landed by now."""
+    """These worlds, and those in which a pending proposal has landed by now."""
     found, waiting = set(worlds), list(worlds)
     while waiting:
         world = waiting.pop()
@@ -350,7 +350,7 @@ def settled(worlds: Worlds) -> Worlds:
 
 
 def most_first(worlds: Worlds) -> list[World]:
-    """Those in which most has happened first: what is wrong in them says most."""
+    """The worlds with the most commits first: their errors say most."""
     return sorted(worlds, key=lambda world: (-len(world.log), world.log, world.dropped, sorted(world.never)))
 
 
@@ -361,7 +361,7 @@ def kept(outcomes: Iterable[World | Wrong]) -> Worlds | Wrong:
 
 
 def _open(world: World, request: m.Request) -> World:
-    """The subject itself left the outcome open."""
+    """The world after the subject itself left the outcome unknown."""
     if isinstance(request, m.Commit):
         return world._replace(pending=world.pending | {(request.version, request.attempt)})
     if isinstance(request, m.CreateTable):

@@ -33,11 +33,11 @@ from conformance.scenario.running import finish
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Stopped, TableHandle
 
 COMMITS: Final = 6
-"""Of a writer, if it loses every other race."""
+"""Commits of a writer, if it loses every other race."""
 READS: Final = 14
 BACKFILLS: Final = 5
 SILENT: Final = 3
-"""Requests in a row without an answer, after which a client gives up: nobody is there."""
+"""Consecutive requests without an answer after which a client stops."""
 RESTART_WITHIN: Final = 30.0
 """Seconds."""
 KILL_WITHIN: Final = 0.004
@@ -46,16 +46,16 @@ KILL_WITHIN: Final = 0.004
 
 @dataclass(slots=True, kw_only=True)
 class Shared:
-    """What the clients of one round have in common."""
+    """The shared state of the clients of a round."""
 
     s: Scenario
     table: TableHandle
     stop: Event = field(default_factory=Event)
-    """Somebody found something: there is no need to go on."""
+    """A client found a violation: all clients stop."""
     down: Event = field(default_factory=Event)
     """The subject was crashed and is not restarted yet."""
     up: Event = field(default_factory=Event)
-    """It was started again."""
+    """The subject was restarted."""
 
     def resolvable(self) -> bool:
         return "attempt-outcome" in self.s.identity.profiles
@@ -107,7 +107,7 @@ class Client:
 
 
 class Writer(Client):
-    """Commits, one version after the other. With `killed`, its process is killed in the middle of one of them."""
+    """Commits one version after the other. With `killed`, its process is killed during one of the commits."""
 
     def __init__(self, shared: Shared, name: str, seed: int, killed: StdioSubject | None = None) -> None:
         super().__init__(shared, name, seed)
@@ -144,7 +144,7 @@ class Writer(Client):
                 self.read()
 
     def _find_out(self, request: m.Commit) -> m.Answer:
-        """What became of it: by asking, by sending it again, or not at all."""
+        """Find the outcome: by lookup, by a replay, or not at all."""
         choice = self.random.randrange(3)
         if choice == 0 and self.shared.resolvable():
             answer = self.ask(m.AttemptOutcome(table=request.table, attempt=request.attempt))
@@ -162,7 +162,7 @@ class Writer(Client):
 
 
 class Reader(Client):
-    """Asks, resolves, and looks at the files."""
+    """Reads the commits, resolves the table, and lists the files."""
 
     def run(self) -> None:
         for _ in range(READS):
@@ -180,7 +180,7 @@ class Reader(Client):
 
 
 class Publisher(Client):
-    """Has commits backfilled, and looks whether they are."""
+    """Requests backfills, and checks that the commits are published."""
 
     def run(self) -> None:
         for _ in range(BACKFILLS):
@@ -193,7 +193,7 @@ class Publisher(Client):
 
 
 class Operator(Client):
-    """Lets the whole subject die once, in the middle of everything, and starts it again."""
+    """Crashes the subject once, while clients send requests, and restarts it."""
 
     def run(self) -> None:
         for _ in range(self.random.randrange(2, READS)):
@@ -208,7 +208,7 @@ class Operator(Client):
 
 
 class Creator(Client):
-    """Wants to have created the table. `exchange` is its last request with the answer."""
+    """Creates the table. `exchange` is its last request with the answer."""
 
     def __init__(self, shared: Shared, name: str, seed: int, request: m.CreateTable) -> None:
         super().__init__(shared, name, seed)
@@ -236,7 +236,7 @@ REPEATS: Final = 20
 
 
 class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is known of a round: with this seed it happened once."""
+    """What a replay knows of a round: with this seed it failed once."""
 
     seed: int
 
@@ -289,14 +289,14 @@ class Rounds:
         return msgspec.structs.replace(shrunk, reproduction=again, whole_history=whole)
 
     def result(self) -> CaseResult:
-        """The first that did not pass, else the last; with the operations of all."""
+        """The first round that did not pass, else the last; with the operations of all rounds."""
         operations = sum(each.operations for each in self.results)
         last = self.results[-1]
         return msgspec.structs.replace(last, operations=last.operations if last.violations else operations)
 
 
 def at_once(subject: Subject) -> Subject | None:
-    """The subject as several clients can ask it at the same time; None if there is no way."""
+    """The subject for concurrent clients; None if it cannot serve them."""
     if isinstance(subject, InProcessSubject):
         return subject.beside()
     return subject if isinstance(subject, StdioSubject | HttpSubject | UcSubject) else None
@@ -304,7 +304,7 @@ def at_once(subject: Subject) -> Subject | None:
 
 @contextlib.contextmanager
 def _apart(subject: Subject) -> Iterator[None]:
-    """For the while no two clients share a process, where there are several."""
+    """While this context is open, each client has its own process, if the subject has several."""
     if not isinstance(subject, StdioSubject):
         yield
         return
@@ -342,7 +342,7 @@ class _AtOnce:
             with contextlib.suppress(BrokenBarrierError):
                 barrier.wait()
             client.run()
-        except BaseException as error:  # noqa: BLE001  # raised again by whoever waits
+        except BaseException as error:  # noqa: BLE001  # raised again by the waiting thread
             self.raised.append(error)
             self.stop.set()
 
@@ -371,7 +371,7 @@ class Round:
         self.s.observe(self.shared.table)
 
     def _mortal(self) -> StdioSubject:
-        """The subject, if its processes are the kit's to kill: that of one client, or, where all use one, that one."""
+        """The subject, if the kit may kill its processes: the client's own one, or the only one."""
         if isinstance(self.s.subject, StdioSubject):
             return self.s.subject
         raise Inconclusive("its processes are not the kit's to kill")

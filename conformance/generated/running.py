@@ -1,7 +1,5 @@
-"""Running one case of any layer: an example, rounds of concurrent clients, or many generated programs.
-
-Of those the one result is: passed, or the smallest program that fails, with its history.
-"""
+"""Runs one case of any layer: an example, rounds of concurrent clients, or many generated programs. The result of many
+programs is: passed, or the smallest program that fails, with its history."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ TRIALS: Final = 400
 
 
 class FoundError(Exception):
-    """A program fails: no more are needed."""
+    """A program failed: stop generating."""
 
 
 class Generation:
@@ -55,8 +53,8 @@ class Generation:
         self._watched = False
 
     def run(self, *kinds: type[Step]) -> None:
-        """Make programs of these kinds of steps. Restarts are left out of a subject that does not promise them."""
-        from hypothesis.errors import HypothesisException  # the engine is loaded by those who use it
+        """Make programs of these kinds of steps, without restarts for a subject that does not promise them."""
+        from hypothesis.errors import HypothesisException  # imports Hypothesis only where it is used
 
         from conformance.generated import machine
 
@@ -129,7 +127,7 @@ class Generation:
         except AdapterError as error:
             self.broken = error
             return None
-        # The checkers saw everything: what they name is nearer to the fault than where it first showed.
+        # The checkers see the whole history, so their findings are closer to the fault than the first failed step.
         found = sorted(result.violations, key=lambda each: each.rule is None)
         result = msgspec.structs.replace(result, violations=tuple(found))
         self.operations += result.operations
@@ -168,7 +166,7 @@ class Generation:
         return self.check.result(self.variant, held, verdict, reason, operations=self.operations)
 
     def replayed(self, program: Program) -> CaseResult:
-        """Of that program alone. Raises `AdapterError`."""
+        """The result of that program alone. Raises `AdapterError`."""
         result = self.execute(program)
         if result is None:
             assert self.broken is not None
@@ -177,7 +175,7 @@ class Generation:
         return msgspec.structs.replace(result, reproduction=steps.encode(program) if failed else None)
 
     def _failed(self, program: Program, result: CaseResult) -> CaseResult:
-        """With the smallest program that fails in the same way, and its history."""
+        """The result with the smallest program that fails in the same way, and its history."""
         reason = ""
         if self.shrink:
             again = self.execute(program)
@@ -188,7 +186,7 @@ class Generation:
         return msgspec.structs.replace(result, reproduction=steps.encode(program), reason=reason)
 
     def _smallest(self, program: Program, result: CaseResult) -> tuple[Program, CaseResult]:
-        """No step of it can be left out or made simpler, unless it is `TRIALS` runs away."""
+        """The smallest failing program: no step can be removed or simplified, as far as `TRIALS` runs show."""
         trials = 0
         candidates = simpler(program)
         while trials < TRIALS and self.broken is None:
@@ -204,12 +202,12 @@ class Generation:
 
 
 def named(result: CaseResult) -> str:
-    """The requirement that a failure is about."""
+    """The first requirement of a failure."""
     return result.violations[0].requirements[0]
 
 
 def simpler(program: Program) -> Iterator[Program]:
-    """Programs that are one thing simpler, the largest simplification first."""
+    """Programs with one simplification each, the largest first."""
     replace = msgspec.structs.replace
     length = len(program.steps)
     for size in (8, 4, 2, 1):
@@ -256,7 +254,7 @@ def run_case(
 def _rounds(
     check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str, reproduction: str | None
 ) -> CaseResult:
-    """What happened once need not happen again: a replay looks for it in several rounds."""
+    """Rounds are not deterministic: a replay looks for the failure in several of them."""
     if reproduction is not None:
         seed, count = msgspec.json.decode(reproduction, type=Reproduction).seed, REPEATS
     rounds = Rounds(check, variant, subject, seed=seed, count=count, salt=salt)

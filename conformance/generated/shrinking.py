@@ -1,4 +1,4 @@
-"""Makes a recorded history small: what has nothing to do with a contradiction is left out of it.
+"""Shrinks a recorded history: removes what a contradiction does not need.
 
 No answer is made up. What is left out are observations; a proposal only if its version is not in the final log, or is
 said to be from before the history, or the log is said to end before it. A candidate counts only if it shows the very
@@ -24,7 +24,7 @@ from conformance.interface.messages import name_of
 from conformance.results import CaseResult, Violation
 
 TRIALS: Final = 600
-"""Candidates that are judged. A history is small long before that."""
+"""The limit of judged candidates; a history is usually small much earlier."""
 
 
 def shrunk(result: CaseResult) -> CaseResult:
@@ -47,7 +47,7 @@ def shrunk(result: CaseResult) -> CaseResult:
 
 
 def is_the_same(found: Breach, violation: Violation) -> bool:
-    """Whether a violation tells of what a checker found: the same operations, and the same rule of the same version."""
+    """Whether a violation is what a checker found: the same operations, and the same rule of the same version."""
     operations = tuple(each for each in (found.first, found.second) if each is not None)
     same = (found.rule.value, found.table, found.version) == (violation.rule, violation.table, violation.version)
     return same and violation.operations[: len(operations)] == operations
@@ -58,7 +58,7 @@ def _read(text: str) -> list[Event]:
 
 
 def _findings(source: list[Event]) -> list[Breach]:
-    """None of a history that cannot be judged."""
+    """The breaches; an empty list for a history that cannot be judged."""
     try:
         return judge(HistoryColumns(operations(source)))[0]
     except InvalidHistoryError:
@@ -66,7 +66,7 @@ def _findings(source: list[Event]) -> list[Breach]:
 
 
 def _smallest(source: list[Event], wanted: Breach) -> list[Event]:
-    """Nothing more can be left out, unless it is `TRIALS` judgements away."""
+    """The smallest history: nothing more can be removed, as far as `TRIALS` judgements show."""
     rules = {each.rule for each in _findings(source)}
     key = _key(wanted)
     candidates = _candidates(source, wanted)
@@ -121,7 +121,7 @@ def _number(event: Event) -> int | None:
 
 
 def _without(source: list[Event], numbers: set[int]) -> list[Event]:
-    """Without these operations."""
+    """The history without these operations."""
     operations = events.Invoke | events.Ok | events.Fail | events.Info | events.FileLook
     return _counted([event for event in source if not (isinstance(event, operations) and event.id in numbers)])
 
@@ -171,7 +171,7 @@ def _proposals(source: list[Event], table: str, attempts: set[str | None]) -> se
 
 
 def _counted(source: list[Event]) -> list[Event]:
-    """With a footer that is true."""
+    """The history with a matching footer."""
     kinds = tuple(kind for kind in get_args(Event) if name_of(kind) in events.Counts.__struct_fields__)
     counts = {kind: sum(type(event) is kind for event in source) for kind in kinds}
     tables: dict[str, int] = {}

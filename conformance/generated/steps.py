@@ -1,5 +1,5 @@
-"""What a generated scenario consists of: small steps that mean something whatever was done before, so that any of them
-can be left out. A program is a list of them, as JSON; who has it needs no generator to run it again.
+"""The steps of a generated scenario. Each is possible after any others, so that any step can be removed. A program is a
+list of steps, as JSON, and can be replayed without the generator.
 
 Tables, clients and earlier requests are numbers, taken modulo what there is; versions are relative to the newest one.
 """
@@ -15,7 +15,7 @@ CLIENTS: Final = 3
 
 
 class Fate(StrEnum):
-    """What the network does with a request."""
+    """The network's treatment of a request."""
 
     ANSWERED = "answered"
     LOST = "lost"
@@ -59,7 +59,7 @@ class Resend(_OnTable, frozen=True, kw_only=True):
     unsettled: bool = False
     """Only among those that are not known to have landed, if there are any."""
     resolved: bool = False
-    """Whether somebody asks what became of it first, as careful clients do, and it is sent all the same."""
+    """Whether a client looks up the outcome first, as careful clients do, and sends it again anyway."""
     fate: Fate = Fate.ANSWERED
 
 
@@ -92,7 +92,7 @@ class Load(_OnTable, frozen=True, kw_only=True):
 
 class Backfill(_OnTable, frozen=True, kw_only=True):
     behind: int = 0
-    """So many versions before the newest; below 0: beyond it."""
+    """How many versions before the newest one; negative: beyond it."""
 
 
 class Drop(_OnTable, frozen=True, kw_only=True):
@@ -107,7 +107,7 @@ Step = Create | Commit | Resend | Deliver | Resolve | Read | Load | Backfill | D
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A scenario: all that is needed to run it again."""
+    """A complete scenario, as it can be replayed."""
 
     seed: int
     """Of the attempts' ids."""

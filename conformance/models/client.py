@@ -82,7 +82,7 @@ class ModelMaintainer(ModelReader):
         self._write(table.log / f"{version:020}.crc", json.dumps(body).encode())
 
     def _published(self, client: str, table: Resolved, version: int) -> Listing:
-        """The listing, once the version is published in it: if it is not, the owner is asked to publish it."""
+        """The listing with the version published; the owner is asked to publish it if it is missing."""
         listed = self._gather(client, table)
         if version > self._latest(table, listed):
             raise Refused(f"version {version} does not exist")
@@ -101,7 +101,7 @@ class ModelMaintainer(ModelReader):
             self._write(path, json.dumps({"version": version, "size": 1}).encode())
 
     def _write(self, path: Path, content: bytes) -> None:
-        """Whole or not at all; two jobs that write the same file do not meet."""
+        """Write a file atomically; concurrent jobs use different temporary files."""
         temporary = path.with_name(f".{path.name}.{uuid.uuid4()}.tmp")
         temporary.write_bytes(content)
         temporary.replace(path)
@@ -115,7 +115,7 @@ class ModelMaintainer(ModelReader):
             raise Refused(f"the owner does not allow {job}")
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
-        """Up to a cut-off checkpoint; without one nothing is deleted."""
+        """Delete what is older than the cut-off checkpoint; without one, nothing."""
         self._ask_for(client, table, METADATA_CLEANUP)
         listed = self._gather(client, table)
         cut_off = self._cut_off(table, listed, older_than)
@@ -130,7 +130,8 @@ class ModelMaintainer(ModelReader):
         self._delete(self._staged(table, cut_off))
 
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
-        """The newest complete checkpoint at or before the newest commit that is not later than the time."""
+        """The cut-off checkpoint: the newest complete one at or before the newest commit that is not later than the
+        time."""
         commit = self._cut_off_commit(table, listed, older_than)
         versions = [each.version for each in listed.checkpoints if each.complete and each.version <= commit]
         return max(versions, default=None)
@@ -154,7 +155,7 @@ class ModelMaintainer(ModelReader):
 
 
 def _actions(state: State) -> list[dict[str, Any]]:
-    """A snapshot as a checkpoint holds it."""
+    """The actions of a snapshot, as a checkpoint has them."""
     actions = [{"protocol": state.protocol}, {"metaData": state.metadata}]
     actions += [{"add": add} for add in state.files.values()]
     actions += [{"txn": {"appId": name, "version": version}} for name, version in state.applications.items()]
@@ -162,7 +163,7 @@ def _actions(state: State) -> list[dict[str, Any]]:
 
 
 def _identity(action: dict[str, Any]) -> str:
-    """What an action replaces: the last one of these holds."""
+    """The key of an action: a later action with the same key replaces it."""
     kind, body = next(iter(action.items()))
     match kind:
         case "add" | "remove":
@@ -195,7 +196,7 @@ class ModelMigrator(ModelReader):
             return m.Unknown(reason=str(unsure))
 
     def _take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        """For the version after the newest, anew for every race that a filesystem writer won."""
+        """Propose the version after the newest one, again after each race that a filesystem writer won."""
         table = self._by_path(request.path)
         for _ in range(self.most_tries):
             listed = self._list(table)
@@ -230,7 +231,8 @@ class ModelMigrator(ModelReader):
         )
 
     def _change_time(self, state: State, listed: Listing) -> int:
-        """Greater than the time of the commit before: where that has none, its file's modification time."""
+        """A time after that of the previous commit, or after the modification time of its file if it has no
+        timestamp."""
         modified = listed.commits[state.version].stat().st_mtime_ns // 1_000_000
         return max(self.now, state.timestamp + 1, modified + 1)
 
@@ -275,7 +277,7 @@ class ModelMigrator(ModelReader):
         return {name: value for name, value in state.properties.items() if not name.startswith(OWNER_PROPERTY)}
 
     def _ask_twice(self, client: str, request: m.Request) -> m.Answer:
-        """After a lost answer the identical request once more: the owner knows it again."""
+        """After a lost answer, send the identical request once more: the owner recognizes it."""
         reply = self.owner(client, request)
         return self.owner(client, request) if isinstance(reply, m.Unknown) else reply
 

@@ -1,4 +1,4 @@
-"""What the kit may do to the model owner beyond asking: look at its files, change them, let it die and start again."""
+"""What the kit does to the model owner besides requests: it lists and changes files, crashes it and restarts it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CRASH_POINTS: Final = ("before-commit-point", "after-commit-point", "after-promi
 
 
 class FaultControl:
-    """State in memory, what must survive in `saved`, files in `storage`."""
+    """Tables in memory, durable state in `saved`, files in `storage`."""
 
     def __init__(self, storage: Storage | None = None) -> None:
         self.storage: Storage = MemoryStorage() if storage is None else storage
@@ -24,7 +24,7 @@ class FaultControl:
         """By table: what a restart finds."""
         self._tables: dict[str, OwnedTable] | None = {}
         self.deadly: str | None = None
-        """The crash point at which it dies."""
+        """The crash point at which the owner crashes."""
 
     @property
     def tables(self) -> dict[str, OwnedTable]:
@@ -58,7 +58,7 @@ class FaultControl:
         return m.Done()
 
     def _location(self, table: str) -> str:
-        """The folder of a table without an owner can be written while the owner is dead."""
+        """Filesystem tables can be written while the owner is down."""
         tables = self.tables if self._tables is not None or not table.startswith(self.storage.root) else {}
         return tables[table].location if table in tables else table
 
@@ -86,11 +86,11 @@ class FaultControl:
         return m.Done()
 
     def _recover(self, table: OwnedTable) -> None:
-        """What to do about a table after a crash."""
+        """Recover a table after a crash."""
         raise NotImplementedError
 
     def _reach(self, point: str) -> None:
-        """Here it may die."""
+        """A crash point: raise `ProcessDied` if it is the chosen one."""
         if self.deadly == point:
             self._tables = None
             raise ProcessDied(point)

@@ -21,12 +21,12 @@ HINT: Final = "_last_checkpoint"
 
 
 class Unreadable(Exception):  # noqa: N818  # it says what a file is
-    """A file is not what its name promises."""
+    """A file does not have the content that its name implies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """One file, or the parts that were found of several."""
+    """A checkpoint: one file, or the parts of it that were found."""
 
     version: int
     files: tuple[Path, ...]
@@ -42,12 +42,12 @@ class Checkpoint:
 
 @dataclass(slots=True, kw_only=True)
 class Listing:
-    """One look at a log folder."""
+    """A listing of a log folder."""
 
     commits: dict[int, Path] = field(default_factory=dict)
     """Published ones, by version."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    """Incomplete ones too."""
+    """All checkpoints, also incomplete ones."""
     compactions: dict[tuple[int, int], Path] = field(default_factory=dict)
     """By first and last version."""
     checksums: dict[int, Path] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Listing:
 
 
 def listing_of(paths: Iterable[Path]) -> Listing:
-    """Sort files by their names; those that mean nothing to a reader are left out."""
+    """Classify files by their names, without those that no reader uses."""
     found, parts = Listing(), dict[tuple[int, int], dict[int, Path]]()
     for path in paths:
         match path.name.split("."):
@@ -118,7 +118,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _present(value: Any) -> Any:
-    """Without the members that are null, except in maps, where a null means something."""
+    """The action without null members; nulls in maps are kept, because they have a meaning."""
     if not isinstance(value, dict):
         return value
     return {
@@ -130,7 +130,7 @@ def _present(value: Any) -> Any:
 
 @cache
 def _schema() -> Any:
-    """Of all columns. Arrow takes long to import, which most processes of a run need not wait for."""
+    """The schema of all columns. A function, because importing Arrow is slow and most processes do not need it."""
     import pyarrow as pa
 
     texts = pa.list_(pa.field("element", pa.string()))

@@ -25,33 +25,33 @@ SUPPORTED: Final = frozenset({"managedCommit", "catalogManaged", "inCommitTimest
 
 
 class Conflicting(Exception):  # noqa: N818  # it is an answer
-    """Another transaction did what this one relied on not to happen."""
+    """Another transaction changed something that this one relied on."""
 
 
 @dataclass(kw_only=True)
 class Transaction:
-    """What is to be committed, and what it is based on."""
+    """A transaction: its changes, and the snapshot that it read."""
 
     request: m.Transact
     table: Resolved
     base: State
-    """What it read."""
+    """The snapshot that it read."""
     checked: State
-    """The newest snapshot that it has been checked against."""
+    """The newest snapshot against which it was checked."""
     attempts: list[str] = field(default_factory=list)
 
 
 class ModelWriter(ModelReader):
-    """Commits through `owner`, in the way that the table's owner prescribes."""
+    """Commits through `owner`, in the table's commit mode."""
 
     most_tries: int = 100
-    """Lost races before it gives up. Every one is another's success."""
+    """How many races it may lose before it gives up; in each of them another writer succeeded."""
 
     most_questions: int = 5
-    """About what became of an attempt, if none is answered."""
+    """How many lookups without an answer it sends for an attempt."""
 
     now: int = proposals.BASE_TIME
-    """The clock, ms since the epoch. It stands still: timestamps must not need it to go on."""
+    """The clock, ms since the epoch. It stands still, so timestamps must increase without it."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         try:
@@ -73,8 +73,8 @@ class ModelWriter(ModelReader):
         return self.owner(client, request) if isinstance(reply, m.Unknown) else reply
 
     def _open(self, client: str, name: str) -> Resolved:
-        """By name through the owner. Who has no more than a path looks whether the table has an owner, and goes there;
-        a catalog-managed table is written only through its catalog."""
+        """Open a table by name through the owner. For a path, the log says whether the table has an owner, which is
+        then used; a catalog-managed table is written only through its catalog."""
         if "/" not in name:
             return self._resolve(client, name)
         table = self._by_path(name)
@@ -89,7 +89,7 @@ class ModelWriter(ModelReader):
         )
 
     def _refuse_protected(self, request: m.Transact) -> None:
-        """What says who owns the table, and how its timestamps count, is not a user's to change."""
+        """A user may not change the properties of ownership and of timestamps."""
         named = {*request.set_properties, *request.unset_properties}
         protected = sorted(
             name for name in named if "incommittimestamp" in name.lower() or name.startswith(OWNER_PROPERTY)
@@ -123,7 +123,7 @@ class ModelWriter(ModelReader):
         changes = (request.set_properties, request.unset_properties, request.replace_table)
         return any(changes) or request.partition_by is not None
 
-    # Whoever was faster
+    # Winners of a race
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         """Check against every version that came since, oldest first."""
@@ -170,7 +170,7 @@ class ModelWriter(ModelReader):
     def _check_added(
         self, request: m.Transact, base: State, winner: list[dict[str, Any]], added: list[dict[str, Any]]
     ) -> None:
-        """What the isolation looks at, against what was read."""
+        """Check the winner's files that the isolation level considers against what was read."""
         if request.partition_by is not None and added:
             raise Conflicting("files were added by the old partitioning")
         if request.reads is None or request.isolation is m.Isolation.SNAPSHOT:
@@ -191,7 +191,7 @@ class ModelWriter(ModelReader):
                 raise Conflicting("a file was removed by both")
 
     def _was_read(self, request: m.Transact, base: State, file: dict[str, Any]) -> bool:
-        """A file in what the transaction read: all of it, or one partition of a table that has partitions."""
+        """Whether the file is in what the transaction read: the whole table, or one partition."""
         if request.reads == "*" or not base.metadata.get("partitionColumns"):
             return request.reads is not None
         return (file["partitionValues"].get("part") or None) == request.reads
@@ -199,7 +199,7 @@ class ModelWriter(ModelReader):
     # The proposal
 
     def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
-        """Whether it landed; not, if another was faster. A new attempt every time."""
+        """Propose once, as a new attempt. Whether it landed; False if another writer won."""
         attempt = str(uuid.uuid4())
         transaction.attempts.append(attempt)
         actions = self._actions(transaction, version)
@@ -217,7 +217,7 @@ class ModelWriter(ModelReader):
         return self._won(reply)
 
     def _won(self, reply: m.Answer) -> bool:
-        """What else an owner tells of a lost race may be stale: who was faster is found by asking."""
+        """The details of a conflict may be stale, so the winners are requested from the owner."""
         return isinstance(reply, m.Ratified)
 
     def _make_room(self, client: str, request: m.Commit) -> None:
@@ -225,16 +225,16 @@ class ModelWriter(ModelReader):
         self.owner(client, m.BackfillToVersion(table=request.table, version=request.version - 1))
 
     def _refused(self, reply: m.Answer) -> None:
-        """Only a lost version is tried again."""
+        """A final rejection: the transaction fails."""
         raise Refused(f"the owner refused: {reply}")
 
     def _put(self, table: Resolved, version: int, actions: tuple[str, ...]) -> bool:
-        """A table without an owner: whoever creates the file first has the version."""
+        """Commit to a table without an owner: the first writer that creates the file has the version."""
         storage = FolderStorage(table.log.parent)
         return storage.put_if_absent(str(table.log / commit_file(version)), proposals.content(actions), self.now)
 
     def _request(self, table: Resolved, version: int, attempt: str, actions: tuple[str, ...]) -> m.Commit:
-        """In the way that the owner prescribes; what is staged is written to a file of its own first."""
+        """The proposal in the table's commit mode; a staged commit is first written to its own file."""
         if table.commit_mode != "staged":
             return m.Commit(table=table.reference or "", version=version, attempt=attempt, actions=actions)
         name = f"{version:020}.{attempt}.json"
@@ -244,7 +244,7 @@ class ModelWriter(ModelReader):
         return m.Commit(table=table.reference or "", version=version, attempt=attempt, staged_file=name)
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
-        """After an unknown outcome: what became of this attempt, before anything is proposed again."""
+        """After an unknown outcome: whether this attempt landed, before anything is proposed again."""
         for _ in range(self.most_questions):
             reply = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
             if not isinstance(reply, m.Unknown):
@@ -288,7 +288,7 @@ class ModelWriter(ModelReader):
         return {**newest.protocol, "writerFeatures": sorted({*newest.protocol.get("writerFeatures", ()), feature})}
 
     def _metadata(self, newest: State, request: m.Transact) -> dict[str, Any]:
-        """A replaced table keeps what says who owns it and since when its timestamps count."""
+        """A replaced table keeps the properties of ownership and of the enablement of timestamps."""
         kept = newest.properties
         if request.replace_table:
             names = (OWNER_PROPERTY, f"{OWNER_PROPERTY}Conf")

@@ -46,10 +46,10 @@ from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, W
 from conformance.subjects.smoke import first_hello
 
 OPENING_SECONDS: Final = 60.0
-"""For a process to start and its subject to be opened, beyond the time that an answer may take."""
+"""Seconds for starting a process and opening its subject, beyond the timeout of an answer."""
 
 MOST_MISHAPS: Final = 3
-"""Cases that may end their worker, or never end, before the run is given up."""
+"""How many cases may end their worker, or never end, before the run stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Options:
     budget: float | None = None
     """Seconds; None: the profile's."""
     reproduction: str | None = None
-    """Of the one case that is selected: what makes the generated scenario that failed again."""
+    """For a replay of one case: what reproduces the generated scenario that failed."""
 
     @property
     def budget_seconds(self) -> float:
@@ -85,12 +85,12 @@ class Watcher(Protocol):
         ...
 
     def note(self, text: str) -> None:
-        """Something that people should know."""
+        """A message for people."""
         ...
 
 
 class _Stopped(Exception):  # noqa: N818  # a way to leave the loop
-    """The run goes no further."""
+    """The run cannot continue."""
 
     def __init__(self, why: str, code: ExitCode = ExitCode.INCOMPLETE) -> None:
         super().__init__(why)
@@ -99,17 +99,16 @@ class _Stopped(Exception):  # noqa: N818  # a way to leave the loop
 
 
 def execute(options: Options, watcher: Watcher) -> RunResult:
-    """The whole run. Raises `UnusableError` if nothing could be tried: a wrong call, a subject that cannot be opened.
-
-    Ctrl-C (`KeyboardInterrupt`), like an expired budget, ends it early: the result then says what is missing.
-    """
+    """Run all cases. Raises `UnusableError` if no case could be tried: a usage error, or a subject that cannot be
+    opened. Ctrl-C (`KeyboardInterrupt`) and an expired budget end the run early; then the result says what is
+    missing."""
     with tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as scratch:
         return _Run(options, watcher, Path(scratch)).execute()
 
 
 @dataclass(slots=True, kw_only=True)
 class _State:
-    """What is known of the run so far."""
+    """The state of a run."""
 
     identity: Identity
     planned: Plan
@@ -124,9 +123,9 @@ class _State:
     mishaps: int = 0
     first_failure: float | None = None
     smoke: str = ""
-    """What the first requests showed to be wrong with the owner."""
+    """Errors of the owner in the first requests."""
     code: ExitCode = ExitCode.CONFORMANT
-    """Of what stopped the run."""
+    """The exit code of what stopped the run."""
 
 
 class _Run:
@@ -171,7 +170,7 @@ class _Run:
         return report.identity
 
     def _answer(self, pool: WorkerPool, what: str, patience: float) -> Report | Died:
-        """Of the only worker, which may be silent so long, and as long as an answer may take."""
+        """The message of the only worker, which may be silent for this time plus the timeout of an answer."""
         while True:
             left, limit = self._left(), patience + self._options.timeout
             news = pool.news(max(0.0, min(left, limit)))
@@ -187,7 +186,7 @@ class _Run:
                 return news[1]
 
     def _smoke(self, pool: WorkerPool, worker: WorkerProcess, state: _State) -> None:
-        """A subject that does not speak the interface is not judged; what an owner does wrong the cases will show."""
+        """A subject that does not implement the interface is not judged. An owner's errors are found by the cases."""
         worker.give(Smoke())
         try:
             report = self._answer(pool, "answer the first requests", SILENCE_SECONDS)
@@ -201,7 +200,7 @@ class _Run:
         worker.silent_since = None
 
     def _workers(self, identity: Identity, cases: int) -> int:
-        """A subject that can be crashed, and is there only once, cannot serve two cases at the same time."""
+        """A subject with one shared process that can be crashed cannot serve two cases at the same time."""
         if is_remote(self._options.subject) and "harness-control" in identity.profiles and self._options.workers > 1:
             self._watcher.note("one worker: all would share the one process of the subject, and some cases crash it")
             return 1
@@ -264,7 +263,7 @@ class _Run:
                 self._replace(pool, state)
 
     def _mishap(self, state: _State, worker: WorkerProcess, what: str) -> None:
-        """Something that must not be taken for a verdict, nor be hidden."""
+        """Report a case, or a start of the subject, that ended without a verdict because its worker died or hung."""
         case = state.doing.pop(worker.number, None)
         name = "while the subject was opened" if case is None else case.name
         state.problems.append(f"{name}: {what}")
@@ -295,7 +294,7 @@ class _Run:
         return self._started + self._options.budget_seconds - time.monotonic()
 
     def _patience(self, pool: WorkerPool, state: _State) -> float:
-        """Seconds until something has to be done even if nothing happens."""
+        """Seconds until the next deadline."""
         return max(0.0, min([self._left(), *(self._may_be_silent(worker, state) for worker in pool.workers)]))
 
     def _may_be_silent(self, worker: WorkerProcess, state: _State) -> float:
@@ -376,7 +375,7 @@ class _Run:
 
 @contextmanager
 def _stopping(state: _State) -> Iterator[None]:
-    """Whatever ends a run early is part of its result."""
+    """Why the run ended early becomes part of its result."""
     try:
         yield
     except _Stopped as stopped:

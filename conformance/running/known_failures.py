@@ -1,9 +1,7 @@
-"""Known failures: what an implementer has accepted for now, with a reason. A list that no longer says the truth fails.
+"""Known failures: what an implementer has accepted for now, with a reason. A list with an outdated entry fails the run.
 
-[[known-failure]]
-case = "backfill-ordering/*[managedCommit/direct]"
-requirement = "MC-BACKFILL-02"
-reason = "ticket 17: fixed in the next release"
+[[known-failure]] case = "backfill-ordering/*[managedCommit/direct]" requirement = "MC-BACKFILL-02" reason = "ticket 17:
+fixed in the next release"
 """
 
 from __future__ import annotations

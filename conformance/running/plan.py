@@ -69,7 +69,7 @@ def select(
     family: Iterable[str] = (),
     layer: Iterable[str] = (),
 ) -> Selection:
-    """From what was typed. Raises `UnusableError` for what cannot select anything, with what may have been meant."""
+    """Parse the options. Raises `UnusableError`, with suggestions, for a word that selects nothing."""
     checks = all_checks()
     for pattern in check:
         if not any(
@@ -140,8 +140,8 @@ class Plan:
     """Checks for this side that cannot be run on the subject, and why."""
 
     def in_turn(self) -> list[PlannedCase]:
-        """The order in which the cases are run: of every check one variant, then of every check another one. What a
-        check finds it mostly finds on all of them, so that the first failure comes early."""
+        """The order in which the cases run: one variant of each check, then another variant of each check. A check
+        usually fails on all variants or on none, so the first failure is found early."""
         by_check: dict[str, list[PlannedCase]] = {}
         for case in self.cases:
             by_check.setdefault(case.check.name, []).append(case)

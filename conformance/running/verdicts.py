@@ -19,7 +19,7 @@ JUDGED: Final = (Verdict.PASSED, Verdict.FAILED)
 FAILED_OTHERWISE: Final = "a case that is evidence for it failed for another reason"
 _LIMIT_OF_NAMES: Final = 3
 _NO_ANSWER: Final = re.compile(rf"\b(?:{GONE}: |no answer within |HTTP status )")
-"""What adapters say in the place of an answer that did not come."""
+"""Reasons that adapters give when no answer arrived."""
 
 
 def fails(violation: Violation, *, strict: bool = False) -> bool:
@@ -34,7 +34,7 @@ def failing(cases: Iterable[CaseResult], *, strict: bool = False) -> list[CaseRe
 
 
 def requirement_results(cases: Iterable[CaseResult], identity: Identity) -> tuple[RequirementResult, ...]:
-    """One for each requirement of the catalogue, in its order."""
+    """One result for each requirement, in the catalogue's order."""
     evidence: dict[str, list[CaseResult]] = {}
     against: dict[str, list[CaseResult]] = {}
     for case in cases:
@@ -103,8 +103,8 @@ def _verdict(
 
 
 def _ended_early(case: CaseResult) -> bool:
-    """Whether it is an example that failed: nobody knows what its rest would have shown of the requirements that no
-    violation names. A generated case tries much more than one requirement, and other cases of it try the same."""
+    """Whether an example failed: its remaining steps were not tried, so that requirements without a violation have no
+    verdict. A generated case is different: its other programs try the same requirements."""
     return case.verdict is Verdict.FAILED and case.layer is Layer.EXAMPLE
 
 
@@ -122,7 +122,7 @@ def not_applicable(requirement: Requirement, identity: Identity) -> str:
 
 
 def profiles_without_verdict(cases: Sequence[CaseResult], identity: Identity) -> tuple[str, ...]:
-    """Declared profiles that cases of the run were about, of which not one came to a verdict."""
+    """Declared profiles of which no case came to a verdict."""
     found = []
     for profile in identity.profiles:
         about = [case for case in cases if case.verdict is not Verdict.SKIPPED and _is_about(case, profile)]

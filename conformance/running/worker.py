@@ -2,7 +2,7 @@
 
 The coordinator's messages come by the standard input, the answers go to what was the standard output. A subject that
 runs in the process may print: that goes to the standard error. When the input ends, the subject is closed and the
-process ends, whatever is still running in it.
+process ends, even in the middle of a case.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Defect(_Message, frozen=True, kw_only=True):
 
 
 class Alive(_Message, frozen=True, kw_only=True):
-    """Between a task and its answer, now and then: the subject has answered something since the last time."""
+    """A sign of life between a task and its answer: the subject answered something since the last one."""
 
 
 Report = Opened | Smoked | Ran | Unusable | Defect | Alive
@@ -118,8 +118,8 @@ def encode(message: Task | Report) -> bytes:
 
 
 class DrivenSubject:
-    """An open subject. After a case that did not pass it is opened anew, where that is possible: one case must not
-    decide what becomes of the next one."""
+    """An open subject. After a case that did not pass the subject is opened again, where that is possible, so that a
+    case does not influence the next one."""
 
     def __init__(self, task: Open) -> None:
         """Raises `UnusableError` for a name that cannot be opened, `AdapterError` for a subject that does not speak."""
@@ -193,8 +193,7 @@ class ActivityMonitor:
         self.answers = 0
 
     def watch(self, subject: Subject) -> Subject:
-        """The same subject, whose answers are counted from now on; so are those of the processes that it is given
-        beside itself, where real clients need them."""
+        """The same subject with counted answers, also those of its further processes for concurrent clients."""
         asked = subject.ask
 
         def ask(client: str, request: Request) -> Answer:
@@ -229,7 +228,7 @@ class SubjectFolders:
         return folder
 
     def hidden_in(self, result: CaseResult) -> CaseResult:
-        """With a word in the place of each folder's name."""
+        """The result with a word in the place of each folder's name."""
         history = None if result.history is None else self._hidden(result.history)
         result = msgspec.structs.replace(result, reason=self._hidden(result.reason), history=history)
         return _with_explanations(result, self._hidden)
@@ -283,7 +282,7 @@ CLOSING_SECONDS: Final = 5.0
 """How long a subject may take to close."""
 
 SIGN_OF_LIFE_SECONDS: Final = 1.0
-"""Between two signs of life."""
+"""Seconds between two signs of life."""
 
 
 class Worker:
@@ -293,7 +292,7 @@ class Worker:
         self._driven: DrivenSubject | None = None
 
     def do(self, task: Task) -> Report:
-        """Whatever happens is an answer."""
+        """Do one task; every failure becomes an answer."""
         try:
             return self._do(task)
         except (AdapterError, UnusableError) as error:
@@ -358,7 +357,7 @@ class _Reports:
 
 
 def _report_activity(worker: Worker, reports: _Reports) -> None:
-    """A slow subject is not one that hangs."""
+    """Tell a slow subject from one that hangs."""
     before = 0
     while True:
         time.sleep(SIGN_OF_LIFE_SECONDS)

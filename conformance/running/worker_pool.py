@@ -42,7 +42,7 @@ from conformance.running.worker import (
 from conformance.subjects.smoke import SmokeReport
 
 SILENCE_SECONDS: Final = 60.0
-"""Without an answer of its subject, beyond the time that an answer may take, after which a worker is given up."""
+"""Seconds without an answer of its subject, beyond the timeout of an answer, after which a worker is given up."""
 
 LAST_LINES: Final = 5
 _START: Final = (
@@ -89,7 +89,7 @@ class WorkerProcess:
             self._process.stdin.flush()
 
     def dismiss(self) -> None:
-        """Let it close its subject and end, whatever it is doing. Does not wait."""
+        """Ask it to close its subject and end, even in the middle of a case. Does not wait."""
         self._ended = True
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
@@ -193,15 +193,15 @@ class Session:
             raise
 
     def smoke(self) -> SmokeReport:
-        """The first requests. Raises `AdapterError` for a subject that does not speak the interface at all."""
+        """Send the first requests. Raises `AdapterError` for a subject that does not implement the interface."""
         report = self._ask(Smoke())
         if not isinstance(report, Smoked):
             raise AdapterError(why(report))
         return report.report
 
     def run(self, case: PlannedCase) -> CaseResult:
-        """Raises `AdapterError` if the subject does not speak the interface, unless a violation is on record. A subject
-        that takes the process with it, or never ends, leaves the case inconclusive."""
+        """Run a case. Raises `AdapterError` if the subject does not implement the interface, unless a violation is on
+        record. If the subject ends the process or does not return, the case is inconclusive."""
         report = self._ask(run_case_of(case))
         if isinstance(report, Ran):
             return report.result

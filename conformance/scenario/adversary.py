@@ -1,8 +1,8 @@
-"""The kit's own owner as clients under test meet it: correct, and as unpleasant as an owner and its network may be.
+"""The kit's own owner for clients under test: correct, with any delay, loss and staleness that the documents permit.
 
     s.owner.on(m.GetCommits, before=lambda: s.backfill(table, 3))     # a backfill at the worst moment
-    s.owner.on(m.Commit, lose_answer=True)                            # it happened, and nobody is told
-    s.owner.on(m.Commit, lose_request=True)                           # it did not, and nobody is told
+    s.owner.on(m.Commit, lose_answer=True)                            # it is carried out; no answer arrives
+    s.owner.on(m.Commit, lose_request=True)                           # it is not carried out; no answer arrives
     s.owner.on(m.Commit, answer=m.Rejected(reason="too many unbackfilled commits", retryable=True), times=2)
 
 A rule applies to the next requests of its kind that come from the client under test, `times` of them; the first rule
@@ -25,15 +25,15 @@ from conformance.models.owner import ModelOwner
 Entries = Sequence[m.CommitEntry]
 CommitsAndLatest = tuple[Entries, int | None]
 QUESTIONS: Final = (m.GetCommits, m.LoadTable)
-"""By which a client learns of commits."""
+"""Requests by which a client reads commits."""
 
 MOST_REQUESTS: Final = 500
-"""Of one operation of a client. One that asks more often would ask for ever."""
+"""The limit of requests of one operation, so that a client that asks endlessly stops."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Rule:
-    """What happens to some requests."""
+    """A rule for some requests."""
 
     kind: type
     before: Callable[[], object] | None = None
@@ -41,9 +41,9 @@ class Rule:
     lose_request: bool = False
     lose_answer: bool = False
     answer: m.Answer | None = None
-    """Said instead of asking the owner."""
+    """The answer instead of the owner's."""
     change: Callable[[m.Answer], m.Answer] | None = None
-    """What is made of the owner's answer: it must still be one that an owner may give."""
+    """Changes the owner's answer to another one that an owner may give."""
     skip: int = 0
     times: int = 1
 
@@ -75,9 +75,9 @@ class Adversary:
         return rule
 
     def override_commits(self, change: Callable[[Entries, int | None], CommitsAndLatest]) -> None:
-        """From now on answers are what `change` makes of the owner's commits and latest version, as far as an owner is
-        free: it may list published commits, may not have noticed a direct one, and may have no latest version to
-        tell. Both of its answers, the resolution and the commits, agree."""
+        """From now on `change` changes the commits and the latest version in answers, within the freedoms of an owner:
+        it may list published commits, may not have noticed a direct commit, and may have no latest version. The
+        resolution and the commits agree."""
 
         def changed(answer: m.Answer) -> m.Answer:
             if isinstance(answer, m.Commits):
@@ -102,16 +102,16 @@ class Adversary:
         self.on(m.GetCommits, after=happens)
 
     def begin(self) -> None:
-        """An operation of the client begins: it may ask `MOST_REQUESTS` times."""
+        """An operation of the client begins: it may send `MOST_REQUESTS` requests."""
         self._left = MOST_REQUESTS
 
     @property
     def endless(self) -> bool:
-        """Whether the client asked so often that it was not answered any more."""
+        """Whether the client reached the limit of requests."""
         return self._left <= 0
 
     def ask(self, client: str, request: m.Request) -> m.Answer:
-        """What the client under test calls."""
+        """The client under test sends its requests here."""
         self._left -= 1
         if self.endless:
             return m.Unknown(reason=f"more than {MOST_REQUESTS} requests for one operation: {name_of(request)}")

@@ -1,8 +1,6 @@
-"""The kit's own owner looks at everything that a client under test proposes, more strictly than any owner has to.
-
-What it finds becomes violations of the scenario, whatever the scenario is about. Only what landed is held against its
-neighbours in the log; what was refused is looked at for itself.
-"""
+"""The kit's own owner checks every proposal of a client under test, more strictly than an owner must. Each finding is a
+violation in any scenario. A commit that landed is also compared with its neighbours in the log; a rejected one is
+checked by itself only."""
 
 from __future__ import annotations
 
@@ -25,12 +23,12 @@ class Proposed:
     """A proposal as the owner heard it."""
 
     operation: int
-    """Of the client's operation in the history."""
+    """The number of the client's operation in the history."""
     request: m.Commit | m.CreateTable | m.TakeOver | m.HandBack
     lines: tuple[str, ...] | None
     """Its actions; None: what it names could not be read."""
     landed: int | None = None
-    """The version that it became."""
+    """The version as which it was ratified."""
     refused: bool = False
     """Whether the answer was a final refusal (not `retryable`)."""
 
@@ -43,7 +41,7 @@ class Proposed:
 
 
 class Problem(NamedTuple):
-    """Something that is wrong with a proposal."""
+    """A finding about a proposal."""
 
     requirements: tuple[str, ...]
     expected: str
@@ -52,7 +50,7 @@ class Problem(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Before:
-    """The table as the version before a proposal left it."""
+    """The table before a proposal."""
 
     timestamp: int | None = None
     protocol: Mapping[str, Any] = field(default_factory=dict)
@@ -68,7 +66,7 @@ class Before:
 
 
 def of_one(proposed: Proposed, feature: str, commit_mode: str) -> Iterator[Problem]:
-    """What is wrong with a proposal by itself."""
+    """Findings about a proposal by itself."""
     if proposed.lines is None:
         yield Problem(
             ("MC-WRITE-02", "CM-WRITE-03"),
@@ -134,7 +132,7 @@ def _files(proposed: Proposed, actions: Sequence[Mapping[str, Any]]) -> Iterator
 
 
 def of_a_commit(proposed: Proposed, before: Before, feature: str) -> Iterator[Problem]:
-    """What is wrong with a landed proposal after the versions before it."""
+    """Findings about a proposal that landed, compared with the versions before it."""
     actions = _parsed(proposed.lines or ())
     if actions is None:
         return
@@ -187,7 +185,7 @@ def _owned(
 
 
 def _kept(proposed: Proposed, feature: str, properties: Mapping[str, str], before: Before) -> Iterator[Problem]:
-    """Properties that no writer takes away."""
+    """Findings about properties that a writer must not remove."""
     at = f"after version {proposed.version}"
     if feature == "managedCommit" and isinstance(proposed.request, m.Commit):
         if not properties.get(OWNER):
@@ -215,7 +213,7 @@ def _handed_back(proposed: Proposed, protocol: Mapping[str, Any], properties: Ma
 
 
 def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:
-    """What is wrong with the proposals of one scenario together."""
+    """Findings about all proposals of a scenario."""
     first: dict[str, Proposed] = {}
     for proposed in proposals:
         known = first.setdefault(proposed.request.attempt, proposed)
@@ -242,7 +240,7 @@ def _parsed(lines: Sequence[str]) -> list[Mapping[str, Any]] | None:
 
 
 def after(before: Before, content: str) -> Before:
-    """The table as the next version leaves it."""
+    """Apply the next version to the table."""
     protocol, metadata = before.protocol, before.metadata
     info: Mapping[str, Any] = {}
     for action in _parsed(lines_of(content)) or ():

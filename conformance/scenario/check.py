@@ -1,4 +1,5 @@
-"""What a check is: one thing that is tried on a subject, on each table feature and commit mode that it applies to."""
+"""What a check is: a function that tests one behaviour of a subject, for each table feature and commit mode that
+applies."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from conformance.requirements.catalogue import Profile, load
 from conformance.results import CaseResult, Layer, Verdict
 
 OTHER_FEATURE: Final = {"managedCommit": "CM-", "catalogManaged": "MC-"}
-"""Requirements with this prefix say nothing of the table feature."""
+"""Requirements with this prefix apply to every table feature."""
 
 
 class Family(StrEnum):
@@ -50,13 +51,13 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that is tried on a subject."""
+    """A check, as registered."""
 
     name: str
     title: str
     family: Family
     side: str
-    """`owner` or `client`: whose subject it is for."""
+    """The side of its subjects: `owner` or `client`."""
     layer: Layer
     requirements: tuple[str, ...]
     """Ids in the catalogue, of all table features and profiles."""
@@ -67,7 +68,7 @@ class Check:
     function: Callable[[Any], None] = field(compare=False)
 
     def variants(self, identity: Identity) -> list[Variant]:
-        """Where it applies, of what the subject offers."""
+        """The variants of the subject that the check applies to."""
         if not {profile.value for profile in self.needs} <= set(identity.profiles):
             return []
         return [
@@ -88,7 +89,8 @@ class Check:
     def result(
         self, variant: Variant | None, requirements: tuple[str, ...], verdict: Verdict, reason: str = "", **more: Any
     ) -> CaseResult:
-        """Of the check on that variant; None: of a check that has none for the subject. `more`: other fields."""
+        """The result without a verdict on that variant; None for a check without a variant of the subject. `more`:
+        other fields."""
         return CaseResult(
             case=f"{self.family}/{self.name}" if variant is None else self.case(variant),
             check=self.name,

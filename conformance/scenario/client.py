@@ -61,12 +61,12 @@ class ClientScenario(Scenario):
         self.informed: set[int] = set()
         """Operations in which the client asked its owner."""
         self.undo: list[Callable[[], object]] = []
-        """What puts the files back as they were, before the final log is looked at."""
+        """Undo operations that restore the files before the final log is read."""
         self.owner.listener = self._heard
         host.current = self.owner
 
     def act(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
-        """Ask the client under test to do something, and record it."""
+        """Send a request to the client under test, and record it."""
         self.owner.begin()
         if isinstance(request, m.Cleanup):
             self.archive = {each.name: {one.version: one for one in self.log_of(each)} for each in self.tables}
@@ -100,7 +100,7 @@ class ClientScenario(Scenario):
         )
 
     def name_of(self, table: TableHandle | None) -> str:
-        """By which a client finds the table: its name."""
+        """The name by which a client finds the table."""
         return self.physical("" if table is None else table.name)
 
     def location(self, table: TableHandle) -> str:
@@ -213,7 +213,7 @@ class ClientScenario(Scenario):
                 before = after(before, content or "")
 
     def _written_past_the_owner(self) -> Iterator[tuple[Proposed, Problem]]:
-        """Commits of the client under test that its owner never heard of."""
+        """Commits of the client under test that bypassed its owner."""
         heard = {each.request.attempt for each in self.proposed}
         transactions = {marker: number for number, marker in self.markers.items()}
         for reference, table in self.owner.owner.tables.items():
@@ -245,7 +245,7 @@ class ClientScenario(Scenario):
         return final_contents(files, listed.commits if isinstance(listed, m.Commits) else ())
 
     def _heard(self, heard: OwnerExchange) -> None:
-        """Keep what was proposed, and tell the reader of the history what the client asked its owner."""
+        """Keep the proposals, and note the client's requests to its owner in the history."""
         self.informed.add(self.acting)
         if isinstance(heard.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):
             reply = heard.answer

@@ -14,18 +14,18 @@ from conformance.interface import messages as m
 from conformance.interface.messages import name_of
 
 LONGEST: Final = 300
-"""Characters of an answer that has no words of its own."""
+"""The length limit of an answer without words of its own."""
 
 _LONGEST_VALUE: Final = 80
 """Characters of the value of a field."""
 _MISSING: Final = object()
 
 NO_SUCH_JOB: Final = "the client does not do that"
-"""How the reason of a case begins that needs an operation which a client under test does not have."""
+"""The beginning of the reason of a case whose operation a client under test does not have."""
 
 
 def in_words(answer: m.Answer) -> str:
-    """An answer as its author would tell it: the outcome's name on the wire first."""
+    """An answer in words, beginning with the outcome's name in the interface."""
     name = f"`{name_of(answer)}`"
     match answer:
         case m.Ratified() | m.Committed() | m.Landed():
@@ -71,13 +71,13 @@ def versions_in_words(versions: Iterable[int]) -> str:
 
 
 def range_in_words(start: int | None, end: int | None) -> str:
-    """What a request for commits asked for."""
+    """The range of a request for commits, in words."""
     first = "the first version" if start is None else f"version {start}"
     return f"{first} to {'the latest' if end is None else end}"
 
 
 def difference(one: str, first: str, other: str, second: str) -> str:
-    """Where two contents part, and how long they are."""
+    """The first difference of two contents, and their lengths."""
     sizes = f"{one} are {len(first.encode())} bytes, {other} {len(second.encode())}"
     at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
     if first == second:
@@ -86,7 +86,7 @@ def difference(one: str, first: str, other: str, second: str) -> str:
 
 
 def different_action(one: str, first: Iterable[str], other: str, second: Iterable[str]) -> str:
-    """Where two lists of actions part: the first action that is not the same in both."""
+    """The first action that differs in two lists of actions."""
     for number, (mine, theirs) in enumerate(zip_longest(first, second, fillvalue=""), start=1):
         if mine != theirs and not digests.same_actions([mine], [theirs]):
             field = _different_field(mine, theirs)

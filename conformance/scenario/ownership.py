@@ -1,5 +1,4 @@
-"""What happens to a table as a whole: a filesystem writer makes one, an owner takes it over, gives it back, drops it,
-dies and starts again.
+"""Operations on whole tables: filesystem commits, take-over, hand-back, drop, and crashes and restarts of the owner.
 
     table = filesystem_table(s, versions=2)
     write_file(s, table)                        # what any filesystem writer does: put-if-absent of the next version
@@ -184,7 +183,7 @@ def given_back(s: Scenario, table: TableHandle, exchange: Exchange) -> None:
 
 
 def _published_later(s: Scenario, table: TableHandle, exchange: Exchange, version: int) -> str:
-    """Until then nobody can write the table, neither through the owner nor through the filesystem."""
+    """Until then no client can write the table, neither through the owner nor through the filesystem."""
     for _ in range(TRIES):
         asked = s.ask_to_backfill(table, version)
         content = s.published(table).get(version)
@@ -223,11 +222,11 @@ def create_again(s: Scenario, table: TableHandle, client: str = "creator") -> Ta
 
 
 def crash(s: Scenario, point: str | None = None) -> None:
-    """Let the subject die: now, or when it reaches a point."""
+    """Crash the subject: now, or when it reaches a point."""
     s.mortal = True
     exchange = s.ask("operator", m.Crash(point=point))
     s.recording.fault("crash", note="" if point is None else f"at {point}")
-    if not isinstance(exchange.answer, m.Unknown):  # a subject that dies at once need not answer
+    if not isinstance(exchange.answer, m.Unknown):  # a subject that crashes at once may not answer
         s.expect(exchange, m.Done, "PROFILE-HARNESS-01", expected="the subject crashes as requested")
 
 
@@ -242,7 +241,7 @@ def restart(s: Scenario) -> None:
 
 
 def _content(s: Scenario, version: int, attempt: str) -> str:
-    """What a filesystem writer writes."""
+    """The content of a filesystem writer's commit."""
     time = s.timestamp(version)
     if version > 0:
         return proposals.content(proposals.append(attempt, time))

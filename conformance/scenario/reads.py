@@ -1,4 +1,4 @@
-"""What an owner tells a reader, ready to be compared."""
+"""The commits that an owner returns to a reader, as values to compare."""
 
 from __future__ import annotations
 

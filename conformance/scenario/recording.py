@@ -22,9 +22,9 @@ from conformance.models.proposals import attempt_of, lines
 from conformance.scenario.formatting import different_action
 
 _DIGEST: Final = re.compile(r"\b([0-9a-f]{12})\.\.\.")
-"""How messages name a content."""
+"""The short name of a content in messages."""
 NOWHERE = "-"
-"""The table of requests that are about none."""
+"""The table name of requests without a table."""
 
 
 class Recording:
@@ -44,7 +44,7 @@ class Recording:
 
     @property
     def tables(self) -> frozenset[str]:
-        """All that a request was about, by their names in the history."""
+        """All tables of requests, by their names in the history."""
         return self._writer.tables
 
     def invoke(self, client: str, table: str, request: m.Request) -> int:
@@ -86,7 +86,7 @@ class Recording:
         self.texts += [tuple(commit.actions) for commit in commits if commit.actions]
 
     def difference(self, message: str) -> str:
-        """Where two contents part whose digests the message has; empty if they are not known."""
+        """The difference of the contents whose digests the message has; empty if they are not known."""
         wanted = dict.fromkeys(_DIGEST.findall(message))
         if len(wanted) != 2:
             return ""
@@ -182,5 +182,5 @@ def _listed(commit: m.CommitEntry, files: dict[str, str | None]) -> tuple[str | 
     if commit.file_name is None:
         return None, None
     staged = next((content for name, content in files.items() if name.endswith(f"/{commit.file_name}")), None)
-    # A client under test names its staged files itself; its commit is known by the marker that the kit gave it.
+    # A client under test names its staged files itself; the kit identifies its commit by its marker.
     return (attempt_of(staged) if staged else None) or log_names.attempt_of(commit.file_name), staged

@@ -42,7 +42,7 @@ from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 START_MS: Final = 1_700_000_100_000
 """ms since the epoch, on the clock of the first client."""
 SKEW_MS: Final = 3_600_000
-"""The clock of each client is so much behind that of the one before: nothing may be ordered by clocks."""
+"""Each client's clock is this much behind that of the previous one, so that code that orders by clocks fails."""
 
 
 class SimulatedClients(Closing):
@@ -105,7 +105,7 @@ class SimulatedClients(Closing):
             owner.close()
 
     def stop(self) -> None:
-        """End all processes of a run, without a word."""
+        """Kill all processes of a run."""
         for owner in self._processes:
             owner.end()
         self._processes.clear()
@@ -180,7 +180,7 @@ class _Simulated(ReferenceOwner):
             self._client._environment = self._process.warehouse.environment
         return self._client
 
-    # A stranger has a file system and no more; that is an effect all the same, and happens at one moment
+    # An external observer or writer uses the file system only; each access is one effect
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         self._life.tell(Kind.LIST, self._log(request.table))
@@ -232,7 +232,7 @@ class _SimulatedLife(Life):
 
     @contextlib.contextmanager
     def unnoticed(self) -> Iterator[None]:
-        """What the kit itself asks is no effect of a client."""
+        """The kit's own requests are not effects of a client."""
         hook, self._hook = self._hook, unobserved
         try:
             yield

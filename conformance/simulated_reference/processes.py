@@ -113,7 +113,7 @@ class SimulatedOwner(ReferenceOwner):
 
 
 class _NeverDying:
-    """The life of a process that is not told to die: the simulation stops it."""
+    """The life of a process without a crash point: the simulation stops it."""
 
     dead = False
 
@@ -124,7 +124,7 @@ class _NeverDying:
         return self._environment
 
     def end(self) -> None:
-        """It ended in good order."""
+        """Do nothing: the process ends normally."""
 
 
 def _files(disk: Disk, folder: Path, below: str = "") -> Iterator[m.LogFile]:
@@ -222,7 +222,7 @@ class SimulatedProcesses(Closing):
 
     @property
     def disk(self) -> Disk:
-        """Of the last start."""
+        """The disk of the last start."""
         assert self._disk is not None
         return self._disk
 
@@ -258,7 +258,7 @@ def _effect(hook: Hook, kind: Kind, target: str) -> Iterator[None]:
 
 
 class _Checkpointing(LedgerConnection):
-    """A connection that takes every write-ahead log for a long one."""
+    """A connection that treats every write-ahead log as long."""
 
     def set_wal_hook(self, callback: Callable[[Any, str, int], int]) -> None:
         self.database.set_wal_hook(lambda database, schema, pages: callback(database, schema, pages + FOLD_PAGES))
@@ -299,4 +299,4 @@ class Transactions(LedgerConnection):
         return None
 
     def set_busy_timeout(self, _milliseconds: int) -> None:
-        """No other process runs while one waits: what is taken stays taken."""
+        """No other process runs while one waits, so a held lock stays held."""

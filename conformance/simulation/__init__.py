@@ -1,1 +1,1 @@
-"""A subject's ordinary code under a simulated host: every interleaving of its effects, every crash, power loss."""
+"""Runs a subject's ordinary code on a simulated host: every interleaving of its effects, every crash and power cut."""

@@ -1,4 +1,5 @@
-"""Every effect of every operation, interrupted in four ways: acknowledged commits stay, others are there wholly or not.
+"""Interrupts every effect of every operation in four ways: acknowledged commits stay, others exist completely or not at
+all.
 
 - `before`: the process dies just before the effect;
 - `after`: it dies just after;
@@ -55,9 +56,9 @@ class Mode(StrEnum):
 
 
 TRANSACTIONS: Final = frozenset({Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.QUERY})
-"""What a database does to its files happens inside of these."""
+"""Transactions: the database's effects on its files are parts of these."""
 _NO_DISK: Final = TRANSACTIONS | {Kind.ACQUIRE, Kind.RELEASE, Kind.CLOCK, Kind.PAUSE}
-"""Effects without an answer of the disk."""
+"""Effects that the disk does not answer."""
 
 
 class Processes(Host, Protocol):
@@ -70,7 +71,7 @@ class Processes(Host, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
-    """What was wrong after one interruption."""
+    """A violation after one interruption."""
 
     scope: str
     requirement: str
@@ -91,14 +92,14 @@ class Violation:
 
 @dataclass(slots=True)
 class Result:
-    """What was explored of one operation."""
+    """The result of the exploration of one operation."""
 
     scope: str
     effects: int = 0
     """Of the uninterrupted operation."""
     interrupted: dict[str, int] = field(default_factory=lambda: dict.fromkeys((mode.value for mode in Mode), 0))
-    """Runs by mode. An effect without an answer of the disk has none to lose; only the whole of a transaction is
-    delayed, once for each actor."""
+    """Runs by mode. An effect that the disk does not answer has no answer to lose. A transaction is delayed as a whole,
+    once for each actor."""
     states: int = 0
     """Different disks, each with the answers before: the number of starts."""
     judged: int = 0
@@ -113,7 +114,7 @@ class Result:
 # Concurrent actors
 
 RIVAL: Final = 950
-"""The attempt of the rival for version v has this number plus v; the one that creates the table has this one."""
+"""The number of the rival's attempt: this one for the creation of the table, and this plus v for version v."""
 MOST_VERSIONS: Final = 8
 
 
@@ -137,7 +138,7 @@ def _resolve(ask: Ask, stalled: m.Request | None) -> None:
 
 
 def _commits(operation: Operation, ask: Ask, stalled: m.Request | None) -> None:
-    """Proposes the version of the stalled request, or the next one, and publishes everything."""
+    """An actor that proposes the version of the stalled request, or the next one, and publishes all commits."""
     found = ask(m.LoadTable(name=TABLE))
     if not isinstance(found, m.Table):
         if isinstance(stalled, m.CreateTable | m.TakeOver):
@@ -155,7 +156,7 @@ ACTORS: Final[tuple[tuple[str, Callable[[Operation, Ask, m.Request | None], None
     ("another client resends", _resends),
     ("a rival commits", _commits),
 )
-"""What another process is asked meanwhile, given the request that the stalled process is serving, if any."""
+"""The requests to another process meanwhile, given the request that the stalled process is serving, if any."""
 
 
 # One run
@@ -169,7 +170,7 @@ State = tuple[Disk, tuple[Exchange, ...]]
 
 
 def _ignored(_number: int, _moment: Moment) -> None:
-    """Nothing happens."""
+    """An actor that does nothing."""
 
 
 class OneRun:
@@ -197,7 +198,7 @@ class OneRun:
         and the state before that is one of them too."""
         try:
             ask = self._recorded(self._host.start(self.disk, start=self._start, hook=self._see))
-        except Exception:  # noqa: BLE001  # a start that fails is a result; the next one may succeed
+        except Exception:  # noqa: BLE001  # a failed start is a result; the next start may succeed
             return [self.state]
         ends: list[State] = []
         try:
@@ -438,7 +439,7 @@ class _Exploration:
 
 
 def _unanswered(exchanges: Sequence[Exchange]) -> Flaw | None:
-    """While the disk works, every request has a definite answer."""
+    """An `unknown` answer is a violation as long as the disk works."""
     for each in in_order_of_answers(exchanges):
         if isinstance(each.answer, m.Unknown):
             return Flaw(f"{name_of(each.request)} was answered by {each.answer}", "PROFILE-CORE-03")

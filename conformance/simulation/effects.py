@@ -1,8 +1,7 @@
-"""What a simulation sees of the code under it: effects, one after the other.
+"""The effects of the code under test, as the simulation sees them.
 
-Whatever carries an effect out (a simulated file system, a lock, a database, a clock) calls its hook just before, and
-once more just after. At these points, and nowhere else, a scheduler may let another client go on, a crash may happen,
-or the power may go.
+A simulated file system, lock, database or clock calls its hook just before and just after each effect. Only at these
+points a scheduler may switch to another client, and a crash or a power cut may happen.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What an effect does. Closed: coverage and counterexamples name them."""
+    """The kind of an effect. A closed list: coverage and counterexamples name them."""
 
     CREATE = "create"
     WRITE = "write"
@@ -56,8 +55,8 @@ class Effect:
 
 
 Hook = Callable[[Effect], None]
-"""May switch to another client, or raise what ends this one (`BaseException`, so that no handler of the code under
-test takes it for an error of its own)."""
+"""May switch to another client, or raise a `BaseException` that ends this one, so that no handler of the code under
+test catches it."""
 
 
 def unobserved(effect: Effect) -> None:

@@ -1,8 +1,8 @@
-"""Several clients in one process, of which exactly one runs, and which changes only at effects.
+"""Several clients in one process: exactly one runs at a time, and switches happen only at effects.
 
-Each client is a greenlet that runs ordinary code. Whatever carries out its effects calls `Scheduler.hook`; there the
-client stops, and the driver of the scheduler chooses the next one. So a list of choices is a schedule, and the same
-choices give the same run. No other client can observe when the code between two effects ran.
+Each client is a greenlet that runs ordinary code. Its simulated effects call `Scheduler.hook`, where the client stops,
+and the driver of the scheduler chooses the next one. So a list of choices is a schedule, and the same choices give the
+same run. No other client can observe when the code between two effects ran.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ WRITER: Final = "ledger"
 _TAKES: Final = frozenset({Kind.ACQUIRE, Kind.BEGIN})
 _FREES: Final = frozenset({Kind.RELEASE, Kind.COMMIT, Kind.ROLLBACK})
 _UNSEEN: Final = frozenset({Kind.FSYNC, Kind.FSYNC_DIRECTORY, Kind.CLOCK})
-"""No other client can observe when these happen: an fsync matters to a power cut only, and each client has a clock."""
+"""Effects whose time no other client can observe: an fsync matters only to a power cut, and each client has its own
+clock."""
 
 
 class Stopped(BaseException):
@@ -53,7 +54,7 @@ class Step:
 
 
 class Deadlock(Exception):  # noqa: N818  # a finding, not an error of the scheduler
-    """Every client waits for another one."""
+    """A deadlock: every client waits for another one."""
 
 
 class _Client:
@@ -180,7 +181,7 @@ class Scheduler:
         self._running = client
         try:
             client.greenlet.switch()
-        except Exception as error:  # noqa: BLE001  # a finding, whatever it is
+        except Exception as error:  # noqa: BLE001  # any exception of a client is a finding
             self.errors[client.name] = error
         finally:
             self._running = None

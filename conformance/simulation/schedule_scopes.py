@@ -43,7 +43,7 @@ class ScopeSubject(Protocol):
 
 
 class Host(Protocol):
-    """Where runs take place, each from the same start."""
+    """A host for runs, each of which starts from the same state."""
 
     def prepare(self, ask: Callable[[Any], Any]) -> Any:
         """Let `ask` make what every run starts from, with one client and without a scheduler."""
@@ -58,7 +58,7 @@ class Host(Protocol):
         ...
 
     def stop(self) -> None:
-        """End it; nothing of it is left."""
+        """End the run, and remove its files."""
         ...
 
 
@@ -90,7 +90,7 @@ def _nothing_more(_start: Start) -> tuple[m.Request, ...]:
 
 
 class Place(Enum):
-    """What there is before the clients begin."""
+    """The state before the clients begin."""
 
     TABLE = "a table of the owner"
     NOTHING = "no table"
@@ -120,7 +120,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one schedule."""
+    """The result of one schedule."""
 
     answers: tuple[tuple[str, tuple[m.Answer, ...]], ...]
     """By client."""
@@ -502,7 +502,7 @@ NAMES: Final = tuple(name for name, *_ in _SCOPES)
 """Of the scopes, each of which exists for every table feature and commit mode."""
 
 QUICK: Final = tuple(name for name in NAMES if name not in ("creators-of-a-name", "transactions"))
-"""Those with a small space: the others have two thirds of all schedules."""
+"""Scopes with few schedules; the others have two thirds of all schedules."""
 
 
 def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]:

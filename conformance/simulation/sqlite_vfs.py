@@ -1,4 +1,4 @@
-"""SQLite on a simulated disk, for real: its database, its write-ahead log and its journals are files of a `Disk`.
+"""The real SQLite on a simulated disk: its database, its write-ahead log and its journals are files of a `Disk`.
 
 SQLite's own code runs; its operating system is replaced. Contents, names and syncs are those of the model, so that a
 power cut takes from a database what it takes from any other file, in one timeline. Two things stay with the host: the
@@ -212,7 +212,7 @@ class _Content:
         return apsw.SQLITE_IOCAP_POWERSAFE_OVERWRITE
 
     def xClose(self) -> None:  # noqa: N802
-        """Nothing becomes durable by that."""
+        """This makes nothing durable."""
 
     def xLock(self, level: int) -> None:  # noqa: N802
         """Only databases are locked."""

@@ -1,4 +1,4 @@
-"""All schedules of a scope, and the one that shows a violation: made small, written readably, run again.
+"""Explores the schedules of a scope, and shrinks, writes and replays one that shows a violation.
 
 The file of a trace is JSON: the scope, the clients with the numbers of the requests that they make, the schedule as
 turns (a client, and how many effects it does), and for people the effects, the answers and the violations.
@@ -21,12 +21,12 @@ from conformance.simulation.schedule_scopes import Host, Outcome, Scope, ScopeRu
 
 SCHEMA_VERSION: Final = 1
 DEPTH: Final = 3
-"""Of random schedules: they find bugs that need this many orderings."""
+"""The depth of random schedules: they find bugs that need this many orderings."""
 VIOLATIONS_KEPT: Final = 5
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One client goes on for so many effects."""
+    """A client, and how many effects it does."""
 
     client: str
     effects: int
@@ -80,7 +80,7 @@ def from_json(text: bytes) -> Trace:
 
 
 def replayed(trace: Trace, scope: Scope, host: Host) -> Trace:
-    """The same schedule again, with what came of it this time. `violations` is empty where nothing is wrong now."""
+    """Replay the schedule. `violations` is empty if the replay shows none."""
     outcome, steps = _run(host, scope, trace.requests, trace.choices)
     return _trace(trace.subject, scope, trace.requests, trace.requirement, outcome, steps)
 
@@ -140,7 +140,7 @@ class _Shrinking:
         self.outcome: Outcome | None = None
 
     def shows(self, requests: Requests, clients: Sequence[str], *, fewer_switches: bool = False) -> bool:
-        """Whether this is a violation still; then it is the smallest so far."""
+        """Whether the candidate still violates; then it is the smallest so far."""
         outcome, steps = _run(self._host, self._scope, requests, clients)
         if self._requirement not in outcome.requirements:
             return False
@@ -189,7 +189,7 @@ def turns(steps: Iterable[Step]) -> tuple[Turn, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class Explored:
-    """What was seen of one scope."""
+    """The result of the exploration of one scope."""
 
     scope: str
     title: str
