@@ -20,11 +20,12 @@ import pytest
 
 import refimpl
 from conformance.proxy.listener import Handler, Listener
-from conformance.proxy.server import Fault, FaultProxy, Match
+from conformance.proxy.server import Fault, FaultProxy, Match, Plan
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import vacuum
 from refimpl.client.ownership import hand_back
+from refimpl.client.table import Table
 from refimpl.commit_owner import Backfilled, MaintenancePolicy
 from refimpl.commits import Landed, NotLanded
 from refimpl.environment import Environment, clock_ms
@@ -262,6 +263,46 @@ def test_lost_race_after_a_lost_request_is_a_conflict(catalog: str, reach: Reach
         assert committed is not None
         assert committed.version == 2
         assert ids_in(other.table("orders")) == [1, 2]
+
+
+def test_writers_over_a_bad_network_commit_each_row_once(catalog: str, reach: Reach) -> None:
+    """A third of all requests or answers is lost, repeated, refused or late. An unknown outcome may be either."""
+    shares = {
+        Fault.DROP_REQUEST: 0.05, Fault.DROP_RESPONSE: 0.1, Fault.DUPLICATE: 0.05, Fault.BUSY: 0.05,
+        Fault.UNAVAILABLE: 0.05, Fault.UNAVAILABLE_LANDED: 0.05, Fault.DELAY: 0.02,
+    }  # fmt: skip
+    reach(catalog, **PLACE).create_table("orders", SCHEMA)
+    acknowledged: list[int] = []
+    unknown: list[int] = []
+
+    def write(table: Table, start: int) -> None:
+        for each in range(start, start + 8):
+            with suppress(OwnerUnavailableError):
+                try:
+                    table.append(rows(each))
+                except OutcomeUnknown:
+                    unknown.append(each)
+                else:
+                    acknowledged.append(each)
+
+    with FaultProxy(catalog, plan=Plan(seed=1, shares=shares), patience=0.05) as proxy:
+        tables = [table_through(reach(proxy.url, **PLACE)) for _ in range(3)]
+        writers = [threading.Thread(target=write, args=(each, 100 * i)) for i, each in enumerate(tables)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert proxy.counts().total() > 20
+    landed = ids_in(reach(catalog, **PLACE).table("orders"))
+    assert len(acknowledged) > 12
+    assert sorted(set(landed)) == landed
+    assert set(acknowledged) <= set(landed) <= {*acknowledged, *unknown}
+
+
+def table_through(warehouse: RemoteWarehouse) -> Table:
+    while True:
+        with suppress(OwnerUnavailableError):
+            return warehouse.table("orders")
 
 
 def test_creation_whose_answer_was_lost_is_the_same_creation(catalog: str, reach: Reach) -> None:
