@@ -1,4 +1,4 @@
-"""LOG_CHECKER.md: what the generated histories of `test_brute_force` and the plain cases in `fixtures/histories` leave out.
+"""LOG_CHECKER.md: what the histories of `test_brute_force` and the plain cases in `fixtures/histories` leave out.
 
 Every verdict here is compared with brute force.
 """
