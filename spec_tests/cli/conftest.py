@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
@@ -67,3 +67,18 @@ def sales(cli: CommandLine, warehouse: Warehouse) -> str:
     made = cli("create", "sales", "-c", "id BIGINT, month INT", "-p", "month", "--backfill-every", "never")
     assert made.code == 0, made.err
     return "sales"
+
+
+# Rows
+
+if TYPE_CHECKING:
+    from refimpl.client.transaction import Committed
+
+
+def commit_rows(warehouse: Warehouse, table: str, *rows: dict[str, object]) -> Committed:
+    """One append."""
+    import pyarrow as pa
+
+    committed = warehouse.table(table).append(pa.Table.from_pylist(list(rows)))
+    assert committed is not None
+    return committed

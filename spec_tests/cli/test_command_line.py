@@ -95,7 +95,7 @@ def test_a_damaged_ledger_stops_everything(cli: CommandLine, warehouse: Warehous
 
 
 def test_a_lost_staged_file_is_corruption(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    from spec_tests.cli.rows import commit_rows
+    from spec_tests.cli.conftest import commit_rows
 
     commit_rows(warehouse, sales, {"id": 1, "month": 1})
     for staged in (warehouse.table(sales).location / "_delta_log" / "_staged_commits").iterdir():

@@ -8,8 +8,7 @@ import pytest
 
 from refimpl.cli.output import ExitCode
 from refimpl.warehouse import Warehouse
-from spec_tests.cli.conftest import CommandLine
-from spec_tests.cli.rows import commit_rows
+from spec_tests.cli.conftest import CommandLine, commit_rows
 
 
 def test_log_tells_what_each_version_did_the_newest_first(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:

@@ -10,8 +10,7 @@ from pyarrow import parquet
 
 from refimpl.cli.output import ExitCode
 from refimpl.warehouse import Warehouse
-from spec_tests.cli.conftest import CommandLine
-from spec_tests.cli.rows import commit_rows
+from spec_tests.cli.conftest import CommandLine, commit_rows
 
 
 @pytest.fixture

@@ -16,8 +16,7 @@ from refimpl.cli.output import ExitCode
 from refimpl.commit_owner import TableState
 from refimpl.errors import TableNotFoundError
 from refimpl.warehouse import Warehouse
-from spec_tests.cli.conftest import CommandLine
-from spec_tests.cli.rows import commit_rows
+from spec_tests.cli.conftest import CommandLine, commit_rows
 
 
 def test_init_makes_a_warehouse_and_keeps_one_that_is_there(cli: CommandLine, tmp_path: Path) -> None:

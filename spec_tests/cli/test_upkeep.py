@@ -9,8 +9,7 @@ import pytest
 import refimpl
 from refimpl.cli.output import ExitCode
 from refimpl.warehouse import Warehouse
-from spec_tests.cli.conftest import CommandLine
-from spec_tests.cli.rows import commit_rows
+from spec_tests.cli.conftest import CommandLine, commit_rows
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
     python -m spec_tests.conformance.make_histories           # write them
     python -m spec_tests.conformance.make_histories --check   # exit code 1 if they are not what would be written
 
-Each is a case below: what happened, as somebody would tell it, and the rules that it violates. `index.json` lists them.
+Each is a case below: what happened, in words, and the rules that it violates. `index.json` lists them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from conformance.checkers.rules import Rule
 from conformance.history.files import write_events
-from spec_tests.conformance import bad_histories, good_histories
 from spec_tests.conformance.drafts import Draft
+from spec_tests.conformance.histories import BAD, GOOD
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "histories"
 INDEX = "index.json"
@@ -48,9 +48,9 @@ class Case:
 
 def cases() -> Iterator[Case]:
     """All fixtures, good ones first."""
-    for make in good_histories.ALL:
+    for make in GOOD:
         yield Case(name=_name(make), about=_about(make), draft=make())
-    for rules, make in bad_histories.ALL:
+    for rules, make in BAD:
         yield Case(name=_name(make), about=_about(make), draft=make(), rules=rules)
 
 

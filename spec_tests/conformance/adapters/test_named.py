@@ -133,14 +133,22 @@ WRONG = {
     "python:json": "a Python subject is python:MODULE:CLASS",
     "python:no_such_module:Owner": "there is no module 'no_such_module'",
     f"python:{HERE}.no_such_module:Owner": f"there is no module '{HERE}.no_such_module'",
-    f"python:{HERE}.raises_when_imported:Owner": "failed: RuntimeError: no configuration",
-    f"python:{HERE}.imports_what_is_not_there:Owner": "No module named 'a_library_that_is_not_installed'",
+    "python:raises_when_imported:Owner": "failed: RuntimeError: no configuration",
+    "python:imports_a_missing_library:Owner": "No module named 'a_library_that_is_not_installed'",
     f"python:{SUBJECTS}:NUMBER": "'NUMBER' is a int; it must be a class",
     f"python:{SUBJECTS}:Raises": "its constructor raised OSError: no database at port 5432",
     f"python:{SUBJECTS}:AsksForMore": "its constructor requires password",
 }
 
 
+@pytest.fixture
+def broken_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raises_when_imported.py").write_text("raise RuntimeError('no configuration')\n", "utf-8")
+    (tmp_path / "imports_a_missing_library.py").write_text("import a_library_that_is_not_installed\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("broken_modules")
 @pytest.mark.parametrize(("name", "words"), WRONG.items(), ids=WRONG)
 def test_a_wrong_name_is_an_error_with_the_reason(name: str, words: str) -> None:
     printed = refused(name)

@@ -8,15 +8,30 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from conformance.adapters.connections import BrokenError, Connections, LossyConnections
+from conformance.adapters.http import HttpSubject
+from conformance.adapters.http_server import HttpServer
+from conformance.adapters.in_process import InProcess
+from conformance.checks.registry import all_checks
+from conformance.generated.running import run_case
+from conformance.interface import messages as m
+from conformance.interface.subject import Subject
+from conformance.models.owner import ModelOwner
 from conformance.proxy import Fault, FaultProxy, Match, Plan
-from spec_tests.conformance.proxy.servers import Remembering, remembering
+from conformance.results import Verdict
+from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Variant
 
 LONG = 60.0
 
@@ -299,3 +314,153 @@ def test_the_command_prints_its_url_and_its_faults(server: Remembering) -> None:
     assert process.returncode == 0
     assert [each[0] for each in replies] == [503, 201]
     assert server.arrived == [b"x", b"y"]
+
+
+# A server
+
+
+@dataclass
+class Remembering:
+    """`url`, and the bodies of what arrived, in its order."""
+
+    url: str = ""
+    arrived: list[bytes] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    go_on: threading.Event = field(default_factory=threading.Event)
+    """Until it is set, a body that says `slow` is not answered."""
+
+
+@contextmanager
+def remembering() -> Iterator[Remembering]:
+    """Answers 201 with the number of the request, but 409 to a body that says `taken`."""
+    seen = Remembering()
+    lock = threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            with lock:
+                seen.arrived.append(body)
+                seen.headers.append(dict(self.headers.items()))
+                number = len(seen.arrived)
+            if body == b"slow":
+                seen.go_on.wait()
+            answer = json.dumps({"number": number}).encode()
+            self.send_response(409 if body == b"taken" else 201)
+            self.send_header("ETag", f'"{number}"')
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"5\r\nhello\r\n0\r\n\r\n")
+
+        def do_HEAD(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "4711")
+            self.end_headers()
+
+        def do_DELETE(self) -> None:
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
+            """It is not read."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    seen.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        seen.go_on.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# Subjects at a URL
+
+LOSING = {check.name: check for check in all_checks()}
+VARIANT = Variant(feature="catalogManaged", commit_mode="staged")
+
+
+class Counting(ModelOwner):
+    """Counts what reaches it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.commits: list[m.Commit] = []
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        self.commits.append(request)
+        return super().commit(client, request)
+
+
+def test_a_lost_answer_is_known_to_the_kit() -> None:
+    owner = Counting()
+    with HttpServer(InProcess(owner).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
+        created = subject.ask("a", creation())
+        assert isinstance(created, m.Ratified)
+        request = m.Commit(table=created.table or "", version=1, attempt="a", actions=("{}",))
+        assert subject.lose("a", request) == m.Ratified(version=1)
+        assert owner.commits == [request]
+        assert subject.ask("a", request) == m.Ratified(version=1), "sent again, it is recognised"
+        assert subject.lose("b", m.GetCommits(table="unknown")) == m.NotFound()
+
+
+def test_answers_are_lost_for_many_at_once() -> None:
+    with HttpServer(InProcess(ModelOwner()).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
+        answers: list[m.Answer] = []
+
+        def lose() -> None:
+            answers.append(subject.lose("a", m.GetCommits(table="unknown")))
+
+        threads = [threading.Thread(target=lose) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LONG)
+    assert answers == [m.NotFound()] * 8
+
+
+def test_a_closed_subject_sends_no_request() -> None:
+    with HttpServer(InProcess(ModelOwner()).ask) as server:
+        subject = HttpSubject(server.url, timeout=LONG)
+        subject.close()
+        assert isinstance(subject.lose("a", m.GetCommits(table="t")), m.Unknown)
+
+
+@pytest.mark.parametrize("lossy", [True, False])
+def test_a_check_loses_answers_on_the_wire(lossy: bool) -> None:
+    lost: list[m.Request] = []
+    with HttpServer(InProcess(ModelOwner()).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
+        watch(subject, lost.append)
+        subjects: dict[bool, Subject] = {True: subject, False: InProcess(ModelOwner())}
+        result = run_case(
+            LOSING["an-immediate-replay-is-ratified"], VARIANT, subjects[lossy],
+            seed=0, count=1, salt="", reproduction=None, host=ClientHost(),
+        )  # fmt: skip
+    assert result.verdict is Verdict.PASSED
+    assert [type(each) for each in lost] == [m.Commit] * lossy
+
+
+def watch(subject: HttpSubject, seen: Callable[[m.Request], None]) -> None:
+    lose = subject.lose
+
+    def watched(client: str, request: m.Request) -> m.Answer:
+        seen(request)
+        return lose(client, request)
+
+    subject.lose = watched  # type: ignore[method-assign]
+
+
+def creation() -> m.CreateTable:
+    return m.CreateTable(name="t", feature="catalogManaged", commit_mode="staged", attempt="0", actions=("{}",))

@@ -16,9 +16,8 @@ from dataclasses import asdict
 from typing import Final
 
 from conformance.command.output import counted, show, show_json
-from spec_tests.conformance.simulation.crash_mutants import CRASH_MUTANTS
 from spec_tests.conformance.simulation.hunting import Hunt, Mutant
-from spec_tests.conformance.simulation.power_mutants import POWER_MUTANTS
+from spec_tests.conformance.simulation.interruption_mutants import CRASH_MUTANTS, POWER_MUTANTS
 from spec_tests.conformance.simulation.schedule_mutants import SCHEDULE_MUTANTS
 
 MUTANTS: Final[tuple[Mutant, ...]] = (*SCHEDULE_MUTANTS, *CRASH_MUTANTS, *POWER_MUTANTS)

@@ -19,7 +19,6 @@ from conformance.simulation import crash, traces
 from conformance.simulation.explore import follow
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare
 from spec_tests.conformance.simulation.__main__ import MUTANTS, main
-from spec_tests.conformance.simulation.crash_mutants import CRASH_MUTANTS
 from spec_tests.conformance.simulation.hunting import (
     CrashMutant,
     Mutant,
@@ -29,7 +28,7 @@ from spec_tests.conformance.simulation.hunting import (
     operation_named,
     scope_of,
 )
-from spec_tests.conformance.simulation.power_mutants import POWER_MUTANTS
+from spec_tests.conformance.simulation.interruption_mutants import CRASH_MUTANTS, POWER_MUTANTS
 from spec_tests.conformance.simulation.schedule_mutants import SCHEDULE_MUTANTS
 
 SLOW = {

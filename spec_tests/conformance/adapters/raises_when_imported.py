@@ -1,3 +1,0 @@
-"""A module of a subject that is broken."""
-
-raise RuntimeError("no configuration")
