@@ -223,6 +223,9 @@ CHUNK: Final = 2**16
 KEPT: Final = 2**18
 """Bytes of the standard error that are kept: the last ones. Some runtimes write a stack for every thread."""
 LAST_LINES: Final = 6
+SOURCE_LINES: Final = 2
+"""Lines that Node writes above a headline: where the error is, and the line of the program."""
+LOCATION: Final = re.compile(r"(?:file://)?/.*:\d+$")
 HEADLINE: Final = re.compile(
     r"panic: |fatal error: |Traceback |Exception in thread |Unhandled |Caused by: |thread '|"
     r"(?:Uncaught )?[\w.$]*(?:Error|Exception)\b"
@@ -431,9 +434,13 @@ class Process:
         lines = [line for line in text.splitlines() if line.strip(" \t^~")]
         shown = lines[-LAST_LINES:]
         headlines = [number for number, line in enumerate(lines) if HEADLINE.match(line)]
-        if headlines and headlines[-1] < len(lines) - LAST_LINES:
+        if headlines:
+            above = range(max(headlines[-1] - SOURCE_LINES, 0), headlines[-1])
+            first = next((number for number in above if LOCATION.match(lines[number])), headlines[-1])
             half = LAST_LINES // 2
-            shown = [*lines[headlines[-1] :][:half], "...", *lines[-half:]]
+            end = headlines[-1] + half
+            if first < len(lines) - LAST_LINES:
+                shown = [*lines[first:end], "...", *lines[max(end, len(lines) - half) :]]
         found = [wire.printable(line)[: wire.SHOWN] for line in shown]
         return f"; the end of its standard error: {' | '.join(found)}" if found else "; its standard error is empty"
 

@@ -229,9 +229,10 @@ def opened(folder: Path) -> Exercise:
     try:
         found = msgspec.json.decode((folder / MARKER).read_bytes(), type=Exercise)
     except (FileNotFoundError, NotADirectoryError):
-        raise UnusableError(
-            f"{folder} is not an exercise: it has no {MARKER}; to make one: delta-commit-conformance learn {folder}"
-        ) from None
+        advice = f"to make one: delta-commit-conformance learn {folder}"
+        if Path(MARKER).is_file():
+            advice = "the current directory is one: name it `.`"
+        raise UnusableError(f"{folder} is not an exercise: it has no {MARKER}; {advice}") from None
     except msgspec.DecodeError as error:
         raise UnusableError(
             f'invalid {folder / MARKER}: {error}; expected {{"language": "python"}} or {{"language": "javascript"}}'

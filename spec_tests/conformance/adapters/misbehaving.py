@@ -68,6 +68,16 @@ def misbehave(number: int) -> None:
         case "death":
             print("Traceback (most recent call last):", "    ~~~~^^^^", "KeyError: 'orders'", sep="\n", file=sys.stderr)
             sys.exit(7)
+        case "node":
+            source = [
+                "file:///owner/owner.mjs:39",
+                "const x = ;",
+                "          ^",
+                "",
+                "SyntaxError: Unexpected token ';'",
+            ]
+            print(*source, *(f"    at step{n}" for n in range(5)), "", "Node.js v20", sep="\n", file=sys.stderr)
+            sys.exit(1)
         case "panic":
             stack = [f"main.step{depth}(...)\n\t/owner/main.go:{depth}" for depth in range(40)]
             print("panic: no such folder", "", "goroutine 1 [running]:", *stack, sep="\n", file=sys.stderr)

@@ -315,6 +315,8 @@ def test_no_answer_in_time_is_unknown(thing: str, tmp_path: Path) -> None:
 
 DEATHS = {
     "death": "it ended with exit code 7; the end of its standard error: Traceback (most recent call last): | KeyError",
+    "node": "it ended with exit code 1; the end of its standard error: file:///owner/owner.mjs:39 | const x = ; | "
+    "SyntaxError: Unexpected token ';' | at step0 | at step1 | ... | at step3 | at step4 | Node.js v20",
     "panic": "it ended with exit code 2; the end of its standard error: panic: no such folder | goroutine 1 [running]: "
     "| main.step0(...) | ... | main.step39(...) | /owner/main.go:39 | exit status 2",
     "crash": "it was ended by SIGKILL; its standard error is empty",

@@ -163,6 +163,21 @@ def test_the_findings_on_the_last_page_exist() -> None:
     assert set(named) <= {finding.id for finding in stored.findings()}
 
 
+@pytest.mark.parametrize("language", Language)
+def test_a_temporary_file_of_a_crash_does_not_change_the_published_one(language: Language, tmp_path: Path) -> None:
+    """Killed after the link: the next file of that name is not written through the old temporary one."""
+    file = tmp_path / language.file
+    file.write_text(course.skeleton(language), encoding="utf-8")
+    published = tmp_path / "table" / "_delta_log" / "0.json"
+    published.parent.mkdir(parents=True)
+    published.write_text("first", encoding="utf-8")
+    published.with_name("0.json.tmp").hardlink_to(published)
+    with StdioSubject([*started(language), str(file)], timeout=PATIENCE, directory=tmp_path / "home") as subject:
+        planted = m.Plant(table=str(tmp_path / "table"), file="0.json", content="second", if_absent=True)
+        assert subject.ask("kit", planted) == m.Conflict()
+    assert published.read_text(encoding="utf-8") == "first"
+
+
 # The exercise folder
 
 
@@ -214,6 +229,12 @@ def test_invalid_calls_get_a_message_and_code_2(
     done = learn(*(word.format(**places) for word in words))
     assert (done.exit_code, done.stdout) == (2, "")
     assert problem.format(**places) in done.stderr
+
+
+def test_a_check_inside_the_exercise_says_how_to_name_it(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exercise)
+    done = learn("mine", "check")
+    assert (done.exit_code, "the current directory is one: name it `.`" in done.stderr) == (2, True)
 
 
 def test_a_hint_is_of_the_current_stage_and_the_deeper_one_has_code(exercise: Path) -> None:
