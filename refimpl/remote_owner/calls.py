@@ -91,10 +91,10 @@ class DeltaCalls:
         unanswered: Exception | None = None
         for retry in self.tries(tries):
             try:
-                told = self.once(method, target, kind, body)
-                if not (isinstance(told, Refusal) and told.status == HTTPStatus.TOO_MANY_REQUESTS):
-                    return told
-                unanswered = OwnerUnavailableError(f"{self.address.server} is busy: {told}")
+                answer = self.once(method, target, kind, body)
+                if not (isinstance(answer, Refusal) and answer.status == HTTPStatus.TOO_MANY_REQUESTS):
+                    return answer
+                unanswered = OwnerUnavailableError(f"{self.address.server} is busy: {answer}")
                 self.pause(retry, None, tries)
             except NoAnswerError as error:
                 unanswered = error

@@ -8,7 +8,7 @@ being made twice:
 - where it is answered with a conflict instead (Unity Catalog forgets all but the newest commit: FB09), the ratified
   commits and the published log say whose the version is;
 - as long as the version is undecided, the outcome is unknown: the API cannot withdraw a proposal;
-- a commit is published durably before the server is told so, because then the server may forget it.
+- a commit is published durably before it is reported to the server, which may then forget it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _POLICY: Final = MaintenancePolicy(backfill_every=PUBLISH_AFTER, backlog_limit=1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _FullName:
     """A table's three-part name."""
 
     catalog: str
@@ -119,11 +119,11 @@ class _Table:
 
     table_id: str
     location: Path
-    place: _Place
+    name: _FullName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found(_Table):
+class _CurrentTable(_Table):
     """A table as the server describes it now."""
 
     loaded: LoadedTable
@@ -171,7 +171,7 @@ class RemoteOwner:
         self._calls = DeltaCalls(address, environment, connection or Connection(address, timeout=timeout))
         self._seen: dict[str, _Table] = {}
         """By id."""
-        self._staged: dict[str, tuple[_Place, StagedTable]] = {}
+        self._staged: dict[str, tuple[_FullName, StagedTable]] = {}
         """Tables that this client creates."""
         self._doubtful: set[str] = set()
         """Tables of those that may be registered."""
@@ -189,20 +189,20 @@ class RemoteOwner:
             return self._resolved(self._search(str(reference), lambda listed: _is_at(listed, Path(reference))))
         if is_attempt_id(reference):
             return self._resolved(self._known(reference))
-        place = self._place(reference)
-        found = self._calls.asked("GET", self._url(place), LoadedTable)
-        if isinstance(found, Refusal):
-            raise self._calls.not_found(found, f"{reference!r} ({place})")
-        return self._resolved(self._met(place, found))
+        full_name = self._full_name(reference)
+        current = self._calls.asked("GET", self._url(full_name), LoadedTable)
+        if isinstance(current, Refusal):
+            raise self._calls.not_found(current, f"{reference!r} ({full_name})")
+        return self._resolved(self._met(full_name, current))
 
     def tables(self) -> Sequence[TableSummary]:
         summaries: list[TableSummary] = []
         for listed in self._listed():
-            place = self._place_of(listed)
-            loaded = self._calls.asked("GET", self._url(place), LoadedTable)
+            full_name = self._full_name_of(listed)
+            loaded = self._calls.asked("GET", self._url(full_name), LoadedTable)
             if isinstance(loaded, LoadedTable):  # not dropped since, and not of another kind
                 with contextlib.suppress(LocationError, UnsupportedFeatureError):
-                    summaries.append(self._summary(self._met(place, loaded, must_exist=False)))
+                    summaries.append(self._summary(self._met(full_name, loaded, must_exist=False)))
         return sorted(summaries, key=lambda table: table.name or "")
 
     def stage_table(
@@ -222,9 +222,9 @@ class RemoteOwner:
             raise self._calls.lacks("a choice of the table's location", "leave it out; the server chooses one")
         if policy is not None:
             raise self._calls.lacks("a choice of the maintenance policy", "leave it out; the server has its own")
-        place = self._place(name)
-        request = msgspec.json.encode(StageTable(name=place.table))
-        staged = self._calls.asked("POST", f"{self._schema_url(place)}/staging-tables", StagedTable, request)
+        full_name = self._full_name(name)
+        request = msgspec.json.encode(StageTable(name=full_name.table))
+        staged = self._calls.asked("POST", f"{self._schema_url(full_name)}/staging-tables", StagedTable, request)
         if isinstance(staged, Refusal):
             raise self._calls.refused(f"stage {name!r}", staged)
         at = self._location(staged.location, must_exist=False)
@@ -236,11 +236,11 @@ class RemoteOwner:
                 f"server's storage here at the same path",
                 location=str(at),
             ) from error
-        self._staged[staged.table_id] = (place, staged)
+        self._staged[staged.table_id] = (full_name, staged)
         demanded = staged.required_protocol
         return ResolvedTable(
             table_id=staged.table_id,
-            name=self._name(place),
+            name=self._name(full_name),
             location=at,
             feature_name=CATALOG_MANAGED.name,
             commit_mode=CommitMode.STAGED,
@@ -272,22 +272,22 @@ class RemoteOwner:
             raise OutcomeUnknown(f"{table_id} may or may not be registered: {error}", table_id=table_id) from error
 
     def _registered(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        place, staged = self._staged[table_id]
-        body = msgspec.json.encode(documents.creation(place.table, staged, proposal.content))
-        told = self._calls.asked("POST", f"{self._schema_url(place)}/tables", LoadedTable, body, lost=True)
-        made = told
-        if isinstance(told, Refusal):
-            if told.status == HTTPStatus.CONFLICT:  # perhaps of this very table
+        full_name, staged = self._staged[table_id]
+        body = msgspec.json.encode(documents.creation(full_name.table, staged, proposal.content))
+        answer = self._calls.asked("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
+        made = answer
+        if isinstance(answer, Refusal):
+            if answer.status == HTTPStatus.CONFLICT:  # perhaps of this very table
                 self._doubtful.add(table_id)
-            made = self._calls.asked("GET", self._url(place), LoadedTable)
+            made = self._calls.asked("GET", self._url(full_name), LoadedTable)
         is_mine = isinstance(made, LoadedTable) and made.metadata.table_uuid == table_id
-        if isinstance(told, Refusal) and told.status != HTTPStatus.CONFLICT and not is_mine:
-            return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=f"{self.address.server}: {told}")
+        if isinstance(answer, Refusal) and answer.status != HTTPStatus.CONFLICT and not is_mine:
+            return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=f"{self.address.server}: {answer}")
         if isinstance(made, Refusal):
-            raise OwnerUnavailableError(f"the name {place} was taken, and is free again; create the table again")
-        found = self._resolved(self._met(place, made))
+            raise OwnerUnavailableError(f"the name {full_name} was taken, and is free again; create the table again")
+        current = self._resolved(self._met(full_name, made))
         if not is_mine:
-            return NameTaken(winner=found)
+            return NameTaken(winner=current)
         del self._staged[table_id]
         self._doubtful.discard(table_id)
         commit = RatifiedCommit(
@@ -298,27 +298,27 @@ class RemoteOwner:
             size=len(proposal.content),
             ratified_at=made.metadata.created_time or self._environment.now(),
         )
-        return Registered(table=found, commit=commit)
+        return Registered(table=current, commit=commit)
 
     def drop_table(self, table_id: str) -> None:
         """The name is what the API drops: so the table that has it now is looked at first."""
         if self._staged.pop(table_id, None) is not None:
             return  # it has no name yet
-        found = self._known(table_id)
+        current = self._known(table_id)
         for retry in self._calls.tries():
             try:
-                told = self._calls.once("DELETE", self._url(found.place), Done)
-                if isinstance(told, Refusal) and told.status != HTTPStatus.NOT_FOUND:
-                    raise self._calls.refused(f"drop {found.place}", told)
+                answer = self._calls.once("DELETE", self._url(current.name), Done)
+                if isinstance(answer, Refusal) and answer.status != HTTPStatus.NOT_FOUND:
+                    raise self._calls.refused(f"drop {current.name}", answer)
                 return
             except NoAnswerError as error:  # it may be dropped, and another one may have its name since
                 self._calls.pause(retry, error.retry_after)
                 try:
-                    found = self._known(table_id)
+                    current = self._known(table_id)
                 except TableNotFoundError:
                     return
         raise OutcomeUnknown(
-            f"{found.place} may or may not be dropped: {self.address.server} did not answer; look for it there",
+            f"{current.name} may or may not be dropped: {self.address.server} did not answer; look for it there",
             table_id=table_id,
         )
 
@@ -347,10 +347,10 @@ class RemoteOwner:
         lost: Exception | None = None
         unsent: DeltaError | None = None
         for retry in self._calls.tries():
-            place = self._seen.get(table.table_id, table).place
+            full_name = self._seen.get(table.table_id, table).name
             try:
-                told = self._calls.once("POST", self._url(place), LoadedTable, request.body)
-                outcome = self._meaning(table, request, told, was_lost=lost is not None)
+                answer = self._calls.once("POST", self._url(full_name), LoadedTable, request.body)
+                outcome = self._meaning(table, request, answer, was_lost=lost is not None)
             except (NoAnswerError, _Undecided) as error:
                 lost = error
                 self._calls.pause(retry, getattr(error, "retry_after", None))
@@ -362,60 +362,61 @@ class RemoteOwner:
                     raise
                 raise self._unknown(table, request, attempt, error) from error
             else:
-                if isinstance(told, LoadedTable):
-                    self._publish_if_due(place, told)
+                if isinstance(answer, LoadedTable):
+                    self._publish_if_due(full_name, answer)
                 return outcome
         if lost is not None:
             raise self._unknown(table, request, attempt, lost) from lost
         assert unsent is not None
         raise unsent
 
-    def _meaning(self, table: _Table, request: _Request, told: LoadedTable | Refusal, *, was_lost: bool) -> Outcome:
+    def _meaning(self, table: _Table, request: _Request, answer: LoadedTable | Refusal, *, was_lost: bool) -> Outcome:
         """`was_lost`: an earlier send of the same request got no answer, so a refusal of this one proves nothing."""
         version = request.version
-        if isinstance(told, LoadedTable):
-            if not _shows(told, table.table_id, request):
+        if isinstance(answer, LoadedTable):
+            if not _shows(answer, table.table_id, request):
                 raise _Undecided(f"{self.address.server} answered success with another table or commit")
             return Ratified(commit=self._own_commit(request))
-        if told.status == HTTPStatus.TOO_MANY_REQUESTS:
+        if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
             if was_lost:
                 self._publish(self._known(table.table_id), version - 1)
-                raise _Undecided(str(told))
-            return Rejected(reason=RejectionReason.BACKLOG_FULL, detail=f"{self.address.server}: {told.message}")
+                raise _Undecided(str(answer))
+            return Rejected(reason=RejectionReason.BACKLOG_FULL, detail=f"{self.address.server}: {answer.message}")
         now = self._known(table.table_id)
         if was_lost:
             decided = self._decided(now, request)
             if isinstance(decided, Landed):
                 return Ratified(commit=decided.commit, replayed=True)
-            if decided is None and told.kind != "UpdateRequirementConflictException":
-                raise _Undecided(str(told))
-        taken = told.kind == "CommitVersionConflictException" and not was_lost
+            if decided is None and answer.kind != "UpdateRequirementConflictException":
+                raise _Undecided(str(answer))
+        taken = answer.kind == "CommitVersionConflictException" and not was_lost
         if taken or (now.latest is not None and now.latest >= version):
             return Conflict(latest_ratified_version=max(now.latest or 0, version), winners=_winners(now, version))
-        detail = f"{self.address.server}: {told}"
-        if told.kind == "UpdateRequirementConflictException":
+        detail = f"{self.address.server}: {answer}"
+        if answer.kind == "UpdateRequirementConflictException":
             return Rejected(reason=RejectionReason.ATTEMPT_RESOLVED, detail=detail)
-        if told.status != HTTPStatus.BAD_REQUEST:  # renamed meanwhile, or a server that contradicts itself
+        if answer.status != HTTPStatus.BAD_REQUEST:  # renamed meanwhile, or a server that contradicts itself
             raise OwnerUnavailableError(f"{detail}; nothing landed; try again")
         if version > (-1 if now.latest is None else now.latest) + 1:
             return VersionGap(latest_ratified_version=now.latest)
         return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=detail)
 
-    def _decided(self, found: _Found, request: _Request) -> AttemptOutcome | None:
-        """Whose the version is; None: nobody's yet. Raises `OutcomeUnknown` where the log does not have it any more."""
-        if found.latest is None or found.latest < request.version:
+    def _decided(self, current: _CurrentTable, request: _Request) -> AttemptOutcome | None:
+        """Whether the version is this proposal; None: it is not taken yet. Raises `OutcomeUnknown` if the log does not
+        have that version any more."""
+        if current.latest is None or current.latest < request.version:
             return None
-        listed = next((commit for commit in found.commits if commit.version == request.version), None)
+        listed = next((commit for commit in current.commits if commit.version == request.version), None)
         if listed is not None:
             mine = listed.file_name == request.file_name
         else:
             try:
-                mine = self._log(found).read(log_path.commit(request.version)) == request.content
+                mine = self._log(current).read(log_path.commit(request.version)) == request.content
             except FileNotFoundError:
                 raise OutcomeUnknown(
-                    f"{found.place} is at version {found.latest}, and its log has no version {request.version} any "
+                    f"{current.name} is at version {current.latest}, and its log has no version {request.version} any "
                     f"more: whether {request.file_name} landed cannot be known; look for its changes in the table",
-                    table_id=found.table_id,
+                    table_id=current.table_id,
                     version=request.version,
                 ) from None
         return Landed(commit=self._own_commit(request)) if mine else NotLanded()
@@ -444,35 +445,35 @@ class RemoteOwner:
         return outcome
 
     def _resolved_attempt(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
-        found = self._known(table_id, tries=1)
+        current = self._known(table_id, tries=1)
         pending = self._in_doubt.get(attempt)
-        request = pending or self._staged_request(found, attempt)
-        decided = self._decided(found, request)
+        request = pending or self._staged_request(current, attempt)
+        decided = self._decided(current, request)
         if decided is not None:
             return decided
         if pending is None:
             raise OutcomeUnknown(
-                f"version {request.version} of {found.place} is not decided, and a request for {attempt} may be on its "
-                f"way; {self.address.server} cannot withdraw it: ask again after version {request.version} is taken",
+                f"version {request.version} of {current.name} is not decided, and a request for {attempt} may be on "
+                f"its way; {self.address.server} cannot withdraw it: ask again once that version is taken",
                 table_id=table_id,
                 version=request.version,
                 attempt=attempt,
             )
-        told = self._calls.once("POST", self._url(found.place), LoadedTable, pending.body)
-        outcome = self._meaning(found, pending, told, was_lost=True)
+        answer = self._calls.once("POST", self._url(current.name), LoadedTable, pending.body)
+        outcome = self._meaning(current, pending, answer, was_lost=True)
         if isinstance(outcome, Ratified):
             return Landed(commit=outcome.commit)
         return NotLanded()
 
-    def _staged_request(self, found: _Found, attempt: AttemptId) -> _Request:
+    def _staged_request(self, current: _CurrentTable, attempt: AttemptId) -> _Request:
         """Of an attempt of another process: its staged file has its id and its version in the name."""
-        log = self._log(found)
+        log = self._log(current)
         named = next((path for path in log.staged_listing(_STAGING) if path.uuid == attempt), None)
         if named is None:
             raise OutcomeUnknown(
-                f"{found.place} has no staged file of the attempt {attempt}: it was never proposed, or lost and was "
+                f"{current.name} has no staged file of the attempt {attempt}: it was never proposed, or lost and was "
                 f"removed, or was published long ago; look for its changes in the table's history",
-                table_id=found.table_id,
+                table_id=current.table_id,
                 attempt=attempt,
             )
         content = log.read_staged(_STAGING, named.name)
@@ -484,31 +485,31 @@ class RemoteOwner:
                 log_path.checked(bound)
         if start is not None and end is not None and start > end:
             raise InvalidRequestError(f"the range from {start} to {end} is empty; give start <= end")
-        found = self._known(table_id)
-        return CommitsAnswer(commits=_ratified(found, start, end), latest_ratified_version=found.latest)
+        current = self._known(table_id)
+        return CommitsAnswer(commits=_ratified(current, start, end), latest_ratified_version=current.latest)
 
     # Publishing
 
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
         if version is not None:
             log_path.checked(version)
-        found = self._known(table_id)
-        latest = found.latest
+        current = self._known(table_id)
+        latest = current.latest
         if version is not None and (latest is None or version > latest):
-            raise InvalidRequestError(f"version {version} of {found.place} is not ratified; its latest is {latest}")
-        published = self._publish(found, latest if version is None else version)
-        left = [commit.version for commit in found.commits]
+            raise InvalidRequestError(f"version {version} of {current.name} is not ratified; its latest is {latest}")
+        published = self._publish(current, latest if version is None else version)
+        left = [commit.version for commit in current.commits]
         return Backfilled(through=latest if not left else left[0] - 1 + published, published=published)
 
-    def _publish(self, found: _Found, through: Version | None, *, tries: int = TRIES) -> int:
+    def _publish(self, current: _CurrentTable, through: Version | None, *, tries: int = TRIES) -> int:
         """Publish the stored commits up to `through`; how many.
 
         Order: each `<v>.json` with the staged bytes, durably and in order; then the report, upon which the server
         forgets them. A published file with other bytes stops it: `CorruptLogError`.
         """
         log, due = (
-            self._log(found),
-            [commit for commit in found.commits if through is None or commit.version <= through],
+            self._log(current),
+            [commit for commit in current.commits if through is None or commit.version <= through],
         )
         for commit in due:
             try:
@@ -518,29 +519,29 @@ class RemoteOwner:
                     log.make_durable(log_path.commit(commit.version))
                     continue
                 raise CorruptLogError(
-                    f"version {commit.version} of {found.place} is ratified, and its staged file {commit.file_name} is "
-                    f"missing; restore it",
+                    f"version {commit.version} of {current.name} is ratified, and its staged file {commit.file_name} "
+                    f"is missing; restore it",
                     path=str(log.folder / _STAGING / commit.file_name),
                     version=commit.version,
                 ) from None
             log.publish(commit.version, content)
         if due:
             report = SetLatestBackfilledVersion(latest_published_version=due[-1].version)
-            told = self._calls.asked(
-                "POST", self._url(found.place), LoadedTable, _update(found.table_id, (report,)), tries=tries
+            answer = self._calls.asked(
+                "POST", self._url(current.name), LoadedTable, _update(current.table_id, (report,)), tries=tries
             )
-            if isinstance(told, Refusal):
-                raise self._calls.refused(f"report version {due[-1].version} of {found.place} as published", told)
+            if isinstance(answer, Refusal):
+                raise self._calls.refused(f"report version {due[-1].version} of {current.name} as published", answer)
         return len(due)
 
-    def _publish_if_due(self, place: _Place, loaded: LoadedTable) -> None:
+    def _publish_if_due(self, full_name: _FullName, loaded: LoadedTable) -> None:
         """The commit landed: that it could not be published is no reason to say otherwise."""
         if len(loaded.commits or ()) < PUBLISH_AFTER:
             return
         try:
-            self._publish(self._met(place, loaded), None, tries=1)
+            self._publish(self._met(full_name, loaded), None, tries=1)
         except (DeltaError, OSError) as error:
-            logger.warning("publishing %s after a commit failed, the next one goes on: %s", place, error)
+            logger.warning("publishing %s after a commit failed, the next one goes on: %s", full_name, error)
 
     # Changing the owner
 
@@ -562,59 +563,59 @@ class RemoteOwner:
 
     # Names, and what is known of tables
 
-    def _place(self, name: str) -> _Place:
+    def _full_name(self, name: str) -> _FullName:
         parts = name.split(".")
         if not 1 <= len(parts) <= 3 or not all(parts):
             raise InvalidRequestError(
                 f"invalid table name {name!r}; expected TABLE, SCHEMA.TABLE or CATALOG.SCHEMA.TABLE"
             )
         catalog, schema, table = [self.address.catalog, self.address.schema, ""][: 3 - len(parts)] + parts
-        return _Place(catalog=catalog, schema=schema, table=table)
+        return _FullName(catalog=catalog, schema=schema, table=table)
 
-    def _name(self, place: _Place) -> str:
+    def _name(self, full_name: _FullName) -> str:
         """The shortest name by which it is found again."""
-        if place.catalog != self.address.catalog:
-            return str(place)
-        return place.table if place.schema == self.address.schema else f"{place.schema}.{place.table}"
+        if full_name.catalog != self.address.catalog:
+            return str(full_name)
+        return full_name.table if full_name.schema == self.address.schema else f"{full_name.schema}.{full_name.table}"
 
-    def _url(self, place: _Place) -> str:
-        return f"{self._schema_url(place)}/tables/{quote(place.table, safe='')}"
+    def _url(self, full_name: _FullName) -> str:
+        return f"{self._schema_url(full_name)}/tables/{quote(full_name.table, safe='')}"
 
-    def _schema_url(self, place: _Place) -> str:
-        return self.address.schema_path(place.catalog, place.schema)
+    def _schema_url(self, full_name: _FullName) -> str:
+        return self.address.schema_path(full_name.catalog, full_name.schema)
 
-    def _known(self, table_id: str, *, tries: int = TRIES) -> _Found:
+    def _known(self, table_id: str, *, tries: int = TRIES) -> _CurrentTable:
         """The table as the server describes it now, also under a new name. Raises `TableNotFoundError`."""
         seen = self._seen.get(table_id)
         if seen is not None:
-            loaded = self._calls.asked("GET", self._url(seen.place), LoadedTable, tries=tries)
+            loaded = self._calls.asked("GET", self._url(seen.name), LoadedTable, tries=tries)
             if isinstance(loaded, LoadedTable) and loaded.metadata.table_uuid == table_id:
-                return self._met(seen.place, loaded)
+                return self._met(seen.name, loaded)
             if isinstance(loaded, Refusal) and loaded.status != HTTPStatus.NOT_FOUND:
-                raise self._calls.refused(f"load {seen.place}", loaded)
+                raise self._calls.refused(f"load {seen.name}", loaded)
             del self._seen[table_id]
         return self._search(table_id, lambda listed: listed.table_id == table_id)
 
-    def _met(self, place: _Place, loaded: LoadedTable, *, must_exist: bool = True) -> _Found:
+    def _met(self, full_name: _FullName, loaded: LoadedTable, *, must_exist: bool = True) -> _CurrentTable:
         if not _is_managed(loaded.metadata.properties):
             raise UnsupportedFeatureError(
-                f"{place} at {self.address.server} is not a {CATALOG_MANAGED.name} table; read it by its path",
+                f"{full_name} at {self.address.server} is not a {CATALOG_MANAGED.name} table; read it by its path",
                 features=(),
             )
         table_id, location = loaded.metadata.table_uuid, self._location(loaded.metadata.location, must_exist=must_exist)
         if len(self._seen) >= TABLES_KEPT:
             self._seen.clear()
-        self._seen[table_id] = _Table(table_id=table_id, location=location, place=place)
-        return _Found(table_id=table_id, location=location, place=place, loaded=loaded)
+        self._seen[table_id] = _Table(table_id=table_id, location=location, name=full_name)
+        return _CurrentTable(table_id=table_id, location=location, name=full_name, loaded=loaded)
 
-    def _search(self, reference: str, is_it: Callable[[ListedTable], bool]) -> _Found:
+    def _search(self, reference: str, is_it: Callable[[ListedTable], bool]) -> _CurrentTable:
         """A table of the schema that is asked for by its id or path: found in the list of all."""
         for listed in self._listed():
             if is_it(listed):
-                place = self._place_of(listed)
-                found = self._calls.asked("GET", self._url(place), LoadedTable)
-                if isinstance(found, LoadedTable):
-                    return self._met(place, found)
+                full_name = self._full_name_of(listed)
+                current = self._calls.asked("GET", self._url(full_name), LoadedTable)
+                if isinstance(current, LoadedTable):
+                    return self._met(full_name, current)
         raise TableNotFoundError(
             f"{self.address.server} has no table {reference!r} in {self.address.catalog}.{self.address.schema}",
             reference=reference,
@@ -634,8 +635,8 @@ class RemoteOwner:
                 return
             token = page.next_page_token
 
-    def _place_of(self, listed: ListedTable) -> _Place:
-        return _Place(catalog=self.address.catalog, schema=self.address.schema, table=listed.name)
+    def _full_name_of(self, listed: ListedTable) -> _FullName:
+        return _FullName(catalog=self.address.catalog, schema=self.address.schema, table=listed.name)
 
     def _location(self, url: str, *, must_exist: bool) -> Path:
         parts = urlsplit(url)
@@ -652,40 +653,40 @@ class RemoteOwner:
             )
         return path
 
-    def _log(self, found: _Table) -> LogStore:
-        return LogStore(found.location, self._environment)
+    def _log(self, current: _Table) -> LogStore:
+        return LogStore(current.location, self._environment)
 
-    def _resolved(self, found: _Found) -> ResolvedTable:
+    def _resolved(self, current: _CurrentTable) -> ResolvedTable:
         return ResolvedTable(
-            table_id=found.table_id,
-            name=self._name(found.place),
-            location=found.location,
+            table_id=current.table_id,
+            name=self._name(current.name),
+            location=current.location,
             feature_name=CATALOG_MANAGED.name,
             commit_mode=CommitMode.STAGED,
             state=TableState.ACTIVE,
             policy=_POLICY,
-            commits=CommitsAnswer(commits=_ratified(found, None, None), latest_ratified_version=found.latest),
+            commits=CommitsAnswer(commits=_ratified(current, None, None), latest_ratified_version=current.latest),
         )
 
-    def _summary(self, found: _Found) -> TableSummary:
-        commits = found.commits
+    def _summary(self, current: _CurrentTable) -> TableSummary:
+        commits = current.commits
         return TableSummary(
-            table_id=found.table_id,
-            name=self._name(found.place),
-            location=found.location,
+            table_id=current.table_id,
+            name=self._name(current.name),
+            location=current.location,
             feature=CATALOG_MANAGED,
             commit_mode=CommitMode.STAGED,
             state=TableState.ACTIVE,
             policy=_POLICY,
-            latest=found.latest,
-            backfilled=found.latest if not commits else commits[0].version - 1,
+            latest=current.latest,
+            backfilled=current.latest if not commits else commits[0].version - 1,
         )
 
     # Requests and their answers
 
-    def _request(self, found: _Table, version: Version, proposal: StagedProposal) -> _Request | Rejected:
+    def _request(self, current: _Table, version: Version, proposal: StagedProposal) -> _Request | Rejected:
         """What the commit is, and what it changes of the metadata: a server need not read the log."""
-        log = self._log(found)
+        log = self._log(current)
         try:
             content = log.read_staged(_STAGING, proposal.file_name)
         except FileNotFoundError:
@@ -694,7 +695,7 @@ class RemoteOwner:
             )
         try:
             timestamp = documents.in_commit_timestamp(content)
-            changes = documents.changes(content, lambda: self._known(found.table_id).loaded)
+            changes = documents.changes(content, lambda: self._known(current.table_id).loaded)
         except CorruptLogError as error:
             return Rejected(reason=RejectionReason.MALFORMED_ACTIONS, detail=error.message)
         if timestamp is None:
@@ -708,7 +709,7 @@ class RemoteOwner:
             file_size=len(content),
             file_modification_timestamp=log.modified(f"{_STAGING}/{proposal.file_name}") or self._environment.now(),
         )
-        body = _update(found.table_id, (AddCommit(commit=commit), *changes))
+        body = _update(current.table_id, (AddCommit(commit=commit), *changes))
         return _Request(version=version, file_name=proposal.file_name, content=content, body=body)
 
     def _own_commit(self, request: _Request) -> RatifiedCommit:
@@ -723,11 +724,11 @@ class RemoteOwner:
             file_name=request.file_name,
         )
 
-    def _unknown(self, found: _Table, request: _Request, attempt: AttemptId, cause: Exception) -> OutcomeUnknown:
+    def _unknown(self, current: _Table, request: _Request, attempt: AttemptId, cause: Exception) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"version {request.version} of {found.place} may or may not be attempt {attempt}: {cause}; "
+            f"version {request.version} of {current.name} may or may not be attempt {attempt}: {cause}; "
             f"ask attempt_outcome before committing this work again",
-            table_id=found.table_id,
+            table_id=current.table_id,
             version=request.version,
             attempt=attempt,
         )
@@ -745,7 +746,7 @@ def _is_at(listed: ListedTable, location: Path) -> bool:
     return listed.storage_location is not None and Path(unquote(urlsplit(listed.storage_location).path)) == location
 
 
-def _ratified(found: _Found, start: Version | None, end: Version | None) -> tuple[RatifiedCommit, ...]:
+def _ratified(current: _CurrentTable, start: Version | None, end: Version | None) -> tuple[RatifiedCommit, ...]:
     return tuple(
         RatifiedCommit(
             version=commit.version,
@@ -756,21 +757,23 @@ def _ratified(found: _Found, start: Version | None, end: Version | None) -> tupl
             ratified_at=commit.file_modification_timestamp,
             file_name=commit.file_name,
         )
-        for commit in found.commits
+        for commit in current.commits
         if (start is None or commit.version >= start) and (end is None or commit.version <= end)
     )
 
 
-def _shows(told: LoadedTable, table_id: str, request: _Request) -> bool:
+def _shows(answer: LoadedTable, table_id: str, request: _Request) -> bool:
     """Whether an answer to a commit can be one of a server that has it."""
-    listed = next((commit for commit in told.commits or () if commit.version == request.version), None)
-    has_it = told.latest_table_version is not None and told.latest_table_version >= request.version
-    return told.metadata.table_uuid == table_id and has_it and (listed is None or listed.file_name == request.file_name)
+    listed = next((commit for commit in answer.commits or () if commit.version == request.version), None)
+    has_it = answer.latest_table_version is not None and answer.latest_table_version >= request.version
+    return (
+        answer.metadata.table_uuid == table_id and has_it and (listed is None or listed.file_name == request.file_name)
+    )
 
 
-def _winners(found: _Found, version: Version) -> tuple[RatifiedCommit, ...]:
+def _winners(current: _CurrentTable, version: Version) -> tuple[RatifiedCommit, ...]:
     """From `version` on, where the server still has it."""
-    winners = _ratified(found, version, None)[:MAX_WINNERS]
+    winners = _ratified(current, version, None)[:MAX_WINNERS]
     return winners if winners and winners[0].version == version else ()
 
 
