@@ -5,15 +5,19 @@ Every verdict here is compared with brute force.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from conformance.checkers import bounds
 from conformance.checkers.breaches import MOST_CONTRADICTIONS, MOST_OF_ONE_RULE
-from conformance.checkers.check import check_events
+from conformance.checkers.check import check_events, check_file
 from conformance.checkers.rules import Rule
 from conformance.history import digests, events
 from conformance.history.events import Conflict, Content, Done, Entry, Gap, Promise
+from spec_tests.conformance import make_histories
 from spec_tests.conformance.drafts import Asked, Draft, Looked, Version, asked, commit, log, read, rules, verdict_on
 
 
@@ -360,3 +364,37 @@ def test_content_of_a_losing_attempt_is_ignored() -> None:
     draft = history(SAME, SAME, SAME, SAME)
     draft.ask("x", 2, 3, events.Commit(version=0, attempt="x", content=WRONG), events.Conflict())
     assert rules(draft) == []
+
+
+# The fixtures
+
+CASES = list(make_histories.cases())
+LONGEST = 18
+"""Lines of a fixture: to be read at one look."""
+
+
+def test_the_fixtures_are_what_the_script_writes() -> None:
+    """Run `python -m spec_tests.conformance.make_histories` after a change."""
+    assert make_histories.differences() == []
+
+
+def test_the_index_lists_every_fixture_with_what_it_violates() -> None:
+    index = json.loads((make_histories.FOLDER / make_histories.INDEX).read_text(encoding="utf-8"))
+    files = {path.relative_to(make_histories.FOLDER).as_posix() for path in make_histories.FOLDER.rglob("*.jsonl")}
+    assert {entry["file"] for entry in index} == files
+    assert all(entry["about"] for entry in index)
+    assert all(bool(entry["violates"]) == entry["file"].startswith("bad/") for entry in index)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.file)
+def test_a_fixture_has_its_verdict_and_is_short(case: make_histories.Case) -> None:
+    path: Path = make_histories.FOLDER / case.file
+    verdict = check_file(path)
+    assert {violation.rule for violation in verdict.violations} == set(case.rules)
+    assert verdict.header.note == case.about
+    assert len(path.read_bytes().splitlines()) <= LONGEST
+
+
+def test_every_rule_has_a_fixture_that_violates_it_alone() -> None:
+    alone = {case.rules[0] for case in CASES if len(case.rules) == 1}
+    assert alone == set(Rule)
