@@ -38,6 +38,7 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES
 from refimpl.remote_owner.owner import PUBLISH_AFTER
 from refimpl.server.access import Scope, Tokens
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
@@ -576,3 +577,22 @@ def test_command_line_works_on_a_server(
     assert cli("init").code == ExitCode.USAGE
     assert cli("drop", "sales", "--yes").code == ExitCode.OK
     assert cli("show", "--json").json == []
+
+
+@pytest.mark.parametrize(("asked", "paused"), [("7", 7.0), ("86400", LONGEST_PAUSE)])
+def test_busy_server_says_how_long_to_wait_within_a_limit(asked: str, paused: float) -> None:
+    class Busy(Handler):
+        def do_GET(self) -> None:  # noqa: N802
+            self.send_response_only(503)
+            self.send_header("Retry-After", asked)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    pauses: list[float] = []
+    with (
+        Listener("127.0.0.1", 0, Busy) as server,
+        refimpl.open(server.url, token=None, environment=Environment(pause=pauses.append)) as remote,
+        pytest.raises(OwnerUnavailableError, match="503"),
+    ):
+        remote.table("orders")
+    assert pauses == [paused] * (TRIES - 1)
