@@ -146,7 +146,10 @@ def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
     assert result is not None
     if result.verdict is not Verdict.FAILED:
         reason = subject.silent or _NUMBERED.sub("", result.reason)
-        return Failure(headline=reason, expected="an answer from which the check can go on", **more)
+        expected = "an answer from which the check can go on"
+        if NO_ANSWER in subject.silent:
+            expected = "an answer in time: look for an endless loop or a wait, or pass a longer --timeout"
+        return Failure(headline=reason, expected=expected, **more)
     found = result.violations[0]
     if found.requirements[0] == UNSUPPORTED:
         name = next((word for word in found.message.split("`") if word), "the operation")

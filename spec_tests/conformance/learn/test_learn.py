@@ -327,6 +327,7 @@ def test_a_broken_owner_is_described_and_not_waited_for(
     assert found.failure is not None
     assert headline in found.failure.headline
     assert (found.passed, found.failure.broken) == (0, broken)
+    assert ("--timeout" in found.failure.expected) == ("within 3 s" in headline)
     assert found.seconds < timeout + PATIENCE / 2
 
 
