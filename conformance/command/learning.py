@@ -200,7 +200,8 @@ def _show(exercise: Exercise, judgement: Judgement, last: int) -> None:
 
 def _show_failure(exercise: Exercise, failure: Failure) -> None:
     stage = failure.stage
-    show(f"Stage {stage.number}, {stage.title}: not yet\n")
+    starts = bool(failure.check) or not failure.broken
+    show(f"Stage {stage.number}, {stage.title}: not yet\n" if starts else "The owner does not answer `hello`\n")
     if failure.check:
         _wrapped("tried:    ", failure.about)
     _wrapped("observed: ", failure.headline)
@@ -212,8 +213,10 @@ def _show_failure(exercise: Exercise, failure: Failure) -> None:
         _wrapped("printed:  ", failure.printed)
     if failure.exchange:
         _show_exchanges(failure.exchange)
-    show(f"\nread {exercise.folder / stage.page}")
-    show(f"a hint: delta-commit-conformance learn {quote(str(exercise.folder))} hint\n")
+    show(f"\nread {exercise.folder / (stage.page if starts else 'README.md')}")
+    if starts:
+        show(f"a hint: delta-commit-conformance learn {quote(str(exercise.folder))} hint")
+    show()
 
 
 def _wrapped(name: str, text: str, *, indent: int | None = None) -> None:

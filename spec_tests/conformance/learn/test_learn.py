@@ -279,6 +279,17 @@ def test_the_json_of_a_check_has_the_whole_exchange(exercise: Path) -> None:
     assert json.loads(failure["exchange"][0]["answer"])["outcome"] == "unsupported"
 
 
+def test_an_owner_that_does_not_start_is_shown_with_the_line_of_its_error(tmp_path: Path) -> None:
+    started(Language.JAVASCRIPT)
+    assert learn(tmp_path / "mine", "--language", "javascript").exit_code == 0
+    (tmp_path / "mine/owner.mjs").write_text("const one = 1;\nnot a program\n", encoding="utf-8")
+    shown = learn(tmp_path / "mine", "check", "--timeout", "20s")
+    assert shown.exit_code == 2
+    assert shown.stdout.startswith("The owner does not answer `hello`\n")
+    assert "owner.mjs:2|notaprogram|SyntaxError" in re.sub(r"\s", "", shown.stdout)
+    assert f"read {tmp_path}/mine/README.md" in shown.stdout
+
+
 def test_what_the_owner_prints_is_shown_with_the_failure(exercise: Path) -> None:
     line = '        version, attempt = request["version"]'
     source = solution(Language.PYTHON, 2)
