@@ -351,7 +351,11 @@ class And:
     operands: tuple[Condition, ...]
 
     def possible(self, facts: Facts) -> Truth:
-        truths = [operand.possible(facts) for operand in self.operands]
+        truths = []
+        for operand in self.operands:
+            truths.append(operand.possible(facts))
+            if truths[-1] is Truth.FALSE:
+                return Truth.FALSE
         can_be_true = all(truth & Truth.TRUE for truth in truths)
         can_be_false = any(truth & Truth.FALSE for truth in truths)
         can_be_null = any(truth & Truth.NULL for truth in truths) and all(
