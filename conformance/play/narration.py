@@ -7,6 +7,7 @@ step: none is written by hand for a scenario.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -72,7 +73,7 @@ _REQUESTS: Final[dict[str, Sentence]] = {
     "backfill_to_version": ("{who} asks the owner to publish the ratified commits", "CM-PUBLISH-04"),
     "stage_table": ("{who} asks the owner for a location for a new table", None),
     "register_table": ("{who} registers the table with its version 0", "CM-CREATE-02"),
-    "drop_table": ("{who} gives the location back: another table has the name", None),
+    "drop_table": ("{who} asks the owner to drop the staged table: another table has the name", None),
     "take_over": ("{who} asks the owner to take the table over, as version {version}", "MC-CONVERT-02"),
     "hand_back": ("{who} asks the owner to give the table back, as version {version}", "MC-RELEASE-01"),
 }
@@ -109,6 +110,8 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
         case "power cut":
             lost = f"Lost: {happening.detail}" if happening.detail else "No file of the log is missing"
             return f"The power fails: what was not synced is lost. {lost}", "PROFILE-DURABLE-01"
+        case "unlink" if _COMMIT.match(target) and "/" in target and not _STAGED.match(target):
+            return f"{who} deletes {target}: no table was created there", None
         case "link" if _COMMIT.match(target):
             return _put_if_absent(happening, who, before, after)
     staged = _STAGED.match(target)
@@ -137,7 +140,8 @@ _DECIDING: Final = frozenset({"commit", "register_table", "take_over", "hand_bac
 def _put_if_absent(happening: Happening, who: str, before: View, after: View) -> Sentence:
     target = happening.target
     old, new = ({name: content for name, _, content in view.log}.get(target) for view in (before, after))
-    rule = "CM-FILES-06" if happening.lane == OWNER else "MC-FILES-11"
+    unowned = None if "/" in target else "MC-FILES-11"  # elsewhere no table is there yet
+    rule = "CM-FILES-06" if happening.lane == OWNER else unowned
     if old is None:
         decision = ". This is the decision" if _transfers(before.ledger, target) else ""
         return f"{who} puts {target} in place. The name was free{decision}", rule
@@ -184,7 +188,7 @@ def _sort(target: str) -> str:
 
 def _transaction(who: str, before: Rows, after: Rows) -> Sentence:
     """What a transaction changed in the ledger."""
-    new = [row for row in after if row not in before]
+    new = list((Counter(after) - Counter(before)).elements())
     decided = {row[1] for row in before if row[0] == "commit"}
     for what, version, attempt, _ in new:
         if what == "commit" and version not in decided:
@@ -196,10 +200,12 @@ def _transaction(who: str, before: Rows, after: Rows) -> Sentence:
             )
     for what, text, attempt, _ in new:
         if what == "promise":
-            return f"{who} records its promise first: {text}, attempt {attempt}", "MC-CONVERT-07"
+            rule = None if text.startswith("create") else "MC-CONVERT-07"
+            return f"{who} records its promise first: {text}, attempt {attempt}", rule
         if what == "resolved":
             return f"{who} records permanently that attempt {attempt} {text}", "PROFILE-OUTCOME-02"
     for row in new:
         if row[0] == "table":
-            return f"{who} records: the table is {row[1]}, {row[3]}", "CM-PUBLISH-06"
-    return f"{who} ends its transaction; nothing that is shown here changed", None
+            rule = "CM-PUBLISH-06" if row[3].startswith("published") else None
+            return f"{who} records: the table is {row[1]}, {row[3]}", rule
+    return f"{who} ends its transaction without a change to the ledger", None

@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from conformance.play.world import LOCATION, TABLE, Actor, Scenario
+from conformance.play.world import LOCATION, START_MS, TABLE, Actor, Scenario
 from conformance.simulation.disk import SimulatedFiles
 from conformance.simulation.effects import Kind
 from refimpl.actions import Add
@@ -175,7 +175,7 @@ def hands_back(actor: Actor) -> None:
 
 def tells_times(actor: Actor) -> None:
     for entry in reversed(actor.table().history()):
-        actor.says(f"version {entry.version} is of the time {entry.timestamp - 1_700_000_000_000:+,} ms")
+        actor.says(f"version {entry.version} has the timestamp {entry.timestamp - START_MS:+,} ms")
 
 
 def task(number: int, attempt: int) -> Client:
@@ -397,12 +397,12 @@ _ALL: Final = (
     ),
     Scenario(
         name="delayed-commit",
-        title="The delayed commit protocol: a failed task is retried",
-        about="Two tasks write data files and send messages. One is killed before its message, and is retried.",
-        clients={"T0": task(0, 0), "T1": task(1, 1), "T1b": task(1, 2), "D": drives, "R": reads},
-        story=("T0", "T1 to sends", "crash T1", "T1b", "D", "R"),
+        title="The delayed commit protocol: a failed and a doubled task",
+        about="Task 0 runs twice; Spark takes one message and kills the other attempt. Task 1 fails and is retried.",
+        clients={"T0": task(0, 0), "T0b": task(0, 3), "T1": task(1, 1), "T1b": task(1, 2), "D": drives, "R": reads},
+        story=("T0b to sends", "T0", "crash T0b", "T1 to sends", "crash T1", "T1b", "D", "R"),
         setup=table(),
-        ends="One version has the files of both tasks. The dead attempt's file is in none.",
+        ends="One version has one file of each task. The files of the two dead attempts are in no version.",
     ),
 )
 

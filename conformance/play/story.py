@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from contextlib import contextmanager
 
 from conformance.play.narration import decides, sentence
 from conformance.play.world import OWNER, Scenario, World
@@ -47,16 +47,21 @@ class ScenarioForks:
 
     def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
         """Every client that can go next, and every fault."""
-        with World(self._scenario) as world:
-            for choice in choices:
-                world.choose(choice)
+        with self._after(choices) as world:
             nexts = [(name, f"{name} goes next: {effect}") for name, effect in world.enabled().items()]
             return [*nexts, *((fault, fault) for fault in world.faults())]
 
     def follow(self, choices: Sequence[str], option: str) -> list[Step]:
         """After the option every client that is left goes on to its end."""
+        with self._after(choices) as world:
+            return list(_steps(world, _to_the_end(world, option)))
+
+    @contextmanager
+    def _after(self, choices: Sequence[str]) -> Iterator[World]:
         with World(self._scenario) as world:
-            return list(_steps(world, chain(map(world.choose, choices), _to_the_end(world, option))))
+            for choice in choices:
+                world.choose(choice)
+            yield world
 
 
 def _to_the_end(world: World, choice: str) -> Iterator[list[Happening]]:

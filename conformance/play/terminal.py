@@ -130,10 +130,10 @@ class Player(App[Exception]):
         if option is None or self.story.forks is None:
             return
         choices = self.steps[self.at].choices
-        before = sum(len(each.choices) <= len(choices) for each in self.steps)
-        self.steps = self.story.forks.follow(choices, option)
+        before = [each for each in self.steps if len(each.choices) <= len(choices)]
+        self.steps = [*before, *self.story.forks.follow(choices, option)]
         self.forks.append(option)
-        self.at = min(before, len(self.steps) - 1)
+        self.at = min(len(before), len(self.steps) - 1)
         self._show_steps()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:

@@ -74,7 +74,7 @@ class TraceForks:
 
     def follow(self, choices: Sequence[str], option: str) -> list[Step]:
         """After the option that client goes on, then the others by name."""
-        return self.steps([*choices, option])
+        return [step for step in self.steps([*choices, option]) if len(step.choices) > len(choices)]
 
     def _run(self, choices: Sequence[str]) -> tuple[Outcome, list[Watched]]:
         subject = self._trace.subject

@@ -493,17 +493,21 @@ def _answer(answer: Any) -> str:
         case Ratified(commit=commit) | Landed(commit=commit):
             return f"{_word(answer)}, version {commit.version}"
         case Conflict() | VersionGap():
-            return f"{_word(answer)}, the latest version is {answer.latest_ratified_version}"
+            return f"{_word(answer)}, {_latest(answer.latest_ratified_version)}"
         case Rejected():
             return f"rejected, {answer.detail}"
         case CommitsAnswer():
             versions = ", ".join(str(each.version) for each in answer.commits) or "no unpublished commits"
-            return f"{versions}; the latest version is {answer.latest_ratified_version}"
+            return f"{versions}; {_latest(answer.latest_ratified_version)}"
         case ResolvedTable():
             return f"a {answer.feature_name} table; {_answer(answer.commits)}"
         case Backfilled():
             return f"published through {answer.through}"
     return _word(answer)
+
+
+def _latest(version: int | None) -> str:
+    return "there is no version yet" if version is None else f"the latest version is {version}"
 
 
 def _word(answer: object) -> str:

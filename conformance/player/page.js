@@ -41,7 +41,7 @@ function tell(shown, step, name) {
     for (const each of scenario.lanes) {
       const cell = make("td");
       if (each === lane || (lane === "host" && each === scenario.lanes[0])) {
-        const said = make("span", data.texts[text]);
+        const whole = data.texts[text], said = make("span", whole.length > 140 ? whole.slice(0, 139) + "…" : whole);
         said.style.setProperty("--lane", colour(lane));
         cell.append(said);
       }
@@ -94,6 +94,8 @@ function show(view, before) {
     line.append(make("code", name, durable ? "" : "unsynced"));
     return line;
   }));
+  if (!view.ledger.length) element("ledger").append(make("caption", "nothing yet"));
+  if (!view.log.length) element("log").append(make("li", "nothing yet"));
 }
 
 function goToNext(least) {

@@ -64,10 +64,7 @@ class _Course:
             if following.choices != step.choices and following.decides:
                 made = step.choices
                 others = [option for option, _ in forks.options(made) if option != made[-1]]
-                found[at] = [
-                    [option, self._steps(each for each in forks.follow(made, option) if len(each.choices) > len(made))]
-                    for option in others
-                ]
+                found[at] = [[option, self._steps(forks.follow(made, option))] for option in others]
         return found
 
     def _steps(self, steps: Iterable[Step]) -> list[list[int | str | bool | None]]:

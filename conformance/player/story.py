@@ -63,7 +63,7 @@ class Forks(Protocol):
         ...
 
     def follow(self, choices: Sequence[str], option: str) -> list[Step]:
-        """The steps of these choices, then of `option`, then of all that is left to do."""
+        """After these choices: the steps of `option`, then of all that is left to do."""
         ...
 
 

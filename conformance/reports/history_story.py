@@ -69,7 +69,7 @@ def history_story(text: Buffer, violations: Sequence[Violation], *, name: str, t
         about=one_line(f"{part}{subject}, {header.feature}. {WHY_NO_FORKS}"),
         ends=in_short(violations, more),
         clients=teller.clients,
-        others=(OBSERVER, LOG),
+        others=tuple(lane for lane in (OBSERVER, LOG) if any(step.happening.lane == lane for step in steps)),
         steps=steps,
         headings=HEADINGS,
     )

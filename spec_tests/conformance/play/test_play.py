@@ -101,7 +101,7 @@ def test_a_reader_by_path_sees_the_take_over_when_its_file_is_there() -> None:
         assert ("catalogManaged" in step.view.readers[1][1]) == published
 
 
-_TIME = re.compile(r"of the time \+([\d,]+) ms")
+_TIME = re.compile(r"has the timestamp \+([\d,]+) ms")
 
 
 @every_scenario
