@@ -233,7 +233,7 @@ class ColumnComparison:
             case Operator.LESS:
                 return (left < right) | (~left.is_nan() & right.is_nan()) if floats else left < right
             case Operator.LESS_OR_EQUAL:
-                return (left <= right) | right.is_nan() if floats else left <= right
+                return (left <= right) | (right.is_nan() & left.is_valid()) if floats else left <= right
 
     def columns(self) -> Iterator[Column]:
         yield self.left

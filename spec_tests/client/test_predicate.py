@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from refimpl.actions import Add
 from refimpl.client.condition import FileTest
+from refimpl.client.expression import matching
 from refimpl.client.predicate import parse
-from refimpl.client.schema import Struct
+from refimpl.client.schema import Struct, from_arrow
 from refimpl.client.schema import parse as parse_schema
 from refimpl.errors import InvalidRequestError
 
@@ -297,3 +302,47 @@ def test_an_exact_name_goes_before_one_in_another_case() -> None:
     assert column.path == ("q",)
     with pytest.raises(InvalidRequestError):
         parse("`qq` = 1").condition(twins)
+
+
+LONGS = st.integers(-3, 3) | st.none()
+DOUBLES = st.sampled_from([-1.5, -0.0, 0.0, 2.0, float("nan"), None])
+
+
+def bounds_of(values: Sequence[Any]) -> dict[str, Any]:
+    ordered = [value for value in values if value is not None and value == value]
+    return {"low": min(ordered, default=None), "high": max(ordered, default=None)}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(LONGS, LONGS, DOUBLES, DOUBLES), min_size=1, max_size=4),
+    st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "<=>"]),
+    st.sampled_from([("l", "k"), ("g", "h")]),
+)
+def test_a_file_with_a_row_whose_columns_compare_is_never_left_out(
+    rows: list[tuple[Any, ...]], operator: str, columns: tuple[str, str]
+) -> None:
+    """Rows are judged by Arrow as Spark does: NaN equals itself and is above all numbers. NULL is no match."""
+    schema = pa.schema([("l", pa.int64()), ("k", pa.int64()), ("g", pa.float64()), ("h", pa.float64())])
+    table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=schema)
+    test = parse(f"{columns[0]} {operator} {columns[1]}").test(from_arrow(schema), ())
+    found = matching(table, test.condition.to_arrow()).to_pylist()
+    pairs = [tuple(row[schema.get_field_index(name)] for name in columns) for row in rows]
+    assert found == [_compares(operator, *pair) for pair in pairs]
+    bounds = {name: bounds_of(table.column(name).to_pylist()) for name in schema.names}
+    stats = {
+        "numRecords": len(rows),
+        "minValues": {name: b["low"] for name, b in bounds.items() if b["low"] is not None},
+        "maxValues": {name: b["high"] for name, b in bounds.items() if b["high"] is not None},
+        "nullCount": {name: table.column(name).null_count for name in schema.names},
+    }
+    assert test.may_match(add(stats=stats)) or not any(found)
+
+
+def _compares(operator: str, left: Any, right: Any) -> bool:
+    if left is None or right is None:
+        return operator == "<=>" and left is right
+    a, b = ((value != value, 0 if value != value else value) for value in (left, right))
+    return bool(
+        {"=": a == b, "<=>": a == b, "<>": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[operator]
+    )
