@@ -18,7 +18,7 @@ from conformance.requirements.catalogue import BINDING, Level
 
 
 class ExitCode(IntEnum):
-    """What a run means to a script. Where several hold: 2 before 1 before 3 before 0."""
+    """The exit code of a run. If several apply: 2 before 1 before 3 before 0."""
 
     CONFORMANT = 0
     """Every case that ran was held, or is a known failure, and every declared profile was judged."""
@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
 class UnusableError(Exception):
     """No run is possible: the call is wrong, or the subject cannot be asked. `problem` says what and what to do. If it
     is the answer to the first `hello` that is wrong: `came` is that answer, and `says` what the interface asks for.
-    `exit_code`: incomplete if time ran out before anybody could know whether a run is possible."""
+    `exit_code`: incomplete if time ran out before the kit knew whether a run is possible."""
 
     def __init__(self, problem: str, came: str = "", says: str = "", *, exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(problem)
@@ -65,7 +65,7 @@ class Layer(StrEnum):
 
 
 class Verdict(StrEnum):
-    """What became of a case."""
+    """The verdict on a case."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -89,7 +89,7 @@ class Violation(_Value, frozen=True, kw_only=True):
     requirements: tuple[str, ...]
     """Ids; the first is the one that names it."""
     message: str
-    """What contradicts what, with the numbers, for somebody who knows Delta and not the kit."""
+    """The contradiction, with the numbers, for a reader who knows Delta but not the kit."""
     expected: str = ""
     """What the documents ask for at this point."""
     observed: str = ""
@@ -205,7 +205,7 @@ class KnownFailure(_Value, frozen=True, kw_only=True):
 
 
 class SubjectFacts(_Value, frozen=True, kw_only=True):
-    """Who was tested, as it said itself."""
+    """The subject, by its own answer to `hello`."""
 
     named: str
     """As on the command line."""
@@ -221,7 +221,7 @@ class Cause(_Value, frozen=True, kw_only=True):
     """Cases that probably fail for one reason, as the reports group them."""
 
     headline: str
-    """What is wrong, in words."""
+    """The defect, in words."""
     hints: tuple[str, ...] = ()
     """What its cases have in common."""
     requirements: tuple[str, ...]
@@ -254,9 +254,9 @@ class RunResult(_Value, frozen=True, kw_only=True):
     """`quick`, `standard` or `thorough`."""
     seed: int
     selection: str = ""
-    """What was asked for instead of everything."""
+    """The selected cases, if not all."""
     complete: bool
-    """False: a budget expired, or somebody interrupted it."""
+    """False: the budget expired, or the run was interrupted."""
     stopped: str = ""
     """Why it is not complete, or why the subject could not be tested any further."""
     strict: bool = False

@@ -1,1 +1,1 @@
-"""How the kit talks to what it tests: in this process, to another one over stdio, or over HTTP."""
+"""Connections to subjects: in this process, to another process over stdio, or over HTTP."""

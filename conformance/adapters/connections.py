@@ -1,4 +1,4 @@
-"""HTTP connections that send nothing twice, and nothing but what the kit asks for.
+"""HTTP connections that send exactly the kit's requests, each once.
 
 On the standard library's `http.client`, because a verdict depends on what is sent: no proxy from the environment, no
 redirect, no second attempt on another connection. The kit itself decides what a client sends again.
@@ -32,7 +32,8 @@ class BrokenError(Exception):
 
 
 class Connections:
-    """To the server of `url`, whose path is not looked at. Safe for threads: each request has a connection for itself.
+    """Connections to the server of `url`; the path of the URL is ignored. Safe for threads: each request has a
+    connection for itself.
 
     `timeout`: seconds that one request may take, from the connection to the last byte of the answer.
     """
@@ -46,7 +47,7 @@ class Connections:
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._open: set[http.client.HTTPConnection] = set()
         self._busy: dict[http.client.HTTPConnection, float] = {}
-        """Until when each may take."""
+        """By connection in use: its deadline."""
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name=f"deadlines of {url}", daemon=True).start()
 

@@ -26,7 +26,7 @@ from conformance.interface.messages import (
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 
 BUSY: Final = (408, 425, 429)
-"""Statuses below 500 that say nothing of the call, but something of the network or the load."""
+"""Statuses below 500 that describe the network or the load, not the result of the call."""
 TOO_LARGE: Final = 413
 """The status of a server that rejects a call for its size, before the subject sees it."""
 

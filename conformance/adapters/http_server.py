@@ -59,7 +59,7 @@ def _handler_for(reply: Callable[[Call], Reply]) -> type[Handler]:
                 self._send(400, error.problem.encode())
             except ConnectionError:
                 raise
-            except Exception as error:  # noqa: BLE001  # whatever was asked raised: there is no answer
+            except Exception as error:  # noqa: BLE001  # a subject that raises has not answered
                 self._send(500, f"{type(error).__name__}: {error}".encode())
 
         def do_GET(self) -> None:  # noqa: N802

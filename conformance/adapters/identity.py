@@ -1,4 +1,4 @@
-"""What an answer to `hello` must be: known words, and no contradiction between them."""
+"""Validates an answer to `hello`: known words without contradictions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMIT_MODE_OF: Final = {Profile.STAGED: "staged", Profile.INLINE: "inline", Pro
 
 
 def contradictions(identity: Identity) -> list[str]:
-    """Everything that is wrong with it, as sentences without a full stop; none, if the kit can work with it."""
+    """All errors, as sentences without a full stop; an empty list if the identity is valid."""
     return [
         *_about_the_interface(identity),
         *_unknown("profile", identity.profiles, [profile.value for profile in Profile]),

@@ -28,7 +28,7 @@ from conformance.interface.messages import Answer, Hello, Identity, Request, Unk
 from conformance.interface.subject import AdapterError, Ask, Closing, ProcessDied, UsageError, gone
 
 RAISED: Final = "raised"
-"""What the reason of `Unknown` begins with when a method raised."""
+"""The beginning of an `Unknown` reason when a method raised."""
 
 _ANSWERS: Final = tuple(Answer.__args__)
 
@@ -54,7 +54,7 @@ class InProcess(Closing):
             raise
         except ProcessDied as died:
             return gone(str(died))
-        except Exception as error:  # noqa: BLE001  # whatever a subject raises, it has not answered
+        except Exception as error:  # noqa: BLE001  # a subject that raises has not answered
             return Unknown(reason=f"{RAISED}: {type(error).__name__}: {error}")
         if not isinstance(answer, _ANSWERS):
             says = "it must be an answer of the interface"
@@ -76,8 +76,8 @@ class InProcess(Closing):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
-    """What makes a subject in this process. Its constructor is given what it asks for by the names of its parameters:
-    `directory`, a `Path`, and `owner`, an `Ask`. A parameter of another name that must be given is the owner too."""
+    """Creates a subject in this process. Its constructor gets arguments by the names of its parameters: `directory`, a
+    `Path`, and `owner`, an `Ask`. A required parameter with another name is the owner too."""
 
     name: str
     make: Callable[..., Any]
@@ -159,8 +159,8 @@ class InProcessSubject(InProcess):
             raise
 
     def beside(self) -> StdioSubject:
-        """The same subject once more, in processes of its own, which clients can ask at the same time and which can be
-        killed. It is started when it is first wanted, and ends with this one. Raises `AdapterError`."""
+        """The same subject in separate processes, which serve concurrent clients and can be killed. Starts at the first
+        call, and ends with this subject. Raises `AdapterError`."""
         if self._beside is None:
             command = [sys.executable, "-m", "conformance", "serve", self._name, "--stdio"]
             self._beside = self._made.enter_context(StdioSubject(command, timeout=self._timeout))

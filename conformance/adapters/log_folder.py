@@ -1,7 +1,7 @@
 """The log of a table in a folder of this machine, as an external observer lists it and an external writer changes it.
 
-Nothing here goes through an owner. Files become visible whole, by a link or a rename of what was written beside the log
-folder. Nothing is made durable: no power is cut here.
+Nothing here goes through an owner. Files become visible atomically, by a link or a rename of a file that was written
+beside the log folder. Nothing is synced, because there is no power cut here.
 """
 
 from __future__ import annotations

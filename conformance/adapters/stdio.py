@@ -44,8 +44,8 @@ from conformance.interface.messages import (
 from conformance.interface.subject import GONE, TIMEOUT, AdapterError, Closing, gone
 
 PROCESSES: Final = 3
-"""Of a subject with shared state, where nothing happens at the same time: enough to see what one of them does not know
-of another. More would only have to be started, again after every crash."""
+"""Processes of a subject with shared state, while clients are not concurrent: enough to find state that a process does
+not share. Each further one costs a start, again after every crash."""
 CLOSED: Final = "it was closed"
 
 
@@ -73,15 +73,15 @@ class StdioSubject(Closing):
         self.directory.mkdir(parents=True, exist_ok=True)
         self._lock = threading.Lock()
         self._alive: set[Process] = set()
-        """All that have to be ended, those that have not answered `hello` yet included."""
+        """All running processes, also those that have not answered `hello` yet."""
         self._processes: dict[int, Process] = {}
         self.processes = PROCESSES
-        """With shared state: each client has a process of its own, up to this number; then they share them in turn.
-        Whoever lets clients work at the same time raises it first."""
+        """With shared state: the number of processes; each client has its own, and further clients share them in turn.
+        Code that runs concurrent clients raises it first."""
         self._numbers: dict[str, int] = {"kit": 0}
         """By client, in the order in which they came."""
         self._ended = ""
-        """Why there is no process, and none may be started."""
+        """Why no process runs, and none may start."""
         try:
             self.identity: Identity = self._open()
         except AdapterError:
@@ -116,8 +116,8 @@ class StdioSubject(Closing):
         return answer
 
     def kill(self, client: str) -> None:
-        """End the client's process at once (without shared state: everybody's). Requests that wait for it are
-        `Unknown`; with shared state the next one starts a process anew."""
+        """Kill the client's process (without shared state: the only one). Waiting requests are `Unknown`; with shared
+        state the next request starts a new process."""
         with self._lock:
             place = self._place(client)
             process = self._processes.get(place)
@@ -164,7 +164,7 @@ class StdioSubject(Closing):
         return process, answer
 
     def _greeted(self) -> tuple[Process, Answer] | tuple[None, Answer]:
-        """A new process that is what the first one was; or none, and why."""
+        """A new process with the identity of the first one; or none, and why."""
         process, answer = self._started()
         if isinstance(answer, Unknown):
             return None, answer
@@ -180,7 +180,7 @@ class StdioSubject(Closing):
         return Done()
 
     def _restart(self, client: str) -> Answer:
-        """A process that does not start again refuses to: that may be its own fault."""
+        """Restart the subject. If it does not start again the answer is `rejected`, because that may be a violation."""
         with self._lock:
             if self._ended == CLOSED:
                 return gone(CLOSED)
@@ -207,7 +207,7 @@ class StdioSubject(Closing):
     def close(self) -> None:
         """All its processes end; a temporary folder is removed. Idempotent."""
         self._ended = CLOSED
-        for process in list(self._alive):  # also one that somebody waits for, holding the lock
+        for process in list(self._alive):  # also one for which a thread waits, holding the lock
             process.close()
         with self._lock:
             self._end_all(CLOSED)
@@ -230,10 +230,10 @@ HEADLINE: Final = re.compile(
     r"panic: |fatal error: |Traceback |Exception in thread |Unhandled |Caused by: |thread '|"
     r"(?:Uncaught )?[\w.$]*(?:Error|Exception)\b"
 )
-"""How a line begins that says why a program dies: many languages write it above a stack that is longer than what is
-shown."""
+"""The beginning of a line with the cause of a crash: many languages write it above a stack that is longer than the
+shown lines."""
 LOOK: Final = 0.2
-"""Seconds of silence after which it is looked whether the process is there."""
+"""Seconds of silence after which the kit checks that the process is alive."""
 ENDING: Final = 1.0
 """Seconds that a process may take to end when its output has ended, or its input."""
 
@@ -269,11 +269,11 @@ class Process:
         self._waiting: dict[int, tuple[Call, SimpleQueue[Answer | AdapterError | None]]] = {}
         self._given_up: set[int] = set()
         self._problem: str | None = None
-        """Why it is not to be believed any more: an `AdapterError`."""
+        """Why its output is invalid: an `AdapterError`."""
         self._death: str | None = None
-        """Why it answers no more."""
+        """Why it no longer answers."""
         self._killed = ""
-        """Why we ended it."""
+        """Why the kit killed it."""
         self._unfinished = 0
         """Bytes that it wrote without a line feed after them."""
         self._sending = threading.Lock()
@@ -333,7 +333,7 @@ class Process:
         return f"; {self._unfinished:,} bytes came without a line feed; write one after each reply, and flush"
 
     def _send(self, line: bytes, deadline: float) -> None:
-        """As far as the process reads in time. The rest of a line goes before the next one."""
+        """Send as much as the process reads in time. The rest of a line is sent before the next one."""
         if not self._sending.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return
         try:
@@ -362,7 +362,7 @@ class Process:
         self._finish()
 
     def _replies(self) -> None:
-        """Until the output ends. Raises `AdapterError` for anything else than replies to what was asked."""
+        """Read replies until the output ends. Raises `AdapterError` for anything but replies to open calls."""
         buffer = bytearray()
         for chunk in self._chunks(self._output):
             buffer += chunk
@@ -399,7 +399,7 @@ class Process:
         with self._state:
             call, heard = self._waiting.pop(reply.id, (None, None))
             if heard is None and reply.id in self._given_up:
-                self._given_up.discard(reply.id)  # nobody waits for it any more
+                self._given_up.discard(reply.id)  # its client has given up
                 return
             open_calls = ", ".join(map(str, self._waiting)) or "none"
         if call is None or heard is None:
@@ -415,7 +415,7 @@ class Process:
             del self._last_words[:-KEPT]
 
     def _chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
-        """What it writes, until the stream ends, or the process has ended and something that it started holds on."""
+        """The output, until the stream ends, or the process has ended and a child of it keeps the stream open."""
         ready = select.poll()
         ready.register(stream.fileno(), select.POLLIN)
         while True:
@@ -447,19 +447,19 @@ class Process:
     # Ending
 
     def _kill(self) -> None:
-        """All processes of the group, unless it ended."""
+        """Kill all processes of the group, unless it ended."""
         with self._life:
             if not self._reaped:
                 _end_group(self._process.pid)
 
     def kill(self, why: str) -> None:
-        """End it, and all that it started, at once. Who waits for a reply learns why."""
+        """Kill the process and its children. Waiting requests get the reason."""
         self._killed = self._killed or why
         self._kill()
         self._listener.join(ENDING)
 
     def close(self) -> None:
-        """Its input ends, which asks it to end; then it is ended. Idempotent."""
+        """Close its input, which asks it to end; then kill it. Idempotent."""
         self._killed = self._killed or "it was closed"
         if self._sending.acquire(timeout=ENDING / 10):
             try:
@@ -475,7 +475,7 @@ class Process:
                 stream.close()
 
     def _finish(self) -> None:
-        """The output has ended, or is not to be believed: wake all who wait."""
+        """The output has ended or is invalid: end all waiting requests."""
         closed = not self._ended(ENDING)
         self._kill()  # what it started may go on
         with self._life:

@@ -1,7 +1,7 @@
 """Calls and replies as JSON, the same over every transport, and what is wrong with a reply in words.
 
-Whoever reads a message of an `AdapterError` is writing an adapter, in any language: it says what was asked, what came,
-and what the interface asks for.
+An `AdapterError` is read by the author of an adapter, in any language: it has the request, the text that came, and what
+the interface expects.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def shown(text: bytes | str, longest: int = SHOWN) -> str:
 
 
 def printable(text: str) -> str:
-    """On one line, whatever was in it."""
+    """The text on one line, with escapes."""
     return "".join(character if character.isprintable() else " " for character in text).strip()
 
 
@@ -111,7 +111,7 @@ def answered_by(text: bytes) -> int | None:
 
 
 def meant_as_reply(text: bytes) -> bool:
-    """Whether a line is a reply that went wrong, rather than something else that was printed."""
+    """Whether an invalid line was meant as a reply, and is not other output."""
     try:
         found: Any = json.loads(text)
     except RecursionError:
@@ -122,7 +122,7 @@ def meant_as_reply(text: bytes) -> bool:
 
 
 def _explained(error: msgspec.ValidationError, text: bytes) -> str:
-    """What the schema says, and what may have been meant."""
+    """The schema error, with suggestions."""
     said = str(error)
     try:
         found: Any = json.loads(text)
@@ -148,7 +148,7 @@ def _explained(error: msgspec.ValidationError, text: bytes) -> str:
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """What may have been meant, as the rest of a sentence; or nothing."""
+    """Suggestions for a misspelt word, as the rest of a sentence; may be empty."""
     matches = difflib.get_close_matches(word, list(known), n=2, cutoff=0.6)
     return f"; did you mean {' or '.join(repr(match) for match in matches)}?" if matches else ""
 
@@ -178,7 +178,7 @@ def identity_of(answer: Answer, subject: str) -> Identity:
 
 
 def same_identity(before: Identity, now: Identity, subject: str) -> None:
-    """Raises `AdapterError` if a subject is not what it was."""
+    """Raises `AdapterError` if the subject's identity changed."""
     changed = [
         f"{each} was {shown(repr(getattr(before, each)), 100)} and is {shown(repr(getattr(now, each)), 100)}"
         for each in Identity.__struct_fields__

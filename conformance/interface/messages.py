@@ -41,7 +41,7 @@ class _Request(Message, frozen=True, kw_only=True, tag_field="op", tag=_snake):
 
 
 class Hello(_Request, frozen=True, kw_only=True):
-    """Who are you, and what do you promise? The first request of every connection."""
+    """Asks the subject for its identity and its promises. The first request of every connection."""
 
     interface_version: int = INTERFACE_VERSION
     owner_url: str | None = None

@@ -4,8 +4,8 @@
 
     load().requirement("MC-BACKFILL-03").paraphrase
 
-The requirements are data, in the TOML files of this package; `catalogue` gives them types, `walk` takes documents
-apart, `auditing` compares the two. `delta-commit-conformance requirements` lists them.
+The requirements are data, in the TOML files of this package; `catalogue` gives them types, `auditing` splits documents
+into sentences and compares the two. `delta-commit-conformance requirements` lists them.
 """
 
 from conformance.requirements.catalogue import (

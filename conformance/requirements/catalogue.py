@@ -94,7 +94,7 @@ class Coverage(StrEnum):
     """Which sentences of a document the catalogue has to account for."""
 
     KEYWORDS = "keywords"
-    """Those that `walk` finds normative."""
+    """Those that `auditing` finds normative."""
     EVERY_RULE = "every-rule"
     """Of a page: all that have an anchor."""
     CITED = "cited"
@@ -127,7 +127,7 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Document(_Value, frozen=True, kw_only=True):
-    """A document that the kit takes requirements from. How to read its text is explained in `walk`."""
+    """A document that the kit takes requirements from. How its text is split is explained in `auditing`."""
 
     name: str
     """How its path ends."""

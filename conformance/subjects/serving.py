@@ -167,7 +167,7 @@ def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
             with contextlib.suppress(KeyboardInterrupt):
                 server.wait()
             return 0
-        # Whatever the subject prints must not get among the replies.
+        # Output of the subject must not mix with the replies.
         with os.fdopen(os.dup(1), "wb") as replies, contextlib.suppress(BrokenPipeError, KeyboardInterrupt):
             os.dup2(2, 1)
             served = Served(handler, directory)

@@ -5,7 +5,6 @@ actions, has them ratified, and publishes. Here one runs in a JVM of its own, an
 does around it: it writes version 0 and takes tables over through the file system, registers them, and keeps what
 registering answered.
 
-`naming` knows which coordinators there are, `machine` starts the JVM, `owner` answers the kit, `files` is its eyes and
-hands, `delta` translates names, `dynamodb` is the database under the DynamoDB coordinator, `faults` what
-may go wrong in it and around it.
+`naming` lists the coordinators, `machine` starts the JVM, `owner` answers the kit, `log` reads and changes the log and
+translates names, and `dynamodb` is the database below the DynamoDB coordinator, with its faults.
 """

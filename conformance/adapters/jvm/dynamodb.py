@@ -34,11 +34,11 @@ CRASH_POINTS: Final = ("before-update", "after-update")
 
 
 class Fault(StrEnum):
-    """What the service, or the network before it, may do."""
+    """Faults of the service, or of the network before it."""
 
     STALE_READS = "stale-reads"
-    """A read that does not ask for consistency may miss what was written lately. Here the first such read after an
-    update of the item is answered as if that update had not been; the next one sees it."""
+    """A read without consistency may miss recent updates. Here the first such read after an update of the item returns
+    the state before it; the next one returns the update."""
     LOST_ANSWERS = "lost-answers"
     """The answer to every second update of an item is lost after it was applied. Amazon's client library then sends
     the request again, without telling its caller: that is its default. The caller hears the second answer."""
@@ -71,7 +71,7 @@ class Database:
     # What the coordinator calls
 
     def describeTable(self, name: str) -> Any:  # noqa: N802 - Java's names
-        """It is there, always."""
+        """The table always exists."""
         description = self._machine.type(f"{_MODEL}.TableDescription")()
         description.setTableStatus("ACTIVE")
         result = self._machine.type(f"{_MODEL}.DescribeTableResult")()
@@ -180,8 +180,8 @@ class Database:
             self._die(point)
 
     def _die(self, point: str) -> None:
-        """From here on its process does nothing more: neither a write to the database, nor, because an error of this
-        kind is caught by nobody, one to the log."""
+        """From here on the process does nothing more: no write to the database, and no write to the log, because no
+        handler catches an error of this kind."""
         self.dead = point
         self._throw(self._machine.type("java.lang.Error")(f"the process died {point}"))
 
@@ -195,7 +195,7 @@ class Database:
 
 
 def _without_none(value: Any) -> Any:
-    """An attribute as it is meant: Java's has a field for every type."""
+    """An attribute without the null fields; Java's has a field for every type."""
     if isinstance(value, dict):
         return {name: _without_none(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):

@@ -67,7 +67,7 @@ def of_kind(actions: Iterable[str], kind: str) -> str | None:
 
 
 def attempt_in(content: str) -> str | None:
-    """The attempt whose commit this is; None: it does not say."""
+    """The attempt of the commit; None if it has no `txnId`."""
     try:
         info = _parsed(content.partition("\n")[0]).get("commitInfo")
     except ValueError:
@@ -166,7 +166,7 @@ class Log(LogFolder):
 
 @contextlib.contextmanager
 def unreadable(log: Path) -> Iterator[None]:
-    """What is staged in that log is out of sight for the while, and back afterwards as it was."""
+    """Hide the staged files of the log while this context is open."""
     staged, aside = log / STAGING, log.with_name(".out-of-sight")
     aside.mkdir()
     for path in sorted(staged.glob("*.json")):

@@ -1,4 +1,4 @@
-"""A Java virtual machine of this process, asked through py4j. It ends with the process, whatever happens to that."""
+"""A Java virtual machine of this process, used through py4j. It always ends with the process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 from conformance.interface.subject import AdapterError
 
 OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog4j2.level=OFF")
-"""It starts in half the time so, and there are several of them on a machine."""
+"""Options for a faster start and less memory, because several JVMs run on a machine."""
 
 
 class NoJavaError(Exception):
@@ -62,7 +62,7 @@ def said(error: Any) -> str:
 
 
 def _why(program: str) -> str:
-    """What a Java says that does not start."""
+    """The output of a JVM that does not start."""
     try:
         done = subprocess.run([program, *OPTIONS, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

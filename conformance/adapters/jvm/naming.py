@@ -26,7 +26,7 @@ _PACKAGE: Final = "org.apache.spark.sql.delta.coordinatedcommits"
 _PROFILES: Final = ("core", "version-0-by-filesystem", "staged", "ownership-transfer", "storage-access")
 _DURABLE: Final = ("durable-restart", "harness-control")
 STORAGE: Final = frozenset({Fault.FAILING_STORAGE})
-"""Faults that a coordinator meets whatever its database is."""
+"""Faults of a coordinator with any database."""
 _NAMES: Final = ("in-memory", "dynamodb")
 
 
@@ -55,7 +55,7 @@ class Named:
     on_dynamodb: bool = False
 
     def database(self, machine: Machine, directory: Path) -> Database | None:
-        """What outlives the coordinator, where it has something."""
+        """The coordinator's durable state, if it has any."""
         return Database(machine, directory / "dynamodb", self.faults) if self.on_dynamodb else None
 
     def make(self, machine: Machine, batch: int, database: Database | None) -> Any:

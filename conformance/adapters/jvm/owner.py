@@ -29,9 +29,9 @@ from conformance.interface.subject import AdapterError, ProcessDied
 FEATURE: Final = "managedCommit"
 COMMIT_MODE: Final = "staged"
 EVERY: Final = 3
-"""Commits after which the coordinator publishes where that is left to it."""
+"""The batch size of a table whose publishing is left to the coordinator."""
 NEVER: Final = 1_000_000
-"""The same, where it shall wait to be asked."""
+"""The batch size of a table that is published on request."""
 
 _IN_MEMORY: Final = "its state is in the memory of its process"
 _COMMIT: Final = "io.delta.storage.commit"
@@ -49,7 +49,7 @@ _DO_NOT_FIT: Final = (
 
 @dataclass(slots=True, kw_only=True)
 class Table:
-    """A table as one of its clients knows it."""
+    """A table, as a client knows it."""
 
     reference: str
     log: Log
@@ -60,7 +60,7 @@ class Table:
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer
-    """A client of Delta gets no further than this."""
+    """Delta's client would stop here."""
 
     def __init__(self, answer: m.Answer) -> None:
         super().__init__(str(answer))
@@ -83,13 +83,13 @@ class CoordinatorOwner:
         self._tables: dict[str, Table] = {}
         """Those that something was asked about since the start: a new start must not take longer with every table."""
         self._dead = ""
-        """Why its process is no more."""
+        """Why its process ended."""
         self._started = False
         self._machine: Machine
         self._database: Database | None
 
     def _start(self) -> None:
-        """When something is asked of the coordinator first: a virtual machine takes its time."""
+        """Start the machine, at the first request to the coordinator, because it takes long."""
         self._machine = machine(self._named.classpath)
         self._configuration = self._machine.type("org.apache.hadoop.conf.Configuration")(False)
         # The plain file system: the one that is meant for users keeps checksums in files beside the log's.
