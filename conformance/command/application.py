@@ -177,6 +177,7 @@ for function, epilog in (
         examples(
             "play lost-race",
             "play lost-race --plain --decisions",
+            "play report/findings/some-case/finding.json",
             "play --all --html course",
         )
         + "\n\ncommit-owner play conflict --html conflict.html",
