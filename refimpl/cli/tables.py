@@ -39,6 +39,7 @@ from refimpl.errors import InvalidRequestError
 from refimpl.table_feature import MANAGED_COMMIT, TABLE_FEATURES
 
 if TYPE_CHECKING:
+    from refimpl.actions import Add
     from refimpl.client.schema import Struct
     from refimpl.client.snapshot import Snapshot
 
@@ -300,7 +301,7 @@ def _owner_facts(table: ResolvedTable) -> dict[str, Any]:
 
 
 def _of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    known = [records for add in snapshot.files.values() if (records := _records(add.stats)) is not None]
+    known = [records for add in snapshot.files.values() if (records := _records(add)) is not None]
     return {
         "version": snapshot.version,
         "timestamp": snapshot.timestamp,
@@ -318,13 +319,14 @@ def _of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
-def _records(stats: str | None) -> int | None:
+def _records(add: Add) -> int | None:
     import msgspec
 
-    if stats is None:
+    if add.stats is None:
         return None
-    found = msgspec.json.decode(stats).get("numRecords")
-    return found if isinstance(found, int) else None
+    found = msgspec.json.decode(add.stats).get("numRecords")
+    deleted = 0 if add.deletion_vector is None else add.deletion_vector.cardinality
+    return found - deleted if isinstance(found, int) else None
 
 
 def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]:
@@ -347,13 +349,12 @@ def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]
 def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str, Any]] | None:
     """The first rows in the order of the files' paths, from as few files as hold them; None where none are wanted."""
     from refimpl.client.data_files import read_file
-    from refimpl.client.partition_values import local_path
 
     if not count:
         return None
     found: list[dict[str, Any]] = []
     for add in sorted(snapshot.files.values(), key=lambda add: add.path):
-        rows = read_file(local_path(location, add.path), add, snapshot.schema, snapshot.partition_columns)
+        rows = read_file(location, add, snapshot.schema, snapshot.partition_columns)
         found += rows.slice(0, count - len(found)).to_pylist()
         if len(found) == count:
             break

@@ -20,7 +20,6 @@ from refimpl.client.data_files import read_file
 from refimpl.client.features import CHANGE_FEED_PROPERTY, feeds_changes
 from refimpl.client.history import commits_between
 from refimpl.client.in_commit_timestamp import CommitTimes
-from refimpl.client.partition_values import local_path
 from refimpl.client.row_changes import DELETED, INSERTED
 from refimpl.client.schema import (
     CHANGE_TYPE,
@@ -179,7 +178,7 @@ class FeedReader:
         for changed in files:
             file = changed.file
             needed = with_type if isinstance(file, Cdc) else columns
-            rows = read_file(local_path(Path(self.location), file.path), file, needed, self.partition_columns)
+            rows = read_file(Path(self.location), file, needed, self.partition_columns)
             constants: dict[str, int | str] = {
                 COMMIT_VERSION: changed.version,
                 COMMIT_TIMESTAMP: changed.timestamp * 1000,

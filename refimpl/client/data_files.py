@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import arrow_columns, file_statistics, partition_values
+from refimpl.client import arrow_columns, deletion_vectors, file_statistics, partition_values
 from refimpl.client import schema as delta_schema
 from refimpl.client.file_statistics import Leaf
 from refimpl.client.partition_values import from_text, local_path
@@ -376,10 +376,10 @@ def _listing(folder: Path, relative: str, partitions: tuple[str, ...]) -> Iterat
 
 
 def _hidden(name: str, partitions: tuple[str, ...]) -> bool:
-    """Whether Delta's VACUUM leaves the name alone, too. Change data and partitions are data; deletion vectors stay."""
+    """Whether Delta's VACUUM leaves the name alone, too. Change data and partitions are data."""
     if name.startswith(("_", ".")):
         return name != CHANGE_FOLDER and not name.startswith(partitions)
-    return name.startswith("deletion_vector")
+    return False
 
 
 def relative_path(location: Path, path: str) -> str:
@@ -407,7 +407,7 @@ def read_rows(
     condition = None if test is None else test.condition.to_arrow()
     parts: list[pa.Table] = [to_arrow(wanted).empty_table()]
     for add in sorted((add for add in files if test is None or test.may_match(add)), key=lambda add: add.path):
-        rows = read_file(local_path(location, add.path), add, needed, partition_columns)
+        rows = read_file(location, add, needed, partition_columns)
         if condition is not None:
             rows = rows.filter(condition)
         parts.append(rows.select(wanted.names))
@@ -422,20 +422,24 @@ def _selected(schema: Struct, columns: Sequence[str] | None) -> Struct:
     return Struct(fields=tuple(schema[name] for name in columns))
 
 
-def read_file(path: Path, add: Add | Remove | Cdc, needed: Struct, partition_columns: Sequence[str]) -> pa.Table:
-    """The `needed` columns of one file. Raises `CorruptionError` where it is missing or unreadable."""
+def read_file(location: Path, file: Add | Remove | Cdc, needed: Struct, partition_columns: Sequence[str]) -> pa.Table:
+    """The `needed` columns of one file's rows, without those that its deletion vector deletes.
+
+    Raises `CorruptionError` where the file or its deletion vector is missing or unreadable.
+    """
+    path = local_path(location, file.path)
     partitioned = {name.lower() for name in partition_columns}
-    values = {name.lower(): text for name, text in (add.partition_values or {}).items()}
+    values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
     try:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
             names = {
-                column.name: arrow_columns.stored_name(file.schema_arrow.names, column.name)
+                column.name: arrow_columns.stored_name(parquet.schema_arrow.names, column.name)
                 for column in needed.fields
                 if column.name.lower() not in partitioned
             }
-            stored = file.read(columns=[name for name in names.values() if name is not None])
-            count = file.metadata.num_rows
-            described = file.metadata.metadata or {}
+            stored = parquet.read(columns=[name for name in names.values() if name is not None])
+            count = parquet.metadata.num_rows
+            described = parquet.metadata.metadata or {}
     except FileNotFoundError:
         raise CorruptionError(f"the data file {path} is missing, although the log has it", path=str(path)) from None
     except (pa.ArrowException, OSError, InvalidRequestError) as error:
@@ -463,7 +467,12 @@ def read_file(path: Path, add: Add | Remove | Cdc, needed: Struct, partition_col
             )
         else:
             arrays.append(pa.nulls(count, field.type))
-    return pa.Table.from_arrays(arrays, schema=target)
+    rows = pa.Table.from_arrays(arrays, schema=target)
+    vector = None if isinstance(file, Cdc) else file.deletion_vector
+    if vector is None:
+        return rows
+    kept = pa.py_buffer(deletion_vectors.kept_rows(location, vector, count))
+    return rows.filter(pa.Array.from_buffers(pa.uint8(), count, [None, kept]).cast(pa.bool_()))
 
 
 def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) -> pa.Array:

@@ -16,10 +16,9 @@ import msgspec
 
 from refimpl import actions, log_path
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import data_files, file_statistics
+from refimpl.client import data_files, deletion_vectors, file_statistics
 from refimpl.client.checkpointing import ask
 from refimpl.client.features import check_writable
-from refimpl.client.partition_values import local_path
 from refimpl.client.properties import DELETED_FILES, retention
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -140,7 +139,7 @@ def _rewritten(table: Table, snapshot: Snapshot, files: Sequence[Add]) -> list[A
     )
     try:
         for add in files:
-            writer.write(data_files.read_file(local_path(table.location, add.path), add, schema, columns))
+            writer.write(data_files.read_file(table.location, add, schema, columns))
         return [msgspec.structs.replace(add, data_change=False) for add in writer.finish() if isinstance(add, Add)]
     except BaseException:
         writer.abort()
@@ -171,7 +170,7 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     A file stays if the newest version has it, ratified or published; if it was removed less than `older_than` ms
     ago (default: the table's `delta.deletedFileRetentionDuration`, 7 days where it says nothing); if a staged commit
     that is not ratified names it; or if it was written less than `older_than` ms ago, as the files of a running
-    transaction were. Hidden files and folders, folders that are tables of their own, and deletion vectors stay too.
+    transaction were. Hidden files and folders, and folders that are tables of their own, stay too.
 
     `dry_run`, the default, only lists. `force` allows an `older_than` below the table's retention: only when no other
     process writes the table or reads an old version. All files are listed before the first one is deleted; a vacuum
@@ -215,6 +214,10 @@ def _needed(table: Table, oldest: int) -> set[str]:
     for action in itertools.chain(snapshot.files.values(), removed, proposed):
         with contextlib.suppress(UnsupportedFeatureError):  # on another host: not below this folder
             needed.add(data_files.relative_path(table.location, action.path))
+            vector = None if isinstance(action, Cdc) else action.deletion_vector
+            file = None if vector is None else deletion_vectors.relative_file(vector)
+            if file is not None:
+                needed.add(data_files.relative_path(table.location, file))
     return needed
 
 

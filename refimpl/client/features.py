@@ -20,8 +20,8 @@ generatedColumns       (writers only)      while no column is generated
 identityColumns        (writers only)      while no column is one
 columnMapping          while its mode is   while its mode is none
                        none
-deletionVectors        while no active     no
-                       file has one
+deletionVectors        yes, with the       yes: a file that loses further rows is
+                       extra of that name  rewritten, without a deletion vector
 timestampNtz           yes                 yes
 v2Checkpoint           yes                 yes, but the checkpoints written here are classic ones
 vacuumProtocolCheck    yes                 yes: VACUUM is not run here
@@ -76,7 +76,7 @@ MAX_WRITER_VERSION: Final = 7
 DELETION_VECTORS: Final = "deletionVectors"
 _COLUMN_MAPPING: Final = "columnMapping"
 
-READ: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", CATALOG_MANAGED.name})
+READ: Final = frozenset({DELETION_VECTORS, "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", CATALOG_MANAGED.name})
 
 WRITTEN: Final = READ | {
     "appendOnly",
@@ -128,9 +128,8 @@ def _column_metadata(metadata: Metadata) -> Iterator[Mapping[str, Any]]:
 
 READ_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
     _COLUMN_MAPPING: _maps_columns,
-    DELETION_VECTORS: lambda _: False,
 }
-"""Whether the metadata says that the feature is in use. Deletion vectors show in files: `check_files`."""
+"""Whether the metadata says that the feature is in use."""
 
 WRITTEN_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
     "invariants": _has_column_property("delta.invariants"),
@@ -165,17 +164,6 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     problems = inconsistencies(protocol, metadata)
     if problems:
         raise InvalidTableError(f"cannot write this table: {'; '.join(problems)}; correct its metadata first")
-
-
-def check_files(protocol: Protocol, files_with_deletion_vectors: int) -> None:
-    """Raise `UnsupportedFeatureError` if active files have rows masked out: reading them would show deleted rows."""
-    if files_with_deletion_vectors:
-        raise UnsupportedFeatureError(
-            f"cannot read this table: {files_with_deletion_vectors} of its files have deletion vectors "
-            f"(the feature {DELETION_VECTORS}); rewrite them with another client (REORG ... PURGE)",
-            features=(DELETION_VECTORS,),
-            min_reader_version=protocol.min_reader_version,
-        )
 
 
 def writer_features(protocol: Protocol) -> tuple[str, ...]:
@@ -231,10 +219,12 @@ WRITER_VERSION_WITH_LISTS: Final = 7
 PLAIN_PROTOCOL: Final = Protocol(min_reader_version=1, min_writer_version=2)
 """The protocol of a filesystem table without features."""
 
-_READER_FEATURES: Final = frozenset({"timestampNtz", VACUUM_PROTOCOL_CHECK})
+_READER_FEATURES: Final = frozenset({DELETION_VECTORS, "timestampNtz", VACUUM_PROTOCOL_CHECK})
 """Features listed on demand that readers need too."""
 
-ADDED_ALONE: Final = frozenset({APPEND_ONLY_FEATURE, CHANGE_FEED_FEATURE, "domainMetadata", "timestampNtz"})
+ADDED_ALONE: Final = frozenset(
+    {APPEND_ONLY_FEATURE, CHANGE_FEED_FEATURE, DELETION_VECTORS, "domainMetadata", "timestampNtz"}
+)
 """Features that a transaction may list before the table uses them. The others change who may commit, or when a commit
 was: creation, take-over, hand-back and the enablement of in-commit timestamps list those."""
 

@@ -29,7 +29,6 @@ from refimpl.client import data_files, expression, file_statistics
 from refimpl.client.condition import FileTest
 from refimpl.client.data_files import DataFileWriter
 from refimpl.client.features import feeds_changes
-from refimpl.client.partition_values import local_path
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct
 from refimpl.client.transaction import Committed, Transaction
 from refimpl.errors import CERTAINLY_NOT_COMMITTED
@@ -94,8 +93,7 @@ class RowChange:
         schema = self.snapshot.schema
         fields = schema.fields if columns is None else tuple(c for c in schema.fields if c.name in columns)
         needed = Struct(fields=fields or schema.fields[:1])  # a table without columns has no number of rows
-        path = local_path(self._location, add.path)
-        return data_files.read_file(path, add, needed, self.snapshot.partition_columns)
+        return data_files.read_file(self._location, add, needed, self.snapshot.partition_columns)
 
     def matches(self, add: Add, test: FileTest) -> pa.ChunkedArray:
         """For which rows of a file the condition is true. Reads the columns that it names."""
@@ -246,9 +244,10 @@ def whole_partition(test: FileTest, add: Add) -> bool:
 
 
 def row_count(add: Add) -> int:
-    """By its statistics; 0 where it has none."""
+    """By its statistics, without deleted rows; 0 where it has none."""
     try:
         count = msgspec.json.decode(add.stats or "{}").get("numRecords")
     except (msgspec.DecodeError, AttributeError):
         return 0
-    return count if type(count) is int else 0
+    deleted = 0 if add.deletion_vector is None else add.deletion_vector.cardinality
+    return count - deleted if type(count) is int else 0

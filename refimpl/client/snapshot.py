@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client import loading
+from refimpl.client import deletion_vectors, loading
 from refimpl.client.condition import FileTest
-from refimpl.client.features import check_files, check_readable
+from refimpl.client.features import check_readable
 from refimpl.client.history import commit_times
 from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, enablement
 from refimpl.client.loading import Loaded
@@ -42,7 +42,8 @@ class Snapshot:
         self.protocol: Protocol = protocol
         self.metadata: Metadata = metadata
         check_readable(protocol, metadata)
-        check_files(protocol, loaded.state.files_with_deletion_vectors)
+        if loaded.state.files_with_deletion_vectors:
+            deletion_vectors.check_library()
         self._newest = newest or (lambda: loaded)
         self.staleness: str | None = None if reader.owner is not None else _staleness(reader, self._newest)
         """Why newer versions may exist (a table was read without its owner), or None."""

@@ -185,7 +185,7 @@ def read_files(
     plain: list[Add] = []
     other: list[Add] = []
     for add in files:
-        (plain if folders.tell_all(add) else other).append(add)
+        (plain if add.deletion_vector is None and folders.tell_all(add) else other).append(add)
     parts = []
     if plain:
         parts.append(_read_by_spark(spark, location, snapshot, plain, with_file))
@@ -281,9 +281,9 @@ class _ReadTask:
             for line in batch.column("action").to_pylist():
                 for add in actions.decode(line.encode(), source="a read task"):
                     assert isinstance(add, Add)
-                    path = partition_values.local_path(location, add.path)
-                    rows = read_file(path, add, schema, self.partition_columns)
+                    rows = read_file(location, add, schema, self.partition_columns)
                     if self.with_file:
+                        path = partition_values.local_path(location, add.path)
                         uri = f"file:{partition_values.encode_path(str(path))}"
                         rows = rows.append_column(FILE_COLUMN, pa.repeat(uri, rows.num_rows))
                     yield from rows.to_batches()

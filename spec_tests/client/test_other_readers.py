@@ -21,7 +21,7 @@ from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy, Registered
 from refimpl.commits import DirectProposal, Ratified, StagedProposal
-from refimpl.errors import PathAccessError, UnsupportedFeatureError
+from refimpl.errors import PathAccessError
 from refimpl.log_path import LOG_FOLDER
 from refimpl.table_feature import (
     CATALOG_MANAGED,
@@ -131,12 +131,11 @@ def test_a_catalog_managed_table_is_not_read_by_its_path() -> None:
         Table.by_path(FOLDER / "catalog_managed").snapshot()
 
 
-def test_a_version_with_a_deletion_vector_is_refused() -> None:
+def test_a_table_with_a_deletion_vector_of_delta_spark_is_read() -> None:
     table = Table.by_path(FOLDER / "deletion_vectors")
-    expected = expected_of("deletion_vectors")
-    assert rows_at(table, 1) == expected[1]["rows"]
-    with pytest.raises(UnsupportedFeatureError):
-        table.snapshot().to_arrow()
+    assert any(add.deletion_vector is not None for add in table.snapshot().files.values())
+    for expected in expected_of("deletion_vectors"):
+        assert rows_at(table, expected["version"]) == expected["rows"]
 
 
 @pytest.mark.parametrize("feature", [None, MANAGED_COMMIT], ids=lambda f: f.name if f else "filesystem")

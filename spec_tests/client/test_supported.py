@@ -148,17 +148,6 @@ def test_column_mapping_is_read_in_mode_none(protocol: Protocol) -> None:
     assert caught.value.features == ("columnMapping",)
 
 
-def test_deletion_vectors_are_read_while_no_file_has_one() -> None:
-    protocol = listing("deletionVectors")
-    check_readable(protocol, PLAIN)
-    features.check_files(protocol, 0)
-    with pytest.raises(UnsupportedFeatureError):
-        features.check_files(protocol, 1)
-    with pytest.raises(UnsupportedFeatureError) as caught:
-        check_writable(protocol, PLAIN)
-    assert caught.value.features == ("deletionVectors",)
-
-
 def test_append_only_needs_the_property_and_the_feature() -> None:
     on = metadata(**{"delta.appendOnly": "true"})
     assert is_append_only(Protocol(min_reader_version=1, min_writer_version=2), on)

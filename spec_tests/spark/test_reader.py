@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl.actions import Add
+from refimpl.actions import Add, DeletionVector
 from refimpl.client import data_files, partition_values
 from refimpl.client import schema as s
 from refimpl.client.table import Table
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+DELETES_ROW_1 = "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg0rr91"
+"""An inline deletion vector."""
 
 
 def _append(table: Table, rows: pa.Table, **changes: Any) -> Add:
@@ -52,6 +56,17 @@ def _months(*ids: int) -> pa.Table:
 
 def _ids(frame: DataFrame) -> list[int]:
     return sorted(row.id for row in frame.select("id").collect())
+
+
+def test_deleted_rows_of_a_file_are_not_read(delta: DeltaConnection, warehouse: Warehouse) -> None:
+    vector = DeletionVector(storage_type="i", path_or_inline_dv=DELETES_ROW_1, size_in_bytes=34, cardinality=1)
+    table = warehouse.create_table("t", _months().schema)
+    transaction = table.transaction()
+    transaction.add_feature("deletionVectors")
+    transaction.commit()
+    _append(table, _months(5, 6, 7), deletion_vector=vector)
+    _append(table, _months(8))
+    assert _ids(delta.read.table("t")) == [5, 7, 8]
 
 
 # Versions

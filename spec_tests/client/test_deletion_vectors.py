@@ -1,0 +1,211 @@
+"""Files with deletion vectors: which rows are read, and what damage is reported."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import uuid
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap64
+
+from refimpl.actions import Add, DeletionVector
+from refimpl.client.create import create_filesystem_table
+from refimpl.client.data_maintenance import optimize, vacuum
+from refimpl.client.table import Table
+from refimpl.environment import Environment
+from refimpl.errors import CorruptionError, UnsupportedFeatureError
+
+SCHEMA = pa.schema([("id", pa.int64())])
+NAME = "46aad0af-3d35-4c01-95d3-0eacc040a80e"
+
+
+ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+"""ZeroMQ RFC 32/Z85."""
+
+
+def z85(content: bytes) -> str:
+    padded = content + bytes(-len(content) % 4)
+    text = ""
+    for (number,) in struct.iter_unpack(">I", padded):
+        text += "".join(ALPHABET[number // 85**place % 85] for place in (4, 3, 2, 1, 0))
+    return text
+
+
+def test_the_encoding_is_z85() -> None:
+    """The example of ZeroMQ RFC 32/Z85."""
+    assert z85(bytes.fromhex("864FD26FB559F75B")) == "HelloWorld"
+
+
+def bitmap(*rows: int) -> bytes:
+    return struct.pack("<i", 1681511377) + bytes(BitMap64(rows).serialize())
+
+
+def stored(content: bytes) -> bytes:
+    """A vector as a file holds it from its offset on."""
+    return len(content).to_bytes(4) + content + zlib.crc32(content).to_bytes(4)
+
+
+def inline(_: Path, *rows: int) -> DeletionVector:
+    content = bitmap(*rows)
+    return DeletionVector(
+        storage_type="i", path_or_inline_dv=z85(content), size_in_bytes=len(content), cardinality=len(rows)
+    )
+
+
+def in_a_file(location: Path, *rows: int, prefix: str = "ab") -> DeletionVector:
+    content = bitmap(*rows)
+    path = location / prefix / f"deletion_vector_{NAME}.bin"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"\x01" + stored(bitmap(0)) + stored(content))
+    return DeletionVector(
+        storage_type="u",
+        path_or_inline_dv=prefix + z85(uuid.UUID(NAME).bytes),
+        size_in_bytes=len(content),
+        cardinality=len(rows),
+        offset=1 + len(stored(bitmap(0))),
+    )
+
+
+def by_absolute_path(location: Path, *rows: int) -> DeletionVector:
+    relative = in_a_file(location, *rows)
+    path = location / "ab" / f"deletion_vector_{NAME}.bin"
+    return msgspec.structs.replace(relative, storage_type="p", path_or_inline_dv=path.as_uri())
+
+
+EVERY_STORAGE = pytest.mark.parametrize("vector", [inline, in_a_file, by_absolute_path])
+Vector = Callable[..., DeletionVector]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """Ids 0 to 9 in one file, 10 and 11 in another one."""
+    table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA)
+    table.append(pa.table({"id": list(range(10))}))
+    table.append(pa.table({"id": [10, 11]}))
+    return table
+
+
+def mask(table: Table, vector: DeletionVector) -> Add:
+    """Commit the vector for the file with ten rows, as Delta Spark's DELETE does."""
+    file = next(add for add in table.snapshot().files.values() if '"numRecords":10' in (add.stats or ""))
+    transaction = table.transaction(operation="DELETE")
+    transaction.add_feature("deletionVectors")
+    transaction.remove(file)
+    masked = msgspec.structs.replace(file, deletion_vector=vector)
+    transaction.add(masked)
+    transaction.commit()
+    return masked
+
+
+def ids(table: Table, where: str | None = None) -> list[int]:
+    read = Table.by_path(table.location).snapshot().to_arrow(where=where)["id"].to_pylist()
+    return sorted(value for value in read if value is not None)
+
+
+@EVERY_STORAGE
+def test_deleted_rows_are_not_read(table: Table, vector: Vector) -> None:
+    mask(table, vector(table.location, 0, 3, 9))
+    assert ids(table) == [1, 2, 4, 5, 6, 7, 8, 10, 11]
+    assert ids(table, "id < 5") == [1, 2, 4]
+
+
+def test_a_vector_of_all_rows_leaves_none(table: Table) -> None:
+    mask(table, inline(table.location, *range(10)))
+    assert ids(table) == [10, 11]
+
+
+def test_time_travel_shows_the_rows_before_their_deletion(table: Table) -> None:
+    mask(table, inline(table.location, 0))
+    assert table.snapshot(version=2).to_arrow().num_rows == 12
+
+
+@EVERY_STORAGE
+def test_a_delete_rewrites_a_file_with_a_vector(table: Table, vector: Vector) -> None:
+    masked = mask(table, vector(table.location, 0, 3))
+    changed = table.delete("id = 5 OR id = 3")
+    assert changed.metrics["numDeletedRows"] == 1, "the row with id 3 was deleted before"
+    assert ids(table) == [1, 2, 4, 6, 7, 8, 9, 10, 11]
+    assert masked.key in table.snapshot().tombstones
+
+
+def test_deleting_all_rows_counts_those_that_were_left(table: Table) -> None:
+    mask(table, inline(table.location, 0, 3))
+    assert table.delete().metrics["numDeletedRows"] == 10
+
+
+def test_optimize_leaves_deleted_rows_behind(table: Table) -> None:
+    mask(table, in_a_file(table.location, 0, 3))
+    optimize(table)
+    assert ids(table) == [1, 2, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert not any(add.deletion_vector for add in table.snapshot().files.values())
+
+
+def test_vacuum_deletes_a_vector_that_no_version_needs(table: Table) -> None:
+    mask(table, in_a_file(table.location, 0, 3))
+    name = f"ab/deletion_vector_{NAME}.bin"
+    later = -86_400_000
+    assert name not in vacuum(table, older_than=later, force=True).files
+    optimize(table)
+    assert name not in vacuum(table).files, "an older version needs it"
+    assert name in vacuum(table, older_than=later, force=True).files
+
+
+def _flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-10] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "cannot be read"),
+        (_flipped, "checksum"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-3]), "does not hold"),
+        (lambda path: path.write_bytes(b"\x02" + path.read_bytes()[1:]), "format version 02"),
+        (lambda path: path.write_bytes(b""), "format version none"),
+    ],
+    ids=["missing", "flipped", "cut", "version", "empty"],
+)
+def test_a_damaged_file_is_reported(table: Table, damage: Callable[[Path], object], message: str) -> None:
+    mask(table, in_a_file(table.location, 0, 3))
+    damage(table.location / "ab" / f"deletion_vector_{NAME}.bin")
+    with pytest.raises(CorruptionError, match=message):
+        ids(table)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cardinality": 3}, "deletes 2 rows, and the log says 3"),
+        ({"size_in_bytes": 7}, "the log says 7"),
+        ({"path_or_inline_dv": "~~~~~"}, "Z85"),
+        ({"storage_type": "x"}, "storage type 'x'"),
+        ({"path_or_inline_dv": z85(b"abcd"), "size_in_bytes": 4}, "number of the format"),
+        ({"path_or_inline_dv": z85(bitmap(0, 3)[:8] + b"\xff" * 20), "size_in_bytes": 28}, "damaged"),
+    ],
+    ids=["cardinality", "size", "encoding", "storage", "magic", "bitmap"],
+)
+def test_a_damaged_description_is_reported(table: Table, change: dict[str, object], message: str) -> None:
+    mask(table, msgspec.structs.replace(inline(table.location, 0, 3), **change))
+    with pytest.raises(CorruptionError, match=message):
+        ids(table)
+
+
+def test_a_vector_of_a_longer_file_is_reported(table: Table) -> None:
+    mask(table, inline(table.location, 10))
+    with pytest.raises(CorruptionError, match="row 10 of a file that has 10"):
+        ids(table)
+
+
+def test_a_missing_library_is_named_before_anything_is_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    mask(table, inline(table.location, 0))
+    monkeypatch.setitem(sys.modules, "pyroaring", None)
+    with pytest.raises(UnsupportedFeatureError, match=r"pip install 'delta-commit-owner\[deletion-vectors\]'"):
+        Table.by_path(table.location).snapshot()
