@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from refimpl.cli import output
-from refimpl.cli.options import PARQUET, JsonOption, TableArgument, WarehouseOption, format_of, moment_ms, opened
+from refimpl.cli.options import PARQUET, AnyWarehouseOption, JsonOption, TableArgument, format_of, moment_ms, reached
 from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def delete(
     table: TableArgument,
     where: WhereOption = None,
     every: AllOption = False,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete rows of a table, in one commit.
@@ -45,7 +45,7 @@ def delete(
     Only files that hold such a row are rewritten. A row for which the condition is NULL stays.
     """
     _check_where(where, every)
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         done = place.table(table).delete(where)
     _show(table, done, f"deleted {output.counted(done.metrics['numDeletedRows'], 'row')}", json=json)
 
@@ -65,7 +65,7 @@ def update(
     ],
     where: WhereOption = None,
     every: AllOption = False,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set columns of rows of a table, in one commit.
@@ -81,7 +81,7 @@ def update(
         if name.strip() in values:
             raise InvalidRequestError(f"--set names the column {name.strip()!r} twice")
         values[name.strip()] = value.strip()
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         done = place.table(table).update(values, where)
     _show(table, done, f"updated {output.counted(done.metrics['numUpdatedRows'], 'row')}", json=json)
 
@@ -113,7 +113,7 @@ def merge(
         str,
         Option("--not-matched-by-source", metavar="ACTION", help="target rows without a source row: delete or ignore"),
     ] = "ignore",
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Merge the rows of a Parquet file into a table, in one commit.
@@ -127,7 +127,7 @@ def merge(
     ):
         if value not in known:
             raise InvalidRequestError(f"invalid {option} {value!r}; choose {', '.join(known)}")
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         work = place.table(table).merge(_rows_of(file), on)
         if matched == "update":
             work.when_matched_update_all()
@@ -184,14 +184,14 @@ def changes(
         str | None, Option("--to-time", metavar="TIMESTAMP", help="last version by its time (default: the latest)")
     ] = None,
     limit: Annotated[int | None, Option("--limit", min=1, metavar="N", help="at most N changes (default: all)")] = None,
-    warehouse: WarehouseOption = None,
+    warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the change data feed: rows that were inserted, updated and deleted.
 
     The table must have the property delta.enableChangeDataFeed since the first version that is read.
     """
-    with opened(warehouse) as place:
+    with reached(warehouse) as place:
         feed = place.table(table).changes(
             from_version,
             to_version,

@@ -119,7 +119,7 @@ def cleanup(
         str | None,
         Option("--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's log retention)"),
     ] = None,
-    warehouse: AnyWarehouseOption = None,
+    warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete old log files that no kept version needs.
@@ -130,7 +130,7 @@ def cleanup(
     from refimpl.client.maintenance import clean_up
 
     age = None if older_than is None else duration_ms(older_than)
-    with reached(warehouse) as place:
+    with opened(warehouse) as place:
         done = clean_up(place.table(table), older_than=age)
     if json:
         output.show_json({"cut_off": done.cut_off, "deleted": done.deleted})
@@ -146,22 +146,22 @@ def cleanup(
 def optimize(
     table: TableArgument,
     where: Annotated[
-        str | None, Option("--where", metavar="SQL", help="only partitions for which this is true (default: all)")
+        str | None, Option("--where", metavar="SQL", help="condition on partition columns (default: all partitions)")
     ] = None,
     target_size: Annotated[
-        int, Option("--target-size", min=1, metavar="MIB", help="size of the new files, about, in MiB")
+        int, Option("--target-size", min=1, metavar="MIB", help="approximate size of the new files in MiB")
     ] = 128,
-    warehouse: AnyWarehouseOption = None,
+    warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Put small data files together.
+    """Combine small data files into larger ones.
 
-    The rows stay the same, and appends may run meanwhile. The table's policy must allow optimize. The old files stay
-    until a vacuum.
+    The table's policy must allow optimize. The rows stay the same, and concurrent appends do not conflict. The old
+    files stay until vacuum deletes them.
     """
     from refimpl.client.data_maintenance import optimize as optimized
 
-    with reached(warehouse) as place:
+    with opened(warehouse) as place:
         done = optimized(place.table(table), where, target_size=target_size * 1024 * 1024)
     line = "nothing to do: no two small files are in one partition"
     if done.version is not None:
@@ -190,17 +190,17 @@ def vacuum(
     force: Annotated[
         bool, Option("--force", help="allow an age below the table's retention, if no other process uses the table")
     ] = False,
-    warehouse: AnyWarehouseOption = None,
+    warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List, or delete, data files that no version needs any more.
+    """List, or delete, data files that no retained version needs.
 
     The table's policy must allow vacuum. Versions older than the age may become unreadable.
     """
     from refimpl.client.data_maintenance import vacuum as vacuumed
 
     age = None if older_than is None else duration_ms(older_than)
-    with reached(warehouse) as place:
+    with opened(warehouse) as place:
         done = vacuumed(place.table(table), older_than=age, dry_run=not delete, force=force)
     if json:
         output.show_json(dataclasses.asdict(done) | {"deleted": delete})

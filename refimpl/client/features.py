@@ -24,7 +24,7 @@ deletionVectors        yes, with the       yes: a file that loses further rows i
                        extra of that name  rewritten, without a deletion vector
 timestampNtz           yes                 yes
 v2Checkpoint           yes                 yes, but the checkpoints written here are classic ones
-vacuumProtocolCheck    yes                 yes: VACUUM is not run here
+vacuumProtocolCheck    yes                 yes: VACUUM rejects tables with unsupported features
 inCommitTimestamp      (writers only)      yes; the RFC's spelling inCommitTimestamps is accepted
 domainMetadata         (writers only)      yes: domains are kept, and replaced as a whole
 managedCommit          (writers only)      yes, through the table's owner

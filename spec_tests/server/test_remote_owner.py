@@ -569,9 +569,10 @@ def test_command_line_works_on_a_server(
     assert cli("resolve", "sales", commit["attempt"]).code == ExitCode.OK
     assert cli("backfill", "sales", "--json").json == {"through": 1, "published": 1}
     assert cli("checkpoint", "sales").code == ExitCode.OK
+    assert cli("delete", "sales", "--where", "id = 8", "--json").json["metrics"]["numDeletedRows"] == 1
     refused = cli("create", "other", "-c", "id BIGINT", "--commit-mode", "inline")
     assert (refused.code, "no call for inline commits" in refused.err) == (ExitCode.USAGE, True)
-    for words in (["verify"], ["policy", "sales"], ["hand-back", "sales"], ["token", "list"]):
+    for words in (["verify"], ["policy", "sales"], ["vacuum", "sales"], ["hand-back", "sales"], ["token", "list"]):
         answer = cli(*words)
         assert (answer.code, "run it on the server's host" in answer.err) == (ExitCode.USAGE, True), words
     assert cli("init").code == ExitCode.USAGE
