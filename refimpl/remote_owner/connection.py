@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import http.client
+import io
 import ipaddress
 import os
 import select
@@ -18,7 +19,8 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from functools import partial
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from refimpl.catalog_messages import DEFAULT_CATALOG, DEFAULT_SCHEMA, DELTA_BASE, LEGACY_BASE
@@ -81,10 +83,12 @@ def address_of(
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
+        (host or "").encode("idna")
     except ValueError as error:
         raise InvalidRequestError(f"invalid URL of a server: {error}; expected https://host:port") from error
     scheme = parts.scheme.lower()
-    if scheme not in _PORTS or not host or port == 0 or parts.fragment:
+    is_path = parts.path.isascii() and parts.path.isprintable() and " " not in parts.path
+    if scheme not in _PORTS or not host or port == 0 or parts.fragment or not is_path:
         raise InvalidRequestError(f"invalid URL of a server {_without_secrets(url)!r}; expected https://host:port")
     if "@" in parts.netloc:
         raise InvalidRequestError(
@@ -164,6 +168,8 @@ class Connection:
     def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
         """Raises `OwnerUnavailableError` and `InvalidRequestError` (TLS) if nothing was sent, `NoAnswerError`."""
         connection = self._connected()
+        connection.sock.settimeout(self.timeout)
+        connection.response_class = partial(_Response, deadline=time.monotonic() + self.timeout)  # type: ignore[assignment]
         headers = self._headers if body is None else {**self._headers, "Content-Type": "application/json"}
         try:
             connection.request(method, target, body, headers)
@@ -178,7 +184,7 @@ class Connection:
         except BaseException:  # an interruption: what is left of the answer belongs to no later request
             self.close()
             raise
-        if response.will_close:
+        if response.will_close or response.status < 200:  # after an interim answer another one would follow
             self.close()
         return Reply(
             status=response.status,
@@ -189,13 +195,11 @@ class Connection:
         )
 
     def _chunks(self, response: http.client.HTTPResponse) -> Iterator[bytes]:
-        deadline, size = time.monotonic() + self.timeout, 0
+        size = 0
         while chunk := response.read(_CHUNK):
             size += len(chunk)
             if size > MAX_ANSWER_BYTES:
                 raise http.client.HTTPException(f"the answer has more than {MAX_ANSWER_BYTES} bytes")
-            if time.monotonic() > deadline:
-                raise TimeoutError
             yield chunk
 
     def _connected(self) -> http.client.HTTPConnection:
@@ -238,6 +242,35 @@ class Connection:
         if self._kept.connection is not None and self._kept.process == os.getpid():
             self._kept.connection.close()
         self._kept.connection = None
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer that is whole by a deadline, however slowly its bytes come."""
+
+    def __init__(self, sock: socket.socket, *args: Any, deadline: float, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        self.fp = io.BufferedReader(_Timed(sock, self.fp, deadline))
+
+
+class _Timed(io.RawIOBase):
+    """What a socket's file still reads before the deadline."""
+
+    def __init__(self, sock: socket.socket, file: io.BufferedReader, deadline: float) -> None:
+        self._socket, self._file, self._deadline = sock, file, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+        return self._file.readinto1(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 class _Kept(threading.local):

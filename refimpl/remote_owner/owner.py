@@ -285,6 +285,12 @@ class RemoteOwner:
             return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=f"{self.address.server}: {answer}")
         if isinstance(made, Refusal):
             raise OwnerUnavailableError(f"the name {full_name} was taken, and is free again; create the table again")
+        if not isinstance(answer, Refusal) and not is_mine:
+            raise OutcomeUnknown(
+                f"{self.address.server} answered the creation of {full_name} with another table, "
+                f"{made.metadata.table_uuid}",
+                table_id=table_id,
+            )
         current = self._resolved(self._met(full_name, made))
         if not is_mine:
             return NameTaken(winner=current)
@@ -609,12 +615,13 @@ class RemoteOwner:
         return _CurrentTable(table_id=table_id, location=location, name=full_name, loaded=loaded)
 
     def _search(self, reference: str, is_it: Callable[[ListedTable], bool]) -> _CurrentTable:
-        """A table of the schema that is asked for by its id or path: found in the list of all."""
+        """A table of the schema that is asked for by its id or path: found in the list of all. The name may be another
+        table's by the time it is loaded."""
         for listed in self._listed():
             if is_it(listed):
                 full_name = self._full_name_of(listed)
                 current = self._calls.asked("GET", self._url(full_name), LoadedTable)
-                if isinstance(current, LoadedTable):
+                if isinstance(current, LoadedTable) and listed.table_id in (None, current.metadata.table_uuid):
                     return self._met(full_name, current)
         raise TableNotFoundError(
             f"{self.address.server} has no table {reference!r} in {self.address.catalog}.{self.address.schema}",
@@ -625,13 +632,15 @@ class RemoteOwner:
         """The tables of the schema, page by page."""
         query = {"catalog_name": self.address.catalog, "schema_name": self.address.schema, "max_results": str(PAGE)}
         token: str | None = None
-        while True:
+        pages: set[str | None] = set()
+        while token not in pages:
+            pages.add(token)
             given = query if token is None else {**query, "page_token": token}
             page = self._calls.asked("GET", f"{self.address.legacy}/tables?{urlencode(given)}", TablePage)
             if isinstance(page, Refusal):
                 raise self._calls.not_found(page, f"{self.address.catalog}.{self.address.schema}")
             yield from page.tables
-            if not page.next_page_token or page.next_page_token == token:
+            if not page.next_page_token:
                 return
             token = page.next_page_token
 

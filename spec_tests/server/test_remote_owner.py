@@ -39,7 +39,8 @@ from refimpl.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES
-from refimpl.remote_owner.owner import PUBLISH_AFTER
+from refimpl.remote_owner.connection import Connection, NoAnswerError, address_of
+from refimpl.remote_owner.owner import PUBLISH_AFTER, RemoteOwner
 from refimpl.server.access import Scope, Tokens
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import RemoteWarehouse
@@ -316,6 +317,20 @@ def test_creation_whose_answer_was_lost_is_the_same_creation(catalog: str, reach
         assert table.snapshot().version == 0
 
 
+def test_creation_answered_with_another_table_keeps_version_0(tmp_path: Path, reach: Reach) -> None:
+    """The server registered it: to call the name taken would delete the registered table's files."""
+    with serving(tmp_path / "catalog") as (url, inside):
+        create, remote = inside._create, reach(url, **PLACE)
+
+        def confused(body: Any) -> Any:
+            answer = create(body)
+            return answer | {"metadata": answer["metadata"] | {"table-uuid": "0b0b0b0b-0b0b-4b0b-8b0b-0b0b0b0b0b0b"}}
+
+        with patch.object(inside, "_create", confused):
+            table = remote.create_table("orders", SCHEMA)
+        assert (table.table_id, table.snapshot().version) == (inside.tables["orders"].uuid, 0)
+
+
 @pytest.mark.parametrize("feature", ["checkConstraints", "v2Checkpoint", "nextFeature"])
 def test_demanded_feature_is_written_or_refused_by_name(tmp_path: Path, reach: Reach, feature: str) -> None:
     with serving(tmp_path / "catalog") as (url, inside):
@@ -437,6 +452,20 @@ def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(listen: Li
         assert local.tables() == ["orders"]
 
 
+def test_table_created_between_the_list_and_the_look_is_another_one(listen: Listen, directory: Path) -> None:
+    """A table that is asked for by its id is found in the list, and then loaded by its name."""
+    with refimpl.open(listen(), token=None) as remote, refimpl.open(directory) as local:
+        first = local.create_table("orders", SCHEMA).table_id or ""
+        owner = remote.owner
+        assert isinstance(owner, RemoteOwner)
+        listed = list(owner._listed())
+        local.owner.drop_table(first)
+        local.create_table("orders", SCHEMA)
+        with patch.object(owner, "_listed", lambda: iter(listed)), pytest.raises(TableNotFoundError):
+            owner.drop_table(first)
+        assert local.tables() == ["orders"]
+
+
 def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> None:
     url = listen()
     hour = 3_600_000
@@ -458,6 +487,9 @@ def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> 
         ("https://host:99999", "expected https://host:port"),
         ("https://me:secret@host", "pass the token as token="),
         ("https://host?schemas=x", "unknown option 'schemas'"),
+        ("https://a..b", "expected https://host:port"),
+        ("http://localhost/a b", "expected https://host:port"),
+        ("http://localhost/\u00e4", "expected https://host:port"),
     ],
 )
 def test_invalid_url_is_refused(url: str, says: str) -> None:
@@ -550,6 +582,29 @@ def test_connection_is_kept_and_replaced_when_the_server_closed_it(reach: Reach)
             with pytest.raises(TableNotFoundError, match="has no table"):
                 remote.table("orders")
     assert NoTables.connections == [2, 2]
+
+
+@pytest.mark.parametrize("beginning", [b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"])
+def test_answer_that_drips_is_no_answer_in_time(beginning: bytes) -> None:
+    stop, whole = threading.Event(), []
+
+    class Drips(Handler):
+        def do_GET(self) -> None:  # noqa: N802
+            self.wfile.write(beginning)
+            self.wfile.flush()
+            for _ in range(60):
+                if stop.wait(0.05):
+                    return
+                self.wfile.write(b"2")
+                self.wfile.flush()
+            whole.append(self.path)
+
+    with Listener("127.0.0.1", 0, Drips) as server, pytest.raises(NoAnswerError, match=r"did not answer within 0\.2 s"):
+        try:
+            Connection(address_of(server.url), timeout=0.2).send("GET", "/")
+        finally:
+            stop.set()
+    assert whole == []
 
 
 # The command line
