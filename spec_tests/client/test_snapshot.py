@@ -473,16 +473,6 @@ class TestRefused:
         assert caught.value.features == ("typeWidening",)
         assert table.snapshot(version=0).version == 0
 
-    def test_files_with_deletion_vectors(self, plain: WrittenLog) -> None:
-        vector = DeletionVector(storage_type="i", path_or_inline_dv="x", size_in_bytes=1, cardinality=1)
-        plain.publish(1, add("a")).publish(2, add("a", deletion_vector=vector), remove("a"))
-        assert paths(plain.table(), version=1) == {"a"}
-        with pytest.raises(UnsupportedFeatureError) as caught:
-            plain.table().snapshot()
-        assert caught.value.features == ("deletionVectors",)
-        plain.publish(3, remove("a", deletion_vector=vector))
-        assert paths(plain.table()) == set()
-
 
 class TestTimeTravelByVersion:
     def test_each_version_is_what_it_was(self, plain: WrittenLog) -> None:

@@ -286,7 +286,7 @@ def test_a_feature_can_be_listed_before_anything_uses_it(setting: Setting, name:
     assert [type(action) for action in commit_of(table, 2)] == [CommitInfo], "it is listed already"
 
 
-@pytest.mark.parametrize("name", ["managedCommit", "inCommitTimestamp", "deletionVectors", "unheardOf"])
+@pytest.mark.parametrize("name", ["managedCommit", "inCommitTimestamp", "columnMapping", "unheardOf"])
 def test_a_feature_that_is_not_added_by_itself_is_refused(setting: Setting, name: str) -> None:
     table = setting.table()
     transaction = table.transaction()
