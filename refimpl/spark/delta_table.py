@@ -137,7 +137,7 @@ class _Work:
     def __init__(self, access: TableAccess, table: Table, operation: str) -> None:
         self._access = access
         self._table = table
-        self.change = RowChange(table.transaction(operation=operation))
+        self.change = RowChange(table.transaction(operation=operation, landed=table.checkpoint_if_due))
         self.schema = self.change.snapshot.schema
         self._by_path: dict[str, Add] = {}
 
@@ -477,7 +477,7 @@ class _MergeWork(_Work):
             wanted = wanted | (~in_source & self._true(clause.where))
         pairs = joined.where(wanted).groupBy(FILE_COLUMN, _ROW).agg(functions.count("*").alias("pairs"))
         found = pairs.groupBy(FILE_COLUMN).agg(functions.max("pairs").alias("most")).collect()
-        if matched and any(row["most"] > 1 for row in found):
+        if any(row["most"] > 1 for row in found):  # without a clause for them too: the join would double the row
             self._refuse_several(joined)
         return self.leaving(row[0] for row in found)
 

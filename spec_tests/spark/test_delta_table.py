@@ -13,7 +13,7 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.errors import ConcurrentDeleteReadError, InvalidRequestError
 from refimpl.spark import DeltaConnection
-from refimpl.spark.delta_table import DeltaTable
+from refimpl.spark.delta_table import DeltaMerge, DeltaTable
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -146,7 +146,6 @@ def test_bad_requests_leave_no_version(delta: DeltaConnection, warehouse: Wareho
     table = made(warehouse, "refused", ())
     handle = delta.table("refused")
     source = delta.spark.createDataFrame(SOURCE)
-    merge = handle.merge(source.union(source), "target.id = source.id")
     for attempt in (
         lambda: handle.delete("id < rand()"),
         lambda: handle.delete("id IN (SELECT 1)"),
@@ -158,6 +157,7 @@ def test_bad_requests_leave_no_version(delta: DeltaConnection, warehouse: Wareho
     ):
         with pytest.raises(InvalidRequestError):
             attempt()
-    with pytest.raises(InvalidRequestError, match="id = "):
-        merge.whenMatchedUpdateAll().execute()
+    for clause in (DeltaMerge.whenMatchedUpdateAll, DeltaMerge.whenNotMatchedBySourceDelete):
+        with pytest.raises(InvalidRequestError, match="id = "):
+            clause(handle.merge(source.union(source), "target.id = source.id")).execute()
     assert table.snapshot().version == 1
