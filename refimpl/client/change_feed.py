@@ -187,7 +187,7 @@ class FeedReader:
                 constants[CHANGE_TYPE] = INSERTED if isinstance(file, Add) else DELETED
             for name, value in constants.items():
                 rows = rows.append_column(name, pa.repeat(pa.scalar(value, arrow.field(name).type), rows.num_rows))
-            yield from rows.select(arrow.names).cast(arrow).to_batches()
+            yield from pa.Table.from_arrays(rows.select(arrow.names).columns, schema=arrow).to_batches()
 
 
 def read(newest: Snapshot, start: Snapshot, end: Snapshot) -> pa.RecordBatchReader:

@@ -210,7 +210,8 @@ class ColumnComparison:
         if Nulls.ALL in (left.nulls, right.nulls):
             return Truth.NULL
         nulls = Nulls.NONE if left.nulls is right.nulls is Nulls.NONE else Nulls.UNKNOWN
-        if left.nan or right.nan:
+        approximate = (self.left.type in FLOATS) is not (self.right.type in FLOATS)  # rows are compared as floats
+        if left.nan or right.nan or approximate:
             return truths(can_be_true=True, can_be_false=True, nulls=nulls)
         match self.operator:
             case Operator.LESS:

@@ -9,6 +9,8 @@ Understood: literals, columns, `+`, `-`, `*`, `||`, COALESCE, UPPER, LOWER and C
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,8 +21,8 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from refimpl.client import arrow_columns, predicate
-from refimpl.client.condition import Column, is_exact
-from refimpl.client.schema import Decimal, Struct, arrow_type, to_arrow
+from refimpl.client.condition import FLOATS, Column, is_exact
+from refimpl.client.schema import DataType, Decimal, Primitive, Struct, arrow_type, to_arrow
 from refimpl.errors import InvalidRequestError
 
 
@@ -84,12 +86,26 @@ def assigned(values: Mapping[str, Any], *, columns: Struct, scope: Struct) -> As
 
 
 def _of_python(value: Any, column: Column) -> pc.Expression:
+    kind = column.type
+    problem: object
     try:
-        return pc.scalar(pa.scalar(value, arrow_type(column.type)))
+        scalar = pa.scalar(value, arrow_type(kind))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
-        raise InvalidRequestError(
-            f"the column {column.path[-1]!r} is {column.type}, and cannot be {value!r}: {error}", column=column.path[-1]
-        ) from error
+        problem = error
+    else:
+        if not _is_cut(value, scalar, kind):
+            return pc.scalar(scalar)
+        problem = f"it would become {scalar.as_py()}"
+    raise InvalidRequestError(
+        f"the column {column.path[-1]!r} is {kind}, and cannot be {value!r}: {problem}", column=column.path[-1]
+    )
+
+
+def _is_cut(value: Any, scalar: pa.Scalar, kind: DataType) -> bool:
+    """Whether Arrow dropped a fraction, or the time of a day."""
+    if isinstance(value, datetime.datetime):
+        return kind == Primitive(name="date") and value.time() != datetime.time()
+    return isinstance(value, float | decimal.Decimal) and kind not in FLOATS and scalar.as_py() != value
 
 
 def _of_sql(text: str, column: Column, scope: Struct) -> pc.Expression:
@@ -123,7 +139,10 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
         case exp.Literal(is_string=False):
             number = predicate.literal_of(node)
             whole = "." not in node.this and "e" not in node.this.lower()
-            return pc.scalar(pa.scalar(int(node.this), pa.int64()) if whole else pa.scalar(number))
+            try:
+                return pc.scalar(pa.scalar(int(node.this), pa.int64()) if whole else pa.scalar(number))
+            except (OverflowError, pa.ArrowInvalid):
+                predicate.refuse(node, "has too many digits")
         case exp.Literal() | exp.Boolean() | exp.Cast():
             return pc.scalar(pa.scalar(predicate.literal_of(node)))
         case exp.Add() | exp.Sub() | exp.Mul():

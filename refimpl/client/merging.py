@@ -12,6 +12,7 @@ only (all of them if a clause is for target rows without a source row). Durabili
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -27,7 +28,7 @@ from refimpl.client.condition import And, Column, Condition, Constant, FileTest,
 from refimpl.client.expression import Assignments, assigned, evaluated, matching
 from refimpl.client.predicate import Sides
 from refimpl.client.row_changes import AFTER, BEFORE, DELETED, INSERTED, RowChange, RowsChanged
-from refimpl.client.schema import arrow_type, from_arrow
+from refimpl.client.schema import Array, Map, Struct, arrow_type, from_arrow
 from refimpl.client.transaction import Transaction
 from refimpl.errors import InvalidRequestError
 
@@ -242,8 +243,7 @@ class _Run:
     def _cast_key(self, values: pa.ChunkedArray, target: Column, source: Column) -> pa.ChunkedArray:
         wanted = pa.field(".".join(source.path), arrow_type(target.type))
         cast = [arrow_columns.cast(chunk, wanted) for chunk in values.chunks]
-        found = pa.chunked_array(cast, type=wanted.type)
-        return pc.add(found, pa.scalar(0, wanted.type)) if pa.types.is_floating(wanted.type) else found  # -0.0 is 0.0
+        return _comparable(pa.chunked_array(cast, type=wanted.type))
 
     def _keys_of_source(self) -> pa.Table:
         columns = {
@@ -295,10 +295,8 @@ class _Run:
     def _pairs(self, rows: pa.Table) -> pa.Table:
         """The numbers of the rows of both sides that match, in their order."""
         keys = evaluated(rows, {f"key{n}": pc.field(*target.path[1:]) for n, (target, _) in enumerate(self._keys)})
-        for number, column in enumerate(keys.columns):
-            if pa.types.is_floating(column.type):
-                keys = keys.set_column(number, f"key{number}", pc.add(column, pa.scalar(0, column.type)))
         names = keys.column_names
+        keys = pa.table([_comparable(column) for column in keys.columns], names)
         numbered = keys.append_column("target", pa.arange(0, rows.num_rows))
         found = numbered.join(self._source_keys, names, join_type="inner", use_threads=False)
         pairs = found.select(["target", "source"]).sort_by([("target", "ascending"), ("source", "ascending")])
@@ -420,7 +418,19 @@ def _key(node: exp.Expression, sides: Sides) -> tuple[Column, Column] | None:
     if not all(isinstance(side, exp.Column) for side in both):
         return None
     columns = {column.path[0]: column for column in (predicate.column_of(side, sides) for side in both)}
-    return (columns[sides.names[0]], columns[sides.names[1]]) if len(columns) == 2 else None
+    if len(columns) != 2:
+        return None
+    for column in columns.values():
+        if isinstance(column.type, Struct | Array | Map):
+            predicate.refuse(node, f"compares {'.'.join(column.path)}, which is {column.type}; compare its members")
+    return columns[sides.names[0]], columns[sides.names[1]]
+
+
+def _comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Equal floats with equal bits, as a join compares them: -0.0 is 0.0, and there is one NaN."""
+    if not pa.types.is_floating(keys.type):
+        return keys
+    return pc.if_else(pc.is_nan(keys), pa.scalar(math.nan, keys.type), pc.add(keys, pa.scalar(0, keys.type)))
 
 
 def _first_true(clauses: Sequence[_BoundClause], scope: pa.Table) -> Iterator[tuple[_BoundClause, pa.Array]]:

@@ -281,6 +281,13 @@ def test_a_schema_change_that_old_rows_do_not_fit_is_refused(warehouse: Warehous
     assert table.changes(1, 2).read_all().num_rows == 1
 
 
+def test_a_struct_with_a_required_member_may_be_null(warehouse: Warehouse) -> None:
+    kind = pa.struct([pa.field("a", pa.int64(), nullable=False)])
+    table = warehouse.create_table("nested", pa.schema([("s", kind)]), properties=FEED)
+    table.append(pa.table({"s": pa.array([{"a": 1}, None], kind)}))
+    assert table.changes(1).read_all()["s"].to_pylist() == [{"a": 1}, None]
+
+
 def test_a_table_with_a_column_of_the_feed_cannot_enable_it(warehouse: Warehouse) -> None:
     """DELTA.md#change-feed."""
     schema = pa.schema([("id", pa.int64()), ("_Commit_Version", pa.int64())])

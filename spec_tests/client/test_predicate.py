@@ -339,6 +339,14 @@ def test_a_file_with_a_row_whose_columns_compare_is_never_left_out(
     assert test.may_match(add(stats=stats)) or not any(found)
 
 
+def test_an_exact_and_a_float_column_are_compared_as_floats() -> None:
+    """The double nearest to 0.1 is another number than the decimal: bounds would leave the file out."""
+    schema = pa.schema([("amount", pa.decimal128(10, 2)), ("g", pa.float64())])
+    test = parse("amount = g").test(from_arrow(schema), ("g",))
+    bounds = {"numRecords": 1, "nullCount": {"amount": 0}, "minValues": {"amount": 0.1}, "maxValues": {"amount": 0.1}}
+    assert test.may_match(add(g="0.1", stats=bounds))
+
+
 def _compares(operator: str, left: Any, right: Any) -> bool:
     if left is None or right is None:
         return operator == "<=>" and left is right

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,8 @@ REFUSED: list[tuple[str, Callable[[Table], object]]] = [
     ("an unknown target", lambda table: table.update({"price": "1"})),
     ("a target twice", lambda table: table.update({"id": "1", "ID": "2"})),
     ("a fraction for an integer", lambda table: table.update({"id": "1.5"})),
+    ("a float that is no integer", lambda table: table.update({"id": 1.5})),
+    ("a number of too many digits", lambda table: table.update({"id": "id + 99999999999999999999"})),
     ("an overflow", lambda table: table.update({"month": "month + 2147483647"})),
     ("text for a number", lambda table: table.update({"id": "name"})),
 ]
@@ -275,6 +278,24 @@ class TestMerge:
         metrics = changed.metrics
         assert metrics["numTargetRowsUpdated"] + metrics["numTargetRowsDeleted"] == len(gone)
         assert metrics["numTargetRowsUpdated"] + metrics["numTargetRowsInserted"] == len(come)
+
+    @pytest.mark.parametrize("columns", [[], ["key"]], ids=["plain", "partitioned"])
+    def test_float_keys_are_compared_as_by_spark(self, warehouse: Warehouse, columns: list[str]) -> None:
+        """Arrow joins by bits; the result of 0 / 0 has another sign than Python's NaN."""
+        schema = pa.schema([("key", pa.float64()), ("id", pa.int64())])
+        table = warehouse.create_table("f", schema, partition_columns=columns)
+        table.append(pa.table({"key": [math.nan, -0.0, None, 1.0]}))
+        merge = table.merge(pa.table({"key": [-math.nan, 0.0, None, 2.0]}), "target.key = source.key")
+        merge.when_matched_delete().when_not_matched_insert({"key": "source.key"}).execute()
+        assert sorted(map(str, table.snapshot().to_arrow()["key"].to_pylist())) == ["1.0", "2.0", "None", "None"]
+
+    def test_a_struct_is_rejected_as_a_key(self, warehouse: Warehouse) -> None:
+        rows = pa.table({"key": [{"a": 1}]})
+        table = warehouse.create_table("s", rows.schema)
+        table.append(rows)
+        with pytest.raises(InvalidRequestError, match="compare its members"):
+            table.merge(rows, "target.key = source.key").when_matched_delete().execute()
+        assert table.merge(rows, "target.key.a = source.key.a").when_matched_delete().execute().version == 2
 
     def test_only_files_that_can_hold_a_key_are_read(self, table: Table) -> None:
         for path in (table.location / "month=2").iterdir():
