@@ -138,13 +138,19 @@ def _explained(error: msgspec.ValidationError, text: bytes) -> str:
     outcomes = {name_of(kind): kind for kind in Answer.__args__}
     kind = outcomes.get(answer.get("outcome", ""))
     if kind is None:
-        return f"{said}{near(str(answer.get('outcome', '')), outcomes)}. The outcomes are {', '.join(outcomes)}"
+        said = _sentence(f"{said}{near(str(answer.get('outcome', '')), outcomes)}")
+        return f"{said} The outcomes are {', '.join(outcomes)}"
     unknown = _FIELD.search(said)
     fields = [each.name for each in msgspec.structs.fields(kind)]
     if unknown is not None and unknown["path"] == ".answer":
-        return f"{said}{near(unknown['field'], fields)}. The fields of `{name_of(kind)}` are {', '.join(fields)}"
+        said = _sentence(f"{said}{near(unknown['field'], fields)}")
+        return f"{said} The fields of `{name_of(kind)}` are {', '.join(fields)}"
     missing = MISSING if "missing required field" in said else ""
     return f"{said}{missing}. Its schema: delta-commit-conformance schema interface {kind.__name__}"
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith("?") else f"{text}."
 
 
 def near(word: str, known: Iterable[str]) -> str:

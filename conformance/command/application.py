@@ -177,10 +177,11 @@ for function, epilog in (
         examples(
             "play lost-race",
             "play lost-race --plain --decisions",
+            "play conflict --html conflict.html",
             "play report/findings/some-case/finding.json",
             "play --all --html course",
-        )
-        + "\n\ncommit-owner play conflict --html conflict.html",
+            command="commit-owner",
+        ),
     ),
     (puzzling.puzzle, examples("puzzle", "puzzle 3", "puzzle 3 --operation 1 --rule 2", "puzzle --html puzzles.html")),
     (

@@ -49,7 +49,7 @@ class Action(StrEnum):
 def learn(
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="exercise folder", show_default=False)],
     action: Annotated[
-        Action | None,
+        str | None,
         typer.Argument(
             metavar="[check|watch|hint]",
             help="judge the owner; judge it again after each save; show a hint for the current stage (default: make "
@@ -81,16 +81,18 @@ def learn(
     """
     from conformance.learn import course
 
+    if action is not None and action not in list(Action):
+        raise UnusableError(f"unknown action {action!r}; expected {', '.join(Action)}")
     _consistent(action, language=language, stage=stage, deeper=deeper, json=json)
     if action is None:
         _create(directory, language)
         return
     exercise = course.opened(directory)
     patience = seconds(timeout, "--timeout")
-    if action is Action.HINT:
+    if action == Action.HINT:
         _hint(exercise, stage, patience, deeper=deeper)
         return
-    if action is Action.CHECK:
+    if action == Action.CHECK:
         raise typer.Exit(_check(exercise, stage, patience, json=json))
     last: int = ExitCode.INCOMPLETE
 
@@ -112,17 +114,17 @@ def learn(
         raise typer.Exit(last) from None
 
 
-def _consistent(action: Action | None, *, language: str | None, stage: int | None, deeper: bool, json: bool) -> None:
+def _consistent(action: str | None, *, language: str | None, stage: int | None, deeper: bool, json: bool) -> None:
     """Raises `UnusableError` for an option that the action does not have."""
     from conformance.learn.course import STAGES
 
     if language is not None and action is not None:
         raise UnusableError(f"--language is only for a new folder, not for {action}; exercise.json holds the language")
-    if deeper and action is not Action.HINT:
+    if deeper and action != Action.HINT:
         raise UnusableError("--deeper works only with the action hint")
     if (stage is not None or json) and action is None:
         raise UnusableError("--stage and --json need an action: check, watch or hint")
-    if json and action is Action.HINT:
+    if json and action == Action.HINT:
         raise UnusableError("--json works only with check and watch")
     if stage is not None and not 1 <= stage <= len(STAGES):
         raise UnusableError(f"invalid --stage {stage}; expected 1 to {len(STAGES)}")

@@ -232,6 +232,8 @@ def opened(folder: Path) -> Exercise:
         advice = f"to make one: delta-commit-conformance learn {folder}"
         if Path(MARKER).is_file():
             advice = "the current directory is one: name it `.`"
+        elif folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+            advice = "to make one in a new directory: delta-commit-conformance learn NEW-DIRECTORY"
         raise UnusableError(f"{folder} is not an exercise: it has no {MARKER}; {advice}") from None
     except msgspec.DecodeError as error:
         raise UnusableError(

@@ -142,7 +142,8 @@ def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
     }  # fmt: skip
     if broken is not None:
         says = broken.says or "each line that the owner writes to its standard output is the reply to a call"
-        return Failure(headline=broken.problem, expected=says, broken=True, **more)
+        observed = re.sub(rf"[:;.] {re.escape(says)}", "", broken.problem)
+        return Failure(headline=observed, expected=says, broken=True, **more)
     assert result is not None
     if result.verdict is not Verdict.FAILED:
         reason = subject.silent or _NUMBERED.sub("", result.reason)

@@ -124,6 +124,25 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
     return found[0].format(who=who, target=target, version=version, attempt=attempt, fate=fate), found[1]
 
 
+def intention(effect: str) -> str:
+    """What a client would do next, as the end of a sentence. `effect`: its kind and target."""
+    kind, _, target = effect.partition(" ")
+    if kind == "send":
+        request, _, version = target.partition(" v")
+        text = _REQUESTS[request][0].format(who="", version=version)
+    elif kind == "answer":
+        text = f"gets the answer: {_LISTED.sub('unpublished commits ', target.partition(': ')[2])}"
+    elif kind == "commit":
+        text = "commits its transaction in the ledger"
+    elif kind == "start":
+        text = "starts"
+    else:
+        any_ = _ANY.get(kind, "{who} {target}")
+        text = any_ if _STAGED.match(target) else _FILES.get((kind, _sort(target)), (any_, None))[0]
+        text = text.format(who="", target=target or kind)
+    return text.strip()
+
+
 def decides(happening: Happening) -> bool:
     """Whether this is a step that others can lose by: a decision, a put-if-absent, an answer, a fault, an end."""
     kind, target = happening.kind, happening.target
@@ -194,14 +213,15 @@ def _transaction(who: str, before: Rows, after: Rows) -> Sentence:
         if what == "commit" and version not in decided:
             if _transfers(before, version.removeprefix("version ")):
                 return f"{who} commits its transaction: {version} is attempt {attempt}, as promised", "MC-CONVERT-07"
-            return (
-                f"{who} commits its transaction: {version} is attempt {attempt}. This is the decision",
-                "CM-COMMIT-02",
-            )
+            created = any(row[0] == "promise" and row[1] == f"create as {version}" for row in before)
+            decision = ", as promised" if created else ". This is the decision"
+            return f"{who} commits its transaction: {version} is attempt {attempt}{decision}", "CM-COMMIT-02"
     for what, text, attempt, _ in new:
         if what == "promise":
-            rule = None if text.startswith("create") else "MC-CONVERT-07"
-            return f"{who} records its promise first: {text}, attempt {attempt}", rule
+            said = f"{who} records its promise first: {text}, attempt {attempt}"
+            if text.startswith("create"):
+                return f"{said}. This is the decision: the name is this table's", None
+            return said, "MC-CONVERT-07"
         if what == "resolved":
             return f"{who} records permanently that attempt {attempt} {text}", "PROFILE-OUTCOME-02"
     for row in new:

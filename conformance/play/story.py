@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from conformance.play.narration import decides, sentence
+from conformance.play.narration import decides, intention, sentence
 from conformance.play.world import OWNER, Scenario, World
 from conformance.player.story import Happening, Step, Story
 
@@ -48,7 +48,7 @@ class ScenarioForks:
     def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
         """Every client that can go next, and every fault."""
         with self._after(choices) as world:
-            nexts = [(name, f"{name} goes next: {effect}") for name, effect in world.enabled().items()]
+            nexts = [(name, f"{name} goes next: {intention(effect)}") for name, effect in world.enabled().items()]
             return [*nexts, *((fault, fault) for fault in world.faults())]
 
     def follow(self, choices: Sequence[str], option: str) -> list[Step]:

@@ -36,12 +36,13 @@ class Player(App[Exception]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("right,l", "go(1)", "Forward", priority=True),
         Binding("left,h", "go(-1)", "Back", priority=True),
-        Binding("d", "decision", "Next decision"),
+        Binding("d", "decision", "Decision"),
         Binding("home,g", "first", "First", priority=True, show=False),
         Binding("end,G", "last", "Last", priority=True),
         Binding("v", "violation", "Violation"),
-        Binding("f", "fork", "Fork here"),
+        Binding("f", "fork", "Fork"),
         Binding("s", "story", "Story"),
+        Binding("tab", "app.focus_next", "Next pane", priority=True),
         Binding("q", "quit", "Quit"),
     ]
 
@@ -132,7 +133,7 @@ class Player(App[Exception]):
         choices = self.steps[self.at].choices
         before = [each for each in self.steps if len(each.choices) <= len(choices)]
         self.steps = [*before, *self.story.forks.follow(choices, option)]
-        self.forks.append(option)
+        self.forks.append(f"{option} goes next" if option in self.story.clients else option)
         self.at = min(len(before), len(self.steps) - 1)
         self._show_steps()
 
@@ -186,7 +187,7 @@ def _view(headings: tuple[str, str, str], step: Step) -> Table:
     files = [Text(name if durable else f"{name} !", style="" if durable else "red") for name, durable, _ in view.log]
     parts = [
         (readers, [Text.assemble((f"{who}: ", "dim"), sees) for who, sees in view.readers]),
-        (ledger, [Text(" ".join(row)) for row in view.ledger]),
+        (ledger, [Text(_entry(row) if readers == READERS else " ".join(row)) for row in view.ledger]),
         (f"{log}{unsynced}", files),
     ]
     table = Table.grid(padding=(0, 1))
@@ -196,6 +197,11 @@ def _view(headings: tuple[str, str, str], step: Step) -> Table:
             table.add_row(row)
         table.add_row("")
     return table
+
+
+def _entry(row: tuple[str, ...]) -> str:
+    """A row of the ledger: what it is about, and what it says."""
+    return f"{row[0]}: {', '.join(each for each in row[1:] if each)}"
 
 
 class _Fork(ModalScreen[str | None]):

@@ -459,7 +459,8 @@ def _least(disk: Disk) -> Tree:
 
 
 _ROWS: Final = (
-    "SELECT 'table', state, commit_mode, coalesce('published through ' || backfilled, 'nothing published') FROM tables"
+    "SELECT 'table', state, commit_mode || ' commits',"
+    " coalesce('published through ' || backfilled, 'nothing published') FROM tables"
     " UNION ALL SELECT 'commit', 'version ' || version, attempt, iif(published_at IS NULL, 'ratified', 'published')"
     " FROM commits UNION ALL SELECT 'promise', kind || ' as version ' || version, attempt, '' FROM promises"
     " UNION ALL SELECT 'resolved', 'did not land', attempt, '' FROM tombstones"
@@ -478,7 +479,7 @@ def _seen(look: Callable[[], Any]) -> str:
     try:
         snapshot = look()
     except (DeltaError, OSError) as error:
-        return f"{type(error).__name__}: {str(error).partition(';')[0]}"
+        return f"{type(error).__name__}: {re.split('[:;] ', str(error))[0]}"
     files = sorted(Path(each.path).name for each in snapshot.files.values())
     return f"version {snapshot.version}: {', '.join(files) or 'no files'}"
 

@@ -202,6 +202,8 @@ def test_the_work_of_a_learner_is_not_overwritten(exercise: Path) -> None:
     ("words", "problem"),
     [
         (["{new}", "check"], "is not an exercise: it has no exercise.json"),
+        (["{full}", "check"], "is not an exercise: it has no exercise.json; to make one in a new directory"),
+        (["{mine}", "chekc"], "unknown action 'chekc'; expected check, watch, hint"),
         (["{file}"], "is a file; expected a new or an empty directory"),
         (["{full}"], "is not empty"),
         (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python or javascript"),
@@ -337,6 +339,7 @@ def test_a_broken_owner_is_described_and_not_waited_for(
     found = judge.judge([sys.executable, str(file)], timeout=timeout)
     assert found.failure is not None
     assert headline in found.failure.headline
+    assert found.failure.expected not in found.failure.headline
     assert (found.passed, found.failure.broken) == (0, broken)
     assert ("--timeout" in found.failure.expected) == ("within 3 s" in headline)
     assert found.seconds < timeout + PATIENCE / 2

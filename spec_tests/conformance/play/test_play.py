@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from conformance.play.narration import intention
 from conformance.play.scenarios import SCENARIOS, appends, filesystem_table, reads_by_path
 from conformance.play.story import ScenarioForks, steps_of
 from conformance.play.world import CRASH, DROP, POWER, Scenario, World
@@ -212,7 +213,10 @@ def test_every_fork_of_a_race_keeps_what_was_acknowledged() -> None:
 
 def test_options_say_what_each_client_does_next() -> None:
     options = dict(ScenarioForks(SCENARIOS["lost-race"]).options(()))
-    assert options["A"] == "A goes next: start"
+    assert options["A"] == "A goes next: starts"
+    assert intention("fsync-directory _delta_log") == "syncs the folder _delta_log: the names in it are durable now"
+    assert intention("create .tmp") == "creates a temporary file"
+    assert intention("send commit v2") == "proposes version 2"
     assert POWER in options
 
 
