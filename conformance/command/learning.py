@@ -59,11 +59,11 @@ def learn(
     ] = None,
     language: Annotated[
         str | None,
-        typer.Option("--language", metavar="NAME", help="python (default) or javascript, of a new folder"),
+        typer.Option("--language", metavar="NAME", help="language of a new folder: python (default) or javascript"),
     ] = None,
     stage: Annotated[
         int | None,
-        typer.Option("--stage", metavar="N", help="judge up to this stage; hint: for this one", show_default=False),
+        typer.Option("--stage", metavar="N", help="last stage to judge; with hint: its stage", show_default=False),
     ] = None,
     deeper: Annotated[bool, typer.Option("--deeper", help="show the deeper hint (only with hint)")] = False,
     json: JsonOption = False,
@@ -73,8 +73,8 @@ def learn(
 ) -> None:  # fmt: skip
     """Learn the protocol: build your own commit owner in twelve stages, in about an hour.
 
-    Without an action it makes the exercise folder: a small owner to extend, and a page for each stage. `check` judges
-    your owner, names the stage that you have reached, and shows what failed first.
+    Without an action, the command makes the exercise folder: a small owner to extend, and a page for each stage.
+    `check` judges your owner, names the stage that you have reached, and shows what failed first.
 
     Exit code 0: all stages (with --stage: all up to it) pass; 1: a stage is open; 2: usage error, or an owner that does
     not start or does not answer in the format of the interface.
@@ -138,10 +138,8 @@ def _create(directory: Path, language: str | None) -> None:
     except ValueError:
         raise UnusableError(f"unknown --language {language!r}; expected python or javascript") from None
     exercise = course.create(directory, chosen)
-    show(f"{directory}: {exercise.owner.name} is your owner; README.md and 12 pages are the course")
-    show(
-        f"read {directory / course.STAGES[0].page}, then: delta-commit-conformance learn {quote(str(directory))} watch"
-    )
+    show(f"{directory}: {exercise.owner.name} is your owner; README.md and a page for each stage are the course")
+    show(f"read {directory / 'README.md'}, then: delta-commit-conformance learn {quote(str(directory))} watch")
     try:
         course.command(exercise)
     except UnusableError as error:

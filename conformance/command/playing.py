@@ -28,7 +28,7 @@ def play(
             help="a scenario (without one: list them), or a file: finding.json of a report, a history, a trace",
         ),
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="all scenarios; with --html")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="all scenarios (only with --html)")] = False,
     html: Annotated[
         Path | None,
         typer.Option(
@@ -40,15 +40,15 @@ def play(
         bool, typer.Option("--plain", help="print the story as text, as without a terminal")
     ] = False,
     decisions: Annotated[
-        bool, typer.Option("--decisions", help="of the text: only requests, decisions, answers, results and faults")
+        bool, typer.Option("--decisions", help="text: only requests, decisions, answers, results and faults")
     ] = False,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Watch the protocol step by step: the reference's own code, run by the simulator; or what was recorded.
+    """Watch the protocol step by step: the reference's own code, run by the simulator; or a recording.
 
-    In the terminal you go forward and back, and at any step you may let another client go first, lose an answer, kill
-    a process or cut the power, and see what happens. A finding and a history were recorded: you see where the violation
-    becomes visible, but cannot try other choices.
+    In the terminal you go forward and back, and at any step you can let another client go first, lose an answer, kill
+    a process or cut the power, and see what happens. A finding or a history is a recording: the player shows where the
+    violation becomes visible, but offers no other choices.
     """
     require_library("greenlet", "conformance")
     from conformance.play.scenarios import SCENARIOS

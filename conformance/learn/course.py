@@ -60,7 +60,7 @@ class Stage:
 
 STAGES: Final = (
     Stage(
-        number=1, page="01-version-0.md", title="read version 0",
+        number=1, page="01-version-0.md", title="create version 0",
         profiles=("core", "version-0-by-owner", "staged"),
         checks=("version-0-needs-no-backfill", "a-table-without-commits-can-be-read"),
     ),

@@ -19,10 +19,8 @@ commands = typer.Typer()
 
 _PANEL = "Tables"
 
-WhereOption = Annotated[
-    str | None, Option("--where", metavar="SQL", help="change only rows for which this condition is true")
-]
-AllOption = Annotated[bool, Option("--all", help="change all rows (instead of --where)")]
+WhereOption = Annotated[str | None, Option("--where", metavar="SQL", help="only rows for which this condition is true")]
+AllOption = Annotated[bool, Option("--all", help="all rows (instead of --where)")]
 
 
 _DELETE = """Examples:
@@ -42,7 +40,7 @@ def delete(
 ) -> None:
     """Delete rows of a table, in one commit.
 
-    Only files that hold such a row are rewritten. A row for which the condition is NULL stays.
+    Only files with such a row are rewritten. A row for which the condition is NULL is not deleted.
     """
     _check_where(where, every)
     with reached(warehouse) as place:
@@ -61,7 +59,7 @@ commit-owner update sales --set "name = 'unknown'" --where "name IS NULL" """
 def update(
     table: TableArgument,
     set_: Annotated[
-        list[str], Option("--set", metavar="COLUMN=SQL", help="new value of a column, from the old row (repeatable)")
+        list[str], Option("--set", metavar="COLUMN=SQL", help="new value of a column; SQL on the old row (repeatable)")
     ],
     where: WhereOption = None,
     every: AllOption = False,
@@ -70,7 +68,7 @@ def update(
 ) -> None:
     """Set columns of rows of a table, in one commit.
 
-    Only files that hold such a row are rewritten. A row for which the condition is NULL stays.
+    Only files with such a row are rewritten. A row for which the condition is NULL is not changed.
     """
     _check_where(where, every)
     values: dict[str, str] = {}
@@ -93,7 +91,7 @@ def _check_where(where: str | None, every: bool) -> None:
 
 _MERGE = """Examples:
 
-commit-owner merge sales news.parquet --on "target.id = source.id"
+commit-owner merge sales updates.parquet --on "target.id = source.id"
 
 commit-owner merge sales gone.parquet --on "target.id = source.id" --matched delete --not-matched ignore"""
 
@@ -102,23 +100,23 @@ commit-owner merge sales gone.parquet --on "target.id = source.id" --matched del
 def merge(
     table: TableArgument,
     file: Annotated[Path, Argument(metavar="FILE", help="Parquet file with the source's rows")],
-    on: Annotated[str, Option("--on", metavar="SQL", help="which rows match, such as target.id = source.id")],
+    on: Annotated[str, Option("--on", metavar="SQL", help="condition for a match, such as target.id = source.id")],
     matched: Annotated[
-        str, Option("--matched", metavar="ACTION", help="target rows with a source row: update, delete or ignore")
+        str, Option("--matched", metavar="ACTION", help="target rows with a match: update, delete or ignore")
     ] = "update",
     not_matched: Annotated[
-        str, Option("--not-matched", metavar="ACTION", help="source rows without a target row: insert or ignore")
+        str, Option("--not-matched", metavar="ACTION", help="source rows without a match: insert or ignore")
     ] = "insert",
     not_matched_by_source: Annotated[
         str,
-        Option("--not-matched-by-source", metavar="ACTION", help="target rows without a source row: delete or ignore"),
+        Option("--not-matched-by-source", metavar="ACTION", help="target rows without a match: delete or ignore"),
     ] = "ignore",
     warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Merge the rows of a Parquet file into a table, in one commit.
 
-    By default rows that match are replaced, and the others are added, columns by name.
+    By default, a source row replaces the target row that it matches, or is inserted. Columns are matched by name.
     """
     for option, value, known in (
         ("--matched", matched, ("update", "delete", "ignore")),
@@ -149,6 +147,8 @@ def _rows_of(file: Path) -> Any:
 
     if format_of(file) != PARQUET:
         raise InvalidRequestError(f"unsupported file type {str(file)!r}; expected *.parquet")
+    if not file.exists():
+        raise InvalidRequestError(f"{file} does not exist")
     try:
         return pq.read_table(file)
     except pa.ArrowException as error:
@@ -189,8 +189,12 @@ def changes(
 ) -> None:
     """Show the change data feed: rows that were inserted, updated and deleted.
 
-    The table must have the property delta.enableChangeDataFeed since the first version that is read.
+    The property delta.enableChangeDataFeed must be true at all versions that are read.
     """
+    if (from_version is None) == (from_time is None):
+        raise InvalidRequestError("exactly one of --from N and --from-time TIMESTAMP is required")
+    if to_version is not None and to_time is not None:
+        raise InvalidRequestError("--to and --to-time are mutually exclusive; pass one of them")
     with reached(warehouse) as place:
         feed = place.table(table).changes(
             from_version,

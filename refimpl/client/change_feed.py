@@ -73,11 +73,11 @@ def versions(
     for version in (first, last):
         if not times.first <= version <= times.last:
             raise NotFoundInHistoryError(
-                f"version {version} has no commit in the history, which holds {times.first} to {times.last}",
+                f"version {version} is not in the history, which has versions {times.first} to {times.last}",
                 version=version,
             )
     if first > last:
-        raise InvalidRequestError(f"the changes begin at version {first}, after their end at version {last}")
+        raise InvalidRequestError(f"the first version {first} is after the last version {last}")
     return Range(first=first, last=last)
 
 
@@ -120,7 +120,7 @@ def _check(version: Version, protocol: Protocol, metadata: Metadata, end: Snapsh
     """DELTA.md#feed-was-off and DELTA.md#feed-schema."""
     if not feeds_changes(protocol, metadata):
         raise InvalidRequestError(
-            f"the change data feed was off at version {version} ({CHANGE_FEED_PROPERTY}); read from a later version",
+            f"the change data feed was off at version {version}; read versions with {CHANGE_FEED_PROPERTY}=true",
             version=version,
         )
     problem = misfit(metadata, end.metadata)
@@ -141,7 +141,7 @@ def _files(found: Sequence[Action]) -> tuple[Add | Remove | Cdc, ...]:
     for action in () if changes else (*removed, *added):
         if action.deletion_vector is not None:
             raise UnsupportedFeatureError(
-                f"{action.path} has a deletion vector, which the change data feed is not read from here",
+                f"{action.path} has a deletion vector; the change data feed does not support deletion vectors",
                 features=("deletionVectors",),
             )
     return changes or (*removed, *added)

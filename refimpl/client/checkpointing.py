@@ -35,7 +35,9 @@ def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
     if job not in resolved.policy.allowed:
         allowed = ", ".join(sorted(allowed.value for allowed in resolved.policy.allowed))
         raise MaintenanceRefusedError(
-            f"the owner of {reader.label} does not allow {job.value}, only {allowed}; change its policy first", job=job
+            f"the owner of {reader.label} does not allow {job.value}, only {allowed}; allow it in the table's "
+            f"policy, and run it on the owner's host",
+            job=job,
         )
     if resolved.state is not TableState.ACTIVE or resolved.halted is not None:
         reason = resolved.halted or f"it is {resolved.state.value}"

@@ -1,4 +1,4 @@
-"""The maintenance of data files: OPTIMIZE puts small files together, VACUUM deletes files that no version needs.
+"""The maintenance of data files: OPTIMIZE combines small files, VACUUM deletes files that no retained version needs.
 
 Neither changes a row. Both ask the owner first, each time anew: catalog-managed, "Maintenance Operations".
 """
@@ -34,7 +34,7 @@ from refimpl.errors import (
 from refimpl.log_path import LogPath, Version
 
 TARGET_SIZE: Final = 128 * 1024 * 1024
-"""Bytes of a data file that OPTIMIZE writes, about. Smaller files are put together, larger ones stay."""
+"""Approximate size in bytes of a file that OPTIMIZE writes. Smaller files are combined, larger ones stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Optimized:
 
 
 def optimize(table: Table, where: str | None = None, *, target_size: int = TARGET_SIZE) -> Optimized:
-    """Put the small files of each partition together, up to `target_size` bytes, in one transaction.
+    """Combine the small files of each partition, up to `target_size` bytes, in one transaction.
 
     Delta calls this bin packing; Z-order and clustering are not implemented. `where`: only partitions for which this
     condition (SQL, on partition columns) is true. The rows stay the same (`dataChange` is false), so that a concurrent
@@ -102,7 +102,7 @@ def _chosen(snapshot: Snapshot, where: str | None) -> Iterable[Add]:
     test = snapshot.file_test(where)
     if not test.partition_only:
         raise InvalidRequestError(
-            f"OPTIMIZE takes whole partitions, and {where!r} does not depend on partition columns alone "
+            f"OPTIMIZE rewrites whole partitions: {where!r} may name only partition columns "
             f"({', '.join(snapshot.partition_columns) or 'the table has none'})",
             where=where,
         )
@@ -185,8 +185,8 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     age = least if older_than is None else older_than
     if age < least and not force:
         raise MaintenanceRefusedError(
-            f"vacuum of {table.label} would delete files younger than {least} ms, its {DELETED_FILES}: {age} ms; "
-            "use a longer time, or force it if no other process uses the table",
+            f"vacuum of {table.label}: the age {age} ms is below its {DELETED_FILES}, {least} ms; use a longer time, "
+            "or force it if no other process uses the table",
             job=Maintenance.VACUUM,
         )
     oldest = table.environment.now() - age

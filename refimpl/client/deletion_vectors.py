@@ -65,7 +65,7 @@ def kept_rows(location: Path, vector: DeletionVector, rows: int) -> bytearray:
 
     content = _content(location, vector)
     if len(content) < 4 or struct.unpack_from("<i", content)[0] != _MAGIC:
-        raise _corrupt(vector, "it does not begin with the number of the format")
+        raise _corrupt(vector, "it does not begin with the format's magic number")
     try:
         deleted: Any = BitMap64.deserialize(content[4:])
     except (ValueError, RuntimeError, MemoryError) as error:
@@ -96,12 +96,12 @@ def _content(location: Path, vector: DeletionVector) -> bytes:
     except OSError as error:
         raise CorruptionError(f"the deletion vector {path} cannot be read: {error}", path=str(path)) from error
     if version != bytes([_FORMAT_VERSION]):
-        raise _corrupt(vector, f"{path} is of format version {version.hex() or 'none'}, expected {_FORMAT_VERSION:02}")
+        raise _corrupt(vector, f"{path} has format version {version.hex() or 'none'}; expected {_FORMAT_VERSION:02}")
     content = stored[4:-4]
     if len(stored) != 8 + vector.size_in_bytes or int.from_bytes(stored[:4]) != vector.size_in_bytes:
         raise _corrupt(vector, f"{path} does not hold {vector.size_in_bytes} bytes at {vector.offset}")
     if int.from_bytes(stored[-4:]) != zlib.crc32(content):
-        raise _corrupt(vector, f"its checksum in {path} does not fit")
+        raise _corrupt(vector, f"its checksum in {path} does not match")
     return content
 
 

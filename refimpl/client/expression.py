@@ -3,7 +3,7 @@
     values = assigned({"price": "price * 2", "day": "DATE '2026-11-22'"}, columns=schema, scope=schema)
     values.of(rows)
 
-Understood: literals, columns, `+`, `-`, `*`, `||`, COALESCE, UPPER, LOWER and CASE WHEN, with the conditions of
+Supported: literals, columns, `+`, `-`, `*`, `||`, COALESCE, UPPER, LOWER and CASE WHEN, with the conditions of
 `refimpl.client.predicate`. As in Spark's ANSI mode, an overflow is an error. Anything else is rejected.
 """
 
@@ -70,7 +70,7 @@ def matching(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
 def assigned(values: Mapping[str, Any], *, columns: Struct, scope: Struct) -> Assignments:
     """`values` by names of `columns`: text is SQL on the columns of `scope`, anything else a literal of Python.
 
-    Raises `InvalidRequestError` for an unknown column, and for SQL that is not understood.
+    Raises `InvalidRequestError` for an unknown column, and for SQL that is not supported.
     """
     if not values:
         raise InvalidRequestError("no column is set; expected at least one, as in {'price': 'price * 2'}")
@@ -160,4 +160,5 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
                 condition = predicate.condition_of(branch.this, scope).to_arrow()
                 result = pc.if_else(pc.coalesce(condition, False), _value(branch.args["true"], scope), result)
             return result
-    predicate.refuse(node, "is not understood here; see refimpl.client.expression")
+    known = "literals, columns, +, -, *, ||, COALESCE, UPPER, LOWER, CASE WHEN"
+    predicate.refuse(node, f"is not supported in a value; expected {known}")

@@ -150,7 +150,7 @@ class CommitTimes:
         """The time of a version. Rule 5."""
         if not self.first <= version <= self.last:
             raise NotFoundInHistoryError(
-                f"version {version} has no commit in the history, which holds {self.first} to {self.last}",
+                f"version {version} is not in the history, which has versions {self.first} to {self.last}",
                 version=version,
             )
         if version < self._first_stored():

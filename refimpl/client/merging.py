@@ -67,7 +67,9 @@ class Clauses:
 
     def append(self, clause: Clause) -> None:
         if any(other.where is None for other in self.of(clause.kind)):
-            raise InvalidRequestError("a clause after one of its kind without a condition never applies; reorder them")
+            raise InvalidRequestError(
+                "the clause never applies: a clause of its kind without a condition precedes it; reorder them"
+            )
         self._clauses.append(clause)
 
     def of(self, kind: Kind) -> list[Clause]:

@@ -74,7 +74,7 @@ def parse(text: str) -> Predicate:
     for node in tree.walk():
         surplus = {name for name, value in node.args.items() if value} - _ARGUMENTS
         if surplus - (_NEGATED if isinstance(node, exp.Like) else set()):
-            refuse(node, f"is not understood here: {', '.join(sorted(surplus))}")
+            refuse(node, f"is not supported: {', '.join(sorted(surplus))}")
     return Predicate(text, tree)
 
 
@@ -96,7 +96,8 @@ def _described(error: sqlglot.errors.SqlglotError) -> str:
     if not isinstance(error, sqlglot.errors.ParseError):
         return str(error)
     first = error.errors[0]
-    return f"{first['description']} (line {first['line']}, column {first['col']})"
+    problem = re.sub(r"^Required keyword: .*", "an operand is missing", first["description"])
+    return f"{problem} (line {first['line']}, column {first['col']})"
 
 
 _ARGUMENTS: Final = frozenset(
@@ -166,7 +167,9 @@ def condition_of(node: exp.Expression, schema: Struct) -> Condition:
         case exp.Column():
             return _compare(column_of(node, schema), exp.EQ, True, node)
         case _:
-            refuse(node, "is not understood here: see refimpl.client.predicate for what is")
+            refuse(
+                node, "is not supported in a condition; expected comparisons, BETWEEN, IN, LIKE, IS NULL, NOT, AND, OR"
+            )
 
 
 def _comparison(node: exp.Binary, schema: Struct) -> Condition:
@@ -236,13 +239,13 @@ def _is(node: exp.Is, schema: Struct) -> Condition:
     if isinstance(node.expression, exp.Boolean):
         same = _compare(column, exp.EQ, node.expression.this, node)
         return And(operands=(same, Not(operand=IsNull(column=column))))
-    refuse(node, "is not understood here: IS takes NULL, TRUE or FALSE")
+    refuse(node, "is not supported: IS takes NULL, TRUE or FALSE")
 
 
 def _like(node: exp.Like | exp.Escape, schema: Struct) -> Condition:
     like, escape = (node.this, literal_of(node.expression)) if isinstance(node, exp.Escape) else (node, "\\")
     if not isinstance(like, exp.Like):
-        refuse(node, "is not understood here")
+        refuse(node, "is not supported; expected LIKE with an escape character")
     column, text = column_of(like.this, schema), literal_of(like.expression)
     if column.type != Primitive(name="string") or not isinstance(text, str) or len(str(escape)) != 1:
         refuse(
@@ -289,7 +292,10 @@ def column_of(node: exp.Expression, schema: Struct) -> Column:
         candidates = [m for m in members if m.name == name] or [m for m in members if m.name.lower() == name.lower()]
         if len(candidates) != 1:
             names = ", ".join(member.name for member in members)
-            refuse(node, f"names no column; there are {names}" if names else f"names no column: {path[-1]} is a {kind}")
+            refuse(
+                node,
+                f"is not a column; expected {names}" if names else f"is not a column: {path[-1]} is a {kind}",
+            )
         path.append(candidates[0].name)
         kind = candidates[0].type
     return Column(path=tuple(path[1:] if isinstance(schema, _Members) else path), type=kind)

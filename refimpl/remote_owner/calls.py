@@ -112,7 +112,7 @@ class DeltaCalls:
         raise OwnerUnavailableError(f"{what} failed: {unanswered}; try again later") from unanswered
 
     def tries(self, most: int = TRIES) -> Iterator[int]:
-        """The numbers of the tries, as many as there is patience for."""
+        """The numbers of the tries, until `PATIENCE` has passed."""
         deadline = time.monotonic() + PATIENCE
         for number in range(most):
             if number and time.monotonic() > deadline:
@@ -146,7 +146,7 @@ class DeltaCalls:
             raise InvalidRequestError(f"{self.address.server} refused the request: {refusal}", status=refusal.status)
         if refusal.status >= 500:
             raise NoAnswerError(f"{self.address.server} answered {refusal}", reply.retry_after)
-        raise NoAnswerError(self._garbage(reply, "no such answer exists"))
+        raise NoAnswerError(self._garbage(reply, "unexpected status"))
 
     def _refusal(self, reply: Reply) -> Refusal:
         try:
@@ -177,8 +177,8 @@ class DeltaCalls:
         if refusal.kind == "NoSuchTableException" or refusal.status != HTTPStatus.NOT_FOUND:
             return self.refused(what, refusal)
         return InvalidRequestError(
-            f"{self.address.server} has no {what}: {refusal}; pass another catalog= and schema=, or add "
-            f"?catalog=C&schema=S to the URL"
+            f"{self.address.server} has no {what}: {refusal}; add ?catalog=C&schema=S to the URL, or pass catalog= and "
+            f"schema="
         )
 
     def refused(self, what: str, refusal: Refusal) -> DeltaError:

@@ -232,7 +232,7 @@ class RemoteOwner:
             LogStore(at, self._environment).create_folders(_STAGING)
         except OSError as error:
             raise LocationError(
-                f"{self.address.server} wants the table at {at}, where this host cannot create it: {error}; mount the "
+                f"{self.address.server} stores the table at {at}, which this host cannot create: {error}; mount the "
                 f"server's storage here at the same path",
                 location=str(at),
             ) from error
@@ -438,7 +438,7 @@ class RemoteOwner:
         Raises `OutcomeUnknown` for every other error too: none of them proves that the attempt did not land.
         """
         if not is_attempt_id(attempt):
-            raise InvalidRequestError(f"{attempt!r} is not an attempt id: give a lower-case uuid", attempt=attempt)
+            raise InvalidRequestError(f"{attempt!r} is not an attempt id; expected a lower-case UUID", attempt=attempt)
         try:
             outcome = self._resolved_attempt(table_id, attempt)
         except OutcomeUnknown:
@@ -490,7 +490,7 @@ class RemoteOwner:
             if bound is not None:
                 log_path.checked(bound)
         if start is not None and end is not None and start > end:
-            raise InvalidRequestError(f"the range from {start} to {end} is empty; give start <= end")
+            raise InvalidRequestError(f"the range from {start} to {end} is empty; expected start <= end")
         current = self._known(table_id)
         return CommitsAnswer(commits=_ratified(current, start, end), latest_ratified_version=current.latest)
 
@@ -502,7 +502,7 @@ class RemoteOwner:
         current = self._known(table_id)
         latest = current.latest
         if version is not None and (latest is None or version > latest):
-            raise InvalidRequestError(f"version {version} of {current.name} is not ratified; its latest is {latest}")
+            raise InvalidRequestError(f"version {version} of {current.name} is not ratified; the latest is {latest}")
         published = self._publish(current, latest if version is None else version)
         left = [commit.version for commit in current.commits]
         return Backfilled(through=latest if not left else left[0] - 1 + published, published=published)
@@ -547,7 +547,7 @@ class RemoteOwner:
         try:
             self._publish(self._met(full_name, loaded), None, tries=1)
         except (DeltaError, OSError) as error:
-            logger.warning("publishing %s after a commit failed, the next one goes on: %s", full_name, error)
+            logger.warning("publishing %s after a commit failed; the next commit tries again: %s", full_name, error)
 
     # Changing the owner
 

@@ -92,7 +92,7 @@ def test_nothing_matched_is_no_commit(cli: CommandLine, warehouse: Warehouse) ->
         (["merge", "sales", "news.csv", "--on", "target.id = source.id"], "parquet"),
         (["merge", "sales", "news.parquet", "--on", "target.id = source.id", "--matched", "drop"], "drop"),
         (["merge", "sales", "missing.parquet", "--on", "target.id = source.id"], "missing.parquet"),
-        (["changes", "sales"], "from_version"),
+        (["changes", "sales"], "--from N"),
         (["changes", "sales", "--from", "9"], "version 9"),
         (["changes", "sales", "--from-time", "noon"], "noon"),
     ],

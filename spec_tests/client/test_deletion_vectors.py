@@ -187,7 +187,7 @@ def test_a_damaged_file_is_reported(table: Table, damage: Callable[[Path], objec
         ({"size_in_bytes": 7}, "the log says 7"),
         ({"path_or_inline_dv": "~~~~~"}, "Z85"),
         ({"storage_type": "x"}, "storage type 'x'"),
-        ({"path_or_inline_dv": z85(b"abcd"), "size_in_bytes": 4}, "number of the format"),
+        ({"path_or_inline_dv": z85(b"abcd"), "size_in_bytes": 4}, "magic number"),
         ({"path_or_inline_dv": z85(bitmap(0, 3)[:8] + b"\xff" * 20), "size_in_bytes": 28}, "damaged"),
     ],
     ids=["cardinality", "size", "encoding", "storage", "magic", "bitmap"],

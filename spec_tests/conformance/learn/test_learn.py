@@ -241,7 +241,7 @@ def test_a_check_inside_the_exercise_says_how_to_name_it(exercise: Path, monkeyp
 
 def test_a_hint_is_of_the_current_stage_and_the_deeper_one_has_code(exercise: Path) -> None:
     shown = learn(exercise, "hint", "--timeout", "20s")
-    assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, "Stage 1, read version 0")
+    assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, "Stage 1, create version 0")
     assert "hint --deeper" in shown.stdout
     deeper = learn(exercise, "hint", "--deeper", "--stage", 3)
     assert deeper.stdout.startswith("Stage 3, lose a race properly")
