@@ -84,10 +84,11 @@ class WriteTask:
         try:
             for batch in batches:
                 if self.with_changes:
-                    kinds = batch.column(CHANGE_COLUMN)
+                    last = batch.num_columns - 1  # by position: a table without a feed may have such a column, too
+                    kinds = batch.column(last)
                     changes.write(batch.filter(pc.equal(kinds, "true")))
-                    counts.update(batch.column(CHANGE_TYPE).filter(pc.not_equal(kinds, "true")).to_pylist())
-                    batch = batch.filter(pc.equal(kinds, "false")).drop_columns([CHANGE_TYPE, CHANGE_COLUMN])
+                    counts.update(batch.column(last - 1).filter(pc.not_equal(kinds, "true")).to_pylist())
+                    batch = batch.filter(pc.equal(kinds, "false")).select(list(range(last - 1)))
                 rows.write(batch)
             files = [*rows.finish(), *changes.finish()]
         except BaseException as error:

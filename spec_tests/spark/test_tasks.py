@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import count
 from pathlib import Path
 
@@ -52,6 +53,17 @@ def test_changes_are_separated(tmp_path: Path) -> None:
     files = gather(messages(run(tmp_path, marked, "__is_cdc")))
     assert (len(files.added), len(files.changes)) == (1, 1)
     assert "_change_data" in files.changes[0].path
+
+
+def test_a_table_without_a_feed_may_have_a_column_of_that_name(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "_change_type": ["own", None]})
+    columns = [*rows.columns, pa.array(["copy", "delete"]), pa.array(["false", "none"])]
+    marked = pa.Table.from_arrays(columns, [*rows.column_names, "_change_type", "__is_cdc"])
+    work = dataclasses.replace(task(tmp_path, rows), with_changes=True)
+    files = gather(messages(work.run(iter(marked.to_batches()), split=0, attempt=0)))
+    assert files.counts == {"copy": 1, "delete": 1}
+    (path,) = on_disk(tmp_path)
+    assert parquet.read_table(path).to_pylist() == [{"id": 1, "_change_type": "own"}]
 
 
 def test_two_attempts_of_one_task_are_never_committed_together(tmp_path: Path) -> None:
