@@ -19,6 +19,7 @@ from refimpl.actions import Add, Cdc, Remove
 from refimpl.client import data_files, deletion_vectors, file_statistics
 from refimpl.client.checkpointing import ask
 from refimpl.client.features import check_writable
+from refimpl.client.history import commits_between
 from refimpl.client.properties import DELETED_FILES, retention
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -191,7 +192,9 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
         )
     oldest = table.environment.now() - age
     found = list(data_files.listing(table.location, snapshot.partition_columns))
-    needed = _needed(table, oldest)  # after the listing: a file that is committed meanwhile is needed too
+    needed = _needed(
+        table, oldest, from_commits=age > least
+    )  # after the listing: a file that is committed meanwhile is needed too
     doomed = [(path, size) for path, size, modified in found if path not in needed and modified < oldest]
     if not dry_run:
         for path, _ in doomed:
@@ -204,14 +207,18 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     )
 
 
-def _needed(table: Table, oldest: int) -> set[str]:
-    """Paths relative to the table. `oldest`: files that were removed at this time (ms) or later are needed."""
+def _needed(table: Table, oldest: int, *, from_commits: bool) -> set[str]:
+    """Paths relative to the table. `oldest`: files that were removed at this time (ms) or later are needed.
+
+    `from_commits`: the commits are read too, because a checkpoint keeps removals for the table's retention only.
+    """
     staged = _staged(table)  # before the snapshot, which has those that are ratified and published meanwhile
     snapshot = table.snapshot()
     removed = (action for action in snapshot.tombstones.values() if (action.deletion_timestamp or 0) >= oldest)
+    logged = _removed_since(snapshot, oldest) if from_commits else ()
     proposed = _still_proposed(table, snapshot.version, staged)
     needed: set[str] = set()
-    for action in itertools.chain(snapshot.files.values(), removed, proposed):
+    for action in itertools.chain(snapshot.files.values(), removed, logged, proposed):
         with contextlib.suppress(UnsupportedFeatureError):  # on another host: not below this folder
             needed.add(data_files.relative_path(table.location, action.path))
             vector = None if isinstance(action, Cdc) else action.deletion_vector
@@ -219,6 +226,16 @@ def _needed(table: Table, oldest: int) -> set[str]:
             if file is not None:
                 needed.add(data_files.relative_path(table.location, file))
     return needed
+
+
+def _removed_since(snapshot: Snapshot, oldest: int) -> Iterator[Remove]:
+    """What the commits that are left in the log removed at this time (ms) or later."""
+    times = snapshot.commit_times()
+    first = next((version for version in range(times.first, times.last + 1) if times.of(version) >= oldest), None)
+    if first is None:
+        return
+    for _, _, found in commits_between(snapshot.reader, first, times.last, snapshot.enablement):
+        yield from (action for action in found if isinstance(action, Remove))
 
 
 def _staged(table: Table) -> dict[LogPath, bytes]:

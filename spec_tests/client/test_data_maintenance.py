@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import refimpl
+from refimpl.client import checkpointing
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.table import Table
@@ -208,6 +209,17 @@ def test_vacuum_keeps_what_was_removed_recently(table: Table) -> None:
     make_old(table)
     assert vacuumed(table) == set(), "removed just now, although the files are old"
     assert table.snapshot(version=3).to_arrow().num_rows == 6
+
+
+def test_vacuum_keeps_removed_files_for_longer_than_a_checkpoint_does(tmp_path: Path) -> None:
+    retention = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA, properties=retention)
+    table.append(rows(1))
+    table.overwrite(rows(2))
+    make_old(table, 60)
+    checkpointing.write(table.snapshot())
+    assert vacuumed(Table.by_path(table.location), older_than=30 * DAY) == set()
+    assert len(vacuumed(Table.by_path(table.location))) == 1
 
 
 def test_vacuum_keeps_files_that_a_running_transaction_may_have_written(table: Table) -> None:
