@@ -104,6 +104,10 @@ def _watch(name: str) -> None:
 def _write_page(names: Iterable[str | None], path: Path) -> None:
     from conformance.player.page import page
 
+    if path.is_dir():
+        raise UnusableError(f"{path} is a directory; expected a file to write, or --all")
+    if path.parent.exists() and not path.parent.is_dir():
+        raise UnusableError(f"{path.parent} is a file; expected a directory")
     chosen = list(names)
     stories = []
     for number, name in enumerate(chosen, 1):

@@ -69,6 +69,8 @@ def test_scripts_get_the_steps_as_json() -> None:
         (["no-such"], "no scenario or file is called 'no-such'; expected a file, or one of lost-write, "),
         (["--html", "x.html"], "no scenario is named; name one, or use --all"),
         (["--all"], "--all needs --html DIRECTORY"),
+        (["--all", "--html", __file__], "is a file; expected a directory"),
+        (["commit", "--html", str(Path(__file__).parent)], "is a directory; expected a file to write, or --all"),
     ],
 )
 def test_a_wrong_call_names_what_was_expected(words: list[str], message: str) -> None:
