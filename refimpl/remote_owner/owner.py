@@ -608,6 +608,12 @@ class RemoteOwner:
                 f"{full_name} at {self.address.server} is not a {CATALOG_MANAGED.name} table; read it by its path",
                 features=(),
             )
+        outside = next((commit.file_name for commit in loaded.commits or () if "/" in commit.file_name), None)
+        if outside is not None:
+            raise InvalidRequestError(
+                f"{self.address.server} lists the commit file {outside!r} of {full_name}; expected a file name in "
+                f"the table's staging folder"
+            )
         table_id, location = loaded.metadata.table_uuid, self._location(loaded.metadata.location, must_exist=must_exist)
         if len(self._seen) >= TABLES_KEPT:
             self._seen.clear()

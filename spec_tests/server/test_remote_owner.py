@@ -215,6 +215,20 @@ def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) 
         owner.backfill_to_version(table.table_id, 99)
 
 
+def test_commit_file_outside_of_the_staging_folder_is_refused(tmp_path: Path, reach: Reach) -> None:
+    """To publish it would hand a file of this host to the readers of the server's storage."""
+    (tmp_path / "secret").write_text("mine")
+    with serving(tmp_path / "catalog") as (url, inside):
+        table = reach(url, **PLACE).create_table("orders", SCHEMA)
+        table.append(rows(1))
+        inside.tables["orders"].commits[1]["file-name"] = str(tmp_path / "secret")
+        owner = table.owner
+        assert owner is not None
+        with pytest.raises(InvalidRequestError, match="secret"):
+            owner.backfill_to_version(table.table_id)
+        assert table.log.published_versions() == {0}
+
+
 def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Reach) -> None:
     """Another client left ten commits unpublished: 429."""
     table = reach(catalog, **PLACE).create_table("orders", SCHEMA)
