@@ -192,9 +192,8 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
         )
     oldest = table.environment.now() - age
     found = list(data_files.listing(table.location, snapshot.partition_columns))
-    needed = _needed(
-        table, oldest, from_commits=age > least
-    )  # after the listing: a file that is committed meanwhile is needed too
+    # After the listing: a file that is committed meanwhile is needed too.
+    needed = _needed(table, oldest, from_commits=age > least)
     doomed = [(path, size) for path, size, modified in found if path not in needed and modified < oldest]
     if not dry_run:
         for path, _ in doomed:
