@@ -32,8 +32,9 @@ def show_json(value: Any) -> None:
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2).decode() + "\n")
 
 
-def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str) -> None:
-    """Rows with the same columns, below their headers. `wide`: the last column, which is wrapped on a terminal."""
+def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str, also: Sequence[str] = ()) -> None:
+    """Rows with the same columns, below their headers. A terminal wraps `wide`, the last one, and
+    those of `also`."""
     columns = [name for name in rows[0] if name != wide] + [wide]
     if not sys.stdout.isatty():
         widths = {name: max(len(row[name]) for row in rows) for name in columns}
@@ -47,7 +48,7 @@ def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
     for name in columns:
-        table.add_column(name, no_wrap=name != wide, overflow="fold")
+        table.add_column(name, no_wrap=name not in (wide, *also), overflow="fold")
     for row in rows:
         table.add_row(*(Text(visible(row[name])) for name in columns))
     Console(highlight=False).print(table)

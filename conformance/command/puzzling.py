@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +14,7 @@ from conformance.command.output import JsonOption, say, show, show_json, show_ro
 from conformance.results import ExitCode, UnusableError
 
 if TYPE_CHECKING:
-    from conformance.play.puzzles import Puzzle
+    from conformance.play.puzzles import Line, Puzzle
 
 
 def puzzle(
@@ -76,23 +78,34 @@ def puzzle(
 
 
 def _print(found: Puzzle) -> None:
-    show(f"Puzzle {found.number}: which operation contradicts another, or the final log? Which rule is violated?\n")
-    rows = [
-        {
-            "operation": "" if line.number is None else str(line.number),
-            "client": line.client, "when": line.when, "asked": line.asked, "answer": line.answer,
-        }
-        for line in found.lines
-    ]  # fmt: skip
-    show_rows(rows, wide="answer")
+    _show(f"Puzzle {found.number}: which operation contradicts another, or the final log? Which rule is violated?")
+    show("")
+    clients = list(dict.fromkeys(line.client for line in found.lines if line.client))
+    by_time = sorted(found.lines, key=lambda line: line.since)
+    show_rows([_row(line, clients) for line in by_time], wide=clients[-1], also=clients[:-1])
     show(f"\nthe final log: {found.log}\n")
     for position, text in enumerate(found.rules, 1):
-        show(f"rule {position}: {text}")
+        _show(f"rule {position}: {text}")
+
+
+def _show(text: str) -> None:
+    """With its words whole on a terminal."""
+    show(textwrap.fill(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
+
+
+def _row(line: Line, clients: list[str]) -> dict[str, str]:
+    """One operation in the lane of its client; a fault in all lanes."""
+    until = "" if line.until is None else line.until
+    when = str(line.since) if line.until == line.since else f"{line.since}..{until}"
+    text = line.asked if line.number is None else f"{line.number}: {line.asked} -> {line.answer}"
+    return {"when": when} | {name: text if line.client in ("", name) else "" for name in clients}
 
 
 def _print_solution(found: Puzzle) -> None:
     operations = " or ".join(map(str, sorted(found.suspects)))
-    show(f"\noperation {operations}, rule {found.rule}: {found.rules[found.rule - 1]}\n{found.message}")
+    show("")
+    _show(f"operation {operations}, rule {found.rule}: {found.rules[found.rule - 1]}")
+    _show(found.message)
 
 
 def _judge(found: Puzzle, operation: int, rule: int) -> None:

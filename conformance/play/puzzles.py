@@ -5,6 +5,7 @@ The histories are the repository's bad ones, and the solutions are the checker's
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 from dataclasses import dataclass
@@ -42,7 +43,10 @@ class Line:
     number: int | None
     """None: a fault, which is no operation."""
     client: str
-    when: str
+    """Empty: a fault, which concerns all."""
+    since: int
+    until: int | None
+    """None: it was not answered."""
     asked: str
     answer: str
 
@@ -101,18 +105,15 @@ def puzzle(number: int) -> Puzzle:
 def _line(item: Item) -> Line | None:
     if isinstance(item, Operation):
         answer = "no answer" if item.answer is None else _answer(item.answer)
-        end = "" if item.answered is None else item.answered
-        asked = describe_request(item.request)
-        return Line(
-            number=item.id, client=item.client or "a client", when=f"{item.invoked}..{end}", asked=asked, answer=answer
-        )
+        client, asked = item.client or "a client", describe_request(item.request)
+        return Line(number=item.id, client=client, since=item.invoked, until=item.answered, asked=asked, answer=answer)
     if isinstance(item, FileLook):
         seen = [f"version {each.version} is published" for each in item.published]
         seen += [f"version {each} is not" for each in item.absent]
-        when = f"{item.since}..{item.at}"
-        return Line(number=item.id, client="observer", when=when, asked="looks at the files", answer=", ".join(seen))
+        asked, answer = "looks at the files", ", ".join(seen)
+        return Line(number=item.id, client="observer", since=item.since, until=item.at, asked=asked, answer=answer)
     if isinstance(item, Fault):
-        return Line(number=None, client="", when=str(item.at), asked=item.kind, answer="")
+        return Line(number=None, client="", since=item.at, until=item.at, asked=item.kind, answer="")
     return None
 
 
@@ -158,7 +159,7 @@ def document(found: Puzzle) -> dict[str, Any]:
     """With the solution."""
     return {
         "number": found.number,
-        "lines": [[each.number, each.client, each.when, each.asked, each.answer] for each in found.lines],
+        "lines": [dataclasses.asdict(each) for each in found.lines],
         "log": found.log,
         "rules": found.rules,
         "rule": found.rule,
