@@ -240,6 +240,11 @@ class _Work:
 
         if not values:
             raise InvalidRequestError("no column is set; expected at least one, as in {'price': 'price * 2'}")
+        if self._access.spark.conf.get("spark.sql.ansi.enabled", "true") != "true":
+            raise InvalidRequestError(
+                "spark.sql.ansi.enabled is false: Spark would change values that do not fit their column, without an "
+                "error; set it to true for this session"
+            )
         by_name = {name.lower(): position for position, name in enumerate(self.schema.names)}
         types = [field.dataType for field in spark_schema(self.schema).fields]
         columns = list(otherwise) if otherwise is not None else [functions.lit(None).cast(kind) for kind in types]

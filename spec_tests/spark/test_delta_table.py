@@ -160,4 +160,10 @@ def test_bad_requests_leave_no_version(delta: DeltaConnection, warehouse: Wareho
     for clause in (DeltaMerge.whenMatchedUpdateAll, DeltaMerge.whenNotMatchedBySourceDelete):
         with pytest.raises(InvalidRequestError, match="id = "):
             clause(handle.merge(source.union(source), "target.id = source.id")).execute()
+    delta.spark.conf.set("spark.sql.ansi.enabled", "false")  # a value that does not fit would be changed silently
+    try:
+        with pytest.raises(InvalidRequestError, match="spark.sql.ansi.enabled"):
+            handle.update({"id": "id + 1"})
+    finally:
+        delta.spark.conf.unset("spark.sql.ansi.enabled")
     assert table.snapshot().version == 1
