@@ -162,7 +162,7 @@ def test_bad_requests_leave_no_version(delta: DeltaConnection, warehouse: Wareho
             clause(handle.merge(source.union(source), "target.id = source.id")).execute()
     delta.spark.conf.set("spark.sql.ansi.enabled", "false")  # a value that does not fit would be changed silently
     try:
-        with pytest.raises(InvalidRequestError, match="spark.sql.ansi.enabled"):
+        with pytest.raises(InvalidRequestError, match=r"spark\.sql\.ansi\.enabled"):
             handle.update({"id": "id + 1"})
     finally:
         delta.spark.conf.unset("spark.sql.ansi.enabled")
