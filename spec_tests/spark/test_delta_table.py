@@ -89,7 +89,14 @@ OPERATIONS: list[tuple[str, Callable[[DeltaTable, SparkSession], Any], Callable[
 ]
 
 
-@pytest.mark.parametrize(("spark_does", "client_does"), [o[1:] for o in OPERATIONS], ids=[o[0] for o in OPERATIONS])
+USUAL = ("DELETE of partitions", "MERGE")
+"""In the usual tests; the others are run with those of the engines."""
+
+
+@pytest.mark.parametrize(
+    ("spark_does", "client_does"),
+    [pytest.param(*does, id=name, marks=() if name in USUAL else pytest.mark.engines) for name, *does in OPERATIONS],
+)
 def test_spark_and_the_plain_client_agree(
     delta: DeltaConnection,
     warehouse: Warehouse,
