@@ -84,11 +84,16 @@ class Persistent:
         self._subject = subject
 
     def ask(self, client: str, request: m.Request) -> m.Answer:
+        unknown: m.Unknown | None = None
         for _ in range(SENDS):
             answer = self._subject.ask(client, request)
-            if not isinstance(answer, m.Unknown) or isinstance(request, m.DropTable):
+            if isinstance(answer, m.Unknown):
+                unknown = answer
+            elif unknown is None or not (isinstance(answer, m.Rejected) and answer.retryable):
+                return answer  # that a later send is refused for now says nothing of an earlier one
+            if isinstance(request, m.DropTable):
                 break
-        return answer
+        return unknown or answer
 
     def close(self) -> None:
         self._subject.close()
