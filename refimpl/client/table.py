@@ -266,7 +266,8 @@ class Table:
         from refimpl.client import checkpointing
 
         with contextlib.suppress(Exception):  # nothing that comes after the commit may make it fail
-            if committed.version % checkpoint_interval(self._latest().metadata) == 0:
+            begun = self._newest or self.snapshot()  # its metadata is that of `committed`: a change is a conflict
+            if committed.version % checkpoint_interval(begun.metadata) == 0:
                 published = self.published_snapshot()
                 if published.version and self.log.find(log_path.classic_checkpoint(published.version)) is None:
                     checkpointing.write(published)

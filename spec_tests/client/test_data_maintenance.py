@@ -25,7 +25,7 @@ from refimpl.errors import (
 from refimpl.log_path import FileKind
 from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
-from spec_tests.client.conftest import Setting
+from spec_tests.client.conftest import Setting, adding
 from spec_tests.support.other_readers import by_delta_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.string())])
@@ -339,6 +339,16 @@ def test_every_operation_on_rows_counts(warehouse: Warehouse) -> None:
     optimize(table)
     assert table.snapshot().version == 7
     assert checkpoints(table) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_commit_without_a_due_checkpoint_asks_the_owner_for_nothing_more(setting: Setting) -> None:
+    table = setting.table()
+    begun = table.snapshot()
+    asked = dict(setting.owner.calls)
+    transaction = table.transaction(snapshot=begun, landed=table.checkpoint_if_due)
+    transaction.add(adding("a"))
+    transaction.commit()
+    assert {name for name, count in setting.owner.calls.items() if count > asked.get(name, 0)} == {"commit"}
 
 
 def test_the_newest_published_version_gets_the_checkpoint(warehouse: Warehouse) -> None:
