@@ -23,7 +23,12 @@ TABLE_ID: Final = "io.unitycatalog.tableId"
 MANAGED: Final = "MANAGED"
 LAST_VERSION: Final = "delta.lastUpdateVersion"
 LAST_TIMESTAMP: Final = "delta.lastCommitTimestamp"
-_DERIVED: Final = frozenset({LAST_VERSION, LAST_TIMESTAMP, "delta.minReaderVersion", "delta.minWriterVersion"})
+_DERIVED: Final = frozenset(
+    {
+        LAST_VERSION, LAST_TIMESTAMP, "delta.minReaderVersion", "delta.minWriterVersion",
+        "delta.clusteringColumns", "delta.rowTracking.rowIdHighWaterMark",  # of the metadata domains, at Unity Catalog
+    }
+)  # fmt: skip
 FEATURE_PREFIX: Final = "delta.feature."
 """Properties that only repeat what an answer is made of: clients send these back."""
 

@@ -55,7 +55,7 @@ def creation(name: str, staged: StagedTable, content: bytes) -> CreateTable:
     """What version 0 says, for a server that does not read it."""
     found = actions.decode(content, source="version 0")
     metadata = next(action for action in found if isinstance(action, Metadata))
-    domains = {update.domain: msgspec.json.decode(update.configuration) for update in _domains(found)}
+    domains = {update.domain: _domain_document(update) for update in _domains(found)}
     return CreateTable(
         name=name,
         location=staged.location,
@@ -93,6 +93,12 @@ def _domains(found: Sequence[Action]) -> list[DomainMetadata]:
     return [action for action in found if isinstance(action, DomainMetadata) and action.domain in _KNOWN_DOMAINS]
 
 
+def _domain_document(domain: DomainMetadata) -> dict[str, object]:
+    """Delta repeats the domain's name in the log; the API has no field for it. Raises `msgspec.DecodeError`."""
+    document: dict[str, object] = msgspec.json.decode(domain.configuration, type=dict[str, object])
+    return {member: value for member, value in document.items() if member != "domainName"}
+
+
 def _domain_updates(found: Sequence[Action]) -> list[Update]:
     set_, removed = {}, []
     for action in _domains(found):
@@ -100,7 +106,7 @@ def _domain_updates(found: Sequence[Action]) -> list[Update]:
             removed.append(action.domain)
         else:
             with contextlib.suppress(msgspec.DecodeError):
-                set_[action.domain] = msgspec.json.decode(action.configuration)
+                set_[action.domain] = _domain_document(action)
     updates: list[Update] = [SetDomainMetadata(updates=set_)] if set_ else []
     return [*updates, RemoveDomainMetadata(domains=tuple(removed))] if removed else updates
 

@@ -21,6 +21,7 @@ import pytest
 import refimpl
 from conformance.proxy.listener import Handler, Listener
 from conformance.proxy.server import Fault, FaultProxy, Match, Plan
+from refimpl.catalog_messages import SetDomainMetadata
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import vacuum
@@ -38,6 +39,7 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
+from refimpl.remote_owner import documents
 from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES
 from refimpl.remote_owner.connection import Connection, NoAnswerError, address_of
 from refimpl.remote_owner.owner import PUBLISH_AFTER, RemoteOwner
@@ -45,7 +47,7 @@ from refimpl.server.access import Scope, Tokens
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import RemoteWarehouse
 from spec_tests.cli.conftest import CommandLine, cli
-from spec_tests.conformance.uc.catalog_server import Answers, serving
+from spec_tests.conformance.uc.catalog_server import FORGETTING, serving
 from spec_tests.server.conftest import Listen
 
 __all__ = ["cli"]
@@ -185,10 +187,6 @@ def test_server_that_was_not_reached_took_no_commit(listen: Listen, reach: Reach
 # Servers that behave like Unity Catalog's
 
 
-FORGETTING = Answers(remembers=False, looks=False, consumes=False)
-"""As Unity Catalog 0.6.0 was recorded: the replay of an older commit, or of a creation, is a conflict."""
-
-
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[str]:
     with serving(tmp_path / "catalog", FORGETTING) as (url, _):
@@ -196,6 +194,17 @@ def catalog(tmp_path: Path) -> Iterator[str]:
 
 
 PLACE = {"catalog": "main", "schema": "s1"}
+
+
+def test_tables_of_the_catalog_are_found_by_name_id_and_path(catalog: str, reach: Reach) -> None:
+    """More tables than a page of the list has, in a process that saw none of them."""
+    writer = reach(catalog, **PLACE)
+    made = {name: writer.create_table(name, SCHEMA) for name in (f"t{number:03}" for number in range(102))}
+    made["t101"].append(rows(1, 2))
+    for reference in ("t101", "s1.t101", "main.s1.t101", made["t101"].table_id or "", made["t101"].location):
+        found = reach(catalog, **PLACE).table(reference)
+        assert (found.name, ids_in(found), ids_in(found, version=0)) == ("t101", [1, 2], [])
+    assert reach(catalog, **PLACE).tables() == sorted(made)
 
 
 def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) -> None:
@@ -379,6 +388,25 @@ def test_server_gets_changed_metadata(tmp_path: Path, reach: Reach) -> None:
         assert "delta.appendOnly" not in properties
         assert properties["delta.feature.vacuumProtocolCheck"] == "supported"
         assert [field["name"] for field in inside.tables["orders"].columns["fields"]] == ["id", "day"]
+
+
+def test_changed_metadata_leaves_what_the_server_keeps_of_domains(tmp_path: Path, reach: Reach) -> None:
+    """Unity Catalog keeps two metadata domains as properties, which are not in the table's configuration."""
+    kept = {"delta.rowTracking.rowIdHighWaterMark": "7", "delta.clusteringColumns": '[["day"]]'}
+    with serving(tmp_path / "catalog") as (url, inside):
+        table = reach(url, **PLACE).create_table("orders", SCHEMA)
+        inside.tables["orders"].properties |= kept
+        transaction = table.transaction()
+        transaction.set_properties({"team": "b"})
+        transaction.commit()
+        assert inside.tables["orders"].properties.items() >= {**kept, "team": "b"}.items()
+
+
+def test_domain_is_sent_without_the_name_that_delta_repeats_in_it() -> None:
+    configuration = r"{\"clusteringColumns\":[[\"day\"]],\"domainName\":\"delta.clustering\"}"
+    action = f'{{"domainMetadata":{{"domain":"delta.clustering","configuration":"{configuration}","removed":false}}}}'
+    (update,) = documents.changes(f"{action}\n".encode(), lambda: pytest.fail("nothing to ask"))
+    assert update == SetDomainMetadata(updates={"delta.clustering": {"clusteringColumns": [["day"]]}})
 
 
 # Names, refusals and bad input

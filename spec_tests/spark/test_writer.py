@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import refimpl
+from conformance.proxy.server import Fault, FaultProxy, Match
 from refimpl.client import schema as s
 from refimpl.client.transaction import Transaction
 from refimpl.errors import (
@@ -25,6 +28,7 @@ from refimpl.server.access import Scope, Tokens
 from refimpl.spark import TOKEN_SETTING, WAREHOUSE_SETTING, DeltaConnection, commit_protocol, connect
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import Warehouse
+from spec_tests.conformance.uc.catalog_server import FORGETTING, serving
 from spec_tests.server.conftest import Listen, directory, listen
 
 if TYPE_CHECKING:
@@ -637,3 +641,31 @@ def test_a_session_writes_and_reads_through_a_server(
         for key in settings:
             spark.conf.unset(key)
     assert connect(spark, warehouse).read.table("flights").count() == 4
+
+
+def test_sessions_share_a_catalog_that_forgets_and_does_not_publish(
+    spark: SparkSession, rows: DataFrame, tmp_path: Path
+) -> None:
+    """As Unity Catalog does; one answer of each writer is lost."""
+    with serving(tmp_path / "catalog", FORGETTING) as (url, inside), FaultProxy(url) as proxy:
+        there = f"{proxy.url}?catalog=main&schema=s1"
+        connect(spark, there).write(rows).partitionBy("month").saveAsTable("flights")
+        proxy.next(Fault.DROP_RESPONSE, Fault.DROP_RESPONSE, match=Match(method="POST", path="/tables/flights$"))
+
+        def append(writer: DeltaConnection) -> list[Any]:
+            return [writer.write(rows).mode("append").saveAsTable("flights") for _ in range(3)]
+
+        with ThreadPoolExecutor() as threads:
+            for done in [threads.submit(append, connect(spark, there)) for _ in range(2)]:
+                assert len(done.result()) == 3
+        assert proxy.counts()[Fault.DROP_RESPONSE] == 2
+        table = connect(spark, there)
+        assert _content(table, "flights") == Counter({row: 7 * count for row, count in _tuples(rows).items()})
+        for version in range(7):
+            assert table.read.option("versionAsOf", version).table("flights").count() == 12 * (version + 1)
+        assert inside.tables["flights"].latest == 6
+        assert len(inside.tables["flights"].commits) == 6
+        with refimpl.open(there) as warehouse:
+            warehouse.owner.backfill_to_version(inside.tables["flights"].uuid)
+        assert not inside.tables["flights"].commits
+        assert _content(table, "flights").total() == 84

@@ -16,9 +16,10 @@ from conformance.adapters.uc.api import Loaded, RequiredProtocol, Staged
 
 _LEGAL_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,99}", re.ASCII)
 _DERIVED: Final = re.compile(
-    r"delta\.(feature\..*|minReaderVersion|minWriterVersion|lastUpdateVersion|lastCommitTimestamp)"
+    r"delta\.(feature\..*|minReaderVersion|minWriterVersion|lastUpdateVersion|lastCommitTimestamp"
+    r"|clusteringColumns|rowTracking\.rowIdHighWaterMark)"
 )
-"""Properties that the server makes of the protocol and the newest commit: no client sets them."""
+"""Properties that the server makes of the protocol, the newest commit and metadata domains: no client sets them."""
 
 Actions = Sequence[dict[str, Any]]
 

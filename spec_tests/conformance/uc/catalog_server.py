@@ -3,6 +3,7 @@ and where it does what the documents ask for. Only what the adapter calls."""
 
 from __future__ import annotations
 
+import copy
 import json
 import threading
 import uuid
@@ -11,13 +12,31 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from conformance.proxy.listener import Handler, Listener
 
 BASE: Final = "/api/2.1/unity-catalog/delta/v1"
+LIST: Final = "/api/2.1/unity-catalog/tables"
 LIMIT: Final = 10
 """Unbackfilled commits of a table."""
+PAGE: Final = 100
+"""Tables of a list at most, whatever the client asks for."""
+READER_FEATURES: Final = ("catalogManaged", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck")
+WRITER_FEATURES: Final = (*READER_FEATURES, "inCommitTimestamp")
+PROPERTIES: Final = {
+    "delta.enableDeletionVectors": "true",
+    "delta.checkpointPolicy": "v2",
+    "delta.enableInCommitTimestamps": "true",
+    "delta.checkpoint.writeStatsAsStruct": "true",
+    "delta.checkpoint.writeStatsAsJson": "true",
+}
+"""What Unity Catalog demands of each table that it manages: at its creation, and when its protocol changes."""
+DOMAIN_PROPERTIES: Final = {
+    "delta.clustering": ("delta.clusteringColumns", "clusteringColumns"),
+    "delta.rowTracking": ("delta.rowTracking.rowIdHighWaterMark", "rowIdHighWaterMark"),
+}
+"""By metadata domain: the property in which the server keeps a member of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +50,10 @@ class Answers:
     consumes: bool = True
     """Whether a place is for one table; otherwise a creation that arrives again after the drop makes another one."""
     token: str | None = None
+
+
+FORGETTING: Final = Answers(remembers=False, looks=False, consumes=False)
+"""As Unity Catalog 0.6.0 was recorded: the replay of an older commit, or of a creation, is a conflict."""
 
 
 @dataclass
@@ -70,6 +93,8 @@ class Catalog:
         if self.answers.token is not None and token != f"Bearer {self.answers.token}":
             raise Refusal(401, "NotAuthorizedException", "who are you?")
         path = urlsplit(target).path.removeprefix(BASE)
+        if path == LIST:
+            return 200, self._listed(dict(parse_qsl(urlsplit(target).query)))
         if path == "/config":
             if "catalog=main" not in target:
                 raise Refusal(404, "NoSuchCatalogException", "no such catalog")
@@ -103,9 +128,25 @@ class Catalog:
             "table-type": "MANAGED",
             "location": (self.root / identifier).as_uri(),
             "storage-credentials": [],
-            "required-protocol": {"reader-features": ["vacuumProtocolCheck"], "writer-features": ["inCommitTimestamp"]},
-            "required-properties": {"io.unitycatalog.tableId": identifier, "delta.checkpointPolicy": None},
-        }
+            "required-protocol": {
+                "min-reader-version": 3, "min-writer-version": 7, "reader-features": list(READER_FEATURES),
+                "writer-features": list(WRITER_FEATURES),
+            },
+            "suggested-protocol": {"reader-features": ["columnMapping"], "writer-features": ["rowTracking"]},
+            "required-properties": {"io.unitycatalog.tableId": identifier, **PROPERTIES},
+            "suggested-properties": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": None},
+        }  # fmt: skip
+
+    def _listed(self, query: dict[str, str]) -> Any:
+        if (query["catalog_name"], query["schema_name"]) != ("main", "s1"):
+            raise Refusal(404, "NoSuchSchemaException", f"no such schema: {query}")
+        names = sorted(name for name in self.tables if name > query.get("page_token", ""))
+        page = names[: min(int(query["max_results"]), PAGE)]
+        shown = [
+            {"name": table.name, "table_id": table.uuid, "storage_location": table.location}
+            for table in map(self.tables.__getitem__, page)
+        ]
+        return {"tables": shown, "next_page_token": page[-1] if len(page) < len(names) else None}
 
     def _create(self, body: Any) -> Any:
         if body["name"] in self.tables:
@@ -119,11 +160,23 @@ class Catalog:
             columns=body["columns"], partition_columns=body["partition-columns"], properties=dict(body["properties"]),
         )  # fmt: skip
         self._describe(table, body["protocol"])
+        self._set_domains(table, body.get("domain-metadata") or {})
         self.places.add(table.location)
         self.tables[table.name] = table
         return self._shown(table)
 
+    def _set_domains(self, table: Table, domains: Any) -> None:
+        for domain, (key, member) in DOMAIN_PROPERTIES.items():
+            if domain in domains:
+                table.properties[key] = json.dumps(domains[domain][member])
+
     def _describe(self, table: Table, protocol: Any) -> None:
+        for kind, required in (("reader-features", READER_FEATURES), ("writer-features", WRITER_FEATURES)):
+            if missing := set(required) - set(protocol[kind]):
+                raise Refusal(400, "InvalidParameterValueException", f"missing required {kind}: {sorted(missing)}")
+        for key, value in {**PROPERTIES, "io.unitycatalog.tableId": table.uuid}.items():
+            if table.properties.get(key) != value:
+                raise Refusal(400, "InvalidParameterValueException", f"required property {key} must be {value}")
         table.properties |= {
             "delta.minReaderVersion": str(protocol["min-reader-version"]),
             "delta.minWriterVersion": str(protocol["min-writer-version"]),
@@ -143,6 +196,7 @@ class Catalog:
 
     def _update(self, table: Table, body: Any) -> Any:
         self.updates.append(body)
+        table = copy.deepcopy(table)
         updates = {update["action"]: update for update in body["updates"]}
         requirements = {each["type"]: each for each in body["requirements"]}
         commit = updates.get("add-commit", {}).get("commit")
@@ -167,6 +221,7 @@ class Catalog:
             table.backfilled = max(table.backfilled, report)
             table.commits = {each: table.commits[each] for each in table.commits if each > table.backfilled}
         self._change(table, updates)
+        self.tables[table.name] = table
         return self._shown(table)
 
     def _judge(self, table: Table, commit: Any, report: int | None) -> None:
@@ -187,6 +242,9 @@ class Catalog:
         table.properties |= updates.get("set-properties", {}).get("updates", {})
         for key in updates.get("remove-properties", {}).get("removals", ()):
             table.properties.pop(key, None)
+        self._set_domains(table, updates.get("set-domain-metadata", {}).get("updates", {}))
+        for domain in updates.get("remove-domain-metadata", {}).get("domains", ()):
+            table.properties.pop(DOMAIN_PROPERTIES[domain][0], None)
         if "set-protocol" in updates:
             self._describe(table, updates["set-protocol"]["protocol"])
         table.columns = updates.get("set-columns", {}).get("columns", table.columns)
