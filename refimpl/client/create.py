@@ -21,7 +21,7 @@ import msgspec
 
 from refimpl import log_path
 from refimpl.actions import Add, Metadata, Protocol
-from refimpl.client import features, properties
+from refimpl.client import features, properties, row_tracking
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.features import check_writable
 from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer, Lost, RetryPolicy, commit_info
@@ -104,7 +104,8 @@ def first_version(
         isolation=IsolationLevel.SERIALIZABLE.value,
         blind_append=True,
     )
-    return CommitBytes(info, [protocol, metadata, *adds]).stamped(0, now if stamped else None)
+    tracked = row_tracking.assigns(protocol, metadata)
+    return CommitBytes(info, [protocol, metadata, *adds]).stamped(0, now if stamped else None, 0 if tracked else None)
 
 
 def _metadata(
@@ -115,13 +116,14 @@ def _metadata(
 ) -> Metadata:
     struct = as_struct(schema)
     check_columns(struct, partition_columns)
-    return Metadata(
+    metadata = Metadata(
         id=environment.new_id(),
         schema_string=struct.to_json(),
         partition_columns=tuple(partition_columns),
         configuration=properties.checked_for_users(wanted),
         created_time=environment.now(),
     )
+    return row_tracking.with_hidden_columns(metadata, environment.new_id)
 
 
 def _with_properties(metadata: Metadata, more: Mapping[str, str]) -> Metadata:

@@ -27,6 +27,7 @@ v2Checkpoint           yes                 yes, but the checkpoints written here
 vacuumProtocolCheck    yes                 yes: VACUUM rejects tables with unsupported features
 inCommitTimestamp      (writers only)      yes; the RFC's spelling inCommitTimestamps is accepted
 domainMetadata         (writers only)      yes: domains are kept, and replaced as a whole
+rowTracking            (writers only)      yes: refimpl.client.row_tracking
 managedCommit          (writers only)      yes, through the table's owner
 coordinatedCommits-preview
                        (writers only)      yes, through the table's owner
@@ -44,6 +45,7 @@ Features that it lists in a protocol, and when; never one that it refuses:
 - `vacuumProtocolCheck` (both): the table is catalogManaged or coordinatedCommits-preview: engines expect it;
 - `appendOnly` (for writers): the property delta.appendOnly is set;
 - `changeDataFeed` (for writers): the property delta.enableChangeDataFeed is set;
+- `rowTracking` and `domainMetadata` (for writers): the property delta.enableRowTracking is set;
 - `timestampNtz` (both): a column is a timestamp without time zone;
 - those that the versions of an older table implied, when it is upgraded.
 """
@@ -74,6 +76,8 @@ MAX_READER_VERSION: Final = 3
 MAX_WRITER_VERSION: Final = 7
 
 DELETION_VECTORS: Final = "deletionVectors"
+ROW_TRACKING: Final = "rowTracking"
+ENABLE_ROW_TRACKING: Final = "delta.enableRowTracking"
 _COLUMN_MAPPING: Final = "columnMapping"
 
 READ: Final = frozenset({DELETION_VECTORS, "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", CATALOG_MANAGED.name})
@@ -82,6 +86,7 @@ WRITTEN: Final = READ | {
     "appendOnly",
     "changeDataFeed",
     "domainMetadata",
+    ROW_TRACKING,
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_SYNONYM,
     MANAGED_COMMIT.name,
@@ -237,6 +242,8 @@ def needed_features(metadata: Metadata) -> frozenset[str]:
     if _enables_change_feed(metadata):
         needed.add(CHANGE_FEED_FEATURE)
         check_no_change_columns(metadata)
+    if metadata.configuration.get(ENABLE_ROW_TRACKING, "").lower() == "true":
+        needed |= {ROW_TRACKING, "domainMetadata"}
     return frozenset(needed)
 
 

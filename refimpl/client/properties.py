@@ -72,6 +72,10 @@ def checkpoint_interval(metadata: Metadata) -> int:
     return int(text)
 
 
+ROW_ID_COLUMN: Final = "delta.rowTracking.materializedRowIdColumnName"
+ROW_VERSION_COLUMN: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
+"""They name the hidden columns of data files that keep the ids and commit versions of copied rows."""
+
 KEPT_FEATURE: Final = "commitOwner.keptFeature"
 """Names a feature that a take-over adds and that the table had before: it stays when the table is handed back.
  The log before may be cleaned up by then."""
@@ -91,6 +95,8 @@ PROTECTED: Final = OWNER_PROPERTIES | {
     IN_COMMIT_TIMESTAMP_PROPERTY,
     ENABLEMENT_VERSION,
     ENABLEMENT_TIMESTAMP,
+    ROW_ID_COLUMN,
+    ROW_VERSION_COLUMN,
 }
 """Not for users to edit; an edit of other properties keeps them."""
 
@@ -110,6 +116,7 @@ KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
     "delta.dataSkippingStatsColumns": _spelled(".+"),
     DELETED_FILES: duration,
     "delta.enableChangeDataFeed": _spelled("true|false"),
+    "delta.enableRowTracking": _spelled("true|false"),
     "delta.isolationLevel": lambda _, value: isolation_level(value),
     LOG: duration,
 }

@@ -22,10 +22,11 @@ from typing import Any, Final, NoReturn, TypeVar
 import msgspec
 
 from refimpl import log_path
-from refimpl.actions import Action, CommitInfo, Metadata, decode, encode
+from refimpl.actions import Action, Add, CommitInfo, Metadata, decode, encode
 from refimpl.client.conflicts import Winner
 from refimpl.client.in_commit_timestamp import stamp_enablement
 from refimpl.client.log_reading import LogReader, last_checkpoint
+from refimpl.client.row_tracking import numbered
 from refimpl.commits import (
     AttemptId,
     AttemptOutcome,
@@ -132,6 +133,7 @@ def commit_info(
     isolation: str,
     blind_append: bool,
     metrics: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> CommitInfo:
     """The provenance of a commit, without its in-commit timestamp. `timestamp`: wall clock in ms."""
     fields: dict[str, Any] = {"timestamp": timestamp, "operation": operation, "operationParameters": dict(parameters)}
@@ -140,11 +142,13 @@ def commit_info(
     fields |= {"isolationLevel": isolation, "isBlindAppend": blind_append}
     if metrics:
         fields["operationMetrics"] = dict(metrics)
+    if tags:
+        fields["tags"] = dict(tags)
     return CommitInfo(fields | {"engineInfo": ENGINE_INFO, "txnId": txn_id})
 
 
 class CommitBytes:
-    """One transaction as newline-delimited JSON, for any version and time.
+    """One transaction as newline-delimited JSON, for any version and time, and for any row ids.
 
     `enables`: the metadata of a commit that turns in-commit timestamps on; it carries version and time too.
     Raises `InvalidRequestError` for what JSON cannot hold.
@@ -153,16 +157,29 @@ class CommitBytes:
     def __init__(self, info: CommitInfo, actions: Sequence[Action], *, enables: Metadata | None = None) -> None:
         self._info = info
         self._enables = enables
-        self._rest = _encoded([action for action in actions if enables is None or not isinstance(action, Metadata)])
+        self._adds = [action for action in actions if isinstance(action, Add)]
+        others = (action for action in actions if not isinstance(action, Add))
+        self._rest = _encoded([action for action in others if enables is None or not isinstance(action, Metadata)])
+        self._plain_adds: bytes | None = None
 
-    def stamped(self, version: Version, timestamp: int | None) -> bytes:
-        """The commit of `version` at `timestamp`, ms since the epoch; None where the table has no such time."""
+    def stamped(self, version: Version, timestamp: int | None, free_row_id: int | None = None) -> bytes:
+        """The commit of `version` at `timestamp`, ms since the epoch; None where the table has no such time.
+
+        `free_row_id`: the first row id that no file has; None where the table has no row tracking.
+        """
         if timestamp is None:
-            return _encoded([self._info]) + self._rest
+            return _encoded([self._info]) + self._rest + self._files(version, free_row_id)
         first: list[Action] = [CommitInfo({"inCommitTimestamp": timestamp, **self._info.fields})]
         if self._enables is not None:
             first.append(stamp_enablement(self._enables, version=version, timestamp=timestamp))
-        return _encoded(first) + self._rest
+        return _encoded(first) + self._rest + self._files(version, free_row_id)
+
+    def _files(self, version: Version, free_row_id: int | None) -> bytes:
+        if free_row_id is not None:
+            return _encoded(numbered(self._adds, version, free_row_id))
+        if self._plain_adds is None:
+            self._plain_adds = _encoded(self._adds)
+        return self._plain_adds
 
 
 def _encoded(actions: Sequence[Action]) -> bytes:

@@ -21,7 +21,7 @@ import msgspec
 
 from refimpl import log_path
 from refimpl.actions import Action, Add, Cdc, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client import features, properties
+from refimpl.client import features, properties, row_tracking
 from refimpl.client.condition import FileTest
 from refimpl.client.conflicts import (
     IsolationLevel,
@@ -112,6 +112,8 @@ class Transaction:
         self._transactions: dict[str, Txn] = {}
         self._domains: dict[str, DomainMetadata] = {}
         self._over = False
+        self.keeps_row_ids = False
+        """Whether the rows that it copies or changes keep their ids: `refimpl.client.row_tracking`."""
 
     # What it reads
 
@@ -259,6 +261,7 @@ class Transaction:
 
     def _change(self, metadata: Metadata) -> None:
         metadata = properties.with_table_id(metadata, self.snapshot.feature, self.reader.table_id)
+        metadata = row_tracking.with_hidden_columns(metadata, self._environment.new_id)
         needed = features.needed_features(metadata)
         self._metadata = metadata
         self._need(*needed)
@@ -304,6 +307,7 @@ class Transaction:
             return
         for add in self._adds.values():
             self._check_partition_values(add)
+        self._give_row_ids()
         problem = misfit(self.snapshot.metadata, self._metadata)
         if problem is None:
             return
@@ -315,6 +319,16 @@ class Transaction:
                 files=kept,
             )
         self._whole_table = True
+
+    def _give_row_ids(self) -> None:
+        """DELTA.md#row-tracking: a commit that enables it commits the files that have no row ids again."""
+        before, after = self.snapshot, self._metadata or self.snapshot.metadata
+        protocol = self._protocol or before.protocol
+        if row_tracking.enabled(protocol, after) and not row_tracking.enabled(before.protocol, before.metadata):
+            self._whole_table = True
+            for key, add in before.files.items():
+                if add.base_row_id is None and key not in self._removes:
+                    self._adds[key] = msgspec.structs.replace(add, data_change=False)
 
     def _check_partition_values(self, add: Add) -> None:
         columns = set((self._metadata or self.snapshot.metadata).partition_columns)
@@ -353,6 +367,7 @@ class Transaction:
             isolation=summary.isolation.value,
             blind_append=is_blind_append(reads, actions),
             metrics=self.metrics,
+            tags=self._tags(),
         )
         return CommitLoop(
             reader=self.reader,
@@ -362,7 +377,15 @@ class Transaction:
             content=CommitBytes(info, actions, enables=self._metadata if self._enables_timestamps else None),
             enables_timestamps=self._enables_timestamps,
             max_tries=self._max_tries,
+            own=(self._protocol, self._metadata),
         )
+
+    def _tags(self) -> dict[str, str]:
+        """DELTA.md#row-ids-kept."""
+        if not row_tracking.enabled(self._protocol or self.snapshot.protocol, self._metadata or self.snapshot.metadata):
+            return {}
+        kept = self.keeps_row_ids or not (self._adds and self._removes)
+        return {row_tracking.PRESERVED: "true" if kept else "false"}
 
     @property
     def _environment(self) -> Environment:
@@ -442,6 +465,7 @@ class CommitLoop:
         content: CommitBytes,
         enables_timestamps: bool,
         max_tries: int,
+        own: tuple[Protocol | None, Metadata | None],
     ) -> None:
         self._reader = reader
         self._snapshot = snapshot
@@ -451,6 +475,8 @@ class CommitLoop:
         self._enables_timestamps = enables_timestamps
         self._policy = RetryPolicy(reader.log.environment, max_tries=max_tries, label=f"a commit to {reader.label}")
         self._stamp: int | None = None
+        self._own = own
+        self._free_row_id = row_tracking.first_free(snapshot.domains)
 
     def run(self) -> Committed:
         """The commit, or the error that ended it. Nothing happens after the commit point, so no later error can make a
@@ -467,7 +493,7 @@ class CommitLoop:
         self._stamp = self._first_stamp()
         seen = proposer.ahead(version) if look_first else None
         while True:
-            result = seen or self._propose(proposer, version)
+            result = seen or self._propose(proposer, version, basis)
             if isinstance(result, Won):
                 return self._committed(result, first)
             winners = proposer.winners(result)
@@ -479,6 +505,7 @@ class CommitLoop:
             proposer.discard(result)
             for winner in winners:
                 basis = check(self._summary, winner, basis)
+                self._free_row_id = row_tracking.after_winner(self._free_row_id, winner.actions)
             self._restamp(winners[-1])
             version = winners[-1].version + 1
             if seen is None:
@@ -486,9 +513,15 @@ class CommitLoop:
                 races += 1
             seen = None
 
-    def _propose(self, proposer: Proposer, version: Version) -> Won | Lost:
+    def _propose(self, proposer: Proposer, version: Version, basis: ReadBasis) -> Won | Lost:
         self._policy.next_try(version)
-        return proposer.propose(version, self._content.stamped(version, self._stamp))
+        return proposer.propose(version, self._content.stamped(version, self._stamp, self._row_id(basis)))
+
+    def _row_id(self, basis: ReadBasis) -> int | None:
+        """DELTA.md#row-ids-after-conflict: the first free row id; None where the table has no row tracking."""
+        protocol, metadata = self._own
+        tracked = row_tracking.assigns(protocol or basis.protocol, metadata or basis.metadata)
+        return self._free_row_id if tracked else None
 
     def _is_mine(self, winner: Winner) -> bool:
         """Whether a winner is this transaction: some owners answer a replay as a conflict."""

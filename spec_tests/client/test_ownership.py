@@ -243,7 +243,7 @@ def test_a_table_that_another_owner_took_over_meanwhile_stays_its_own(setting: S
 
 def test_a_table_that_cannot_be_written_is_not_taken_over(setting: Setting) -> None:
     table = setting.table(None)
-    alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking",))
+    alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("icebergCompatV2",))
     table.log.put_if_absent(log_path.commit(1), actions.encode([CommitInfo({}), alien]))
     with pytest.raises(UnsupportedFeatureError):
         taken(setting, table)

@@ -67,7 +67,7 @@ def test_an_unknown_reader_feature_is_refused_by_name(feature: str) -> None:
     assert caught.value.features == (feature,)
 
 
-@pytest.mark.parametrize("feature", ["rowTracking", "clustering", "icebergCompatV2", "fromTheFuture"])
+@pytest.mark.parametrize("feature", ["clustering", "icebergCompatV2", "fromTheFuture"])
 def test_an_unknown_writer_feature_hinders_writing_and_not_reading(feature: str) -> None:
     protocol = listing(feature, "appendOnly", readers=False)
     check_readable(protocol, PLAIN)

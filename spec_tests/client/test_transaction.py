@@ -495,6 +495,7 @@ VALUES = [
     ("delta.dataSkippingStatsColumns", "id", ""),
     ("delta.deletedFileRetentionDuration", "interval 1 week", "interval 1 month"),
     ("delta.enableChangeDataFeed", "true", "yes"),
+    ("delta.enableRowTracking", "FALSE", "yes"),
     ("delta.isolationLevel", "WriteSerializable", "nonsense"),
     ("delta.logRetentionDuration", "12 hours", "long"),
 ]
@@ -616,12 +617,12 @@ def test_an_enablement_that_lost_a_race_is_stamped_anew(setting: Setting) -> Non
 def test_an_unsupported_writer_feature_is_rejected_by_name(setting: Setting) -> None:
     """DELTA.md#conflict-protocol: unknown features are refused before anything is touched."""
     table = setting.table(None)
-    alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("rowTracking",))
+    alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("icebergCompatV2",))
     table.log.put_if_absent(log_path.commit(1), actions.encode([alien]))
     before = [path.name for path in table.log.listing()]
     with pytest.raises(UnsupportedFeatureError) as caught:
         table.transaction()
-    assert caught.value.features == ("rowTracking",)
+    assert caught.value.features == ("icebergCompatV2",)
     assert [path.name for path in table.log.listing()] == before
 
 

@@ -1,0 +1,111 @@
+"""Row tracking: the ids and commit versions of rows, which a writer assigns, and keeps where it copies rows.
+
+DELTA.md#row-ids-assigned. A row's id is the file's `baseRowId` plus the row's number in the file, and its commit
+version the file's `defaultRowCommitVersion`, unless the file has a hidden column with a value for it. Both depend on
+the version that a commit gets and on the files that other commits added before, so they are assigned for one proposal
+and again for the next one: `refimpl.client.transaction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from refimpl.actions import Action, Add, DomainMetadata, Metadata, Protocol
+from refimpl.client.features import ENABLE_ROW_TRACKING, ROW_TRACKING, writer_features
+from refimpl.client.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
+from refimpl.errors import CorruptLogError, InvalidRequestError
+from refimpl.log_path import Version
+
+DOMAIN: Final = "delta.rowTracking"
+_MARK: Final = "rowIdHighWaterMark"
+SUSPENDED: Final = "delta.rowTrackingSuspended"
+PRESERVED: Final = "delta.rowTracking.preserved"
+"""The tag of `commitInfo`: whether copied rows kept their ids and commit versions, and changed rows their ids."""
+
+
+def assigns(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether every `add` of a commit needs row ids: the feature is supported and not suspended."""
+    suspended = metadata.configuration.get(SUSPENDED, "").lower() == "true"
+    return ROW_TRACKING in writer_features(protocol) and not suspended
+
+
+def enabled(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether all rows have ids, so that a writer that copies rows keeps them."""
+    return assigns(protocol, metadata) and metadata.configuration.get(ENABLE_ROW_TRACKING, "").lower() == "true"
+
+
+def with_hidden_columns(metadata: Metadata, new_id: Callable[[], str]) -> Metadata:
+    """The metadata with names for the hidden columns, where it enables row tracking and has none."""
+    configuration = metadata.configuration
+    if configuration.get(ENABLE_ROW_TRACKING, "").lower() != "true":
+        return metadata
+    names = {ROW_ID_COLUMN: f"_row-id-col-{new_id()}", ROW_VERSION_COLUMN: f"_row-commit-version-col-{new_id()}"}
+    return msgspec.structs.replace(metadata, configuration={**names, **configuration})
+
+
+def first_free(domains: Mapping[str, DomainMetadata]) -> int:
+    """The first row id above the high water mark of these domains."""
+    domain = domains.get(DOMAIN)
+    return 0 if domain is None else high_water_mark(domain) + 1
+
+
+def high_water_mark(domain: DomainMetadata) -> int:
+    """The highest row id that was assigned; -1 where the domain is removed. Raises `CorruptLogError`."""
+    if domain.removed:
+        return -1
+    try:
+        mark = msgspec.json.decode(domain.configuration)[_MARK]
+    except (msgspec.DecodeError, LookupError, TypeError):
+        mark = None
+    if type(mark) is not int:
+        raise CorruptLogError(
+            f"the metadata domain {DOMAIN} is {domain.configuration!r}; expected JSON with {_MARK}", domain=DOMAIN
+        )
+    return mark
+
+
+def after_winner(free: int, actions: Iterable[Action]) -> int:
+    """The first free row id after a commit that landed in between; `free` is the one before it."""
+    marks = [
+        high_water_mark(action) for action in actions if isinstance(action, DomainMetadata) if action.domain == DOMAIN
+    ]
+    return max(free, *(mark + 1 for mark in marks)) if marks else free
+
+
+def numbered(adds: Iterable[Add], version: Version, free: int) -> list[Action]:
+    """The files with row ids from `free` on and the commit version `version`; the new high water mark if one was used.
+
+    A file that has a `baseRowId` is committed again and keeps it. Raises `InvalidRequestError` for a file without
+    a number of rows in its statistics.
+    """
+    result: list[Action] = []
+    first = free
+    for add in adds:
+        if add.base_row_id is not None:
+            result.append(add)
+            continue
+        result.append(msgspec.structs.replace(add, base_row_id=free, default_row_commit_version=version))
+        free += _physical_rows(add)
+    if free > first:
+        configuration = msgspec.json.encode({_MARK: free - 1}).decode()
+        result.append(DomainMetadata(domain=DOMAIN, configuration=configuration, removed=False))
+    return result
+
+
+def _physical_rows(add: Add) -> int:
+    """The number of rows in the file, deleted ones included."""
+    stats: Any = None
+    try:
+        stats = msgspec.json.decode(add.stats or "{}")
+        count = stats["numRecords"]
+    except (msgspec.DecodeError, LookupError, TypeError):
+        count = None
+    if type(count) is not int or count < 0:
+        raise InvalidRequestError(
+            f"{add.path} has no number of rows in its statistics, which row tracking needs; add numRecords",
+            path=add.path,
+        )
+    return count

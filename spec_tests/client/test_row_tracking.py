@@ -1,0 +1,173 @@
+"""Row tracking: ids that no two rows share, whatever races a commit lost, and that copied rows keep."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import refimpl
+from refimpl.actions import Add
+from refimpl.client import row_tracking
+from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
+from refimpl.errors import ConcurrentModificationError, InvalidRequestError
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
+from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
+from spec_tests.support.faults import ScriptedHost
+from spec_tests.support.unreliable_owner import UnreliableOwner
+
+TRACKED = {"delta.enableRowTracking": "true"}
+
+
+def rows_file(path: str, rows: int, **fields: Any) -> Add:
+    return adding(path, stats=f'{{"numRecords":{rows}}}', **fields)
+
+
+def begun(table: Table, path: str, rows: int) -> Transaction:
+    transaction = table.transaction()
+    transaction.add(rows_file(path, rows))
+    return transaction
+
+
+def ranges(table: Table) -> dict[str, tuple[int | None, int | None]]:
+    """First row id and commit version of each active file."""
+    return {add.path: (add.base_row_id, add.default_row_commit_version) for add in table.snapshot().files.values()}
+
+
+def mark(table: Table) -> int:
+    return row_tracking.high_water_mark(table.snapshot().domains[row_tracking.DOMAIN])
+
+
+def test_each_file_gets_the_next_ids_and_its_version(setting: Setting) -> None:
+    """DELTA.md#row-ids-assigned."""
+    table = setting.table(properties=TRACKED)
+    protocol = table.snapshot().protocol
+    assert protocol.writes("rowTracking")
+    assert protocol.writes("domainMetadata")
+    begun(table, "a", 3).commit()
+    transaction = begun(table, "b", 2)
+    transaction.add(rows_file("c", 5), rows_file("empty", 0))
+    transaction.commit()
+    assert ranges(table) == {"a": (0, 1), "b": (3, 2), "c": (5, 2), "empty": (10, 2)}
+    assert mark(table) == 9
+
+
+def test_a_table_without_row_tracking_gets_no_ids(setting: Setting) -> None:
+    table = setting.table()
+    begun(table, "a", 3).commit()
+    assert ranges(table) == {"a": (None, None)}
+    assert row_tracking.DOMAIN not in table.snapshot().domains
+
+
+@pytest.mark.parametrize("kind", [(None, None), *OWNED_COMMIT_MODES], ids=str)
+def test_ids_and_version_are_assigned_again_after_a_lost_race(setting: Setting, kind: tuple[Any, Any]) -> None:
+    """DELTA.md#row-ids-after-conflict: each attempt has bytes of its own."""
+    table = setting.table(*kind, properties=TRACKED)
+    late = begun(setting.again(table), "late", 4)
+    begun(setting.again(table), "first", 3).commit()
+    begun(setting.again(table), "second", 2).commit()
+    committed = late.commit()
+    assert (committed.version, committed.rebased_over) == (3, 2)
+    assert ranges(table) == {"first": (0, 1), "second": (3, 2), "late": (5, 3)}
+    assert mark(table) == 8
+
+
+def test_a_file_that_is_committed_again_keeps_its_ids(setting: Setting) -> None:
+    """DELTA.md#row-ids-assigned: a restored file has the ids that it had."""
+    table = setting.table(properties=TRACKED)
+    begun(table, "a", 3).commit()
+    begun(table, "b", 2).commit()
+    (old,) = [add for add in table.snapshot().files.values() if add.path == "a"]
+    removal = table.transaction(operation="DELETE")
+    removal.remove(old)
+    removal.commit()
+    (removed,) = table.snapshot().tombstones.values()
+    assert (removed.base_row_id, removed.default_row_commit_version) == (0, 1)
+    restored = table.transaction(operation="RESTORE")
+    restored.add(old)
+    restored.commit()
+    assert ranges(table) == {"a": (0, 1), "b": (3, 2)}
+    assert mark(table) == 4
+
+
+def test_a_file_without_a_number_of_rows_is_refused(setting: Setting) -> None:
+    table = setting.table(properties=TRACKED)
+    transaction = table.transaction()
+    transaction.add(adding("uncounted"))
+    with pytest.raises(InvalidRequestError, match=r"uncounted.*numRecords"):
+        transaction.commit()
+    assert table.snapshot().version == 0
+
+
+def test_enabling_it_gives_ids_to_the_files_that_are_there(setting: Setting) -> None:
+    """DELTA.md#row-tracking: in the commit that enables it."""
+    table = setting.table(None)
+    begun(table, "a", 3).commit()
+    begun(table, "b", 2).commit()
+    enabling = table.transaction(operation="SET TBLPROPERTIES")
+    enabling.set_properties(TRACKED)
+    rival = begun(setting.again(table), "c", 7)
+    enabling.commit()
+    assert set(ranges(table).values()) in ({(0, 3), (3, 3)}, {(0, 3), (2, 3)})
+    assert mark(table) == 4
+    with pytest.raises(ConcurrentModificationError):
+        rival.commit()
+    late = setting.table(None, name="late")
+    enabling = late.transaction(operation="SET TBLPROPERTIES")
+    enabling.set_properties(TRACKED)
+    begun(setting.again(late), "a", 3).commit()
+    with pytest.raises(ConcurrentModificationError):  # else a file without ids would be in a table that promises them
+        enabling.commit()
+
+
+def test_suspended_row_tracking_assigns_nothing(setting: Setting) -> None:
+    """DELTA.md#row-tracking."""
+    table = setting.table(None, properties=TRACKED)
+    snapshot = table.snapshot()
+    suspended = {row_tracking.SUSPENDED: "true", "delta.enableRowTracking": "false"}
+    metadata = msgspec.structs.replace(
+        snapshot.metadata, configuration={**snapshot.metadata.configuration, **suspended}
+    )
+    table.log.put_if_absent("00000000000000000001.json", refimpl.actions.encode([metadata]))
+    begun(table, "a", 3).commit()
+    assert ranges(table) == {"a": (None, None)}
+
+
+STEPS = st.lists(st.tuples(st.sampled_from(["begin", "commit"]), st.integers(0, 3), st.integers(0, 5)), max_size=24)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=STEPS, mode=st.sampled_from(list(CommitMode)), lost=st.sampled_from([0, 1]))
+def test_ranges_of_ids_never_overlap(steps: list[tuple[str, int, int]], mode: CommitMode, lost: int) -> None:
+    """Any interleaving of appends, with rebases and lost answers: no id twice, and the mark is the highest one."""
+    host = ScriptedHost()
+    environment = host.environment()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        refimpl.open(Path(name), environment=environment, create=True) as warehouse,
+    ):
+        setting = Setting(UnreliableOwner(warehouse.owner), host, environment, Path(name))
+        table = setting.table(CATALOG_MANAGED, mode, properties=TRACKED)
+        begun_by: dict[int, Transaction] = {}
+        for number, (step, writer, rows) in enumerate(steps):
+            if step == "begin":
+                begun_by[writer] = begun(setting.again(table), f"file-{number}", rows)
+            elif writer in begun_by:
+                setting.owner.faults.lose_answers = lost
+                begun_by.pop(writer).commit()
+        snapshot = setting.again(table).snapshot()
+        taken: set[int] = set()
+        for add in snapshot.files.values():
+            assert add.base_row_id is not None
+            own = set(range(add.base_row_id, add.base_row_id + msgspec.json.decode(add.stats or "")["numRecords"]))
+            assert not taken & own
+            taken |= own
+        domain = snapshot.domains.get(row_tracking.DOMAIN)
+        assert (-1 if domain is None else row_tracking.high_water_mark(domain)) == max(taken, default=-1)
+        assert taken == set(range(len(taken)))
