@@ -151,6 +151,11 @@ def checkpoint_part(version: Version, part: int, parts: int) -> str:
     return f"{checked(version):020d}.checkpoint.{part:010d}.{parts:010d}.parquet"
 
 
+def v2_checkpoint(version: Version, uuid: str) -> str:
+    """The file of a V2 checkpoint that names its sidecars."""
+    return f"{checked(version):020d}.checkpoint.{uuid}.parquet"
+
+
 def compaction(start: Version, end: Version) -> str:
     """`<start>.<end>.compacted.json`, both ends included."""
     if start > end:

@@ -193,6 +193,21 @@ class LogStore:
         """The files in the folder of V2 checkpoints' sidecars."""
         return self._entries(self.folder / SIDECAR_FOLDER)
 
+    def write_sidecar(self, name: str, content: bytes) -> None:
+        """Write a new sidecar. Its bytes are durable afterwards; its name is after `sync_sidecars`, and only then may a
+        checkpoint name it."""
+        folder = self.folder / SIDECAR_FOLDER
+        if self._files.stat(folder) is None:
+            with contextlib.suppress(FileExistsError):
+                self._files.make_directory(folder)
+            self._files.fsync_directory(self.folder)
+        self._write_durably(folder / name, content)
+
+    def sync_sidecars(self) -> None:
+        """Make the names of all sidecars durable."""
+        if self._files.stat(self.folder / SIDECAR_FOLDER) is not None:
+            self._files.fsync_directory(self.folder / SIDECAR_FOLDER)
+
     def temporaries(self) -> list[tuple[str, int]]:
         """Unfinished temporary files, as (name, modification time in ms): left behind by a crash."""
         return [

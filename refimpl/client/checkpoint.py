@@ -1,4 +1,4 @@
-"""Checkpoints: classic, multi-part and V2, Parquet or JSON, with their sidecars, read; classic ones written.
+"""Checkpoints: classic, multi-part and V2, Parquet or JSON, with their sidecars, read; classic and V2 ones written.
 
 DELTA.md#file-names; Delta's protocol, "Checkpoint Schema": one row per action, one struct column per kind of action,
 all but one of them null. The columns of a checkpoint decide what it holds, not its name, because a V2 checkpoint may
@@ -7,6 +7,7 @@ have a classic name. It is read column by column: a table may have millions of f
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -29,7 +30,7 @@ from refimpl.actions import (
 )
 from refimpl.client.table_state import ReplayedState
 from refimpl.errors import CorruptLogError
-from refimpl.log_path import SIDECAR_FOLDER, LogPath
+from refimpl.log_path import SIDECAR_FOLDER, LogPath, Version
 from refimpl.log_store import LogStore
 
 _SMALL: Final[Mapping[str, type[Action]]] = {
@@ -87,10 +88,13 @@ def _sidecar_name(sidecar: Sidecar) -> str:
     return sidecar.path.rpartition("/")[2]
 
 
-def row_count(content: bytes) -> int:
-    """How many actions a checkpoint in Parquet holds."""
-    with pq.ParquetFile(pa.BufferReader(content)) as file:
-        return int(file.metadata.num_rows)
+def action_count(log: LogStore, path: LogPath) -> int:
+    """How many actions a checkpoint file and its sidecars hold."""
+    content = log.read(path.name)
+    if path.name.endswith(".json"):
+        return len(content.splitlines())
+    sidecars = (log.read(f"{SIDECAR_FOLDER}/{name}") for name in sidecar_names(log, path))
+    return sum(pq.read_metadata(pa.BufferReader(file)).num_rows for file in (content, *sidecars))
 
 
 def sidecar_names(log: LogStore, path: LogPath) -> set[str]:
@@ -205,6 +209,8 @@ def _present(value: Any) -> Any:
 
 ROWS_AT_ONCE: Final = 50_000
 """Rows of a row group."""
+ACTIONS_OF_A_SIDECAR: Final = 100_000
+"""At most. One sidecar at a time is encoded, so this bounds the memory that a V2 checkpoint needs."""
 
 _TEXTS: Final = pa.map_(pa.string(), pa.string())
 _LIST: Final = pa.list_(pa.field("element", pa.string()))
@@ -268,43 +274,68 @@ _COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
             "clusteringProvider": pa.string(),
         },
     ),
+    CheckpointMetadata: ("checkpointMetadata", {"version": pa.int64(), "tags": _TEXTS}),
+    Sidecar: (
+        "sidecar",
+        {"path": pa.string(), "sizeInBytes": pa.int64(), "modificationTime": pa.int64(), "tags": _TEXTS},
+    ),
 }
-_SCHEMA: Final = pa.schema([pa.field(name, pa.struct(list(members.items()))) for name, members in _COLUMNS.values()])
 
 
-def encode(state: ReplayedState, *, oldest_tombstone: int) -> tuple[bytes, int]:
-    """The checkpoint's bytes, and how many actions it holds.
+def _schema(*kinds: type[Action]) -> pa.Schema:
+    columns = (_COLUMNS[kind] for kind in kinds)
+    return pa.schema([pa.field(name, pa.struct(list(members.items()))) for name, members in columns])
+
+
+_CLASSIC: Final = _schema(Protocol, Metadata, Txn, DomainMetadata, Remove, Add)
+_OF_SIDECARS: Final = _schema(Remove, Add)
+_TOP_LEVEL: Final = _schema(CheckpointMetadata, Protocol, Metadata, Txn, DomainMetadata, Sidecar)
+
+
+def classic(state: ReplayedState, *, oldest_tombstone: int) -> tuple[bytes, int]:
+    """The bytes of a checkpoint of one file, and how many actions it holds.
 
     `oldest_tombstone`: files removed at or before this time (ms since the epoch) are left out; no
     reader needs them once VACUUM may delete them.
     """
-    tombstones = [remove for remove in state.tombstones.values() if (remove.deletion_timestamp or 0) > oldest_tombstone]
-    small = [*state.transactions.values(), *state.domains.values()]
+    return _encoded([*_small(state), *_files(state, oldest_tombstone)], _CLASSIC)
+
+
+def sidecars(state: ReplayedState, *, oldest_tombstone: int) -> Iterator[tuple[bytes, int]]:
+    """The bytes of each sidecar of a V2 checkpoint, one by one, and how many actions it holds."""
+    files = _files(state, oldest_tombstone)
+    for start in range(0, len(files), ACTIONS_OF_A_SIDECAR):
+        yield _encoded(files[start : start + ACTIONS_OF_A_SIDECAR], _OF_SIDECARS)
+
+
+def top_level(state: ReplayedState, version: Version, named: Sequence[Sidecar]) -> tuple[bytes, int]:
+    """The bytes of the file of a V2 checkpoint that names its sidecars, and how many actions it holds."""
+    return _encoded([CheckpointMetadata(version=version), *_small(state), *named], _TOP_LEVEL)
+
+
+def _small(state: ReplayedState) -> list[Action]:
     assert state.protocol is not None
     assert state.metadata is not None
-    count = 0
+    return [state.protocol, state.metadata, *state.transactions.values(), *state.domains.values()]
+
+
+def _files(state: ReplayedState, oldest_tombstone: int) -> list[Action]:
+    tombstones = [remove for remove in state.tombstones.values() if (remove.deletion_timestamp or 0) > oldest_tombstone]
+    return [*tombstones, *state.files.values()]
+
+
+def _encoded(actions: Sequence[Action], schema: pa.Schema) -> tuple[bytes, int]:
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, _SCHEMA, compression="snappy") as writer:
-        writer.write_table(pa.concat_tables([_table_of([state.protocol]), _table_of([state.metadata])]))
-        count += 2
-        for kind in (Txn, DomainMetadata):
-            for chunk in _chunks([action for action in small if isinstance(action, kind)]):
-                writer.write_table(_table_of(chunk))
-                count += len(chunk)
-        for files in (tombstones, list(state.files.values())):
-            for chunk in _chunks(files):
-                writer.write_table(_table_of(chunk))
-                count += len(chunk)
+    with pq.ParquetWriter(sink, schema, compression="snappy") as writer:
+        for _, run in itertools.groupby(actions, type):
+            alike = list(run)
+            for start in range(0, len(alike), ROWS_AT_ONCE):
+                writer.write_table(_table_of(alike[start : start + ROWS_AT_ONCE], schema))
     content: bytes = sink.getvalue().to_pybytes()
-    return content, count
+    return content, len(actions)
 
 
-def _chunks(actions: Sequence[Action]) -> Iterator[Sequence[Action]]:
-    for start in range(0, len(actions), ROWS_AT_ONCE):
-        yield actions[start : start + ROWS_AT_ONCE]
-
-
-def _table_of(actions: Sequence[Action]) -> pa.Table:
+def _table_of(actions: Sequence[Action], schema: pa.Schema) -> pa.Table:
     """Rows of one kind of action."""
     kind = type(actions[0])
     name, members = _COLUMNS[kind]
@@ -315,7 +346,7 @@ def _table_of(actions: Sequence[Action]) -> pa.Table:
     ]
     filled = pa.StructArray.from_arrays(arrays, fields=[pa.field(key, kind_of) for key, kind_of in members.items()])
     return pa.table(
-        [filled if field.name == name else pa.nulls(len(actions), field.type) for field in _SCHEMA], schema=_SCHEMA
+        [filled if field.name == name else pa.nulls(len(actions), field.type) for field in schema], schema=schema
     )
 
 

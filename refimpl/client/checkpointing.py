@@ -8,13 +8,15 @@ from typing import Final
 import msgspec
 
 from refimpl import log_path
+from refimpl.actions import Sidecar
+from refimpl.client.features import writes_v2_checkpoints
 from refimpl.client.log_reading import LogReader, last_checkpoint
 from refimpl.client.log_segment import complete_checkpoints
 from refimpl.client.properties import DELETED_FILES, retention
 from refimpl.client.snapshot import Snapshot
 from refimpl.commit_owner import Maintenance, ResolvedTable, TableState
 from refimpl.errors import MaintenanceRefusedError
-from refimpl.log_path import LAST_CHECKPOINT, FileKind, LogPath, Version
+from refimpl.log_path import LAST_CHECKPOINT, SIDECAR_FOLDER, FileKind, LogPath, Version
 from refimpl.log_store import LogStore
 
 
@@ -64,13 +66,16 @@ class Checkpointed:
     name: str
     size: int
     actions: int
+    sidecars: int = 0
+    """How many sidecars it has; `size` and `actions` include them."""
 
 
 def write(snapshot: Snapshot) -> Checkpointed:
-    """A classic checkpoint of the snapshot's version.
+    """A checkpoint of the snapshot's version: a V2 one if the table's `delta.checkpointPolicy` says so, else a classic.
 
-    DELTA.md#checkpoint-published: only of a version whose `<v>.json` is published.
-    Order: the checkpoint is durable before `_last_checkpoint` names it, and the pointer moves forward only.
+    DELTA.md#checkpoint-published: only of a version whose `<v>.json` is published. DELTA.md#v2-checkpoints.
+    Order: the sidecars and their names are durable before a file names them; the checkpoint is durable before
+    `_last_checkpoint` names it, and the pointer moves forward only.
 
     Raises `MaintenanceRefusedError` for a version that is not published (it says to backfill), or where the owner
     forbids it.
@@ -81,22 +86,57 @@ def write(snapshot: Snapshot) -> Checkpointed:
     ask(snapshot, Maintenance.CHECKPOINT)
     check_published(snapshot.reader, snapshot.version, Maintenance.CHECKPOINT)
     oldest = log.environment.now() - retention(snapshot.metadata, DELETED_FILES)
-    content, count = checkpoint.encode(snapshot.state, oldest_tombstone=oldest)
-    name = log_path.classic_checkpoint(snapshot.version)
-    log.overwrite(name, content)
-    _point_to_last(log, snapshot.version, size=count, size_in_bytes=len(content), files=len(snapshot.files))
-    return Checkpointed(version=snapshot.version, name=name, size=len(content), actions=count)
+    sidecars: list[Sidecar] = []
+    count = 0
+    if writes_v2_checkpoints(snapshot.protocol, snapshot.metadata):
+        name = log_path.v2_checkpoint(snapshot.version, log.environment.new_id())
+        try:
+            for content, actions in checkpoint.sidecars(snapshot.state, oldest_tombstone=oldest):
+                sidecars.append(_written_sidecar(log, content))
+                count += actions
+            log.sync_sidecars()
+            content, actions = checkpoint.top_level(snapshot.state, snapshot.version, sidecars)
+            log.overwrite(name, content)
+        except OSError:
+            if log.find(name) is None:
+                for sidecar in sidecars:
+                    log.delete(f"{SIDECAR_FOLDER}/{sidecar.path}")
+            raise
+    else:
+        name = log_path.classic_checkpoint(snapshot.version)
+        content, actions = checkpoint.classic(snapshot.state, oldest_tombstone=oldest)
+        log.overwrite(name, content)
+    count += actions
+    size = len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars)
+    written = log.find(name)
+    if written is not None:  # else a cleanup was faster
+        _point_to_last(log, (written,), size=count, size_in_bytes=size, files=len(snapshot.files))
+    return Checkpointed(version=snapshot.version, name=name, size=size, actions=count, sidecars=len(sidecars))
 
 
-def _point_to_last(log: LogStore, version: Version, *, size: int, size_in_bytes: int, files: int) -> None:
-    """Let `_last_checkpoint` name the checkpoint of `version`, unless there is a newer one.
+def _written_sidecar(log: LogStore, content: bytes) -> Sidecar:
+    name = f"{log.environment.new_id()}.parquet"
+    log.write_sidecar(name, content)
+    return Sidecar(path=name, size_in_bytes=len(content), modification_time=log.environment.now())
+
+
+def is_checkpointed(log: LogStore, version: Version) -> bool:
+    """Whether there is a complete checkpoint of this version."""
+    if log.find(log_path.classic_checkpoint(version)) is not None:
+        return True
+    return any(files[0].version == version for files in complete_checkpoints(log.listing()))
+
+
+def _point_to_last(log: LogStore, written: tuple[LogPath, ...], *, size: int, size_in_bytes: int, files: int) -> None:
+    """Let `_last_checkpoint` name this checkpoint, unless there is a newer one.
 
     `size`: actions in the checkpoint; `files`: add actions among them. Another process may write a newer pointer
     between the check and the write: so it is checked again afterwards.
     """
+    version = written[0].version
     if _newest(log)[0].version > version or _names_newer(log, version):
         return
-    log.overwrite(LAST_CHECKPOINT, _pointer(version, size, size_in_bytes, None, files))
+    log.overwrite(LAST_CHECKPOINT, _pointer(written, size, size_in_bytes, files))
     while (newest := _newest(log))[0].version > version:
         version = newest[0].version
         point_to(log, newest)
@@ -113,20 +153,25 @@ def _newest(log: LogStore) -> tuple[LogPath, ...]:
 
 
 def point_to(log: LogStore, files: tuple[LogPath, ...]) -> None:
-    """Let `_last_checkpoint` name this checkpoint of another writer. A V2 checkpoint is found by listing instead."""
+    """Let `_last_checkpoint` name this checkpoint of another writer."""
     from refimpl.client import checkpoint
 
-    first = files[0]
-    if first.kind is FileKind.V2_CHECKPOINT:
-        log.delete(LAST_CHECKPOINT)
-        return
-    rows = sum(checkpoint.row_count(log.read(path.name)) for path in files)
-    size = sum(path.size for path in files)
-    log.overwrite(LAST_CHECKPOINT, _pointer(first.version, rows, size, first.parts, None))
+    actions = sum(checkpoint.action_count(log, path) for path in files)
+    log.overwrite(LAST_CHECKPOINT, _pointer(files, actions, sum(path.size for path in files), None))
 
 
-def _pointer(version: Version, size: int, size_in_bytes: int, parts: int | None, files: int | None) -> bytes:
-    fields = {"version": version, "size": size, "parts": parts, "sizeInBytes": size_in_bytes, "numOfAddFiles": files}
+def _pointer(checkpoint: tuple[LogPath, ...], size: int, size_in_bytes: int, files: int | None) -> bytes:
+    """PROTOCOL.md, "Last Checkpoint File"; a V2 checkpoint by its name, as Delta Lake does."""
+    first = checkpoint[0]
+    v2 = {"path": first.name, "sizeInBytes": first.size, "modificationTime": first.modified}
+    fields = {
+        "version": first.version,
+        "size": size,
+        "parts": first.parts,
+        "sizeInBytes": size_in_bytes,
+        "numOfAddFiles": files,
+        "v2Checkpoint": v2 if first.kind is FileKind.V2_CHECKPOINT else None,
+    }
     return _ENCODER.encode({name: value for name, value in fields.items() if value is not None})
 
 

@@ -23,7 +23,7 @@ columnMapping          while its mode is   while its mode is none
 deletionVectors        yes, with the       yes: a file that loses further rows is
                        extra of that name  rewritten, without a deletion vector
 timestampNtz           yes                 yes
-v2Checkpoint           yes                 yes, but the checkpoints written here are classic ones
+v2Checkpoint           yes                 yes: classic checkpoints unless delta.checkpointPolicy is v2
 vacuumProtocolCheck    yes                 yes: VACUUM rejects tables with unsupported features
 inCommitTimestamp      (writers only)      yes; the RFC's spelling inCommitTimestamps is accepted
 domainMetadata         (writers only)      yes: domains are kept, and replaced as a whole
@@ -47,6 +47,7 @@ Features that it lists in a protocol, and when; never one that it refuses:
 - `changeDataFeed` (for writers): the property delta.enableChangeDataFeed is set;
 - `rowTracking` and `domainMetadata` (for writers): the property delta.enableRowTracking is set;
 - `timestampNtz` (both): a column is a timestamp without time zone;
+- `v2Checkpoint` (both): the property delta.checkpointPolicy is v2;
 - those that the versions of an older table implied, when it is upgraded.
 """
 
@@ -78,9 +79,10 @@ MAX_WRITER_VERSION: Final = 7
 DELETION_VECTORS: Final = "deletionVectors"
 ROW_TRACKING: Final = "rowTracking"
 ENABLE_ROW_TRACKING: Final = "delta.enableRowTracking"
+V2_CHECKPOINT: Final = "v2Checkpoint"
 _COLUMN_MAPPING: Final = "columnMapping"
 
-READ: Final = frozenset({DELETION_VECTORS, "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", CATALOG_MANAGED.name})
+READ: Final = frozenset({DELETION_VECTORS, "timestampNtz", V2_CHECKPOINT, "vacuumProtocolCheck", CATALOG_MANAGED.name})
 
 WRITTEN: Final = READ | {
     "appendOnly",
@@ -194,6 +196,16 @@ def _enables_change_feed(metadata: Metadata) -> bool:
     return metadata.configuration.get(CHANGE_FEED_PROPERTY, "").lower() == "true"
 
 
+def writes_v2_checkpoints(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether checkpoints of the table are V2 ones. DELTA.md#v2-checkpoints: readers without the feature would skip
+    them, so the property alone is not enough."""
+    return _wants_v2_checkpoints(metadata) and V2_CHECKPOINT in writer_features(protocol)
+
+
+def _wants_v2_checkpoints(metadata: Metadata) -> bool:
+    return metadata.configuration.get("delta.checkpointPolicy", "").lower() == "v2"
+
+
 def _in_use(name: str, unused: Mapping[str, Callable[[Metadata], bool]], metadata: Metadata) -> bool:
     """Unknown features count as used."""
     return name not in unused or unused[name](metadata)
@@ -224,11 +236,11 @@ WRITER_VERSION_WITH_LISTS: Final = 7
 PLAIN_PROTOCOL: Final = Protocol(min_reader_version=1, min_writer_version=2)
 """The protocol of a filesystem table without features."""
 
-_READER_FEATURES: Final = frozenset({DELETION_VECTORS, "timestampNtz", VACUUM_PROTOCOL_CHECK})
+_READER_FEATURES: Final = frozenset({DELETION_VECTORS, "timestampNtz", V2_CHECKPOINT, VACUUM_PROTOCOL_CHECK})
 """Features listed on demand that readers need too."""
 
 ADDED_ALONE: Final = frozenset(
-    {APPEND_ONLY_FEATURE, CHANGE_FEED_FEATURE, DELETION_VECTORS, "domainMetadata", "timestampNtz"}
+    {APPEND_ONLY_FEATURE, CHANGE_FEED_FEATURE, DELETION_VECTORS, "domainMetadata", "timestampNtz", V2_CHECKPOINT}
 )
 """Features that a transaction may list before the table uses them. The others change who may commit, or when a commit
 was: creation, take-over, hand-back and the enablement of in-commit timestamps list those."""
@@ -244,6 +256,8 @@ def needed_features(metadata: Metadata) -> frozenset[str]:
         check_no_change_columns(metadata)
     if metadata.configuration.get(ENABLE_ROW_TRACKING, "").lower() == "true":
         needed |= {ROW_TRACKING, "domainMetadata"}
+    if _wants_v2_checkpoints(metadata):
+        needed.add(V2_CHECKPOINT)
     return frozenset(needed)
 
 

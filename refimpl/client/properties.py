@@ -28,6 +28,7 @@ from refimpl.table_feature import (
 DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
 LOG: Final = "delta.logRetentionDuration"
 CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+CHECKPOINT_POLICY: Final = "delta.checkpointPolicy"
 _POSITIVE: Final = "[1-9][0-9]{0,8}"
 
 _MILLISECONDS: Final = {
@@ -112,6 +113,7 @@ def _spelled(pattern: str) -> Callable[[str, str], None]:
 KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
     "delta.appendOnly": _spelled("true|false"),
     CHECKPOINT_INTERVAL: _spelled(_POSITIVE),
+    CHECKPOINT_POLICY: _spelled("classic|v2"),
     "delta.dataSkippingNumIndexedCols": _spelled("-1|[0-9]{1,9}"),
     "delta.dataSkippingStatsColumns": _spelled(".+"),
     DELETED_FILES: duration,

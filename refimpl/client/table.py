@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl import log_path
 from refimpl.client import file_statistics
 from refimpl.client.history import HistoryEntry, history
 from refimpl.client.log_reading import LogReader
@@ -269,7 +268,7 @@ class Table:
             begun = self._newest or self.snapshot()  # its metadata is that of `committed`: a change is a conflict
             if committed.version % checkpoint_interval(begun.metadata) == 0:
                 published = self.published_snapshot()
-                if published.version and self.log.find(log_path.classic_checkpoint(published.version)) is None:
+                if published.version and not checkpointing.is_checkpointed(self.log, published.version):
                     checkpointing.write(published)
 
     def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:

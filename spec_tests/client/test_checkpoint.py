@@ -19,12 +19,13 @@ from refimpl.actions import Action, Add, DeletionVector, DomainMetadata, Protoco
 from refimpl.client import checkpoint
 from refimpl.client.maintenance import Checkpointed, write_checkpoint
 from refimpl.client.snapshot import Snapshot
+from refimpl.client.table import Table
 from refimpl.commit_owner import Maintenance
 from refimpl.errors import (
     CorruptLogError,
     MaintenanceRefusedError,
 )
-from refimpl.log_path import LAST_CHECKPOINT
+from refimpl.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.table_feature import TableFeature
 from spec_tests.client.conftest import Setting
 from spec_tests.support.busy_table import (
@@ -40,6 +41,7 @@ from spec_tests.support.busy_table import (
 )
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
+from spec_tests.support.other_readers import by_delta_rs_query, by_duckdb
 from spec_tests.support.written_log import (
     COLUMNS,
     SCHEMA,
@@ -221,19 +223,143 @@ def test_of_two_checkpoints_at_once_the_newer_is_pointed_to(setting: Setting, st
     assert (pointer["version"], pointer["size"]) == (4, others[0].actions)
 
 
+@pytest.mark.parametrize("properties", [{}, {"delta.checkpointPolicy": "v2"}], ids=["classic", "v2"])
 @pytest.mark.parametrize("operation", ["create", "write", "fsync", "replace"])
 def test_a_checkpoint_that_fails_leaves_the_table_as_it_was(
-    setting: Setting, storage: FailingFiles, operation: str
+    setting: Setting, storage: FailingFiles, operation: str, properties: dict[str, str]
 ) -> None:
-    table = setting.table(None)
+    table = setting.table(None, properties=properties)
     busy(setting, table, 3)
     before, files = state(table.snapshot()), sorted(path.name for path in table.log.folder.iterdir())
     storage.fail_when = lambda name, path: name == operation
     with pytest.raises(OSError, match="injected"):
         write_checkpoint(table)
     storage.fail_when = lambda name, path: False
-    assert sorted(path.name for path in table.log.folder.iterdir()) == files
+    assert sorted(path.name for path in table.log.folder.iterdir() if path.name != "_sidecars") == files
+    assert sidecars(table) == []
     assert state(setting.again(table).snapshot()) == before
+
+
+V2 = {"delta.checkpointPolicy": "v2"}
+
+
+def sidecars(table: Table) -> list[str]:
+    return sorted(file.name for file in table.log.sidecars())
+
+
+@every_kind
+def test_a_v2_checkpoint_holds_the_whole_state(
+    setting: Setting, feature: TableFeature | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DELTA.md#v2-checkpoints. Memory is bounded because a sidecar holds a bounded number of actions."""
+    monkeypatch.setattr(checkpoint, "ACTIONS_OF_A_SIDECAR", 3)
+    table = setting.table(feature, policy=EVERY_COMMIT if feature else None, properties=V2)
+    rows = busy(setting, table, 5)
+    transaction = table.transaction()
+    transaction.set_domain("some", '{"a":1}')
+    transaction.claim("app", 7)
+    transaction.commit()
+    before = table.snapshot()
+    made = write_checkpoint(table)
+    files = len(before.files) + len(before.tombstones)
+    assert files > 3
+    assert made.sidecars == len(sidecars(table)) == -(-files // 3)
+    named = log_path.parse(made.name)
+    assert named is not None
+    assert (named.kind, named.version) == (FileKind.V2_CHECKPOINT, 6)
+    top = {path.name: path for path in table.log.listing()}[made.name]
+    assert json.loads(table.log.read(LAST_CHECKPOINT)) == {
+        "version": 6,
+        "size": made.actions,
+        "sizeInBytes": made.size,
+        "numOfAddFiles": len(before.files),
+        "v2Checkpoint": {"path": made.name, "sizeInBytes": top.size, "modificationTime": top.modified},
+    }
+    assert checkpoint.action_count(table.log, top) == made.actions
+    hide(table, *range(6))
+    after = setting.again(table).snapshot()
+    assert after.segment.checkpoint == (top,)
+    assert state(after) == state(before)
+    read = after.to_arrow()
+    assert sorted(zip(read["id"].to_pylist(), read["month"].to_pylist(), strict=True)) == rows
+    if feature is None or (feature.path_access and not feature.vacuum_protocol_check):
+        assert by_delta_rs_query(table.location) == rows
+        assert by_duckdb(table.location) == rows
+
+
+def test_a_v2_checkpoint_of_a_table_without_files_has_no_sidecar(setting: Setting) -> None:
+    table = setting.table(None, properties=V2)
+    assert write_checkpoint(table).sidecars == 0
+    assert sidecars(table) == []
+    assert setting.again(table).snapshot().segment.checkpoint_version == 0
+
+
+def test_sidecars_are_durable_before_a_checkpoint_names_them(setting: Setting, storage: FailingFiles) -> None:
+    """A power cut may not leave a checkpoint without them, or a pointer to a checkpoint that is not there."""
+    table = setting.table(None, properties=V2)
+    busy(setting, table, 3)
+    storage.done.clear()
+    made = write_checkpoint(table)
+    folder = table.log.folder / "_sidecars"
+    (sidecar,) = sidecars(table)
+    order = [
+        ("fsync_directory", table.log.folder),
+        ("fsync", folder / sidecar),
+        ("fsync_directory", folder),
+        ("replace", table.log.folder / made.name),
+        ("fsync_directory", table.log.folder),
+        ("replace", table.log.folder / LAST_CHECKPOINT),
+    ]
+    remaining = iter(storage.done)
+    assert all(step in remaining for step in order), storage.done
+
+
+def test_sidecars_stay_where_the_checkpoint_is_visible(setting: Setting, storage: FailingFiles) -> None:
+    """Its name was there when the sync of the folder failed."""
+    table = setting.table(None, properties=V2)
+    busy(setting, table, 3)
+    before = state(table.snapshot())
+
+    def after_the_rename(operation: str, path: Path) -> bool:
+        return operation == "fsync_directory" and any(".checkpoint." in entry.name for entry in table.log.listing())
+
+    storage.fail_when = after_the_rename
+    with pytest.raises(OSError, match="injected"):
+        write_checkpoint(table)
+    storage.fail_when = lambda operation, path: False
+    hide(table, *range(3))
+    assert sidecars(table)
+    assert state(setting.again(table).snapshot()) == before
+
+
+def test_the_property_lists_the_feature_for_readers_and_writers(setting: Setting) -> None:
+    """Without it, a reader would skip the checkpoint's sidecars."""
+    table = setting.table(None)
+    transaction = table.transaction()
+    transaction.set_properties(V2)
+    transaction.commit()
+    protocol = table.snapshot().protocol
+    assert protocol.reads("v2Checkpoint")
+    assert protocol.writes("v2Checkpoint")
+    assert write_checkpoint(table).name.count("-") == 4
+    transaction = table.transaction()
+    transaction.set_properties({"delta.checkpointPolicy": "classic"})
+    transaction.commit()
+    assert write_checkpoint(table).name == log_path.classic_checkpoint(2)
+
+
+def test_a_table_without_the_feature_gets_classic_checkpoints(tmp_path: Path) -> None:
+    """The property of a table that another client made, without the feature."""
+    table = WrittenLog(tmp_path / "t").create(**V2).publish(1, add("a")).table()
+    assert write_checkpoint(table).name == log_path.classic_checkpoint(1)
+
+
+def test_a_due_checkpoint_is_not_written_twice(setting: Setting) -> None:
+    table = setting.table(None, properties=V2 | {"delta.checkpointInterval": "1"})
+    (busy_commit,) = [table.append(pa.table({"id": [1], "month": ["01"]}))]
+    assert busy_commit is not None
+    table.checkpoint_if_due(busy_commit)
+    assert [path.version for path in table.log.listing() if path.kind is FileKind.V2_CHECKPOINT] == [1]
 
 
 VECTORED = DeletionVector(storage_type="u", path_or_inline_dv="ab", offset=4, size_in_bytes=1, cardinality=1)

@@ -192,14 +192,13 @@ def test_nothing_is_deleted_while_the_pointer_may_name_it(
         v2_checkpoint(table, 4, "json", age=2 * DAY)
     table.log.overwrite(LAST_CHECKPOINT, json.dumps({"version": 1, "size": 5}).encode())
     before = names(table)
-    operation_that_fails = "unlink" if v2 else "replace"
-    storage.fail_when = lambda operation, path: operation == operation_that_fails and path.name == LAST_CHECKPOINT
+    storage.fail_when = lambda operation, path: operation == "replace" and path.name == LAST_CHECKPOINT
     with pytest.raises(OSError, match="injected"):
         cleaned(setting, table)
     assert names(table) == before
     storage.fail_when = lambda operation, path: False
     assert cleaned(setting, table).cut_off == 4
-    assert (table.log.modified(LAST_CHECKPOINT) is None) is v2
+    assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
 
 
 def test_the_pointer_is_moved_to_a_checkpoint_that_can_be_read(
@@ -298,6 +297,23 @@ def test_sidecars_go_with_the_last_checkpoint_that_names_them(
     assert gone < set(done.deleted)
     assert {f"_sidecars/{file.name}" for file in table.log.sidecars()} == {young, newest}
     assert setting.again(table).snapshot().version == 6
+
+
+def test_sidecars_that_we_wrote_are_cleaned_up_with_their_checkpoint(setting: Setting) -> None:
+    table = setting.table(None, in_commit_timestamps=True, properties={"delta.checkpointPolicy": "v2"})
+    busy(setting, table, 6)
+    expected = state(table.snapshot())
+    sidecars = {}
+    for version in (2, 4):
+        write_checkpoint(table, version)
+        sidecars[version] = {file.name for file in table.log.sidecars()} - set().union(*sidecars.values())
+    for file in table.log.sidecars():
+        os.utime(table.log.folder / "_sidecars" / file.name, (START / 1000, START / 1000))
+    setting.host.clock = START + 40 * DAY
+    assert cleaned(setting, table).cut_off == 4
+    assert {file.name for file in table.log.sidecars()} == sidecars[4]
+    assert sidecars[2], "of which none stays"
+    assert state(setting.again(table).snapshot()) == expected
 
 
 def test_sidecars_stay_where_a_checkpoint_cannot_be_read(

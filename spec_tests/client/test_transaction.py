@@ -491,6 +491,7 @@ def test_properties_of_users_are_set_and_removed(setting: Setting) -> None:
 VALUES = [
     ("delta.appendOnly", "TRUE", "maybe"),
     ("delta.checkpointInterval", "10", "0"),
+    ("delta.checkpointPolicy", "v2", "v3"),
     ("delta.dataSkippingNumIndexedCols", "-1", "all"),
     ("delta.dataSkippingStatsColumns", "id", ""),
     ("delta.deletedFileRetentionDuration", "interval 1 week", "interval 1 month"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import deltalake
 import duckdb
+import pyarrow as pa
 
 from refimpl.commits import RatifiedCommit
 from refimpl.log_path import LOG_FOLDER
@@ -20,6 +21,13 @@ def by_delta_rs(location: Path, columns: Sequence[str] = ("id", "month")) -> Row
     """All rows, sorted, of the newest published version."""
     table = deltalake.DeltaTable(str(location)).to_pyarrow_table(columns=list(columns))
     return sorted(tuple(row[name] for name in columns) for row in table.to_pylist())
+
+
+def by_delta_rs_query(location: Path, columns: Sequence[str] = ("id", "month")) -> Rows:
+    """The same by SQL, which supports more table features than delta-rs's pyarrow reader."""
+    query = f"SELECT {', '.join(columns)} FROM found"
+    found = deltalake.QueryBuilder().register("found", deltalake.DeltaTable(str(location))).execute(query)
+    return sorted(tuple(row[name] for name in columns) for row in pa.table(found).to_pylist())
 
 
 def by_duckdb(
