@@ -1,5 +1,5 @@
-"""Commands that keep tables and the owner well: `backfill`, `checkpoint`, `cleanup`, `optimize`, `vacuum`, `policy`,
-`verify`, `repair`, `backup`."""
+"""Commands that keep tables and the owner well: `backfill`, `checkpoint`, `cleanup`, `optimize`, `reorg`, `vacuum`,
+`policy`, `verify`, `repair`, `backup`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from refimpl.cli.output import ExitCode
 from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from refimpl.client.data_maintenance import Optimized
     from refimpl.client.table import Table
     from refimpl.owner.verify import Finding
 
@@ -142,15 +143,19 @@ def cleanup(
         )
 
 
+_WhereOption = Annotated[
+    str | None, Option("--where", metavar="SQL", help="condition on partition columns (default: all partitions)")
+]
+_TargetSizeOption = Annotated[
+    int, Option("--target-size", min=1, metavar="MIB", help="approximate size of the new files in MiB")
+]
+
+
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner optimize sales --where \"month = '2026-11'\"")
 def optimize(
     table: TableArgument,
-    where: Annotated[
-        str | None, Option("--where", metavar="SQL", help="condition on partition columns (default: all partitions)")
-    ] = None,
-    target_size: Annotated[
-        int, Option("--target-size", min=1, metavar="MIB", help="approximate size of the new files in MiB")
-    ] = 128,
+    where: _WhereOption = None,
+    target_size: _TargetSizeOption = 128,
     warehouse: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -163,7 +168,31 @@ def optimize(
 
     with opened(warehouse) as place:
         done = optimized(place.table(table), where, target_size=target_size * 1024 * 1024)
-    line = "nothing to do: no two small files are in one partition"
+    _show_rewritten(done, "no two small files are in one partition", json=json)
+
+
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner reorg sales --where \"month = '2026-11'\"")
+def reorg(
+    table: TableArgument,
+    where: _WhereOption = None,
+    target_size: _TargetSizeOption = 128,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Rewrite data files that have deletion vectors, without the deleted rows.
+
+    The same as REORG TABLE ... APPLY (PURGE) in Delta Spark. The table's policy must allow reorg. Concurrent appends do
+    not conflict. The old files stay until vacuum deletes them.
+    """
+    from refimpl.client.data_maintenance import reorg as reorganized
+
+    with opened(warehouse) as place:
+        done = reorganized(place.table(table), where, target_size=target_size * 1024 * 1024)
+    _show_rewritten(done, "no file has a deletion vector", json=json)
+
+
+def _show_rewritten(done: Optimized, nothing: str, *, json: bool) -> None:
+    line = f"nothing to do: {nothing}"
     if done.version is not None:
         before, after = output.size(done.removed_bytes), output.size(done.added_bytes)
         line = (

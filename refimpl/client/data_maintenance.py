@@ -1,6 +1,7 @@
-"""The maintenance of data files: OPTIMIZE combines small files, VACUUM deletes files that no retained version needs.
+"""The maintenance of data files: OPTIMIZE combines small files, REORG rewrites files with deletion vectors, VACUUM
+deletes files that no retained version needs.
 
-Neither changes a row. Both ask the owner first, each time anew: catalog-managed, "Maintenance Operations".
+None of them changes a row. Each asks the owner first, each time anew: catalog-managed, "Maintenance Operations".
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -40,7 +41,7 @@ TARGET_SIZE: Final = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimized:
-    """What OPTIMIZE did. `version`: None if no two small files belong together, and nothing was committed."""
+    """What OPTIMIZE or REORG did. `version`: None if there was nothing to do, and nothing was committed."""
 
     version: Version | None = None
     removed: int = 0
@@ -61,18 +62,46 @@ def optimize(table: Table, where: str | None = None, *, target_size: int = TARGE
     Raises `MaintenanceRefusedError` where the owner does not allow it, `InvalidRequestError` for a condition on other
     columns, and what reads and commits raise.
     """
-    if target_size < 1:
-        raise InvalidRequestError(f"invalid target size {target_size}; expected a number of bytes")
+    _check_size(target_size)
     snapshot = table.snapshot()
     ask(snapshot, Maintenance.OPTIMIZE)
-    bins = list(_bins(_chosen(snapshot, where), target_size))
+    small = (add for add in _chosen(snapshot, where) if add.size < target_size)
+    bins = [files for files in _bins(small, target_size) if len(files) > 1]
+    return _rewrite(table, snapshot, bins, "OPTIMIZE", _described(where) | {"zOrderBy": "[]", "auto": False})
+
+
+def reorg(table: Table, where: str | None = None, *, target_size: int = TARGET_SIZE) -> Optimized:
+    """Rewrite every file that has a deletion vector without its deleted rows, in one transaction.
+
+    DELTA.md#reorg: Delta's REORG TABLE ... APPLY (PURGE). Only VACUUM, later, removes the deleted rows from the disk.
+    Files of one partition are combined up to `target_size` bytes. Arguments, order and errors are those of `optimize`.
+    """
+    _check_size(target_size)
+    snapshot = table.snapshot()
+    ask(snapshot, Maintenance.REORG)
+    masked = (add for add in _chosen(snapshot, where) if add.deletion_vector is not None)
+    return _rewrite(
+        table, snapshot, list(_bins(masked, target_size)), "REORG", _described(where) | {"applyPurge": True}
+    )
+
+
+def _check_size(target_size: int) -> None:
+    if target_size < 1:
+        raise InvalidRequestError(f"invalid target size {target_size}; expected a number of bytes")
+
+
+def _described(where: str | None) -> dict[str, Any]:
+    return {"predicate": json.dumps([] if where is None else [where])}
+
+
+def _rewrite(
+    table: Table, snapshot: Snapshot, bins: Sequence[Sequence[Add]], operation: str, parameters: dict[str, Any]
+) -> Optimized:
+    """Replace the files of each bin by new ones with the same rows."""
     if not bins:
         return Optimized()
     transaction = table.transaction(
-        snapshot=snapshot,
-        operation="OPTIMIZE",
-        landed=table.checkpoint_if_due,
-        parameters={"predicate": json.dumps([] if where is None else [where]), "zOrderBy": "[]", "auto": False},
+        snapshot=snapshot, operation=operation, landed=table.checkpoint_if_due, parameters=parameters
     )
     removed = list(itertools.chain.from_iterable(bins))
     added: list[Add] = []
@@ -103,7 +132,7 @@ def _chosen(snapshot: Snapshot, where: str | None) -> Iterable[Add]:
     test = snapshot.file_test(where)
     if not test.partition_only:
         raise InvalidRequestError(
-            f"OPTIMIZE rewrites whole partitions: {where!r} may name only partition columns "
+            f"OPTIMIZE and REORG rewrite whole partitions: {where!r} may name only partition columns "
             f"({', '.join(snapshot.partition_columns) or 'the table has none'})",
             where=where,
         )
@@ -111,11 +140,10 @@ def _chosen(snapshot: Snapshot, where: str | None) -> Iterable[Add]:
 
 
 def _bins(files: Iterable[Add], target_size: int) -> Iterator[list[Add]]:
-    """Groups of two small files or more of one partition, each group of at most `target_size` bytes."""
+    """Groups of files of one partition, each of at most `target_size` bytes or one file."""
     partitions: dict[tuple[tuple[str, str | None], ...], list[Add]] = {}
     for add in files:
-        if add.size < target_size:
-            partitions.setdefault(tuple(sorted(add.partition_values.items())), []).append(add)
+        partitions.setdefault(tuple(sorted(add.partition_values.items())), []).append(add)
     for small in partitions.values():
         bins: list[list[Add]] = []
         free = 0
@@ -125,7 +153,7 @@ def _bins(files: Iterable[Add], target_size: int) -> Iterator[list[Add]]:
                 free = target_size
             bins[-1].append(add)
             free -= add.size
-        yield from (files for files in bins if len(files) > 1)
+        yield from bins
 
 
 def _rewritten(table: Table, snapshot: Snapshot, files: Sequence[Add]) -> list[Add]:

@@ -41,7 +41,7 @@ from spec_tests.support.busy_table import (
 )
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
-from spec_tests.support.other_readers import by_delta_rs_query, by_duckdb
+from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 from spec_tests.support.written_log import (
     COLUMNS,
     SCHEMA,
@@ -283,7 +283,7 @@ def test_a_v2_checkpoint_holds_the_whole_state(
     read = after.to_arrow()
     assert sorted(zip(read["id"].to_pylist(), read["month"].to_pylist(), strict=True)) == rows
     if feature is None or (feature.path_access and not feature.vacuum_protocol_check):
-        assert by_delta_rs_query(table.location) == rows
+        assert by_delta_rs(table.location) == rows
         assert by_duckdb(table.location) == rows
 
 

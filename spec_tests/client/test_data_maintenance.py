@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 import refimpl
 from refimpl.client import checkpointing
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.data_maintenance import optimize, vacuum
+from refimpl.client.data_maintenance import optimize, reorg, vacuum
 from refimpl.client.table import Table
 from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
@@ -173,14 +174,15 @@ def test_after_an_unknown_outcome_the_new_files_stay(setting: Setting) -> None:
     assert len(files(setting.again(table))) == 1
 
 
-@pytest.mark.parametrize("job", [optimize, vacuum])
-def test_the_owner_is_asked_first(warehouse: Warehouse, job: object) -> None:
+@pytest.mark.parametrize("job", [optimize, reorg, vacuum])
+def test_the_owner_is_asked_first(warehouse: Warehouse, job: Callable[[Table], object]) -> None:
     """catalog-managed, "Maintenance Operations"."""
     table = warehouse.create_table("strict", SCHEMA)
     table.append(rows(1, 2))
     table.append(rows(3, 4))
-    with pytest.raises(MaintenanceRefusedError, match="does not allow"):
-        job(table)  # type: ignore[operator]
+    with pytest.raises(MaintenanceRefusedError, match="does not allow") as caught:
+        job(table)
+    assert caught.value.job is Maintenance[job.__name__.upper()]
     assert table.snapshot().version == 2
 
 

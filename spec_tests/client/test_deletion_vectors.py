@@ -16,10 +16,11 @@ from pyroaring import BitMap64
 
 from refimpl.actions import Add, DeletionVector
 from refimpl.client.create import create_filesystem_table
-from refimpl.client.data_maintenance import optimize, vacuum
+from refimpl.client.data_maintenance import optimize, reorg, vacuum
 from refimpl.client.table import Table
 from refimpl.environment import Environment
 from refimpl.errors import CorruptionError, UnsupportedFeatureError
+from spec_tests.support.other_readers import by_delta_rs
 
 SCHEMA = pa.schema([("id", pa.int64())])
 NAME = "46aad0af-3d35-4c01-95d3-0eacc040a80e"
@@ -144,6 +145,32 @@ def test_optimize_leaves_deleted_rows_behind(table: Table) -> None:
     optimize(table)
     assert ids(table) == [1, 2, 4, 5, 6, 7, 8, 9, 10, 11]
     assert not any(add.deletion_vector for add in table.snapshot().files.values())
+
+
+def test_reorg_rewrites_only_the_files_with_a_vector(table: Table) -> None:
+    """Delta's REORG TABLE ... APPLY (PURGE)."""
+    masked = mask(table, in_a_file(table.location, 0, 3))
+    before = ids(table)
+    untouched = {path for path, vector in table.snapshot().files if vector is None}
+    done = reorg(table)
+    assert (done.version, done.removed, done.added) == (4, 1, 1)
+    after = table.snapshot()
+    assert ids(table) == before
+    assert untouched < {path for path, _ in after.files}
+    assert not any(add.deletion_vector for add in after.files.values())
+    assert not after.tombstones[masked.key].data_change
+    assert not any(add.data_change for add in after.files.values() if add.path not in untouched)
+    newest = table.history(1)[0]
+    assert (newest.operation, newest.parameters["applyPurge"]) == ("REORG", True)
+    assert reorg(table).version is None
+    assert by_delta_rs(table.location, ("id",)) == [(i,) for i in before]
+
+
+def test_reorg_removes_a_file_whose_rows_are_all_deleted(table: Table) -> None:
+    mask(table, inline(table.location, *range(10)))
+    done = reorg(table)
+    assert (done.removed, done.added) == (1, 0)
+    assert ids(table) == [10, 11]
 
 
 def test_vacuum_deletes_a_vector_that_no_version_needs(table: Table) -> None:

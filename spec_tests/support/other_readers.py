@@ -18,13 +18,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def by_delta_rs(location: Path, columns: Sequence[str] = ("id", "month")) -> Rows:
-    """All rows, sorted, of the newest published version."""
-    table = deltalake.DeltaTable(str(location)).to_pyarrow_table(columns=list(columns))
-    return sorted(tuple(row[name] for name in columns) for row in table.to_pylist())
-
-
-def by_delta_rs_query(location: Path, columns: Sequence[str] = ("id", "month")) -> Rows:
-    """The same by SQL, which supports more table features than delta-rs's pyarrow reader."""
+    """All rows, sorted, of the newest published version. By SQL: delta-rs's pyarrow reader supports fewer features."""
     query = f"SELECT {', '.join(columns)} FROM found"
     found = deltalake.QueryBuilder().register("found", deltalake.DeltaTable(str(location))).execute(query)
     return sorted(tuple(row[name] for name in columns) for row in pa.table(found).to_pylist())
