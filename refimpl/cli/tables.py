@@ -39,7 +39,6 @@ from refimpl.errors import InvalidRequestError
 from refimpl.table_feature import MANAGED_COMMIT, TABLE_FEATURES
 
 if TYPE_CHECKING:
-    from refimpl.actions import Add
     from refimpl.client.schema import Struct
     from refimpl.client.snapshot import Snapshot
 
@@ -301,7 +300,9 @@ def _owner_facts(table: ResolvedTable) -> dict[str, Any]:
 
 
 def _of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
-    known = [records for add in snapshot.files.values() if (records := _records(add)) is not None]
+    from refimpl.client.file_statistics import row_count
+
+    known = [records for add in snapshot.files.values() if (records := row_count(add)) is not None]
     return {
         "version": snapshot.version,
         "timestamp": snapshot.timestamp,
@@ -317,16 +318,6 @@ def _of_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "properties": dict(snapshot.metadata.configuration),
         "protocol": snapshot.protocol,
     }
-
-
-def _records(add: Add) -> int | None:
-    import msgspec
-
-    if add.stats is None:
-        return None
-    found = msgspec.json.decode(add.stats).get("numRecords")
-    deleted = 0 if add.deletion_vector is None else add.deletion_vector.cardinality
-    return found - deleted if isinstance(found, int) else None
 
 
 def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]:

@@ -38,14 +38,6 @@ from refimpl.errors import InvalidRequestError, NotFoundInHistoryError, Unsuppor
 from refimpl.log_path import Version
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Range:
-    """Which commits to read: from `first` to `last`, both included."""
-
-    first: Version
-    last: Version
-
-
 def versions(
     times: CommitTimes,
     *,
@@ -53,8 +45,8 @@ def versions(
     to_version: Version | None,
     from_timestamp: int | None,
     to_timestamp: int | None,
-) -> Range:
-    """The versions that were committed in a range of versions or times (ms since the epoch), both ends included.
+) -> tuple[Version, Version]:
+    """The first and the last version that were committed in a range of versions or times (ms since the epoch).
 
     A time in the future ends at the newest version. Raises `InvalidRequestError` for a missing or double start, and
     `NotFoundInHistoryError` for one outside the history.
@@ -78,7 +70,7 @@ def versions(
             )
     if first > last:
         raise InvalidRequestError(f"the first version {first} is after the last version {last}")
-    return Range(first=first, last=last)
+    return first, last
 
 
 def _at_or_after(times: CommitTimes, timestamp: int) -> Version:
@@ -189,9 +181,6 @@ class FeedReader:
                 rows = rows.append_column(name, pa.repeat(pa.scalar(value, arrow.field(name).type), rows.num_rows))
             yield from pa.Table.from_arrays(rows.select(arrow.names).columns, schema=arrow).to_batches()
 
-
-def read(newest: Snapshot, start: Snapshot, end: Snapshot) -> pa.RecordBatchReader:
-    """The rows of `changed_files`, read one file after another."""
-    reader = FeedReader.of(end)
-    files = changed_files(newest, start, end)
-    return pa.RecordBatchReader.from_batches(to_arrow(reader.schema), reader.read(files))
+    def all(self, files: Iterable[ChangedFile]) -> pa.RecordBatchReader:
+        """The rows of the files as one stream."""
+        return pa.RecordBatchReader.from_batches(to_arrow(self.schema), self.read(files))

@@ -132,6 +132,16 @@ class DataFileWriter:
         self._dictionary: list[str] | None = None
         self._actions: list[Add | Cdc] = []
 
+    def write_all(self, parts: Iterable[pa.RecordBatch | pa.Table]) -> list[Add]:
+        """Write these rows and finish; the add actions. After an error no file is left."""
+        try:
+            for rows in parts:
+                self.write(rows)
+            return [action for action in self.finish() if isinstance(action, Add)]
+        except BaseException:
+            self.abort()
+            raise
+
     def write(self, data: pa.RecordBatch | pa.Table) -> None:
         """Add rows; they are on disk when `finish` returns, or earlier."""
         batches = data.to_batches() if isinstance(data, pa.Table) else [data]
@@ -317,33 +327,13 @@ def _fsync(path: Path, flags: int) -> None:
         os.close(descriptor)
 
 
-def write(
-    location: Path,
-    schema: Struct,
-    partition_columns: Sequence[str],
-    data: pa.Table | pa.RecordBatch | pa.RecordBatchReader,
-    *,
-    new_id: Callable[[], str] = random_uuid,
-    indexed: Collection[Leaf] | None = None,
-) -> list[Add]:
-    """Write a whole Arrow table or stream as data files of the table at `location`; its add actions.
-
-    Leaves no files if it fails. The caller commits the actions, or deletes the files with `delete`.
-    Raises `InvalidRequestError` for data other than Arrow's, and what `DataFileWriter` raises.
-    """
+def batches_of(data: Any) -> Iterable[pa.Table | pa.RecordBatch]:
+    """The rows of an Arrow table, batch or stream. Raises `InvalidRequestError` for anything else."""
     if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         raise InvalidRequestError(
             f"invalid rows of {type(data)}; expected a pyarrow Table, RecordBatch or RecordBatchReader"
         )
-    writer = DataFileWriter(location, schema, partition_columns, new_id=new_id, indexed=indexed)
-    try:
-        for batch in data if isinstance(data, pa.RecordBatchReader) else (data,):
-            writer.write(batch)
-        actions = writer.finish()
-    except BaseException:
-        writer.abort()
-        raise
-    return [action for action in actions if isinstance(action, Add)]
+    return data if isinstance(data, pa.RecordBatchReader) else (data,)
 
 
 def delete(location: Path, files: Iterable[Add | Cdc]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,17 +16,17 @@ import msgspec
 
 from refimpl import actions, log_path
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import data_files, deletion_vectors, file_statistics
+from refimpl.client import data_files, deletion_vectors
 from refimpl.client.checkpointing import ask
 from refimpl.client.features import check_writable
 from refimpl.client.history import commits_between
 from refimpl.client.properties import DELETED_FILES, retention
+from refimpl.client.row_changes import predicate_parameter
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance
 from refimpl.errors import (
-    CERTAINLY_NOT_COMMITTED,
     CorruptLogError,
     InvalidRequestError,
     MaintenanceRefusedError,
@@ -67,7 +66,7 @@ def optimize(table: Table, where: str | None = None, *, target_size: int = TARGE
     ask(snapshot, Maintenance.OPTIMIZE)
     small = (add for add in _chosen(snapshot, where) if add.size < target_size)
     bins = [files for files in _bins(small, target_size) if len(files) > 1]
-    return _rewrite(table, snapshot, bins, "OPTIMIZE", _described(where) | {"zOrderBy": "[]", "auto": False})
+    return _rewrite(table, snapshot, bins, "OPTIMIZE", {**predicate_parameter(where), "zOrderBy": "[]", "auto": False})
 
 
 def reorg(table: Table, where: str | None = None, *, target_size: int = TARGET_SIZE) -> Optimized:
@@ -81,17 +80,13 @@ def reorg(table: Table, where: str | None = None, *, target_size: int = TARGET_S
     ask(snapshot, Maintenance.REORG)
     masked = (add for add in _chosen(snapshot, where) if add.deletion_vector is not None)
     return _rewrite(
-        table, snapshot, list(_bins(masked, target_size)), "REORG", _described(where) | {"applyPurge": True}
+        table, snapshot, list(_bins(masked, target_size)), "REORG", {**predicate_parameter(where), "applyPurge": True}
     )
 
 
 def _check_size(target_size: int) -> None:
     if target_size < 1:
         raise InvalidRequestError(f"invalid target size {target_size}; expected a number of bytes")
-
-
-def _described(where: str | None) -> dict[str, Any]:
-    return {"predicate": json.dumps([] if where is None else [where])}
 
 
 def _rewrite(
@@ -105,18 +100,11 @@ def _rewrite(
     )
     removed = list(itertools.chain.from_iterable(bins))
     added: list[Add] = []
-    try:
+    with transaction.deleting_unless_landed(added):
         for files in bins:
-            added += _rewritten(table, snapshot, files)
+            added += _rewritten(transaction, files)
         _replace(transaction, removed, added)
-    except BaseException:
-        data_files.delete(table.location, added)
-        raise
-    try:
         version = transaction.commit().version
-    except CERTAINLY_NOT_COMMITTED:
-        data_files.delete(table.location, added)
-        raise
     return Optimized(
         version=version,
         removed=len(removed),
@@ -156,23 +144,12 @@ def _bins(files: Iterable[Add], target_size: int) -> Iterator[list[Add]]:
         yield from bins
 
 
-def _rewritten(table: Table, snapshot: Snapshot, files: Sequence[Add]) -> list[Add]:
+def _rewritten(transaction: Transaction, files: Sequence[Add]) -> list[Add]:
     """New durable files with the rows of `files`, all of one partition. One file is in memory at a time."""
-    columns, schema = snapshot.partition_columns, snapshot.schema
-    writer = data_files.DataFileWriter(
-        table.location,
-        schema,
-        columns,
-        new_id=table.environment.new_id,
-        indexed=file_statistics.indexed(schema.without(columns), snapshot.metadata.configuration),
-    )
-    try:
-        for add in files:
-            writer.write(data_files.read_file(table.location, add, schema, columns))
-        return [msgspec.structs.replace(add, data_change=False) for add in writer.finish() if isinstance(add, Add)]
-    except BaseException:
-        writer.abort()
-        raise
+    snapshot = transaction.snapshot
+    rows = (data_files.read_file(snapshot.location, add, snapshot.schema, snapshot.partition_columns) for add in files)
+    adds = transaction.data_file_writer().write_all(rows)
+    return [msgspec.structs.replace(add, data_change=False) for add in adds]
 
 
 def _replace(transaction: Transaction, removed: Sequence[Add], added: Sequence[Add]) -> None:

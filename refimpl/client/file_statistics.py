@@ -28,6 +28,8 @@ from refimpl.errors import InvalidTableError
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+    from refimpl.actions import Add
+
 Leaf = tuple[str, ...]
 """The names from a top-level column down to a primitive."""
 
@@ -81,6 +83,16 @@ def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> froz
     except ValueError:
         raise InvalidTableError(f"the property {INDEXED_NUMBER_PROPERTY} is {number!r}, not a number") from None
     return frozenset(known if count < 0 else known[:count])
+
+
+def row_count(add: Add) -> int | None:
+    """The rows of a file by its statistics, without deleted ones; None where they do not say it."""
+    try:
+        count = msgspec.json.decode(add.stats or "{}").get("numRecords")
+    except (msgspec.DecodeError, AttributeError):
+        return None
+    deleted = 0 if add.deletion_vector is None else add.deletion_vector.cardinality
+    return count - deleted if type(count) is int else None
 
 
 def _indexable(path: Leaf, kind: DataType) -> Iterator[Leaf]:

@@ -15,23 +15,23 @@ deleted; after an unknown outcome they stay.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from refimpl.actions import Add, Cdc
-from refimpl.client import data_files, expression, file_statistics
+from refimpl.client import data_files, expression
 from refimpl.client.condition import FileTest
 from refimpl.client.data_files import DataFileWriter
 from refimpl.client.features import feeds_changes
+from refimpl.client.file_statistics import row_count
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct
 from refimpl.client.transaction import Committed, Transaction
-from refimpl.errors import CERTAINLY_NOT_COMMITTED
 
 DELETED, INSERTED, BEFORE, AFTER = "delete", "insert", "update_preimage", "update_postimage"
 """Delta's values of `_change_type`."""
@@ -54,7 +54,7 @@ class RowsChanged:
 class RowChange:
     """The work of one operation: files that leave, rows that replace them, and the change data feed's rows.
 
-    A context manager: after an error, the files that it wrote are deleted unless the commit may have landed.
+    A context manager: after an error, the files that it wrote are deleted as `deleting_unless_landed` says.
     """
 
     def __init__(self, transaction: Transaction) -> None:
@@ -64,22 +64,21 @@ class RowChange:
         self._location = transaction.snapshot.location
         self._environment = transaction.reader.log.environment
         self._started = self._environment.now()
-        self._indexed = file_statistics.indexed(
-            self.snapshot.schema.without(self.snapshot.partition_columns), self.snapshot.metadata.configuration
-        )
         self._adds: list[Add] = []
         self._removed: list[Add] = []
         self._feed = self._change_writer()
         self._changes: list[Cdc] = []
-        self._committing = False
+        self._undo = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        self._undo.enter_context(self.transaction.deleting_unless_landed(self._adds))
+        self._undo.enter_context(self.transaction.deleting_unless_landed(self._changes))
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and (not self._committing or isinstance(error, CERTAINLY_NOT_COMMITTED)):
-            self._drop_changes()
-            data_files.delete(self._location, self._adds)
+    def __exit__(self, *error: Any) -> None:
+        if self._feed is not None and error[0] is not None:
+            self._feed.abort()
+        self._undo.__exit__(*error)
 
     def _change_writer(self) -> DataFileWriter | None:
         """For change data files, which have no statistics; None where the feed is off."""
@@ -106,20 +105,7 @@ class RowChange:
 
     def write(self, *parts: pa.Table) -> None:
         """Rows join the table, in files of their own."""
-        writer = DataFileWriter(
-            self._location,
-            self.snapshot.schema,
-            self.snapshot.partition_columns,
-            new_id=self._environment.new_id,
-            indexed=self._indexed,
-        )
-        try:
-            for rows in parts:
-                writer.write(rows)
-            self._adds += (action for action in writer.finish() if isinstance(action, Add))
-        except BaseException:
-            writer.abort()
-            raise
+        self._adds += self.transaction.data_file_writer().write_all(parts)
 
     def record(self, change_type: str, rows: pa.Table) -> None:
         """Rows of the change data feed, where it is on."""
@@ -142,6 +128,7 @@ class RowChange:
         transaction = self.transaction
         if self._feed is not None and self._adds and self._removed:
             self._changes += (action for action in self._feed.finish() if isinstance(action, Cdc))
+            self._feed = None
         else:
             self._drop_changes()
         change_files = "numTargetChangeFilesAdded" if prefix == "numTarget" else "numAddedChangeFiles"
@@ -155,14 +142,13 @@ class RowChange:
         transaction.remove(*self._removed)
         transaction.add(*self._adds)
         transaction.add_changes(*self._changes)
-        self._committing = True
         return RowsChanged(committed=transaction.commit_if_needed(), metrics=found)
 
     def _drop_changes(self) -> None:
         if self._feed is not None:
             self._feed.abort()
         data_files.delete(self._location, self._changes)
-        self._changes = []
+        self._changes.clear()
 
 
 def _file_metrics(adds: Sequence[Add], removed: Sequence[Add], prefix: str) -> dict[str, int]:
@@ -183,7 +169,7 @@ def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
         for add, test in _candidates(change, where):
             if test is None or whole_partition(test, add):
                 change.remove(add)
-                deleted += row_count(add)
+                deleted += row_count(add) or 0
                 continue
             matches = change.matches(add, test)
             count = pc.sum(matches).as_py() or 0
@@ -241,13 +227,3 @@ def whole_partition(test: FileTest, add: Add) -> bool:
         return test.matches_partition(add.partition_values) is True
     except ValueError:  # they do not decide it
         return False
-
-
-def row_count(add: Add) -> int:
-    """By its statistics, without deleted rows; 0 where it has none."""
-    try:
-        count = msgspec.json.decode(add.stats or "{}").get("numRecords")
-    except (msgspec.DecodeError, AttributeError):
-        return 0
-    deleted = 0 if add.deletion_vector is None else add.deletion_vector.cardinality
-    return count - deleted if type(count) is int else 0

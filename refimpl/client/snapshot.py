@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client import deletion_vectors, loading
+from refimpl.client import deletion_vectors, file_statistics, loading
 from refimpl.client.condition import FileTest
 from refimpl.client.features import check_readable
 from refimpl.client.history import commit_times
@@ -117,6 +117,11 @@ class Snapshot:
         if self._schema is None:
             self._schema = parse(self.metadata.schema_string)
         return self._schema
+
+    @property
+    def indexed_columns(self) -> frozenset[file_statistics.Leaf]:
+        """The columns that get statistics in new files."""
+        return file_statistics.indexed(self.schema.without(self.partition_columns), self.metadata.configuration)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from refimpl.client import file_statistics
 from refimpl.client.history import HistoryEntry, history
 from refimpl.client.log_reading import LogReader
 from refimpl.client.properties import checkpoint_interval
@@ -23,7 +22,6 @@ from refimpl.client.transaction import Committed, Transaction
 from refimpl.commit_owner import CommitOwner, ResolvedTable
 from refimpl.environment import Environment
 from refimpl.errors import (
-    CERTAINLY_NOT_COMMITTED,
     DeltaError,
     InvalidRequestError,
     NotFoundInHistoryError,
@@ -36,6 +34,7 @@ from refimpl.table_feature import CommitMode, TableFeature
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from refimpl.client.change_feed import ChangedFile, FeedReader
     from refimpl.client.merging import Merge
     from refimpl.client.row_changes import RowsChanged
 
@@ -247,17 +246,33 @@ class Table:
         `NotFoundInHistoryError` for a range outside the history, and `InvalidRequestError` where the feed was off or
         the schema changed.
         """
+        reader, files = self.change_files(
+            from_version, to_version, from_timestamp=from_timestamp, to_timestamp=to_timestamp
+        )
+        return reader.all(files)
+
+    def change_files(
+        self,
+        from_version: Version | None = None,
+        to_version: Version | None = None,
+        *,
+        from_timestamp: int | None = None,
+        to_timestamp: int | None = None,
+    ) -> tuple[FeedReader, list[ChangedFile]]:
+        """The files that `changes` reads, in their order, and what reads them."""
         from refimpl.client import change_feed
 
         newest = self.snapshot()
-        wanted = change_feed.versions(
+        first, last = change_feed.versions(
             newest.commit_times(),
             from_version=from_version,
             to_version=to_version,
             from_timestamp=from_timestamp,
             to_timestamp=to_timestamp,
         )
-        return change_feed.read(newest, self.snapshot(version=wanted.first), self.snapshot(version=wanted.last))
+        end = self.snapshot(version=last)
+        files = change_feed.changed_files(newest, self.snapshot(version=first), end)
+        return change_feed.FeedReader.of(end), files
 
     def checkpoint_if_due(self, committed: Committed) -> None:
         """Write a checkpoint after every `delta.checkpointInterval` commits, 10 where the table says nothing: of the
@@ -272,26 +287,13 @@ class Table:
                     checkpointing.write(published)
 
     def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:
-        """Data files are written and made durable first; then one transaction names them. If it certainly did not
-        land they are deleted; after an unknown outcome they stay."""
-        from refimpl.client import data_files
+        """Data files are written and made durable first; then one transaction names them."""
+        from refimpl.client.data_files import batches_of
 
-        snapshot = transaction.snapshot
-        columns, properties = snapshot.partition_columns, snapshot.metadata.configuration
-        adds = data_files.write(
-            self.location,
-            snapshot.schema,
-            columns,
-            rows,
-            new_id=self.environment.new_id,
-            indexed=file_statistics.indexed(snapshot.schema.without(columns), properties),
-        )
-        try:
+        adds = transaction.data_file_writer().write_all(batches_of(rows))
+        with transaction.deleting_unless_landed(adds):
             transaction.add(*adds)
             return transaction.commit()
-        except CERTAINLY_NOT_COMMITTED:
-            data_files.delete(self.location, adds)
-            raise
 
     def __repr__(self) -> str:
         through = "by path" if self.owner is None else f"through {self.owner.name!r}"

@@ -13,7 +13,8 @@ A conflict ends the transaction. It is used once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,7 @@ from refimpl.client.schema import check_columns, misfit, parse
 from refimpl.client.snapshot import Snapshot
 from refimpl.commits import AttemptId
 from refimpl.environment import Environment
-from refimpl.errors import CorruptLogError, InvalidRequestError, PathAccessError
+from refimpl.errors import CERTAINLY_NOT_COMMITTED, CorruptLogError, InvalidRequestError, PathAccessError
 from refimpl.log_path import Version
 from refimpl.table_feature import (
     IN_COMMIT_TIMESTAMP_FEATURE,
@@ -63,6 +64,7 @@ from refimpl.table_feature import (
 )
 
 if TYPE_CHECKING:
+    from refimpl.client.data_files import DataFileWriter
     from refimpl.client.predicate import Predicate
 
 
@@ -273,6 +275,32 @@ class Transaction:
             self._protocol = after
 
     # Committing
+
+    def data_file_writer(self) -> DataFileWriter:
+        """Writes rows of this table. `add` its files, inside of `deleting_unless_landed`."""
+        from refimpl.client.data_files import DataFileWriter
+
+        snapshot = self.snapshot
+        return DataFileWriter(
+            snapshot.location,
+            snapshot.schema,
+            snapshot.partition_columns,
+            new_id=self._environment.new_id,
+            indexed=snapshot.indexed_columns,
+        )
+
+    @contextlib.contextmanager
+    def deleting_unless_landed(self, files: Collection[Add | Cdc]) -> Iterator[None]:
+        """New data files, whose collection may grow meanwhile, are deleted after an error, unless the commit may have
+        landed: then the log may name them."""
+        try:
+            yield
+        except BaseException as error:
+            from refimpl.client import data_files
+
+            if not self._over or isinstance(error, CERTAINLY_NOT_COMMITTED):
+                data_files.delete(self.snapshot.location, files)
+            raise
 
     def commit(self) -> Committed:
         """Land the transaction, an empty one too.

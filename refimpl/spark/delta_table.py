@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl import actions
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import change_feed, file_statistics, predicate
+from refimpl.client import predicate
 from refimpl.client.change_feed import ChangedFile, FeedReader
 from refimpl.client.condition import Column as TableColumn
 from refimpl.client.condition import FileTest
+from refimpl.client.file_statistics import row_count
 from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
 from refimpl.client.partition_values import local_path
 from refimpl.client.predicate import Sides
@@ -30,7 +31,6 @@ from refimpl.client.row_changes import (
     RowChange,
     RowsChanged,
     predicate_parameter,
-    row_count,
     whole_partition,
 )
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
@@ -90,17 +90,9 @@ class DeltaTable:
     ) -> DataFrame:
         """The change data feed, read by tasks. See `refimpl.client.table.Table.changes`."""
         table, spark = self._table, self._access.spark
-        newest = table.snapshot()
-        wanted = change_feed.versions(
-            newest.commit_times(),
-            from_version=from_version,
-            to_version=to_version,
-            from_timestamp=from_timestamp,
-            to_timestamp=to_timestamp,
+        reader, files = table.change_files(
+            from_version, to_version, from_timestamp=from_timestamp, to_timestamp=to_timestamp
         )
-        end = table.snapshot(version=wanted.last)
-        files = change_feed.changed_files(newest, table.snapshot(version=wanted.first), end)
-        reader = FeedReader.of(end)
         if not files:
             return spark.createDataFrame([], spark_schema(reader.schema))
         lines = [(file.version, file.timestamp, actions.encode([file.file]).decode()) for file in files]
@@ -151,7 +143,7 @@ class _Work:
             if len(whole) == len(files):
                 for add in whole:
                     self.change.remove(add)
-                deleted = sum(map(row_count, whole))
+                deleted = sum(row_count(add) or 0 for add in whole)
                 return self.change.commit({"numDeletedRows": deleted, "numCopiedRows": 0})
         true = self._true(condition)
         rows = self._touched(condition, test, true)
@@ -291,15 +283,12 @@ class _Work:
         from pyspark.sql import functions
 
         snapshot = self.change.snapshot
-        indexed = file_statistics.indexed(
-            self.schema.without(snapshot.partition_columns), snapshot.metadata.configuration
-        )
         files = commit_protocol.write(
             rows.select(functions.explode(outputs).alias("output")).select("output.*"),
             self._table.location,
             self.schema,
             snapshot.partition_columns,
-            indexed=indexed,
+            indexed=snapshot.indexed_columns,
             with_changes=True,
         )
         self.change.adopt(files.added, files.changes)

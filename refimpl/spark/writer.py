@@ -22,10 +22,10 @@ import msgspec
 
 from refimpl.actions import Add
 from refimpl.client import data_files, file_statistics
+from refimpl.client.file_statistics import row_count
 from refimpl.client.schema import Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.errors import (
-    CERTAINLY_NOT_COMMITTED,
     InvalidRequestError,
     LocationError,
     NameTakenError,
@@ -215,7 +215,7 @@ class DeltaWriter:
         test = self._replaced(schema, columns) if overwrite else None
         removed = self._removed(transaction, test) if overwrite else []
         adds = self._write_files(frame, table.location, schema, columns, snapshot.metadata.configuration)
-        try:
+        with transaction.deleting_unless_landed(adds):
             _check_inside(adds, test)
             transaction.add(*adds)
             written = _written(0, adds)
@@ -225,9 +225,6 @@ class DeltaWriter:
                 "numOutputBytes": str(written.bytes),
             }
             committed = transaction.commit()
-        except CERTAINLY_NOT_COMMITTED:
-            data_files.delete(table.location, adds)
-            raise
         return dataclasses.replace(
             written,
             version=committed.version,
@@ -247,7 +244,8 @@ class DeltaWriter:
         """Add actions of durable files with the rows of `frame`, which no log names yet: commit or delete them."""
         indexed = file_statistics.indexed(schema.without(partition_columns), properties)
         if self._frame.isLocal():  # the frame as it was given: one made of its columns never is
-            return tuple(data_files.write(location, schema, partition_columns, frame.toArrow(), indexed=indexed))
+            writer = data_files.DataFileWriter(location, schema, partition_columns, indexed=indexed)
+            return tuple(writer.write_all([frame.toArrow()]))
         return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed).added
 
     def _check_options_of_change(self) -> None:
@@ -301,16 +299,16 @@ def _check_inside(adds: tuple[Add, ...], test: FileTest | None) -> None:
     outside = [add for add in adds if test.matches_partition(add.partition_values) is not True]
     if outside:
         raise InvalidRequestError(
-            f"replaceWhere {test.text!r} is not true for {sum(map(_row_count, outside))} of "
-            f"{sum(map(_row_count, adds))} rows, such as those of {outside[0].partition_values}; leave them out",
+            f"replaceWhere {test.text!r} is not true for {_row_count(outside)} of {_row_count(adds)} "
+            f"rows, such as those of {outside[0].partition_values}; leave them out",
             condition=test.text,
         )
 
 
-def _row_count(add: Add) -> int:
-    return int(msgspec.json.decode(add.stats or "{}").get("numRecords", 0))
+def _row_count(adds: Iterable[Add]) -> int:
+    return sum(row_count(add) or 0 for add in adds)
 
 
 def _written(version: int, adds: tuple[Add, ...]) -> Written:
-    rows = sum(map(_row_count, adds))
+    rows = _row_count(adds)
     return Written(version=version, files=len(adds), rows=rows, bytes=sum(add.size for add in adds))

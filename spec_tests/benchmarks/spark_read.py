@@ -47,7 +47,7 @@ def many_small_files(warehouse: Warehouse) -> None:
     transaction = table.transaction()
     schema = transaction.snapshot.schema
     for _ in range(SMALL_FILES):
-        transaction.add(*data_files.write(table.location, schema, (), batch))
+        transaction.add(*data_files.DataFileWriter(table.location, schema).write_all([batch]))
     transaction.commit()
 
 

@@ -43,7 +43,7 @@ def _on_disk(location: Path) -> set[str]:
 
 
 def _write(location: Path, table: pa.Table, partition_columns: tuple[str, ...] = (), **options: Any) -> list[Add]:
-    return d.write(location, s.from_arrow(table.schema), partition_columns, table, **options)
+    return d.DataFileWriter(location, s.from_arrow(table.schema), partition_columns, **options).write_all([table])
 
 
 def _rows(location: Path, add: Add) -> list[dict[str, Any]]:
@@ -184,10 +184,10 @@ def test_a_partition_value_lies_in_the_years_1_to_9999(column: str, tmp_path: Pa
 def test_an_empty_string_in_a_required_partition_column_is_null(tmp_path: Path) -> None:
     schema = s.from_arrow(pa.schema([("id", pa.int64()), pa.field("month", pa.string(), nullable=False)]))
     with pytest.raises(InvalidRequestError) as refused:
-        d.write(tmp_path, schema, ("month",), pa.table({"id": [1, 2], "month": ["01", ""]}))
+        d.DataFileWriter(tmp_path, schema, ("month",)).write_all([pa.table({"id": [1, 2], "month": ["01", ""]})])
     assert refused.value.column == "month"
     assert _on_disk(tmp_path) == set()
-    assert len(d.write(tmp_path, schema, ("month",), pa.table({"id": [1], "month": ["01"]}))) == 1
+    assert len(d.DataFileWriter(tmp_path, schema, ("month",)).write_all([pa.table({"id": [1], "month": ["01"]})])) == 1
 
 
 PRIMITIVE_COLUMNS = [
@@ -396,10 +396,10 @@ def test_columns_are_matched_by_name(tmp_path: Path) -> None:
 )
 def test_rows_that_do_not_fit_are_refused_and_leave_no_file(rows: pa.Table, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):
-        d.write(tmp_path, SCHEMA, (), rows)
+        d.DataFileWriter(tmp_path, SCHEMA).write_all([rows])
     assert _on_disk(tmp_path) == set()
     narrower = pa.table({"id": pa.array([1], pa.int8())})
-    assert len(d.write(tmp_path, SCHEMA, (), narrower)) == 1
+    assert len(d.DataFileWriter(tmp_path, SCHEMA).write_all([narrower])) == 1
 
 
 I64 = pa.int64()
@@ -430,18 +430,18 @@ def test_a_column_whose_values_would_change_is_refused(
     """Arrow would round, cut and reinterpret values, and drop members of structs, without a word."""
     schema = s.from_arrow(pa.schema([("x", wanted)]))
     with pytest.raises(InvalidRequestError) as refused:
-        d.write(tmp_path, schema, (), pa.table({"x": given}))
+        d.DataFileWriter(tmp_path, schema).write_all([pa.table({"x": given})])
     assert refused.value.column == "x"
     assert _on_disk(tmp_path) == set()
-    assert len(d.write(tmp_path, schema, (), pa.table({"x": kept}))) == 1
+    assert len(d.DataFileWriter(tmp_path, schema).write_all([pa.table({"x": kept})])) == 1
 
 
 def test_nanoseconds_are_taken_while_nothing_is_lost(tmp_path: Path) -> None:
     schema = s.from_arrow(pa.schema([("t", pa.timestamp("us"))]))
     with pytest.raises(InvalidRequestError) as refused:
-        d.write(tmp_path, schema, (), pa.table({"t": pa.array([1_001], pa.timestamp("ns"))}))
+        d.DataFileWriter(tmp_path, schema).write_all([pa.table({"t": pa.array([1_001], pa.timestamp("ns"))})])
     assert refused.value.column == "t"
-    [add] = d.write(tmp_path, schema, (), pa.table({"t": pa.array([1_000], pa.timestamp("ns"))}))
+    [add] = d.DataFileWriter(tmp_path, schema).write_all([pa.table({"t": pa.array([1_000], pa.timestamp("ns"))})])
     assert _rows(tmp_path, add) == [{"t": _naive(1970, 1, 1, 0, 0, 0, 1)}]
 
 
@@ -449,8 +449,8 @@ def test_a_timestamp_without_a_zone_is_refused_with_the_remedy(tmp_path: Path) -
     schema = s.from_arrow(pa.schema([("t", pa.timestamp("us", "UTC"))]))
     naive = pa.array([_naive(2024, 1, 1)], pa.timestamp("us"))
     with pytest.raises(InvalidRequestError, match="assume_timezone"):
-        d.write(tmp_path, schema, (), pa.table({"t": naive}))
-    assert len(d.write(tmp_path, schema, (), pa.table({"t": pc.assume_timezone(naive, "UTC")}))) == 1
+        d.DataFileWriter(tmp_path, schema).write_all([pa.table({"t": naive})])
+    assert len(d.DataFileWriter(tmp_path, schema).write_all([pa.table({"t": pc.assume_timezone(naive, "UTC")})])) == 1
 
 
 REQUIRED = [
@@ -479,10 +479,14 @@ def test_a_null_where_the_schema_allows_none_is_refused_by_name(
     schema = s.from_arrow(pa.schema([item]))
     nullable = arrow_columns.all_nullable(pa.schema([item]))
     with pytest.raises(InvalidRequestError) as refused:
-        d.write(tmp_path, schema, (), pa.Table.from_pylist([{"x": value} for value in bad], schema=nullable))
+        d.DataFileWriter(tmp_path, schema).write_all(
+            [pa.Table.from_pylist([{"x": value} for value in bad], schema=nullable)]
+        )
     assert refused.value.column == where
     assert _on_disk(tmp_path) == set()
-    [add] = d.write(tmp_path, schema, (), pa.Table.from_pylist([{"x": value} for value in good], schema=nullable))
+    [add] = d.DataFileWriter(tmp_path, schema).write_all(
+        [pa.Table.from_pylist([{"x": value} for value in good], schema=nullable)]
+    )
     assert len(_rows(tmp_path, add)) == len(good)
 
 

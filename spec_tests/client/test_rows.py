@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -72,22 +73,15 @@ def test_rows_that_do_not_fit_leave_no_version_and_no_file(table: Table) -> None
     assert data_files_of(table) == set()
 
 
-def test_an_overwrite_that_lost_leaves_no_file(
-    warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from refimpl.client import data_files
-
+def test_an_overwrite_that_lost_leaves_no_file(warehouse: Warehouse, table: Table) -> None:
     table.append(rows(1))
-    write = data_files.write
 
-    def another_writer_appends_meanwhile(*arguments: object, **options: object) -> object:
-        monkeypatch.setattr(data_files, "write", write)
+    def read_while_another_writer_appends() -> Iterator[pa.RecordBatch]:
         warehouse.table("sales").append(rows(2))
-        return write(*arguments, **options)  # type: ignore[arg-type]
+        yield from rows(9).to_batches()
 
-    monkeypatch.setattr(data_files, "write", another_writer_appends_meanwhile)
     with pytest.raises(ConcurrentAppendError):
-        table.overwrite(rows(9))
+        table.overwrite(pa.RecordBatchReader.from_batches(rows(9).schema, read_while_another_writer_appends()))
     assert ids(table) == [1, 2]
     assert len(data_files_of(table)) == 2
 

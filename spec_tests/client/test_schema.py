@@ -389,7 +389,7 @@ def test_rows_of_any_schema_are_read_back(location: Path, case: tuple[Struct, li
     schema, rows = case
     assert parse(schema.to_json()) == from_arrow(to_arrow(schema)) == schema
     written = pa.Table.from_pylist(rows, schema=to_arrow(schema))
-    for add in data_files.write(location, schema, (), written):
+    for add in data_files.DataFileWriter(location, schema).write_all([written]):
         read = read_file(location, add, schema, ())
         assert read.schema == to_arrow(schema)
         assert repr(read.to_pylist()) == repr(written.to_pylist())
