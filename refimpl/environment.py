@@ -150,6 +150,8 @@ class Environment:
 
     files: Files = field(default_factory=PosixFiles)
     host_lock: Callable[[Path], HostLock] = host_lock
+    thread_lock: Callable[[], AbstractContextManager[object]] = threading.Lock
+    """Makes a lock between the threads of one process."""
     host_queue: Callable[[Path], HostQueue] = host_queue
     """Makes the advisory queue in which a table's writers take turns."""
     now: Callable[[], int] = clock_ms

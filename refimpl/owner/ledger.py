@@ -202,6 +202,9 @@ class Ledger:
             raise OutcomeUnknown(
                 f"the disk failed while {self.path} committed ({error}); ask attempt_outcome once it works again"
             ) from error
+        except BaseException:  # an interruption just before it
+            _roll_back(database)
+            raise
         if self._log_is_another():
             raise OutcomeUnknown(
                 f"{self._log_was_removed()}; use attempt_outcome to find out whether this transaction landed"

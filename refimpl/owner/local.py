@@ -1,7 +1,7 @@
 """The commit owner of this host: decisions made durable, under one file lock.
 
 stage, read, hash, parse          outside the lock
-decide, one transaction           inside it: the commit point
+decide, one transaction           inside it: the commit point, together with all that wait in this process: see `group`
 backfill, if the policy says so   in bounded holds of the lock; its failure is never a failed commit
 """
 
@@ -57,9 +57,10 @@ from refimpl.log_path import Version
 from refimpl.owner import decide, lifecycle, policy
 from refimpl.owner.backfill import BATCH, backfill, confirm_published
 from refimpl.owner.context import Context, disk_errors
+from refimpl.owner.group import Decision, Groups, Waiting
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.promises import promise_of
-from refimpl.owner.records import Examined, Promise, PromiseKind, TableRecord
+from refimpl.owner.records import Examined, PromiseKind, TableRecord
 from refimpl.owner.statements import View, Writer
 from refimpl.table_feature import CommitMode, TableFeature
 
@@ -84,6 +85,7 @@ class LocalOwner:
         folder = warehouse / OWNER_FOLDER
         lock = environment.host_lock(folder / LOCK_FILE)
         self._context = Context(warehouse, Ledger(folder, lock, environment), lock, environment)
+        self._groups = Groups(environment, lock, self._decide_together, self._decide_alone)
         self._queues: dict[str, HostQueue] = {}
         self._lost: list[tuple[int, Version, AttemptId, int]] = []
         self._in_doubt: set[str] = set()
@@ -224,16 +226,12 @@ class LocalOwner:
         place = self._context.place(table_id)
         try:
             examined = self._examined(place, version, proposal)
-            decided = None
-            while decided is None:
-                with self._context.lock():
-                    decided = self._decided(place, examined, preconditions)
+            decided = self._groups.decided(Waiting(place, examined, preconditions))
         except (OutcomeUnknown, OwnerUnavailableError, OSError) as error:
             raise _report(error, f"commit to {place.label}", table_id, version, proposal.attempt) from error
-        outcome, due = decided
-        if due:
+        if decided.due:
             self._backfill_by_policy(place)
-        return outcome
+        return decided.outcome
 
     def _examined(self, place: TableRecord, version: Version, proposal: Proposal) -> Examined:
         """What the proposal says; it may be read before the lock is taken, because it never changes."""
@@ -317,59 +315,76 @@ class LocalOwner:
             writer.set_catalog_properties(table, properties)
         return after
 
-    def _decided(
-        self, place: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
-    ) -> tuple[Outcome | PreconditionFailed, bool] | None:
-        """The outcome, durable if it is `Ratified`; and whether the policy now wants a backfill. None: see `_facts`."""
-        context = self._context
-        promise: Promise | None = None
-        with context.changing(place.table_id) as (writer, table):
-            verdict, facts = self._judge(writer, table, examined, preconditions)
-            if verdict is None:
-                return None
-            if isinstance(verdict, Conflict):
-                verdict = self._lost_race(writer, table, examined, verdict)
+    def _decide_together(self, group: Sequence[Waiting]) -> list[Decision | None]:
+        """Decide several proposals, each in the state that those before it left. One transaction and one sync: with
+        its end all of them are durable, and none of them before."""
+        with self._context.ledger.write() as writer:
+            return [self._decide_in(writer, each) for each in group]
+
+    def _decide_in(self, writer: Writer, waiting: Waiting) -> Decision | None:
+        """None: what is open about the table has to be settled first, in a transaction of its own; see `changing`."""
+        table = self._context.required(writer, waiting.place.table_id)
+        if table.promised or self._context.unnoticed(table):
+            return None
+        verdict, facts = self._judge(writer, table, waiting)
+        if isinstance(verdict, decide.Ratify):
+            return self._ratified(writer, table, waiting.examined, facts)
+        return None if verdict is None else Decision(outcome=verdict)
+
+    def _decide_alone(self, waiting: Waiting) -> Decision | None:
+        """The same in a transaction of its own. None: see `_facts`."""
+        context, examined = self._context, waiting.examined
+        with context.changing(waiting.place.table_id) as (writer, table):
+            verdict, facts = self._judge(writer, table, waiting)
             if not isinstance(verdict, decide.Ratify):
-                return verdict, False
-            commit_mode = COMMIT_MODE_OF[type(examined.proposal)]
-            if commit_mode is CommitMode.DIRECT:
-                promise = promise_of(PromiseKind.PUBLISH, examined, context.now)
-                writer.add_promise(table, promise)
-            else:
-                self._record_lost(writer)
-                if facts is not None:
-                    current = writer.protocol_and_metadata(table.key)
-                    assert current is not None, f"{table.label} is active and has no metadata"
-                    table = self._apply(writer, table, facts, current[1], examined.metadata)
-                commit = writer.ratify(table, examined, commit_mode, context.now, published=False)
-        if promise is None:
-            every = table.policy.backfill_every
-            return Ratified(commit=commit), every is not None and table.backlog + 1 >= every
+                return None if verdict is None else Decision(outcome=verdict)
+            if not isinstance(examined.proposal, DirectProposal):
+                return self._ratified(writer, table, examined, facts)
+            promise = promise_of(PromiseKind.PUBLISH, examined, context.now)
+            writer.add_promise(table, promise)
         published = context.keep(table, promise)
         if published is not None:
-            return Ratified(commit=published), False
-        with context.changing(place.table_id) as (writer, table):
-            verdict, _ = self._judge(writer, table, examined, None)
+            return Decision(outcome=Ratified(commit=published))
+        with context.changing(waiting.place.table_id) as (writer, table):
+            verdict, _ = self._judge(writer, table, Waiting(waiting.place, examined, None))
         if verdict is None or isinstance(verdict, decide.Ratify):
-            raise OwnerUnavailableError(f"the log of {place.label} changed under the owner; propose again")
-        return verdict, False
+            raise OwnerUnavailableError(f"the log of {waiting.place.label} changed under the owner; propose again")
+        return Decision(outcome=verdict)
+
+    def _ratified(
+        self, writer: Writer, table: TableRecord, examined: Examined, facts: decide.CatalogFacts | None
+    ) -> Decision:
+        """Write what was decided. With the end of the transaction it is the commit."""
+        self._record_lost(writer)
+        if facts is not None:
+            current = writer.protocol_and_metadata(table.key)
+            assert current is not None, f"{table.label} is active and has no metadata"
+            table = self._apply(writer, table, facts, current[1], examined.metadata)
+        commit_mode = COMMIT_MODE_OF[type(examined.proposal)]
+        commit = writer.ratify(table, examined, commit_mode, self._context.now, published=False)
+        every = table.policy.backfill_every
+        return Decision(outcome=Ratified(commit=commit), due=every is not None and table.backlog + 1 >= every)
 
     def _judge(
-        self, writer: Writer, table: TableRecord, examined: Examined, preconditions: UpdatePreconditions | None
+        self, writer: Writer, table: TableRecord, waiting: Waiting
     ) -> tuple[decide.Ratify | Outcome | PreconditionFailed | None, decide.CatalogFacts | None]:
         """The verdict (None: see `_facts`), and what was looked up for a catalog's request."""
+        examined, preconditions = waiting.examined, waiting.preconditions
         attempt = writer.attempt(table, examined.proposal.attempt)
         unknown = self._context.unknown_published_version(table) if examined.version >= table.next else None
         facts = None
+        verdict: decide.Ratify | Outcome | PreconditionFailed | None = None
         if preconditions is not None:
-            if (refused := decide.admission(table, examined, attempt, unknown_published=unknown)) is not None:
-                return refused, None
-            facts = self._facts(writer, table, preconditions)
-            if facts is None:
+            verdict = decide.admission(table, examined, attempt, unknown_published=unknown)
+            if verdict is None and (facts := self._facts(writer, table, preconditions)) is None:
                 return None, None
-        needs_current = facts is not None or examined.protocol is not None or examined.metadata is not None
-        current = writer.protocol_and_metadata(table.key) if needs_current else None
-        return decide.decide(table, examined, attempt, unknown_published=unknown, current=current, facts=facts), facts
+        if verdict is None:
+            needs_current = facts is not None or examined.protocol is not None or examined.metadata is not None
+            current = writer.protocol_and_metadata(table.key) if needs_current else None
+            verdict = decide.decide(table, examined, attempt, unknown_published=unknown, current=current, facts=facts)
+        if isinstance(verdict, Conflict):
+            verdict = self._lost_race(writer, table, examined, verdict)
+        return verdict, facts
 
     def _lost_race(self, writer: Writer, table: TableRecord, examined: Examined, conflict: Conflict) -> Conflict:
         """The conflict with the commits that won. `explain` shows the lost attempt later."""

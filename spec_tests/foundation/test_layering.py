@@ -295,6 +295,7 @@ ALLOWED = {
     ("refimpl.owner.local", "resolve"): "a table is found by any path that leads to it",
     ("refimpl.warehouse", "read_text"): "/proc/self/mounts",
     ("refimpl.owner.ledger", "getpid"): "whose connection is it after a fork",
+    ("refimpl.owner.group", "getpid"): "whose threads wait after a fork",
     ("refimpl.owner.ledger", "register_at_fork"): "close it before",
     ("refimpl.warehouse", "resolve"): "where the warehouse and its roots really are",
     ("refimpl.warehouse", "is_dir"): "a root is a directory",

@@ -1,0 +1,109 @@
+"""Group commit: the proposals of a process's threads that wait for the lock are decided in one transaction.
+
+A thread adds its proposal to those that wait, then takes its turn among the threads of this process. The one whose turn
+it is (the leader) takes the owner's lock and decides everything that waits by then; the others find theirs decided. So
+a group is what gathered while the one before it was made durable; no proposal waits for others to come.
+
+The rules:
+1. Each proposal is judged by `decide` in the state that those before it in the group left, because the leader reads and
+   writes in one transaction. Lower versions come first, and of one version what arrived first.
+2. No answer is given before the transaction is durable: a conflict, too, says that its winner landed.
+3. If the transaction's commit fails, its outcome is unknown to every member.
+4. If anything else fails, the transaction is rolled back, and each member is decided in one of its own. So the error of
+   one is never the answer to another one.
+5. A leader that is interrupted leaves its members undecided. The next one decides them again: a proposal that landed is
+   recognised by its attempt.
+
+Processes do not form groups together: a proposal would have to be made durable for the process that decides it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from refimpl.catalog_owner import PreconditionFailed, UpdatePreconditions
+from refimpl.commits import DirectProposal, Outcome
+from refimpl.environment import Environment, HostLock
+from refimpl.errors import OutcomeUnknown
+from refimpl.owner.records import Examined, TableRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The outcome of a proposal, durable if it is `Ratified`; and whether the policy now wants a backfill."""
+
+    outcome: Outcome | PreconditionFailed
+    due: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A proposal and, once it is decided, its answer."""
+
+    place: TableRecord
+    examined: Examined
+    preconditions: UpdatePreconditions | None
+    answer: Decision | OutcomeUnknown | None = None
+    alone: bool = False
+    """Whether it needs a transaction of its own."""
+
+
+class Groups:
+    """The proposals that wait in this process. `together` decides several in one transaction (None: not this one), and
+    `alone` one (None: a part of the work is done, ask again)."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        lock: HostLock,
+        together: Callable[[Sequence[Waiting]], Sequence[Decision | None]],
+        alone: Callable[[Waiting], Decision | None],
+    ) -> None:
+        self._environment = environment
+        self._lock = lock
+        self._together = together
+        self._alone = alone
+        self._process = os.getpid()
+        self._waiting: list[Waiting] = []
+        self._turn: AbstractContextManager[object] = environment.thread_lock()
+
+    def decided(self, mine: Waiting) -> Decision:
+        """Wait for the answer, or decide it, and others with it."""
+        if self._process != os.getpid():  # a forked child: the threads that waited are its parent's
+            self._process, self._waiting, self._turn = os.getpid(), [], self._environment.thread_lock()
+        waiting = self._waiting
+        # A commit point by link takes two transactions.
+        mine.alone = isinstance(mine.examined.proposal, DirectProposal)
+        waiting.append(mine)
+        try:
+            while mine.answer is None:
+                with self._turn:
+                    if mine.answer is None:
+                        self._lead(mine)
+        finally:
+            waiting.remove(mine)
+        if isinstance(mine.answer, OutcomeUnknown):
+            raise mine.answer
+        return mine.answer
+
+    def _lead(self, mine: Waiting) -> None:
+        with self._lock():
+            group = [each for each in self._waiting.copy() if each.answer is None and not each.alone]
+            if len(group) > 1 and not mine.alone:
+                self._decide(sorted(group, key=lambda each: each.examined.version))
+            if mine.answer is None:
+                mine.answer = self._alone(mine)
+
+    def _decide(self, group: Sequence[Waiting]) -> None:
+        answers: Sequence[Decision | OutcomeUnknown | None]
+        try:
+            answers = self._together(group)
+        except OutcomeUnknown as error:
+            answers = [error] * len(group)
+        except Exception:  # noqa: BLE001 - of which member, its own transaction says
+            answers = [None] * len(group)
+        for each, answer in zip(group, answers, strict=True):
+            each.answer, each.alone = answer, answer is None

@@ -1,0 +1,362 @@
+"""Group commit: proposals of several threads in one transaction, each with its own outcome.
+
+The group is made by a lock that starts the other threads while the first one takes it, and waits until all of them
+wait for their turn.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import refimpl
+from refimpl.commits import Conflict, Landed, NotLanded, Ratified, Rejected, RejectionReason, VersionGap
+from refimpl.environment import HostLock, host_lock
+from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.owner.context import Context
+from refimpl.owner.records import TableRecord
+from refimpl.owner.statements import Writer
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from spec_tests.support.builders import ON_REQUEST, OwnedTable, append, create, new_attempt
+from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken, disk_is_full, opened
+
+Act = Callable[[], Any]
+
+
+class Threads(Faults):
+    """A process whose threads commit at the same time. An effect is noted as in `Faults`."""
+
+    def __init__(self, **faults: Any) -> None:
+        super().__init__(**faults)
+        self._asked = threading.Semaphore(0)
+        self._others: list[Act] = []
+        self._at_commit: list[Act] = []
+        self._after_commit: Act | None = None
+
+    def opened(self, directory: Path) -> refimpl.Warehouse:
+        environment = self.environment(host_lock=self._host_lock, thread_lock=lambda: _Announced(self._asked))
+        return refimpl.open(directory, environment=environment, create=True)
+
+    def at_commit(self, *acts: Act, after: Act | None = None) -> None:
+        """The first of these acts comes just before the next transaction commits, the second one before the next, and
+        so on; `after` comes just after it."""
+        self._at_commit, self._after_commit = list(acts), after
+
+    def effect(self, name: str, act: Act, torn: Act | None = None) -> Any:
+        if name != "commit":
+            return super().effect(name, act, torn)
+        if self._at_commit:
+            self._at_commit.pop(0)()
+        found = super().effect(name, act, torn)
+        after, self._after_commit = self._after_commit, None
+        if after is not None:
+            after()
+        return found
+
+    def together(self, *acts: Act) -> list[Any]:
+        """The results, or the exceptions, of acts that form one group. They arrive in this order."""
+        results: list[Any] = [None] * len(acts)
+
+        def carry_out(number: int) -> None:
+            try:
+                results[number] = acts[number]()
+            except BaseException as error:  # noqa: BLE001 - a simulated crash, too, is a result
+                results[number] = error
+
+        threads = [threading.Thread(target=carry_out, args=(number,)) for number in range(1, len(acts))]
+        while self._asked.acquire(blocking=False):
+            pass
+        self._others = [thread.start for thread in threads]
+        carry_out(0)
+        for thread in threads:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
+        return results
+
+    def _host_lock(self, path: Path) -> HostLock:
+        real = host_lock(path)
+
+        @contextmanager
+        def held() -> Iterator[None]:
+            others, self._others = self._others, []
+            if others:
+                assert self._asked.acquire(timeout=60)  # the leader's own
+            for start in others:
+                start()
+                assert self._asked.acquire(timeout=60)
+            with real():
+                yield
+
+        return held
+
+
+def raising(error: BaseException) -> Act:
+    def act() -> None:
+        raise error
+
+    return act
+
+
+class _Announced:
+    """A lock that tells when a thread waits for it."""
+
+    def __init__(self, asked: threading.Semaphore) -> None:
+        self._lock, self._asked = threading.Lock(), asked
+
+    def __enter__(self) -> None:
+        self._asked.release()
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+@pytest.fixture
+def threads() -> Threads:
+    return Threads()
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path, threads: Threads) -> Iterator[refimpl.Warehouse]:
+    with threads.opened(tmp_path / "warehouse") as fresh:
+        yield fresh
+
+
+@pytest.fixture
+def tables(warehouse: refimpl.Warehouse) -> list[OwnedTable]:
+    """Three tables, in different commit modes."""
+    kinds = ((CATALOG_MANAGED, CommitMode.INLINE), (CATALOG_MANAGED, CommitMode.STAGED),
+             (MANAGED_COMMIT, CommitMode.STAGED))  # fmt: skip
+    return [create(warehouse, *kind, name=f"t{number}") for number, kind in enumerate(kinds)]
+
+
+def transactions(threads: Threads, act: Act) -> tuple[Any, int]:
+    before = threads.seen.count("commit")
+    result = act()
+    return result, threads.seen.count("commit") - before
+
+
+def test_waiting_proposals_share_one_transaction(threads: Threads, tables: list[OwnedTable]) -> None:
+    outcomes, used = transactions(threads, lambda: threads.together(*(lambda t=t: t.commit(1) for t in tables)))
+    assert [type(outcome) for outcome in outcomes] == [Ratified] * 3
+    assert used == 1
+    assert [table.latest for table in tables] == [1, 1, 1]
+    assert [len(table.history()) for table in tables] == [2, 2, 2]
+
+
+def test_next_versions_of_one_table_are_decided_in_order(threads: Threads, tables: list[OwnedTable]) -> None:
+    """Although they arrived the other way round."""
+    table = tables[0]
+    order = (3, 1, 2)
+    outcomes, used = transactions(threads, lambda: threads.together(*(lambda v=v: table.commit(v) for v in order)))
+    assert [outcome.commit.version for outcome in outcomes] == list(order)
+    assert used == 1
+    assert sorted(table.history()) == [0, 1, 2, 3]
+
+
+def test_of_one_version_the_first_to_arrive_wins(threads: Threads, tables: list[OwnedTable]) -> None:
+    table = tables[1]
+    first, second = threads.together(lambda: table.commit(1), lambda: table.commit(1))
+    assert isinstance(first, Ratified)
+    assert isinstance(second, Conflict)
+    assert (second.latest_ratified_version, second.winners) == (1, (first.commit,))
+
+
+def test_timestamp_is_compared_with_the_member_before(threads: Threads, tables: list[OwnedTable]) -> None:
+    table = tables[0]
+    first, second = threads.together(lambda: table.commit(1, append(5_000)), lambda: table.commit(2, append(5_000)))
+    assert isinstance(first, Ratified)
+    assert isinstance(second, Rejected)
+    assert second.reason is RejectionReason.IN_COMMIT_TIMESTAMP
+
+
+def test_each_member_gets_its_own_outcome(threads: Threads, tables: list[OwnedTable]) -> None:
+    inline, staged, other = tables
+    outcomes, used = transactions(
+        threads,
+        lambda: threads.together(
+            lambda: inline.commit(1, b"{"), lambda: staged.commit(5), lambda: other.commit(0), lambda: other.commit(1)
+        ),
+    )
+    assert [type(outcome) for outcome in outcomes] == [Rejected, VersionGap, Conflict, Ratified]
+    assert used == 1
+    assert [table.latest for table in tables] == [0, 0, 1]
+
+
+def test_same_attempt_twice_in_a_group_lands_once(threads: Threads, tables: list[OwnedTable]) -> None:
+    table, attempt, content = tables[0], new_attempt(), append(5_000)
+    first, second = threads.together(*[lambda: table.commit(1, content, attempt=attempt)] * 2)
+    assert (first.replayed, second.replayed) == (False, True)
+    assert first.commit == second.commit
+    assert table.latest == 1
+
+
+def test_no_member_is_answered_before_the_commit(tmp_path: Path) -> None:
+    """The process dies just before it."""
+    threads = Threads()
+    warehouse = threads.opened(tmp_path / "warehouse")
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+    threads.at_commit(lambda: threads.arm(0))
+    outcomes = threads.together(*(lambda v=v: table.commit(v) for v in (1, 1, 2)))
+    assert [type(outcome) for outcome in outcomes] == [SimulatedCrash] * 3
+    threads.abandon()
+    with opened(tmp_path / "warehouse") as again:
+        assert table.through(again).latest == 0
+
+
+def test_failed_sync_is_the_answer_to_every_member(threads: Threads, tables: list[OwnedTable]) -> None:
+    """Also to the one that lost: a conflict would say that its winner landed."""
+    table, other, _ = tables
+    attempts = [new_attempt() for _ in range(4)]
+    threads.at_commit(raising(disk_is_broken()))
+    outcomes = threads.together(
+        *(lambda v=v, a=a: table.commit(v, attempt=a) for v, a in zip((1, 1, 2), attempts, strict=False)),
+        lambda: other.commit(1, attempt=attempts[3]),
+    )
+    assert [type(outcome) for outcome in outcomes] == [OutcomeUnknown] * 4
+    assert [outcome.facts["attempt"] for outcome in outcomes] == attempts
+    assert [outcome.facts["version"] for outcome in outcomes] == [1, 1, 2, 1]
+    assert [table.latest, other.latest] == [0, 0]
+    assert isinstance(table.owner.attempt_outcome(table.table_id, attempts[0]), NotLanded)
+    assert isinstance(other.commit(1), Ratified)
+
+
+def test_full_disk_leaves_each_member_to_a_transaction_of_its_own(threads: Threads, tables: list[OwnedTable]) -> None:
+    threads.at_commit(raising(disk_is_full()), raising(disk_is_full()))
+    outcomes, used = transactions(threads, lambda: threads.together(*(lambda t=t: t.commit(1) for t in tables)))
+    assert [type(outcome) for outcome in outcomes] == [OwnerUnavailableError, Ratified, Ratified]
+    assert used == 2, "the group failed, and the first one by itself"
+    assert [table.latest for table in tables] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("failing", ["judged", "written"])
+def test_error_of_one_member_is_not_that_of_the_others(
+    threads: Threads, tables: list[OwnedTable], monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    bad = tables[1]
+    unknown, ratify = Context.unknown_published_version, Writer.ratify
+
+    def look(context: Context, table: TableRecord) -> Any:
+        if failing == "judged" and table.table_id == bad.table_id:
+            raise disk_is_broken()
+        return unknown(context, table)
+
+    def write(writer: Writer, table: TableRecord, *values: Any, **more: Any) -> Any:
+        found = ratify(writer, table, *values, **more)
+        if failing == "written" and table.table_id == bad.table_id:
+            raise disk_is_broken()
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Context, "unknown_published_version", look)
+        patched.setattr(Writer, "ratify", write)
+        outcomes = threads.together(*(lambda t=t: t.commit(1) for t in tables))
+    assert [type(outcome) for outcome in outcomes] == [Ratified, OwnerUnavailableError, Ratified]
+    assert [table.latest for table in tables] == [1, 0, 1]
+    assert isinstance(bad.commit(1), Ratified)
+
+
+def test_direct_commit_beside_a_group_has_its_own_transactions(
+    threads: Threads, tables: list[OwnedTable], warehouse: refimpl.Warehouse
+) -> None:
+    direct = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, name="direct")
+    acts = [lambda: tables[0].commit(1), lambda: direct.commit(1), lambda: tables[1].commit(1)]
+    outcomes, used = transactions(threads, lambda: threads.together(*acts))
+    assert [type(outcome) for outcome in outcomes] == [Ratified] * 3
+    assert used == 3, "the group, and a promise with its record"
+    assert direct.published() == [0, 1]
+    outcomes = threads.together(lambda: direct.commit(2), lambda: tables[0].commit(2), lambda: tables[1].commit(2))
+    assert [type(outcome) for outcome in outcomes] == [Ratified] * 3
+
+
+def test_commit_that_is_visible_already_is_recorded_before_a_member_is_judged(
+    threads: Threads, tables: list[OwnedTable], warehouse: refimpl.Warehouse
+) -> None:
+    direct = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, name="direct")
+    proposal = direct.propose(1, append(6_000), commit_mode=CommitMode.STAGED)
+    assert direct.log.put_if_absent(f"{1:020d}.json", append(5_000))
+    outcomes = threads.together(lambda: tables[0].commit(1), lambda: direct.owner.commit(direct.table_id, 1, proposal))
+    assert [type(outcome) for outcome in outcomes] == [Ratified, Conflict]
+    assert direct.latest == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_members_of_an_interrupted_leader_are_decided_by_the_next(
+    threads: Threads, tables: list[OwnedTable], moment: str
+) -> None:
+    """By Ctrl-C, before or after the transaction: what landed is recognised."""
+    act = raising(KeyboardInterrupt())
+    threads.at_commit(*((act,) if moment == "before" else ()), after=act if moment == "after" else None)
+    outcomes = threads.together(*(lambda t=t: t.commit(1) for t in tables))
+    assert [type(outcome) for outcome in outcomes] == [KeyboardInterrupt, Ratified, Ratified]
+    assert [outcome.replayed for outcome in outcomes[1:]] == [moment == "after"] * 2
+    assert [table.latest for table in tables] == [int(moment == "after"), 1, 1]
+
+
+def test_every_member_is_backfilled_by_its_policy(threads: Threads, warehouse: refimpl.Warehouse) -> None:
+    policy = msgspec.structs.replace(ON_REQUEST, backfill_every=2)
+    made = [create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name=f"p{n}", policy=policy) for n in range(2)]
+    threads.together(*(lambda t=t: t.commit(1) for t in made))
+    assert [table.published() for table in made] == [[0], [0]]
+    threads.together(*(lambda t=t: t.commit(2) for t in made))
+    assert [table.published() for table in made] == [[0, 1, 2]] * 2
+
+
+def test_child_of_a_process_whose_threads_wait_commits(tmp_path: Path) -> None:
+    """It has none of them."""
+    forked: list[int] = []
+
+    def lock(path: Path) -> HostLock:
+        real = host_lock(path)
+
+        @contextmanager
+        def held() -> Iterator[None]:
+            if armed and not forked:
+                forked.append(os.fork())
+                if forked == [0]:
+                    signal.alarm(10)  # ends a child that waits
+                    os._exit(0 if isinstance(table.commit(1), Ratified) else 1)
+                assert os.waitpid(forked[0], 0)[1] == 0
+            with real():
+                yield
+
+        return held
+
+    armed = False
+    with refimpl.open(tmp_path / "w", environment=Faults().environment(host_lock=lock), create=True) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+        armed = True
+        assert isinstance(table.commit(1), Conflict)
+
+
+def test_crash_at_any_effect_of_a_group_loses_no_acknowledged_commit(tmp_path: Path) -> None:
+    """Each write and sync of the ledger is an effect; some effects later everything has landed."""
+    landed = []
+    for effects in range(40):
+        place = tmp_path / str(effects)
+        threads = Threads(below_sqlite=True)
+        warehouse = threads.opened(place)
+        made = [create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=f"t{n}") for n in range(2)]
+        threads.arm(effects, torn=True)
+        attempts = [new_attempt() for _ in made]
+        acts = [lambda t=t, a=a: t.commit(1, attempt=a) for t, a in zip(made, attempts, strict=True)]
+        outcomes = threads.together(*acts)
+        threads.abandon()
+        with opened(place) as again:
+            for table, attempt, outcome in zip(made, attempts, outcomes, strict=True):
+                found = again.owner.attempt_outcome(table.table_id, attempt)
+                assert isinstance(outcome, Ratified | SimulatedCrash)
+                assert isinstance(found, Landed) or not isinstance(outcome, Ratified)
+        landed.append(sum(isinstance(outcome, Ratified) for outcome in outcomes))
+        if landed[-1] == 2:
+            break
+    assert landed[0] == 0
+    assert landed[-1] == 2
