@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pyarrow as pa
 import pytest
 
 import refimpl
 from refimpl.commit_owner import MaintenancePolicy
+from refimpl.commits import Landed
+from refimpl.environment import Environment
+from refimpl.errors import OutcomeUnknown
 from refimpl.server.application import Server
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.names import Names
@@ -242,6 +246,30 @@ def test_a_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path:
         assert table.propose(staged).status_code == 200
         assert refusal(table.propose(table.write_staged(2))) == VERSION_CONFLICT
         table.land(3)
+
+
+@pytest.mark.processes
+def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -> None:
+    """By a client that saw no answer, and by another process that has only the attempt's id. Its rows are kept."""
+    directory = tmp_path / "warehouse"
+    refimpl.open(directory, create=True).close()
+    impatient = Environment(pause=lambda seconds: None)
+    with process("-m", "spec_tests.server.killed_server", str(directory), "2") as (started, url):
+        with refimpl.open(url, environment=impatient) as remote:
+            table = remote.create_table("orders", pa.schema({"id": pa.int64()}))
+            table.append(pa.table({"id": [1]}))
+            with pytest.raises(OutcomeUnknown) as unknown:
+                table.append(pa.table({"id": [2]}))
+            with pytest.raises(OutcomeUnknown, match="ask again"):
+                remote.owner.attempt_outcome(table.table_id or "", unknown.value.attempt)
+        assert started.wait(30) == -signal.SIGKILL
+    with process(*serving(directory)) as (_, url), refimpl.open(url) as remote:
+        outcome = remote.owner.attempt_outcome(table.table_id or "", unknown.value.attempt)
+        assert isinstance(outcome, Landed)
+        assert outcome.commit.version == 2
+        found = remote.table("orders")
+        found.append(pa.table({"id": [3]}))
+        assert sorted(found.snapshot().to_arrow()["id"].to_pylist()) == [1, 2, 3]
 
 
 @pytest.mark.processes

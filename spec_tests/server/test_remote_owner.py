@@ -456,6 +456,7 @@ def test_token_that_expires_in_the_middle(listen: Listen, reach: Reach, director
             table.append(rows(1))
         tokens.remove("reader")
         assert local.table("orders").snapshot().version == 0
+        assert not list(table.location.rglob("*.parquet"))
 
 
 @pytest.mark.parametrize("match", [CREATE, UPDATE])
