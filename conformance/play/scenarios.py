@@ -185,9 +185,7 @@ def task(number: int, attempt: int) -> Client:
         from refimpl.spark.commit_protocol import WriteTask
 
         with tempfile.TemporaryDirectory() as folder:
-            writer = WriteTask(
-                location=folder, schema_string=from_arrow(SCHEMA).to_json(), partition_columns=(), indexed=frozenset()
-            )
+            writer = WriteTask(location=folder, schema=from_arrow(SCHEMA), partition_columns=(), indexed=frozenset())
             actor.does("writes", f"and syncs the data file of task {number}, attempt {attempt}")
             rows = pa.RecordBatch.from_pydict({"id": [number], "note": ["x"]}, schema=SCHEMA)
             message = writer.run(iter([rows]), split=number, attempt=attempt)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from refimpl.client.file_statistics import Leaf
-from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct
+from refimpl.client.schema import PARQUET_FIELD_ID, Array, ColumnMapping, DataType, Field, Map, Primitive, Struct
 from refimpl.errors import InvalidRequestError
 
 SAMPLE_ROWS: Final = 10_000
@@ -25,12 +25,15 @@ _UNIFORM: Final = datetime.datetime(1900, 1, 1)  # noqa: DTZ001 - Spark's limit,
 
 
 def all_nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema of the files: as Spark's, every column is optional; nulls are checked before they get there."""
+    """The schema of the files: as Spark's, every column is optional; nulls are checked before they get there. Of the
+    metadata only field ids stay."""
     return pa.schema([_nullable(item) for item in schema])
 
 
 def _nullable(item: pa.Field) -> pa.Field:
-    return pa.field(item.name, _nullable_type(item.type), nullable=True)
+    number = (item.metadata or {}).get(PARQUET_FIELD_ID)
+    metadata = None if number is None else {PARQUET_FIELD_ID: number}
+    return pa.field(item.name, _nullable_type(item.type), nullable=True, metadata=metadata)
 
 
 def _nullable_type(kind: pa.DataType) -> pa.DataType:
@@ -83,14 +86,43 @@ def stored_name(stored: Sequence[str], column: str) -> str | None:
     return alike[0] if alike else None
 
 
-def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column of a data file as `kind`, the Arrow type of the table's `column`; members are found by name.
+def stored_field(stored: Sequence[pa.Field], column: Field) -> int | None:
+    """Where among a file's columns, or a struct's members, the table's `column` is; None if the file lacks it.
 
-    A member that must not be null may be null where its parent is. Raises `InvalidRequestError` for any other null
-    below the top, and Arrow's errors for what cannot be cast.
+    By its field id, its physical name or its name, as the table's column mapping says. Raises what `stored_name`
+    raises.
     """
-    values = values.cast(_plain(values.type))
-    values = _labelled(values, _named(values.type, column.type)).cast(_nullable_type(kind))
+    if column.mapping is ColumnMapping.ID:
+        ids = [int((item.metadata or {}).get(PARQUET_FIELD_ID, -1)) for item in stored]
+        assert column.field_id is not None
+        if set(ids) == {-1}:
+            raise InvalidRequestError(
+                f"{column.name!r} is found by its field id, and there are no field ids; rewrite it with ids, or use "
+                "delta.columnMapping.mode=name"
+            )
+        return ids.index(column.field_id) if column.field_id in ids else None
+    names = [item.name for item in stored]
+    name = stored_name(names, column.physical_name)
+    return None if name is None else names.index(name)
+
+
+def relabelled(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The same columns in the same order under other names, at any depth."""
+    columns = [
+        _labelled(pa.chunked_array([column]), field.type).chunk(0) if pa.types.is_nested(field.type) else column
+        for column, field in zip(rows.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column of a data file as `kind`, the Arrow type of the table's `column`.
+
+    Members are found as `stored_field` says. A member that must not be null may be null where its parent is. Raises
+    `InvalidRequestError` for any other null below the top, and Arrow's errors for what cannot be cast.
+    """
+    values = _labelled(values.cast(_plain(values.type)), _named(_plain(values.type), column.type))
+    values = values.cast(_nullable_type(kind))
     if _holds_required(True, column.type):
         for chunk in values.chunks:
             _check_nulls(chunk, column.name, column.type, nullable=True)
@@ -118,14 +150,13 @@ def _named(stored: pa.DataType, wanted: DataType) -> pa.DataType:
     is_ = pa.types
     match wanted:
         case Struct(fields=members) if is_.is_struct(stored):
-            stored_members = [stored.field(i) for i in range(stored.num_fields)]
-            names = {stored_name([item.name for item in stored_members], member.name): member for member in members}
+            wanted_at = {stored_field(list(stored), member): member for member in members}
             return pa.struct(
                 [
-                    item.with_name(names[item.name].name).with_type(_named(item.type, names[item.name].type))
-                    if item.name in names
-                    else item
-                    for item in stored_members
+                    item.with_name(f"\0{number}")  # no member of the table, whatever its name: the cast drops it
+                    if member is None
+                    else item.with_name(member.name).with_type(_named(item.type, member.type))
+                    for number, (item, member) in enumerate((item, wanted_at.get(i)) for i, item in enumerate(stored))
                 ]
             )
         case Array(element=element) if is_.is_list(stored):

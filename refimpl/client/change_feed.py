@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from refimpl.actions import Action, Add, Cdc, Metadata, Protocol, Remove
+from refimpl.client.column_mapping import of_table
 from refimpl.client.data_files import read_file
 from refimpl.client.features import CHANGE_FEED_PROPERTY, feeds_changes
 from refimpl.client.history import commits_between
@@ -30,7 +31,6 @@ from refimpl.client.schema import (
     Primitive,
     Struct,
     misfit,
-    parse,
     to_arrow,
 )
 from refimpl.client.snapshot import Snapshot, at
@@ -115,7 +115,10 @@ def _check(version: Version, protocol: Protocol, metadata: Metadata, end: Snapsh
             f"the change data feed was off at version {version}; read versions with {CHANGE_FEED_PROPERTY}=true",
             version=version,
         )
-    problem = misfit(metadata, end.metadata)
+    schema = of_table(protocol, metadata)
+    problem = misfit(schema, end.schema, strictly=True)
+    if schema.physical_names(metadata.partition_columns) != end.schema.physical_names(end.partition_columns):
+        problem = f"it is partitioned by {', '.join(metadata.partition_columns) or 'nothing'}"
     if problem is not None:
         raise InvalidRequestError(
             f"the rows of version {version} do not fit the schema of version {end.version}: {problem}; read the "
@@ -144,14 +147,14 @@ class FeedReader:
     """Reads files of the feed as the schema of the last version has them. Picklable, for Spark's tasks."""
 
     location: str
-    schema_string: str
+    columns: Struct
     partition_columns: tuple[str, ...]
 
     @classmethod
     def of(cls, end: Snapshot) -> FeedReader:
         return cls(
             location=str(end.location),
-            schema_string=end.metadata.schema_string,
+            columns=end.schema,
             partition_columns=end.partition_columns,
         )
 
@@ -160,7 +163,7 @@ class FeedReader:
         """The table's columns and those of the feed."""
         extra = zip(FEED_COLUMNS, ("string", "long", "timestamp"), strict=True)
         fields = (Field(name=name, type=Primitive(name=kind)) for name, kind in extra)
-        return Struct(fields=(*parse(self.schema_string).fields, *fields))
+        return Struct(fields=(*self.columns.fields, *fields))
 
     def read(self, files: Iterable[ChangedFile]) -> Iterator[pa.RecordBatch]:
         """The rows of the files, one file in memory at a time."""

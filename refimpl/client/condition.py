@@ -15,11 +15,13 @@ come from other writers and have traps; one that cannot be decoded is ignored:
 - an upper bound of a string may be a prefix: one of the usual prefix length or more is no bound;
 - bounds of timestamps are cut to milliseconds: the upper one may be short by almost one;
 - some writers leave NaN out of the bounds: a column of floats may hold NaN whatever its bounds;
-- floats have as few digits as distinguish them from other floats, not from doubles.
+- floats have as few digits as distinguish them from other floats, not from doubles: the bounds of a column that was
+  widened from float to double are those of either.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import math
@@ -78,6 +80,14 @@ class Column:
 
     path: tuple[str, ...]
     type: DataType
+    physical: tuple[str, ...] = ()
+    """The names in statistics and partition values."""
+    was_float: bool = False
+    """See `refimpl.client.schema.Field`."""
+
+    def inner(self) -> Column:
+        """The same column without the first name of its path."""
+        return dataclasses.replace(self, path=self.path[1:], physical=self.physical[1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,10 +431,10 @@ class FileTest:
         self.text = text
         self.condition = condition
         self.partition_columns = partition_columns
-        mentioned = {column.path[0] for column in condition.columns()}
-        self._deciding = tuple(name for name in partition_columns if name in mentioned)
+        mentioned = {column.path[0]: column.physical[0] for column in condition.columns()}
+        self._deciding = tuple(mentioned[name] for name in partition_columns if name in mentioned)
         self._truths: dict[tuple[str | None, ...], Truth] = {}
-        self.partition_only = mentioned <= set(partition_columns)
+        self.partition_only = mentioned.keys() <= set(partition_columns)
         """Whether partition values alone decide the condition."""
 
     def may_match(self, add: Add) -> bool:
@@ -472,7 +482,7 @@ class FileTest:
 
 
 def _partition_bounds(values: Mapping[str, str | None], column: Column) -> Bounds:
-    name = column.path[0]
+    name = column.physical[0]
     if name not in values:
         return _UNKNOWN
     try:
@@ -504,9 +514,13 @@ class _Statistics:
         self._null_counts = statistics.get("nullCount")
 
     def bounds(self, column: Column) -> Bounds:
+        lower = _understood(_member(self._lower, column), column.type)
+        upper = _upper(_member(self._upper, column), column.type)
+        if column.was_float:  # the digits of a float are not those of the double that it becomes
+            lower, upper = _rounded(lower, min), _rounded(upper, max)
         return Bounds(
-            lower=_understood(_member(self._lower, column), column.type),
-            upper=_upper(_member(self._upper, column), column.type),
+            lower=lower,
+            upper=upper,
             nulls=self._nulls(_member(self._null_counts, column)),
             nan=column.type in FLOATS,
         )
@@ -520,11 +534,18 @@ class _Statistics:
 
 
 def _member(values: Any, column: Column) -> Any:
-    for name in column.path:
+    for name in column.physical:
         if not isinstance(values, dict):
             return None
         values = values.get(name)
     return values
+
+
+def _rounded(bound: Any, choose: Callable[[float, float], float]) -> Any:
+    try:
+        return None if bound is None else choose(bound, single(bound))
+    except OverflowError:
+        return bound
 
 
 def _upper(value: Any, kind: DataType) -> Any:

@@ -21,7 +21,7 @@ import msgspec
 
 from refimpl import log_path
 from refimpl.actions import Add, Metadata, Protocol
-from refimpl.client import features, properties, row_tracking
+from refimpl.client import column_mapping, features, properties, row_tracking
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.features import check_writable
 from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer, Lost, RetryPolicy, commit_info
@@ -115,7 +115,6 @@ def _metadata(
     wanted: Mapping[str, str],
 ) -> Metadata:
     struct = as_struct(schema)
-    check_columns(struct, partition_columns)
     metadata = Metadata(
         id=environment.new_id(),
         schema_string=struct.to_json(),
@@ -123,6 +122,8 @@ def _metadata(
         configuration=properties.checked_for_users(wanted),
         created_time=environment.now(),
     )
+    check_columns(struct, partition_columns, mapped=column_mapping.maps_columns(metadata))
+    metadata = column_mapping.assigned(metadata, None, environment.new_id)
     return row_tracking.with_hidden_columns(metadata, environment.new_id)
 
 

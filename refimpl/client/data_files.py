@@ -9,9 +9,9 @@ that dies leaves only files that no log names.
     adds = writer.finish()
 
 Read: a file holds the columns that the table had when it was written: those added since are null if nullable, those
-dropped since are not read, narrower types are widened. Columns and members of structs are found without regard
-to the case of their names, as Delta's are. Partition columns are not in the files; their values are in the add
-actions.
+dropped since are not read, narrower types are widened. Columns and members of structs are found as the table's column
+mapping says (`refimpl.client.schema`), without regard to the case of their names, as Delta's are. Partition columns are
+not in the files; their values are in the add actions.
 
 `pyarrow.dataset.write_dataset` cannot be used: it does not fsync, escapes folders differently and ignores NaN.
 This serves the plain client and Spark's tasks. It never sees a log or an owner.
@@ -35,7 +35,7 @@ from refimpl.client import arrow_columns, deletion_vectors, file_statistics, par
 from refimpl.client import schema as delta_schema
 from refimpl.client.file_statistics import Leaf
 from refimpl.client.partition_values import from_text, local_path
-from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Field, Primitive, Struct, to_arrow
+from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, ColumnMapping, Field, Primitive, Struct, to_arrow
 from refimpl.environment import random_uuid
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 from refimpl.log_path import LOG_FOLDER
@@ -113,12 +113,14 @@ class DataFileWriter:
         self._location = location
         self._schema = schema
         self._partition_columns = tuple(partition_columns)
-        self._data_schema = schema.without(partition_columns)
+        data_schema = schema.without(partition_columns)
+        self._data_schema = data_schema.physical()
+        self._physical_columns = schema.physical_names(partition_columns)
         self._arrow = to_arrow(schema)
         self._file_arrow = arrow_columns.all_nullable(to_arrow(self._data_schema))
         self._split = split
         self._new_id = new_id
-        self._indexed = file_statistics.indexed(self._data_schema) if indexed is None else indexed
+        self._indexed = file_statistics.indexed(data_schema) if indexed is None else indexed
         self._group_rows = group_rows
         self._buffer_bytes = buffer_bytes
         self._open_limit = open_files
@@ -187,7 +189,7 @@ class DataFileWriter:
                 self._partition_value(name, value) for name, value in zip(self._partition_columns, values, strict=True)
             )
             waiting = self._waiting.setdefault(key, [])
-            waiting.append(part)
+            waiting.append(arrow_columns.relabelled(part, self._file_arrow) if self._schema.is_mapped else part)
             self._waiting_bytes += part.nbytes
             if sum(batch.num_rows for batch in waiting) >= self._group_rows:
                 self._write_group(key)
@@ -218,7 +220,7 @@ class DataFileWriter:
     def _create(self, key: PartitionKey, sample: pa.Table) -> _OpenFile:
         if len(self._open) >= self._open_limit:
             self._close(next(iter(self._open)))
-        folder, change = file_folder(list(zip(self._partition_columns, key, strict=True)))
+        folder, change = file_folder(list(zip(self._physical_columns, key, strict=True)))
         name = file_name(self._split, self._new_id(), change=change)
         relative = f"{folder}/{name}" if folder else name
         path = self._location / relative
@@ -247,7 +249,7 @@ class DataFileWriter:
         stats = file_statistics.from_footer(
             file.footers[0], self._data_schema, self._indexed, with_nan=file.with_nan, null_counts=file.null_counts
         )
-        values = dict(zip(self._partition_columns, key, strict=True))
+        values = dict(zip(self._physical_columns, key, strict=True))
         self._actions.append(file_action(file.path, file.relative, values, stats))
 
 
@@ -345,6 +347,7 @@ def delete(location: Path, files: Iterable[Add | Cdc]) -> None:
 
 def listing(location: Path, partition_columns: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """All files of a table that may hold rows: path relative to the table, size in bytes, modification time in ms.
+    `partition_columns`: their physical names.
 
     Links are not followed, and folders with a log of their own are other tables.
     """
@@ -422,12 +425,13 @@ def read_file(location: Path, file: Add | Remove | Cdc, needed: Struct, partitio
     values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
     try:
         with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
-            names = {
-                column.name: arrow_columns.stored_name(parquet.schema_arrow.names, column.name)
+            found = list(parquet.schema_arrow)
+            places = {
+                column.name: arrow_columns.stored_field(found, column)
                 for column in needed.fields
                 if column.name.lower() not in partitioned
             }
-            stored = parquet.read(columns=[name for name in names.values() if name is not None])
+            stored = parquet.read(columns=[found[place].name for place in places.values() if place is not None])
             count = parquet.metadata.num_rows
             described = parquet.metadata.metadata or {}
     except FileNotFoundError:
@@ -443,11 +447,11 @@ def read_file(location: Path, file: Add | Remove | Cdc, needed: Struct, partitio
     target = delta_schema.to_arrow(needed)
     arrays: list[Any] = []
     for column, field in zip(needed.fields, target, strict=True):
-        name = names.get(column.name)
+        place = places.get(column.name)
         if column.name.lower() in partitioned:
-            arrays.append(_repeated(values.get(column.name.lower()), column, field.type, count))
-        elif name is not None:
-            arrays.append(_fitted(stored.column(name), column, field, path))
+            arrays.append(_repeated(values.get(column.physical_name.lower()), column, field.type, count))
+        elif place is not None:
+            arrays.append(_fitted(stored.column(found[place].name), column, field, path))
         elif not column.nullable:
             raise CorruptionError(
                 f"the data file {path} lacks the column {column.name!r}, which must not be null; restore the file, or "
@@ -481,7 +485,7 @@ def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) ->
 
 def _fitted(values: pa.ChunkedArray, column: Field, field: pa.Field, path: Path) -> pa.ChunkedArray:
     """The column as the table has it. Raises `CorruptionError` where its type, or a null in it, does not fit."""
-    if values.type == field.type:
+    if values.type == field.type and not (column.mapping is not ColumnMapping.NONE and pa.types.is_nested(field.type)):
         return values
     try:
         return arrow_columns.fitted(values, column, field.type)

@@ -196,7 +196,7 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
             job=Maintenance.VACUUM,
         )
     oldest = table.environment.now() - age
-    found = list(data_files.listing(table.location, snapshot.partition_columns))
+    found = list(data_files.listing(table.location, snapshot.schema.physical_names(snapshot.partition_columns)))
     # After the listing: a file that is committed meanwhile is needed too.
     needed = _needed(table, oldest, from_commits=age > least)
     doomed = [(path, size) for path, size, modified in found if path not in needed and modified < oldest]

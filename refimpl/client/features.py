@@ -1,8 +1,7 @@
 """The table features that this client reads, writes and lists. Any other feature is rejected with its name.
 
 Reading
-    Reader versions 1, 2 and 3. Versions up to 2 and version 3 with any of `READ`. A feature of
-    `READ_UNUSED` may be listed as long as the table does not use it.
+    Reader versions 1, 2 and 3. Version 2 means columnMapping, version 3 any of `READ`.
 
 Writing
     Writer versions 2 to 7 (1 as well). A version below 7 implies the features that it brought, a version
@@ -18,11 +17,13 @@ checkConstraints       (writers only)      while there is none
 changeDataFeed         (writers only)      yes: refimpl.client.change_feed
 generatedColumns       (writers only)      while no column is generated
 identityColumns        (writers only)      while no column is one
-columnMapping          while its mode is   while its mode is none
-                       none
+columnMapping          yes, by name and    yes: files have physical names and field ids
+                       by id
 deletionVectors        yes, with the       yes: a file that loses further rows is
                        extra of that name  rewritten, without a deletion vector
 timestampNtz           yes                 yes
+typeWidening           yes                 yes: new files have the newest types
+typeWidening-preview   yes                 yes, likewise
 v2Checkpoint           yes                 yes: classic checkpoints unless delta.checkpointPolicy is v2
 vacuumProtocolCheck    yes                 yes: VACUUM rejects tables with unsupported features
 inCommitTimestamp      (writers only)      yes; the RFC's spelling inCommitTimestamps is accepted
@@ -46,6 +47,7 @@ Features that it lists in a protocol, and when; never one that it refuses:
 - `appendOnly` (for writers): the property delta.appendOnly is set;
 - `changeDataFeed` (for writers): the property delta.enableChangeDataFeed is set;
 - `rowTracking` and `domainMetadata` (for writers): the property delta.enableRowTracking is set;
+- `columnMapping` (both): the table was created with delta.columnMapping.mode name or id;
 - `timestampNtz` (both): a column is a timestamp without time zone;
 - `v2Checkpoint` (both): the property delta.checkpointPolicy is v2;
 - those that the versions of an older table implied, when it is upgraded.
@@ -60,6 +62,7 @@ from typing import Any, Final
 import msgspec
 
 from refimpl.actions import Metadata, Protocol
+from refimpl.client.column_mapping import COLUMN_MAPPING, mapping_mode, maps_columns
 from refimpl.client.schema import FEED_COLUMNS, parse, required_features
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import (
@@ -80,9 +83,19 @@ DELETION_VECTORS: Final = "deletionVectors"
 ROW_TRACKING: Final = "rowTracking"
 ENABLE_ROW_TRACKING: Final = "delta.enableRowTracking"
 V2_CHECKPOINT: Final = "v2Checkpoint"
-_COLUMN_MAPPING: Final = "columnMapping"
+TYPE_WIDENING: Final = ("typeWidening", "typeWidening-preview")
 
-READ: Final = frozenset({DELETION_VECTORS, "timestampNtz", V2_CHECKPOINT, "vacuumProtocolCheck", CATALOG_MANAGED.name})
+READ: Final = frozenset(
+    {
+        COLUMN_MAPPING,
+        DELETION_VECTORS,
+        "timestampNtz",
+        *TYPE_WIDENING,
+        V2_CHECKPOINT,
+        "vacuumProtocolCheck",
+        CATALOG_MANAGED.name,
+    }
+)
 
 WRITTEN: Final = READ | {
     "appendOnly",
@@ -99,14 +112,10 @@ _LEGACY_WRITER_FEATURES: Final[Mapping[int, tuple[str, ...]]] = {
     2: ("appendOnly", "invariants"),
     3: ("checkConstraints",),
     4: ("changeDataFeed", "generatedColumns"),
-    5: (_COLUMN_MAPPING,),
+    5: (COLUMN_MAPPING,),
     6: ("identityColumns",),
 }
 """What each writer version below 7 brought."""
-
-
-def _maps_columns(metadata: Metadata) -> bool:
-    return metadata.configuration.get("delta.columnMapping.mode", "none").lower() != "none"
 
 
 def _has_column_property(prefix: str) -> Callable[[Metadata], bool]:
@@ -133,18 +142,13 @@ def _column_metadata(metadata: Metadata) -> Iterator[Mapping[str, Any]]:
             pending += [value for key, value in node.items() if key != "metadata"]
 
 
-READ_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
-    _COLUMN_MAPPING: _maps_columns,
-}
-"""Whether the metadata says that the feature is in use."""
-
 WRITTEN_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
     "invariants": _has_column_property("delta.invariants"),
     "checkConstraints": lambda m: any(key.startswith("delta.constraints.") for key in m.configuration),
     "generatedColumns": _has_column_property("delta.generationExpression"),
     "identityColumns": _has_column_property("delta.identity."),
-    _COLUMN_MAPPING: _maps_columns,
 }
+"""Whether the metadata says that the feature is in use."""
 
 
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
@@ -153,8 +157,9 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
         raise _version_error("read", "reader", protocol.min_reader_version, MAX_READER_VERSION)
     listed = protocol.reader_features or ()
     if protocol.min_reader_version == 2:
-        listed = (_COLUMN_MAPPING,)
-    _refuse("read", [name for name in listed if name not in READ and _in_use(name, READ_UNUSED, metadata)])
+        listed = (COLUMN_MAPPING,)
+    _refuse("read", [name for name in listed if name not in READ])
+    mapping_mode(protocol, metadata)
 
 
 def check_writable(protocol: Protocol, metadata: Metadata) -> None:
@@ -167,7 +172,8 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     if protocol.min_writer_version > MAX_WRITER_VERSION:
         raise _version_error("write", "writer", protocol.min_writer_version, MAX_WRITER_VERSION)
     listed = writer_features(protocol)
-    _refuse("write", [name for name in listed if name not in WRITTEN and _in_use(name, WRITTEN_UNUSED, metadata)])
+    unwritten = [name for name in listed if name not in WRITTEN]
+    _refuse("write", [name for name in unwritten if name not in WRITTEN_UNUSED or WRITTEN_UNUSED[name](metadata)])
     problems = inconsistencies(protocol, metadata)
     if problems:
         raise InvalidTableError(f"cannot write this table: {'; '.join(problems)}; correct its metadata first")
@@ -206,11 +212,6 @@ def _wants_v2_checkpoints(metadata: Metadata) -> bool:
     return metadata.configuration.get("delta.checkpointPolicy", "").lower() == "v2"
 
 
-def _in_use(name: str, unused: Mapping[str, Callable[[Metadata], bool]], metadata: Metadata) -> bool:
-    """Unknown features count as used."""
-    return name not in unused or unused[name](metadata)
-
-
 def _refuse(verb: str, names: list[str]) -> None:
     if names:
         raise UnsupportedFeatureError(
@@ -236,7 +237,9 @@ WRITER_VERSION_WITH_LISTS: Final = 7
 PLAIN_PROTOCOL: Final = Protocol(min_reader_version=1, min_writer_version=2)
 """The protocol of a filesystem table without features."""
 
-_READER_FEATURES: Final = frozenset({DELETION_VECTORS, "timestampNtz", V2_CHECKPOINT, VACUUM_PROTOCOL_CHECK})
+_READER_FEATURES: Final = frozenset(
+    {COLUMN_MAPPING, DELETION_VECTORS, "timestampNtz", V2_CHECKPOINT, VACUUM_PROTOCOL_CHECK}
+)
 """Features listed on demand that readers need too."""
 
 ADDED_ALONE: Final = frozenset(
@@ -249,6 +252,8 @@ was: creation, take-over, hand-back and the enablement of in-commit timestamps l
 def needed_features(metadata: Metadata) -> frozenset[str]:
     """Features that a table needs because of its columns and properties."""
     needed = set(required_features(parse(metadata.schema_string)))
+    if maps_columns(metadata):
+        needed.add(COLUMN_MAPPING)
     if metadata.configuration.get("delta.appendOnly", "").lower() == "true":
         needed.add(APPEND_ONLY_FEATURE)
     if _enables_change_feed(metadata):
@@ -334,7 +339,7 @@ def _listing(protocol: Protocol, writer: Iterable[str], reader: Iterable[str]) -
     wanted_by_readers = tuple(reader)
     readers = protocol.reader_features
     if readers is None and wanted_by_readers:
-        readers = ("columnMapping",) if protocol.min_reader_version == 2 else ()
+        readers = (COLUMN_MAPPING,) if protocol.min_reader_version == 2 else ()
     return msgspec.structs.replace(
         protocol,
         min_reader_version=protocol.min_reader_version if readers is None else READER_VERSION_WITH_LISTS,

@@ -65,18 +65,20 @@ def _leaves(path: Leaf, kind: DataType) -> list[tuple[Leaf, DataType] | None]:
 
 
 def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> frozenset[Leaf]:
-    """The columns that get statistics in a table with these properties; `schema` without partition columns.
+    """The columns that get statistics in a table with these properties, by their physical names; `schema` without
+    partition columns.
 
     `delta.dataSkippingStatsColumns` names them (a struct means its members); else
     `delta.dataSkippingNumIndexedCols` counts them from the left, -1 for all; else they are the first 32.
     Raises `InvalidTableError` for a count that is no number.
     """
-    known = list(_indexable((), schema))
+    known = list(_indexable((), schema.physical()))
     properties = properties or {}
     names = properties.get(INDEXED_NAMES_PROPERTY)
     if names is not None:
         paths = [tuple(part.strip("` ") for part in name.split(".")) for name in names.split(",")]
-        return frozenset(leaf for leaf in known if any(leaf[: len(path)] == path for path in paths))
+        spelled = zip(known, _indexable((), schema), strict=True)
+        return frozenset(leaf for leaf, names in spelled if any(names[: len(path)] == path for path in paths))
     number = properties.get(INDEXED_NUMBER_PROPERTY, str(INDEXED_COLUMNS))
     try:
         count = int(number)

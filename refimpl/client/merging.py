@@ -408,7 +408,7 @@ def bound_on(
     for target, source in keys:
         values = values_of(target, source)
         if values is not None:
-            tests.append(OneOf(column=Column(path=target.path[1:], type=target.type), values=values))
+            tests.append(OneOf(column=target.inner(), values=values))
     condition = And(operands=tuple(tests)) if tests else Constant(value=True)
     return keys, rest, FileTest(text=on, condition=condition, partition_columns=partition_columns)
 

@@ -285,7 +285,7 @@ def column_of(node: exp.Expression, schema: Struct) -> Column:
     node = bare(node)
     if not isinstance(node, exp.Column):
         refuse(node, "is not the name of a column, which is expected here")
-    path: list[str] = []
+    found: list[Field] = []
     kind: DataType = schema
     for name in _side(node, schema) + [part.name for part in node.parts]:
         members = kind.fields if isinstance(kind, Struct) else ()
@@ -294,11 +294,17 @@ def column_of(node: exp.Expression, schema: Struct) -> Column:
             names = ", ".join(member.name for member in members)
             refuse(
                 node,
-                f"is not a column; expected {names}" if names else f"is not a column: {path[-1]} is a {kind}",
+                f"is not a column; expected {names}" if names else f"is not a column: {found[-1].name} is a {kind}",
             )
-        path.append(candidates[0].name)
+        found.append(candidates[0])
         kind = candidates[0].type
-    return Column(path=tuple(path[1:] if isinstance(schema, _Members) else path), type=kind)
+    column = Column(
+        path=tuple(field.name for field in found),
+        type=kind,
+        physical=tuple(field.physical_name for field in found),
+        was_float=found[-1].was_float,
+    )
+    return column.inner() if isinstance(schema, _Members) else column
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

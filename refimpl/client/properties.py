@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from refimpl.actions import Metadata, Protocol
+from refimpl.client.column_mapping import HIGHEST_ID_PROPERTY, MODE_PROPERTY
 from refimpl.client.conflicts import isolation_level
 from refimpl.errors import InvalidRequestError, InvalidTableError
 from refimpl.table_feature import (
@@ -93,6 +94,7 @@ OWNER_PROPERTIES: Final = {KEPT_FEATURE} | frozenset(
     if name is not None
 )
 PROTECTED: Final = OWNER_PROPERTIES | {
+    HIGHEST_ID_PROPERTY,
     IN_COMMIT_TIMESTAMP_PROPERTY,
     ENABLEMENT_VERSION,
     ENABLEMENT_TIMESTAMP,
@@ -116,6 +118,7 @@ KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
     CHECKPOINT_POLICY: _spelled("classic|v2"),
     "delta.dataSkippingNumIndexedCols": _spelled("-1|[0-9]{1,9}"),
     "delta.dataSkippingStatsColumns": _spelled(".+"),
+    MODE_PROPERTY: _spelled("none|name|id"),
     DELETED_FILES: duration,
     "delta.enableChangeDataFeed": _spelled("true|false"),
     "delta.enableRowTracking": _spelled("true|false"),
@@ -155,10 +158,23 @@ def _check_key(key: str) -> None:
 def edited(metadata: Metadata, changes: Mapping[str, str], removals: Iterable[str] = ()) -> Metadata:
     """The metadata with some of the users' properties set and others removed; a property that is not there is fine."""
     configuration = {**metadata.configuration, **checked_for_users(changes)}
+    _check_mode(metadata, configuration.get(MODE_PROPERTY))
     for key in removals:
         _check_key(key)
+        if key == MODE_PROPERTY:
+            _check_mode(metadata, None)
         configuration.pop(key, None)
     return msgspec.structs.replace(metadata, configuration=configuration)
+
+
+def _check_mode(metadata: Metadata, wanted: str | None) -> None:
+    """The files that a table has were written in its mode."""
+    mode = metadata.configuration.get(MODE_PROPERTY, "none")
+    if (wanted or "none").lower() != mode.lower():
+        raise InvalidRequestError(
+            f"the property {MODE_PROPERTY} cannot change from {mode} to {wanted or 'none'}; create a new table",
+            property=MODE_PROPERTY,
+        )
 
 
 def with_table_id(metadata: Metadata, feature: TableFeature | None, table_id: str | None) -> Metadata:
@@ -185,7 +201,8 @@ def carried_over(before: Metadata, after: Metadata) -> Metadata:
 
     Where it lacks one, it is kept; where it sets one otherwise, that is an `InvalidRequestError`.
     """
-    kept = {key: value for key, value in before.configuration.items() if key in PROTECTED}
+    kept = {key: value for key, value in before.configuration.items() if key in PROTECTED or key == MODE_PROPERTY}
+    _check_mode(before, after.configuration.get(MODE_PROPERTY, kept.get(MODE_PROPERTY)))
     for key, value in after.configuration.items():
         if before.configuration.get(key) != value:
             checked_for_users({key: value})

@@ -2,16 +2,20 @@
 
 Delta's protocol, "Schema Serialization Format" and "Primitive Types". Spark writes the same JSON, so `parse` and
 `Struct.to_json` work for Spark too. Errors name the column that Delta does not support.
+
+How data files, statistics and partition values spell a column is a property of the column (`Field.physical_name`,
+`Field.field_id`, `Struct.physical`), which `refimpl.client.column_mapping` sets when it makes a table's schema.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from refimpl.actions import Metadata
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ PRIMITIVES: Final = frozenset(
 
 TIMESTAMP_NTZ_FEATURE: Final = "timestampNtz"
 FORBIDDEN_IN_NAMES: Final = " ,;{}()\n\t="
-"""Characters that a column's name may hold only under column mapping, which is not written here."""
+"""Characters that a column's name may hold only under column mapping."""
 
 CHANGE_COLUMN: Final = "__is_cdc"
 """A virtual partition column during a write: `true` marks rows of the change data feed."""
@@ -39,6 +43,16 @@ COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 FEED_COLUMNS: Final = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 """What readers of the change data feed see besides the table's columns."""
 
+PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
+FIELD_ID: Final = "delta.columnMapping.id"
+"""Keys in a column's metadata."""
+TYPE_CHANGES: Final = "delta.typeChanges"
+"""Key in a column's metadata: the types that it had. Older files still hold values of those."""
+
+PARQUET_FIELD_ID: Final = b"PARQUET:field_id"
+"""Where an Arrow field carries the id of its Parquet column."""
+
+_OF_FILES: Final = ("delta.columnMapping.", TYPE_CHANGES)
 _METADATA_KEY: Final = b"delta.metadata"
 """Where an Arrow field carries the Delta field's metadata, as JSON."""
 _NAME: Final = "element"
@@ -82,6 +96,17 @@ class Map:
         return f"map<{self.key},{self.value}>"
 
 
+class ColumnMapping(Enum):
+    """How a column is found in data files. The values are those of the table's property."""
+
+    NONE = "none"
+    """By its name."""
+    NAME = "name"
+    """By its physical name, which stays when the column is renamed."""
+    ID = "id"
+    """By the field id in the file's Parquet schema."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
     """One column, or one member of a struct."""
@@ -90,6 +115,24 @@ class Field:
     type: DataType
     nullable: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    mapping: ColumnMapping = ColumnMapping.NONE
+    """Set by `refimpl.client.column_mapping.of_table`; no part of the JSON."""
+
+    @property
+    def physical_name(self) -> str:
+        """Its name in data files, statistics and partition values."""
+        return self.name if self.mapping is ColumnMapping.NONE else str(self.metadata[PHYSICAL_NAME])
+
+    @property
+    def was_float(self) -> bool:
+        """Whether older files hold single-precision values of this column, which is double now."""
+        changes = self.metadata.get(TYPE_CHANGES) or ()
+        return any(change.get("fromType") == "float" and "fieldPath" not in change for change in changes)
+
+    @property
+    def field_id(self) -> int | None:
+        """Its id in the Parquet schema of data files; None without column mapping."""
+        return None if self.mapping is ColumnMapping.NONE else int(self.metadata[FIELD_ID])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +159,21 @@ class Struct:
         """The other columns: what data files hold when `names` are the partition columns."""
         return Struct(fields=tuple(column for column in self.fields if column.name not in names))
 
+    def physical_names(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The names of these columns in data files, statistics and partition values."""
+        return tuple(self[name].physical_name for name in names)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the names in data files may differ from the columns' names."""
+        return any(column.mapping is not ColumnMapping.NONE for column in self.fields)
+
+    def physical(self) -> Struct:
+        """The columns as data files have them: with physical names at any depth, and field ids."""
+        physical = each_field(self, lambda column, _: dataclasses.replace(column, name=column.physical_name))
+        assert isinstance(physical, Struct)
+        return physical
+
     def to_json(self) -> str:
         """The `schemaString` of a metaData action."""
         return json.dumps(_type_to_json(self), separators=(",", ":"), ensure_ascii=False)
@@ -140,6 +198,30 @@ def parse(schema_string: str) -> Struct:
     if not isinstance(parsed, Struct):
         raise InvalidTableError(f"the schema is a {parsed}, not a struct")
     return parsed
+
+
+def each_field(kind: DataType, change: Callable[[Field, str], Field], where: str = "") -> DataType:
+    """The type with every field, at any depth, replaced by what `change` makes of it and its path."""
+    match kind:
+        case Struct(fields=fields):
+            return Struct(
+                fields=tuple(
+                    dataclasses.replace(
+                        change(column, where + column.name),
+                        type=each_field(column.type, change, f"{where}{column.name}."),
+                    )
+                    for column in fields
+                )
+            )
+        case Array(element=element):
+            return dataclasses.replace(kind, element=each_field(element, change, f"{where}{_NAME}."))
+        case Map(key=key, value=value):
+            return dataclasses.replace(
+                kind,
+                key=each_field(key, change, f"{where}key."),
+                value=each_field(value, change, f"{where}value."),
+            )
+    return kind
 
 
 def _type_from_json(document: Any, where: str) -> DataType:
@@ -221,15 +303,15 @@ def _field_to_json(column: Field) -> dict[str, Any]:
     }
 
 
-def check_columns(schema: Struct, partition_columns: Sequence[str] = ()) -> None:
+def check_columns(schema: Struct, partition_columns: Sequence[str] = (), *, mapped: bool = False) -> None:
     """Raise `InvalidRequestError` with the column and the reason for a schema that no table may have.
 
-    Names must be free of `FORBIDDEN_IN_NAMES` and differ in more than case; partition columns must exist,
-    be primitive and not binary, and leave at least one column for the data files.
+    Names must be free of `FORBIDDEN_IN_NAMES`, unless the table maps columns, and differ in more than case; partition
+    columns must exist, be primitive and not binary, and leave at least one column for the data files.
     """
     if not schema.fields:
         raise InvalidRequestError("a table needs at least one column")
-    _check_names(schema, "")
+    _check_names(schema, "", "" if mapped else FORBIDDEN_IN_NAMES)
     if CHANGE_COLUMN in schema:
         raise InvalidRequestError(f"the column name {CHANGE_COLUMN!r} is reserved for change data; rename it")
     for name in partition_columns:
@@ -242,17 +324,17 @@ def check_columns(schema: Struct, partition_columns: Sequence[str] = ()) -> None
         raise InvalidRequestError("every column is a partition column; the data files need at least one of their own")
 
 
-def _check_names(kind: DataType, where: str) -> None:
+def _check_names(kind: DataType, where: str, forbidden: str) -> None:
     match kind:
         case Array(element=element):
-            _check_names(element, f"{where}{_NAME}.")
+            _check_names(element, f"{where}{_NAME}.", forbidden)
         case Map(key=key, value=value):
-            _check_names(key, f"{where}key.")
-            _check_names(value, f"{where}value.")
+            _check_names(key, f"{where}key.", forbidden)
+            _check_names(value, f"{where}value.", forbidden)
         case Struct(fields=fields):
             seen: dict[str, str] = {}
             for column in fields:
-                bad = sorted(set(column.name) & set(FORBIDDEN_IN_NAMES))
+                bad = sorted(set(column.name) & set(forbidden))
                 if not column.name or bad:
                     problem = f"holds {''.join(bad)!r}" if bad else "is empty"
                     raise InvalidRequestError(f"the column name {where + column.name!r} {problem}; rename it")
@@ -261,7 +343,7 @@ def _check_names(kind: DataType, where: str) -> None:
                     raise InvalidRequestError(
                         f"the column names {where + twin!r} and {where + column.name!r} differ only in case"
                     )
-                _check_names(column.type, f"{where}{column.name}.")
+                _check_names(column.type, f"{where}{column.name}.", forbidden)
 
 
 def required_features(schema: Struct) -> frozenset[str]:
@@ -302,8 +384,16 @@ def to_arrow(schema: Struct) -> pa.Schema:
 def _arrow_field(column: Field) -> pa.Field:
     import pyarrow as pa
 
-    carried = {_METADATA_KEY: json.dumps(dict(column.metadata)).encode()} if column.metadata else None
-    return pa.field(column.name, arrow_type(column.type), nullable=column.nullable, metadata=carried)
+    metadata = portable(column.metadata)
+    carried = {_METADATA_KEY: json.dumps(metadata).encode()} if metadata else {}
+    if column.field_id is not None:
+        carried[PARQUET_FIELD_ID] = str(column.field_id).encode()
+    return pa.field(column.name, arrow_type(column.type), nullable=column.nullable, metadata=carried or None)
+
+
+def portable(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A column's metadata without what only the data files of one table have: its rows may go to another one."""
+    return {key: value for key, value in metadata.items() if not key.startswith(_OF_FILES)}
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
@@ -397,46 +487,48 @@ def _type_from_arrow(kind: pa.DataType, where: str) -> DataType:
     raise _unknown(str(kind), where)
 
 
-def misfit(before: Metadata, after: Metadata) -> str | None:
+def misfit(before: Struct, after: Struct, *, strictly: bool = False) -> str | None:
     """Why files that were written with `before` do not fit `after`, as a phrase; None if they do.
 
     A data file is read with the newest schema: columns that it lacks are null, and columns are found by their
-    names. So a table may gain columns; everything else needs its files replaced (or column mapping and type
-    widening, which are not written here). A column that is dropped and created again would show its old values.
+    physical names. So a table may gain columns, and with column mapping rename and drop them, unless `strictly`;
+    everything else needs its files replaced. Without column mapping, a column that is dropped and created again would
+    show its old values.
     """
-    if after.partition_columns != before.partition_columns:
-        columns = ", ".join(after.partition_columns)
-        return f"it would be partitioned by {columns or 'nothing'}"
-    if after.schema_string == before.schema_string:
-        return None
-    return _misfit(parse(before.schema_string), parse(after.schema_string), "")
+    return None if before == after else _misfit(before, after, "", strictly)
 
 
-def _misfit(before: DataType, after: DataType, where: str) -> str | None:
+def _misfit(before: DataType, after: DataType, where: str, strictly: bool) -> str | None:
     match before, after:
         case Struct(), Struct():
-            return _misfit_of_members(before, after, where)
+            return _misfit_of_members(before, after, where, strictly)
         case Array(), Array():
-            problem = _misfit(before.element, after.element, f"{where}.element")
+            problem = _misfit(before.element, after.element, f"{where}.element", strictly)
             return problem or _required(before.contains_null, after.contains_null, f"{where}.element")
         case Map(), Map():
-            problem = _misfit(before.key, after.key, f"{where}.key") or _misfit(
-                before.value, after.value, f"{where}.value"
+            problem = _misfit(before.key, after.key, f"{where}.key", strictly) or _misfit(
+                before.value, after.value, f"{where}.value", strictly
             )
             return problem or _required(before.value_contains_null, after.value_contains_null, f"{where}.value")
     return None if before == after else f"the column {where!r} would become {after} from {before}"
 
 
-def _misfit_of_members(before: Struct, after: Struct, where: str) -> str | None:
+def _misfit_of_members(before: Struct, after: Struct, where: str, strictly: bool) -> str | None:
     prefix = f"{where}." if where else ""
+    found = {column.physical_name: column for column in after.fields}
     for column in before.fields:
-        if column.name not in after:
-            return f"the column {prefix + column.name!r} would be dropped"
-        problem = _misfit(column.type, after[column.name].type, prefix + column.name)
-        problem = problem or _required(column.nullable, after[column.name].nullable, prefix + column.name)
+        now = found.pop(column.physical_name, None)
+        if now is None:
+            if strictly or column.mapping is ColumnMapping.NONE:
+                return f"the column {prefix + column.name!r} would be dropped"
+            continue
+        if strictly and now.name != column.name:
+            return f"the column {prefix + column.name!r} would be renamed to {now.name!r}"
+        problem = _misfit(column.type, now.type, prefix + column.name, strictly)
+        problem = problem or _required(column.nullable, now.nullable, prefix + column.name)
         if problem is not None:
             return problem
-    added = (column for column in after.fields if column.name not in before and not column.nullable)
+    added = (column for column in found.values() if not column.nullable)
     return next((f"the new column {prefix + column.name!r} would be required" for column in added), None)
 
 

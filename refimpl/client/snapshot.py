@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client import deletion_vectors, file_statistics, loading
+from refimpl.client.column_mapping import of_table
 from refimpl.client.condition import FileTest
 from refimpl.client.features import check_readable
 from refimpl.client.history import commit_times
@@ -15,7 +16,7 @@ from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, enableme
 from refimpl.client.loading import Loaded
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import LogSegment
-from refimpl.client.schema import Struct, parse
+from refimpl.client.schema import Struct
 from refimpl.client.table_state import ReplayedState
 from refimpl.errors import CorruptLogError, InvalidTableError, PathAccessError
 from refimpl.log_path import Version
@@ -115,7 +116,7 @@ class Snapshot:
     @property
     def schema(self) -> Struct:
         if self._schema is None:
-            self._schema = parse(self.metadata.schema_string)
+            self._schema = of_table(self.protocol, self.metadata)
         return self._schema
 
     @property
@@ -212,7 +213,7 @@ def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
             f"{newest.version}, but its owner knows it as {reader.feature.name}",
             version=newest.version,
         )
-    if known is not None and newest.metadata.schema_string == known.metadata.schema_string:
+    if known is not None and (newest.protocol, newest.metadata) == (known.protocol, known.metadata):
         newest._schema = known._schema
     return newest
 

@@ -22,7 +22,7 @@ import msgspec
 
 from refimpl import log_path
 from refimpl.actions import Action, Add, Cdc, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client import features, properties, row_tracking
+from refimpl.client import column_mapping, features, properties, row_tracking
 from refimpl.client.condition import FileTest
 from refimpl.client.conflicts import (
     IsolationLevel,
@@ -50,7 +50,7 @@ from refimpl.client.proposing import (
     Won,
     commit_info,
 )
-from refimpl.client.schema import check_columns, misfit, parse
+from refimpl.client.schema import Struct, check_columns, misfit, parse
 from refimpl.client.snapshot import Snapshot
 from refimpl.commits import AttemptId
 from refimpl.environment import Environment
@@ -152,8 +152,8 @@ class Transaction:
         """Data files that join the table, each once; with a value for each partition column."""
         self._check_open()
         joining = {add.key: add for add in adds}
+        self._check_partition_values(adds)
         for add in adds:
-            self._check_partition_values(add)
             if joining[add.key] is not add or add.key in self._adds or add.key in self._removes:
                 raise InvalidRequestError(
                     f"{add.path} is in this transaction already; add every file once", path=add.path
@@ -236,8 +236,10 @@ class Transaction:
         if (metadata.id, metadata.format) != (before.id, before.format):
             raise InvalidRequestError(f"the id of {self._label} ({before.id}) and its format (parquet) cannot change")
         if (metadata.schema_string, metadata.partition_columns) != (before.schema_string, before.partition_columns):
-            check_columns(parse(metadata.schema_string), metadata.partition_columns)
-        self._change(properties.carried_over(self._metadata or self.snapshot.metadata, metadata))
+            mapped = self.snapshot.schema.is_mapped
+            check_columns(parse(metadata.schema_string), metadata.partition_columns, mapped=mapped)
+        metadata = properties.carried_over(self._metadata or self.snapshot.metadata, metadata)
+        self._change(column_mapping.assigned(metadata, before, self._environment.new_id))
 
     def add_feature(self, name: str) -> None:
         """List a table feature in the protocol, so that the table may use it from now on; nothing if it is listed.
@@ -333,10 +335,13 @@ class Transaction:
         """Kept files, new files and files that others add meanwhile must fit the metadata."""
         if self._metadata is None:
             return
-        for add in self._adds.values():
-            self._check_partition_values(add)
+        self._check_partition_values(self._adds.values())
         self._give_row_ids()
-        problem = misfit(self.snapshot.metadata, self._metadata)
+        before, after = self.snapshot.schema, self._schema()
+        columns = after.physical_names(self._metadata.partition_columns)
+        problem = misfit(before, after)
+        if columns != before.physical_names(self.snapshot.partition_columns):
+            problem = f"it would be partitioned by {', '.join(self._metadata.partition_columns) or 'nothing'}"
         if problem is None:
             return
         kept = len(self.snapshot.files) - len(self._removes)
@@ -358,14 +363,21 @@ class Transaction:
                 if add.base_row_id is None and key not in self._removes:
                     self._adds[key] = msgspec.structs.replace(add, data_change=False)
 
-    def _check_partition_values(self, add: Add) -> None:
-        columns = set((self._metadata or self.snapshot.metadata).partition_columns)
-        if add.partition_values.keys() != columns:
-            raise InvalidRequestError(
-                f"{add.path} has the partition values {add.partition_values}, but the table is partitioned by "
-                f"{', '.join(sorted(columns)) or 'nothing'}",
-                path=add.path,
-            )
+    def _check_partition_values(self, adds: Iterable[Add]) -> None:
+        columns = self._schema().physical_names((self._metadata or self.snapshot.metadata).partition_columns)
+        for add in adds:
+            if add.partition_values.keys() != set(columns):
+                raise InvalidRequestError(
+                    f"{add.path} has the partition values {add.partition_values}, but the table is partitioned by "
+                    f"{', '.join(columns) or 'nothing'}",
+                    path=add.path,
+                )
+
+    def _schema(self) -> Struct:
+        """Of the table after this transaction."""
+        if self._metadata is None:
+            return self.snapshot.schema
+        return column_mapping.of_table(self._protocol or self.snapshot.protocol, self._metadata)
 
     def _actions(self) -> list[Action]:
         described = [action for action in (self._protocol, self._metadata) if action is not None]

@@ -33,7 +33,7 @@ from refimpl import actions, errors
 from refimpl.actions import Add, Cdc
 from refimpl.client.data_files import DataFileWriter, change_writer
 from refimpl.client.file_statistics import Leaf
-from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct, parse
+from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct
 from refimpl.errors import CorruptionError, DeltaError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class WriteTask:
     """The task side: what `DataFrame.mapInArrow` runs. Small and picklable."""
 
     location: str
-    schema_string: str
+    schema: Struct
     partition_columns: tuple[str, ...]
     indexed: frozenset[Leaf]
     with_changes: bool = False
@@ -70,14 +70,14 @@ class WriteTask:
 
         context = TaskContext.get()
         split, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        names = [*parse(self.schema_string).names, *((CHANGE_TYPE, CHANGE_COLUMN) if self.with_changes else ())]
+        names = [*self.schema.names, *((CHANGE_TYPE, CHANGE_COLUMN) if self.with_changes else ())]
         yield self.run((batch.rename_columns(names) for batch in batches), split=split, attempt=attempt)
 
     def run(self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int) -> pa.RecordBatch:
         """The same for attempt `attempt` of task `split`, wherever it runs."""
         import pyarrow.compute as pc
 
-        location, schema, columns = Path(self.location), parse(self.schema_string), self.partition_columns
+        location, schema, columns = Path(self.location), self.schema, self.partition_columns
         rows = DataFileWriter(location, schema, columns, split=split, indexed=self.indexed)
         changes = change_writer(location, schema, columns, split=split)
         counts = Counter[str]()
@@ -202,7 +202,7 @@ def write(
     """
     task = WriteTask(
         location=str(location),
-        schema_string=schema.to_json(),
+        schema=schema,
         partition_columns=partition_columns,
         indexed=indexed,
         with_changes=with_changes,

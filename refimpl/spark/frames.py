@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from refimpl.client.schema import Array, DataType, Decimal, Field, Map, Primitive, Struct, parse
+from refimpl.client.schema import Array, DataType, Decimal, Field, Map, Primitive, Struct, parse, portable
 from refimpl.errors import InvalidRequestError, UnsupportedFeatureError
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def _delta_field(column: Field) -> Field:
             "cast it to a plain string",
             column=column.name,
         )
-    kept = {key: value for key, value in column.metadata.items() if not key.startswith("__") and key not in _SPARKS_OWN}
+    metadata = portable(column.metadata)
+    kept = {key: value for key, value in metadata.items() if not key.startswith("__") and key not in _SPARKS_OWN}
     return Field(name=column.name, type=_delta_type(column.type), metadata=kept)
 
 

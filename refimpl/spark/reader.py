@@ -24,7 +24,7 @@ from refimpl import actions
 from refimpl.actions import Add
 from refimpl.client import partition_values
 from refimpl.client.in_commit_timestamp import milliseconds
-from refimpl.client.schema import DataType, Field, Primitive, Struct, parse
+from refimpl.client.schema import DataType, Field, Primitive, Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
@@ -267,7 +267,7 @@ class _ReadTask:
     """What tasks run: picklable, like its counterpart for writes."""
 
     location: str
-    schema_string: str
+    schema: Struct
     partition_columns: tuple[str, ...]
     with_file: bool
 
@@ -276,12 +276,12 @@ class _ReadTask:
 
         from refimpl.client.data_files import read_file
 
-        schema, location = parse(self.schema_string), Path(self.location)
+        location = Path(self.location)
         for batch in batches:
             for line in batch.column("action").to_pylist():
                 for add in actions.decode(line.encode(), source="a read task"):
                     assert isinstance(add, Add)
-                    rows = read_file(location, add, schema, self.partition_columns)
+                    rows = read_file(location, add, self.schema, self.partition_columns)
                     if self.with_file:
                         path = partition_values.local_path(location, add.path)
                         uri = f"file:{partition_values.encode_path(str(path))}"
@@ -294,7 +294,7 @@ def _read_by_arrow(
 ) -> DataFrame:
     task = _ReadTask(
         location=str(location),
-        schema_string=snapshot.metadata.schema_string,
+        schema=snapshot.schema,
         partition_columns=snapshot.partition_columns,
         with_file=with_file,
     )

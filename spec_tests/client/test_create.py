@@ -149,7 +149,7 @@ def test_creating_as_select_puts_the_files_into_version_0(setting: Setting) -> N
     [
         {"delta.enableInCommitTimestamps": "false"},
         {"delta.managedCommit.commitOwner": "another"},
-        {"delta.columnMapping.mode": "name"},
+        {"delta.columnMapping.maxColumnId": "7"},
     ],
 )
 def test_protected_properties_are_refused_before_creation(setting: Setting, properties: dict[str, str]) -> None:

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from refimpl.actions import Metadata
 from refimpl.client import data_files
 from refimpl.client import schema as s
 from refimpl.client.data_files import read_file
@@ -238,8 +237,8 @@ def test_all_three_forms_of_a_schema_are_taken() -> None:
 LONG, TEXT = pa.int64(), pa.string()
 
 
-def described(*columns: pa.Field, partitioned: tuple[str, ...] = ()) -> Metadata:
-    return Metadata(id="t", schema_string=from_arrow(pa.schema(columns)).to_json(), partition_columns=partitioned)
+def described(*columns: pa.Field) -> Struct:
+    return from_arrow(pa.schema(columns))
 
 
 def of(kind: pa.DataType, *, nullable: bool = True) -> pa.Field:
@@ -300,11 +299,6 @@ def test_new_columns_are_null_in_older_files() -> None:
 def test_a_comment_changes_nothing() -> None:
     commented = pa.field("x", LONG, metadata={"comment": "what it is"})
     assert misfit(described(of(LONG)), described(commented)) is None
-
-
-def test_another_partitioning_fits_no_file() -> None:
-    columns = (of(LONG), pa.field("month", TEXT))
-    assert misfit(described(*columns), described(*columns, partitioned=("month",))) is not None
 
 
 NAMES = st.sampled_from(

@@ -60,7 +60,7 @@ def test_a_table_that_contradicts_itself_is_not_written(feature: TableFeature) -
             check_writable(Protocol(min_reader_version=1, min_writer_version=2), properties)
 
 
-@pytest.mark.parametrize("feature", ["typeWidening", "variantType", "fromTheFuture"])
+@pytest.mark.parametrize("feature", ["variantType", "variantShredding-preview", "fromTheFuture"])
 def test_an_unknown_reader_feature_is_refused_by_name(feature: str) -> None:
     with pytest.raises(UnsupportedFeatureError) as caught:
         check_readable(listing(feature, "timestampNtz"), PLAIN)
@@ -78,7 +78,7 @@ def test_an_unknown_writer_feature_hinders_writing_and_not_reading(feature: str)
 
 def test_what_cannot_be_read_cannot_be_written() -> None:
     with pytest.raises(UnsupportedFeatureError):
-        check_writable(listing("typeWidening"), PLAIN)
+        check_writable(listing("variantType"), PLAIN)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
@@ -108,7 +108,6 @@ USED = [
     ("invariants", 2, metadata({"delta.invariants": "{}"})),
     ("checkConstraints", 3, metadata(**{"delta.constraints.positive": "id > 0"})),
     ("generatedColumns", 4, metadata({"delta.generationExpression": "1"})),
-    ("columnMapping", 5, metadata(**{"delta.columnMapping.mode": "name"})),
     ("identityColumns", 6, metadata({"delta.identity.start": 1})),
 ]
 
@@ -140,12 +139,15 @@ def test_a_used_feature_of_a_nested_column_is_found() -> None:
 
 
 @pytest.mark.parametrize("protocol", [listing("columnMapping"), Protocol(min_reader_version=2, min_writer_version=5)])
-def test_column_mapping_is_read_in_mode_none(protocol: Protocol) -> None:
-    check_readable(protocol, PLAIN)
-    check_readable(protocol, metadata(**{"delta.columnMapping.mode": "none"}))
-    with pytest.raises(UnsupportedFeatureError) as caught:
-        check_readable(protocol, metadata(**{"delta.columnMapping.mode": "id"}))
+def test_an_unknown_mode_of_column_mapping_is_refused(protocol: Protocol) -> None:
+    for mode in ("none", "name", "ID"):
+        check_readable(protocol, metadata(**{"delta.columnMapping.mode": mode}))
+    with pytest.raises(UnsupportedFeatureError, match="expected none, name or id") as caught:
+        check_readable(protocol, metadata(**{"delta.columnMapping.mode": "magic"}))
     assert caught.value.features == ("columnMapping",)
+    check_readable(
+        Protocol(min_reader_version=1, min_writer_version=2), metadata(**{"delta.columnMapping.mode": "magic"})
+    )
 
 
 def test_append_only_needs_the_property_and_the_feature() -> None:
@@ -160,5 +162,5 @@ def test_append_only_needs_the_property_and_the_feature() -> None:
 def test_the_documented_list_is_the_list() -> None:
     assert features.__doc__ is not None
     documented = set(re.findall(r"^([a-z][A-Za-z0-9-]+)(?: {2,}|$)", features.__doc__, re.MULTILINE)) - {"feature"}
-    listed = features.READ | features.WRITTEN | set(features.READ_UNUSED) | set(features.WRITTEN_UNUSED)
+    listed = features.READ | features.WRITTEN | set(features.WRITTEN_UNUSED)
     assert documented == listed - {"inCommitTimestamps"}

@@ -491,6 +491,7 @@ def test_properties_of_users_are_set_and_removed(setting: Setting) -> None:
 VALUES = [
     ("delta.appendOnly", "TRUE", "maybe"),
     ("delta.checkpointInterval", "10", "0"),
+    ("delta.columnMapping.mode", "NONE", "both"),
     ("delta.checkpointPolicy", "v2", "v3"),
     ("delta.dataSkippingNumIndexedCols", "-1", "all"),
     ("delta.dataSkippingStatsColumns", "id", ""),
@@ -530,7 +531,7 @@ def test_every_property_that_may_be_set_has_its_values_checked() -> None:
         "delta.managedCommit.commitOwner",
         "delta.managedCommit.commitOwnerConf",
         "DELTA.MANAGEDCOMMIT.COMMITOWNER",
-        "delta.columnMapping.mode",
+        "delta.columnMapping.maxColumnId",
     ],
 )
 def test_properties_of_the_machinery_are_not_edited_by_hand(setting: Setting, feature: TableFeature, key: str) -> None:

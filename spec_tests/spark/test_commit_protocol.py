@@ -42,7 +42,7 @@ def _task(location: Path, frame: DataFrame, *partition_columns: str) -> WriteTas
     schema = frames.table_schema(frame)
     return WriteTask(
         location=str(location),
-        schema_string=schema.to_json(),
+        schema=schema,
         partition_columns=partition_columns,
         indexed=file_statistics.indexed(schema),
     )

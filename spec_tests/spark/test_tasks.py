@@ -22,7 +22,7 @@ def task(location: Path, rows: pa.Table, *partition_columns: str) -> WriteTask:
     columns = schema.from_arrow(rows.schema)
     return WriteTask(
         location=str(location),
-        schema_string=columns.to_json(),
+        schema=columns,
         partition_columns=partition_columns,
         indexed=file_statistics.indexed(columns),
     )

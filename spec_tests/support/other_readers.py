@@ -17,11 +17,13 @@ from refimpl.log_path import LOG_FOLDER
 Rows = list[tuple[Any, ...]]
 
 
-def by_delta_rs(location: Path, columns: Sequence[str] = ("id", "month")) -> Rows:
-    """All rows, sorted, of the newest published version. By SQL: delta-rs's pyarrow reader supports fewer features."""
+def by_delta_rs(location: Path, columns: Sequence[str] = ("id", "month"), version: int | None = None) -> Rows:
+    """All rows, sorted, of the newest published version, or of `version`. By SQL: the pyarrow reader supports fewer
+    features."""
     query = f"SELECT {', '.join(columns)} FROM found"
-    found = deltalake.QueryBuilder().register("found", deltalake.DeltaTable(str(location))).execute(query)
-    return sorted(tuple(row[name] for name in columns) for row in pa.table(found).to_pylist())
+    table = deltalake.DeltaTable(str(location), version=version)
+    found = pa.table(deltalake.QueryBuilder().register("found", table).execute(query))
+    return sorted(tuple(row.values()) for row in found.to_pylist())
 
 
 def by_duckdb(

@@ -1,0 +1,121 @@
+"""Column mapping: data files, statistics and partition values name a column by a physical name that never changes.
+
+Delta's protocol, "Column Mapping". The mapping is decided here, once for a table: `of_table` makes a schema whose
+columns know their physical names and ids, `assigned` gives new columns theirs. Everything else asks the columns
+(`refimpl.client.schema.Field`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from refimpl.actions import Metadata, Protocol
+from refimpl.client.schema import (
+    FIELD_ID,
+    PHYSICAL_NAME,
+    Array,
+    ColumnMapping,
+    DataType,
+    Field,
+    Map,
+    Struct,
+    each_field,
+    parse,
+)
+from refimpl.errors import InvalidTableError, UnsupportedFeatureError
+
+COLUMN_MAPPING: Final = "columnMapping"
+"""The table feature."""
+MODE_PROPERTY: Final = "delta.columnMapping.mode"
+HIGHEST_ID_PROPERTY: Final = "delta.columnMapping.maxColumnId"
+
+
+def of_table(protocol: Protocol, metadata: Metadata) -> Struct:
+    """The schema of a table, whose columns know how data files spell them.
+
+    Raises what `parse` raises, and `InvalidTableError` for a mapped column without a physical name or an id.
+    """
+    struct = parse(metadata.schema_string)
+    mode = mapping_mode(protocol, metadata)
+    if mode is ColumnMapping.NONE:
+        return struct
+    mapped = each_field(struct, lambda column, where: _mapped(column, where, mode))
+    assert isinstance(mapped, Struct)
+    return mapped
+
+
+def mapping_mode(protocol: Protocol, metadata: Metadata) -> ColumnMapping:
+    """The column mapping that counts: the property is ignored where the protocol does not have the feature.
+
+    Raises `UnsupportedFeatureError` for an unknown mode.
+    """
+    if protocol.min_reader_version != 2 and not protocol.reads(COLUMN_MAPPING):
+        return ColumnMapping.NONE
+    mode = metadata.configuration.get(MODE_PROPERTY, ColumnMapping.NONE.value)
+    try:
+        return ColumnMapping(mode.lower())
+    except ValueError:
+        raise UnsupportedFeatureError(
+            f"cannot read this table: unknown {MODE_PROPERTY} {mode!r}; expected none, name or id",
+            features=(COLUMN_MAPPING,),
+        ) from None
+
+
+def _mapped(column: Field, where: str, mode: ColumnMapping) -> Field:
+    name, number = column.metadata.get(PHYSICAL_NAME), column.metadata.get(FIELD_ID)
+    if not isinstance(name, str) or not name or type(number) is not int:
+        raise InvalidTableError(
+            f"the column {where!r} has the physical name {name!r} and the id {number!r}; expected both, because the "
+            f"table has {MODE_PROPERTY}={mode.value}",
+            column=where,
+        )
+    return dataclasses.replace(column, mapping=mode)
+
+
+def maps_columns(metadata: Metadata) -> bool:
+    """Whether the metadata asks for column mapping; the protocol decides whether it counts."""
+    return metadata.configuration.get(MODE_PROPERTY, "none").lower() != ColumnMapping.NONE.value
+
+
+def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], str]) -> Metadata:
+    """The metadata with a physical name and an id for each column; unchanged where columns are not mapped.
+
+    A column keeps what it has, in `metadata` or, under the same name, in `before`. Others get a new name and the next
+    id, which is never used again.
+    """
+    if not maps_columns(metadata):
+        return metadata
+    known = Struct() if before is None else parse(before.schema_string)
+    highest = int((before or metadata).configuration.get(HIGHEST_ID_PROPERTY, "0"))
+    used: list[int] = [highest]
+
+    def visit(kind: DataType, old: DataType | None) -> DataType:
+        match kind:
+            case Struct(fields=fields):
+                members = {column.name: column for column in old.fields} if isinstance(old, Struct) else {}
+                return Struct(fields=tuple(one(column, members.get(column.name)) for column in fields))
+            case Array(element=element):
+                return dataclasses.replace(kind, element=visit(element, getattr(old, "element", None)))
+            case Map(key=key, value=value):
+                keys, values = getattr(old, "key", None), getattr(old, "value", None)
+                return dataclasses.replace(kind, key=visit(key, keys), value=visit(value, values))
+        return kind
+
+    def one(column: Field, old: Field | None) -> Field:
+        found = column.metadata if PHYSICAL_NAME in column.metadata else {} if old is None else old.metadata
+        own = {key: found[key] for key in (PHYSICAL_NAME, FIELD_ID) if key in found}
+        if FIELD_ID not in own:
+            used.append(used[-1] + 1)
+            own = {FIELD_ID: used[-1], PHYSICAL_NAME: f"col-{new_id()}", **own}
+        return dataclasses.replace(
+            column, type=visit(column.type, None if old is None else old.type), metadata={**column.metadata, **own}
+        )
+
+    schema = visit(parse(metadata.schema_string), known)
+    assert isinstance(schema, Struct)
+    configuration = {**metadata.configuration, HIGHEST_ID_PROPERTY: str(used[-1])}
+    return msgspec.structs.replace(metadata, schema_string=schema.to_json(), configuration=configuration)
