@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from refimpl.actions import Metadata
+from refimpl.actions import Metadata, Protocol
 from refimpl.client import schema as delta_schema
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 from spec_tests.support.written_log import WrittenLog, add, definition
@@ -329,3 +329,53 @@ class TestTypes:
 
 def with_values(action: Any, values: dict[str, str | None]) -> Any:
     return msgspec.structs.replace(action, partition_values=values)
+
+
+WIDENED = [
+    (pa.int8(), 7, pa.int16(), 7), (pa.int8(), 7, pa.int64(), 7), (pa.int16(), -7, pa.int32(), -7),
+    (pa.int32(), 7, pa.int64(), 7), (pa.int8(), 7, pa.float64(), 7.0), (pa.int16(), 7, pa.float64(), 7.0),
+    (pa.int32(), 7, pa.float64(), 7.0), (pa.int8(), 7, pa.decimal128(10, 0), decimal.Decimal(7)),
+    (pa.int16(), 7, pa.decimal128(11, 1), decimal.Decimal("7.0")),
+    (pa.int32(), -(2**31), pa.decimal128(12, 2), decimal.Decimal(-(2**31)) * decimal.Decimal("1.00")),
+    (pa.int64(), 2**63 - 1, pa.decimal128(20, 0), decimal.Decimal(2**63 - 1)),
+    (pa.float32(), 0.1, pa.float64(), 0.10000000149011612),
+    (pa.decimal128(5, 2), decimal.Decimal("9.25"), pa.decimal128(8, 4), decimal.Decimal("9.2500")),
+    (pa.date32(), datetime.date(2024, 2, 29), pa.timestamp("us"), datetime.datetime(2024, 2, 29)),  # noqa: DTZ001
+]  # fmt: skip
+
+
+class TestWidenedTypes:
+    """DELTA.md#type-widening. Each change that the protocol permits."""
+
+    @staticmethod
+    def table(tmp_path: Path, old: pa.DataType, value: Any, new: pa.DataType, stats: str | None = None) -> WrittenLog:
+        changes = [{"fromType": "float", "toType": "double"}] if old == pa.float32() else []
+        metadata = {"delta.metadata": json.dumps({"delta.typeChanges": changes})}
+        member = pa.struct([pa.field("m", new)])
+        schema = pa.schema([pa.field("x", new, metadata=metadata), pa.field("l", pa.list_(member))])
+        both = ("typeWidening",)
+        protocol = Protocol(min_reader_version=3, min_writer_version=7, reader_features=both, writer_features=both)
+        log = WrittenLog(tmp_path / "t").publish(0, protocol, described(schema))
+        older = pa.list_(pa.struct([pa.field("m", old)]))
+        write(log, "old.parquet", pa.table({"x": pa.array([value], old), "l": pa.array([[{"m": value}]], older)}))
+        return log.publish(1, msgspec.structs.replace(with_values(add("old.parquet"), {}), stats=stats))
+
+    @pytest.mark.parametrize(("old", "value", "new", "read"), WIDENED, ids=str)
+    def test_an_older_file_is_read(
+        self, tmp_path: Path, old: pa.DataType, value: Any, new: pa.DataType, read: Any
+    ) -> None:
+        text = json.dumps({"numRecords": 1, "minValues": {"x": value}, "maxValues": {"x": value}}, default=str)
+        log = self.table(tmp_path, old, value, new, text)
+        found = log.table().snapshot().to_arrow()
+        assert found.schema.field("x").type == new
+        assert found.to_pylist() == [{"x": read, "l": [{"m": read}]}]
+        literal = f"TIMESTAMP_NTZ '{read}'" if isinstance(read, datetime.datetime) else str(read)
+        assert log.table().snapshot().to_arrow(where=f"x = {literal}").num_rows == 1
+
+    def test_bounds_of_floats_allow_for_their_digits(self, tmp_path: Path) -> None:
+        """The statistics say 0.7 and 0.1; as doubles, the values are less and greater."""
+        for text, where in (("0.7", "x < 0.7"), ("0.1", "x = 0.10000000149011612")):
+            stats = f'{{"numRecords":1,"minValues":{{"x":{text}}},"maxValues":{{"x":{text}}},"nullCount":{{"x":0}}}}'
+            log = self.table(tmp_path / text, pa.float32(), float(text), pa.float64(), stats)
+            assert log.table().snapshot().to_arrow(where=where).num_rows == 1, where
+            assert log.table().snapshot().to_arrow(where="x > 0.8").num_rows == 0
