@@ -98,33 +98,45 @@ def changed_files(newest: Snapshot, start: Snapshot, end: Snapshot) -> list[Chan
     for version, timestamp, found in commits_between(newest.reader, start.version, end.version, newest.enablement):
         protocol = next((action for action in found if isinstance(action, Protocol)), protocol)
         metadata = next((action for action in found if isinstance(action, Metadata)), metadata)
-        _check(version, protocol, metadata, end)
-        for file in _files(found):
-            if isinstance(file, Remove) and file.partition_values is None and end.partition_columns:
-                file = msgspec.structs.replace(
-                    file, partition_values=at(end.reader, version - 1).files[file.key].partition_values
-                )
-            files.append(ChangedFile(version=version, timestamp=timestamp, file=file))
+        check_commit(version, protocol, metadata, end)
+        files += files_of_commit(version, timestamp, found, end)
     return files
 
 
-def _check(version: Version, protocol: Protocol, metadata: Metadata, end: Snapshot) -> None:
+def files_of_commit(version: Version, timestamp: int, found: Sequence[Action], end: Snapshot) -> list[ChangedFile]:
+    """The files of one commit. Raises `UnsupportedFeatureError` for a deletion vector."""
+    files: list[ChangedFile] = []
+    for file in _files(found):
+        if isinstance(file, Remove) and file.partition_values is None and end.partition_columns:
+            file = msgspec.structs.replace(
+                file, partition_values=at(end.reader, version - 1).files[file.key].partition_values
+            )
+        files.append(ChangedFile(version=version, timestamp=timestamp, file=file))
+    return files
+
+
+def check_commit(version: Version, protocol: Protocol, metadata: Metadata, end: Snapshot) -> None:
     """DELTA.md#feed-was-off and DELTA.md#feed-schema."""
     if not feeds_changes(protocol, metadata):
         raise InvalidRequestError(
             f"the change data feed was off at version {version}; read versions with {CHANGE_FEED_PROPERTY}=true",
             version=version,
         )
-    schema = of_table(protocol, metadata)
-    problem = misfit(schema, end.schema, strictly=True)
-    if schema.physical_names(metadata.partition_columns) != end.schema.physical_names(end.partition_columns):
-        problem = f"it is partitioned by {', '.join(metadata.partition_columns) or 'nothing'}"
+    problem = misfit_of(protocol, metadata, end)
     if problem is not None:
         raise InvalidRequestError(
             f"the rows of version {version} do not fit the schema of version {end.version}: {problem}; read the "
             "versions before and after the change separately",
             version=version,
         )
+
+
+def misfit_of(protocol: Protocol, metadata: Metadata, end: Snapshot) -> str | None:
+    """Why rows of a version with this protocol and metadata cannot be read as those of `end`; None if they can."""
+    schema = of_table(protocol, metadata)
+    if schema.physical_names(metadata.partition_columns) != end.schema.physical_names(end.partition_columns):
+        return f"it is partitioned by {', '.join(metadata.partition_columns) or 'nothing'}"
+    return misfit(schema, end.schema, strictly=True)
 
 
 def _files(found: Sequence[Action]) -> tuple[Add | Remove | Cdc, ...]:

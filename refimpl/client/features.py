@@ -187,10 +187,12 @@ def writer_features(protocol: Protocol) -> tuple[str, ...]:
     return tuple(name for names in brought for name in names)
 
 
-def is_append_only(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether the table forbids removing rows; rewriting files without a change of data stays allowed."""
+def check_removable(protocol: Protocol, metadata: Metadata, label: str) -> None:
+    """Raise `InvalidRequestError` for a table that forbids removing rows; rewriting files without a change of data
+    stays allowed. `label`: the table in the message."""
     enabled = metadata.configuration.get("delta.appendOnly", "").lower() == "true"
-    return enabled and "appendOnly" in writer_features(protocol)
+    if enabled and "appendOnly" in writer_features(protocol):
+        raise InvalidRequestError(f"{label} is append-only (delta.appendOnly): no rows can be removed")
 
 
 def feeds_changes(protocol: Protocol, metadata: Metadata) -> bool:

@@ -36,9 +36,10 @@ from refimpl.client.conflicts import (
     is_blind_append,
     isolation_level,
 )
-from refimpl.client.features import check_writable, is_append_only
+from refimpl.client.features import check_writable
 from refimpl.client.in_commit_timestamp import after_lost_race, next_timestamp
 from refimpl.client.log_reading import LogReader
+from refimpl.client.partition_values import from_text
 from refimpl.client.proposing import (
     DEFAULT_MAX_TRIES,
     CommitBytes,
@@ -139,6 +140,23 @@ class Transaction:
         self._files_read.update(add.key for add in matching)
         return matching
 
+    def read_partitions(self, values: Iterable[Mapping[str, str | None]]) -> list[Add]:
+        """The active files of the partitions with these values, whatever spelling of a value their writers chose."""
+        self._check_open()
+        columns = [self.snapshot.schema[name] for name in self.snapshot.partition_columns]
+
+        def key(given: Mapping[str, str | None]) -> tuple[str, ...]:
+            return tuple(repr(from_text(given.get(column.physical_name), column.type)) for column in columns)
+
+        wanted = {key(given) for given in values}
+        test = ReadPredicate(
+            text=f"{len(wanted)} partitions", may_match=lambda add: key(add.partition_values) in wanted
+        )
+        self._predicates.append(test)
+        found = [add for add in self.snapshot.files.values() if test.may_match(add)]
+        self._files_read |= {add.key for add in found}
+        return found
+
     def transaction_version(self, app_id: str) -> int | None:
         """The newest version that this application committed, or None."""
         self._check_open()
@@ -185,8 +203,7 @@ class Transaction:
 
     def check_removable(self) -> None:
         """Raise `InvalidRequestError` for an append-only table."""
-        if is_append_only(self.snapshot.protocol, self.snapshot.metadata):
-            raise InvalidRequestError(f"{self._label} is append-only (delta.appendOnly): no rows can be removed")
+        features.check_removable(self.snapshot.protocol, self.snapshot.metadata, self._label)
 
     def add_changes(self, *changes: Cdc) -> None:
         """Change data files: with at least one of them they are the whole change data feed of this commit.

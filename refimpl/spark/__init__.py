@@ -76,4 +76,7 @@ def connect(spark: SparkSession, warehouse: AnyWarehouse | str | os.PathLike[str
             warehouse = refimpl.open(str(warehouse), token=spark.conf.get(TOKEN_SETTING, None))
         else:
             warehouse = refimpl.open(warehouse)
-    return DeltaConnection(spark, TableAccess(prepared(spark), warehouse))
+    from refimpl.spark import data_source
+
+    data_source.register(prepared(spark), warehouse)
+    return DeltaConnection(spark, TableAccess(spark, warehouse))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from refimpl.client.schema import Array, DataType, Decimal, Field, Map, Primitive, Struct, parse, portable
@@ -33,7 +34,12 @@ def table_schema(frame: DataFrame) -> Struct:
     the rows that come later. Raises `UnsupportedFeatureError` naming the column for types and collations that Delta
     lacks.
     """
-    schema = _delta_type(parse(frame.schema.json()))
+    return table_schema_of(frame.schema)
+
+
+def table_schema_of(columns: StructType) -> Struct:
+    """The same for the schema of a frame."""
+    schema = _delta_type(parse(columns.json()))
     assert isinstance(schema, Struct)
     return schema
 
@@ -93,9 +99,21 @@ def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False) -> D
     else:
         pairs, faults = _by_name(given, schema)
     columns = [_column(wanted, found, faults) for wanted, found in pairs]
+    _raise(faults)
+    return frame.select(*columns)
+
+
+def check_columns_of(given: Struct, schema: Struct) -> None:
+    """Raise what `matched` raises for rows with the columns `given`, by name."""
+    pairs, faults = _by_name(given, schema)
+    for wanted, found in pairs:
+        _compare(wanted, found, faults)
+    _raise(faults)
+
+
+def _raise(faults: Sequence[str]) -> None:
     if faults:
         raise InvalidRequestError(f"the rows do not fit the table: {'; '.join(faults)}", differences=tuple(faults))
-    return frame.select(*columns)
 
 
 def _by_name(given: Struct, schema: Struct) -> tuple[list[tuple[Field, Field | None]], list[str]]:
@@ -113,17 +131,20 @@ def _by_name(given: Struct, schema: Struct) -> tuple[list[tuple[Field, Field | N
 def _column(wanted: Field, found: Field | None, faults: list[str]) -> Column:
     from pyspark.sql import functions
 
+    _compare(wanted, found, faults)
     kind = spark_schema(Struct(fields=(wanted,))).fields[0].dataType
+    if found is None:
+        return functions.lit(None).cast(kind).alias(wanted.name)
+    column = functions.col(quoted(found.name))
+    return (column if _same(found.type, wanted.type) else column.cast(kind)).alias(wanted.name)
+
+
+def _compare(wanted: Field, found: Field | None, faults: list[str]) -> None:
     if found is None:
         if not wanted.nullable:
             faults.append(f"the column {wanted.name!r} must not be null, and the rows do not have it")
-        return functions.lit(None).cast(kind).alias(wanted.name)
-    column = functions.col(quoted(found.name))
-    if _same(found.type, wanted.type):
-        return column.alias(wanted.name)
-    if not _widens(found.type, wanted.type):
+    elif not _same(found.type, wanted.type) and not _widens(found.type, wanted.type):
         faults.append(f"the column {wanted.name!r} is {wanted.type} in the table and {found.type} in the rows")
-    return column.cast(kind).alias(wanted.name)
 
 
 def _same(given: DataType, wanted: DataType) -> bool:

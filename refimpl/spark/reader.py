@@ -106,7 +106,7 @@ class DeltaReader:
             raise InvalidRequestError(f"invalid versionAsOf {version!r}; expected a version number")
         return table.snapshot(
             version=None if version is None else int(version),
-            timestamp=None if moment is None else _milliseconds(moment, self._access.time_zone),
+            timestamp=None if moment is None else milliseconds_of(moment, self._access.time_zone),
         )
 
     def _frame(self, table: Table) -> DataFrame:
@@ -137,14 +137,15 @@ class DeltaReader:
         return [add for add in files if test.may_match(add)]
 
 
-def _milliseconds(moment: Any, time_zone: str) -> int:
+def milliseconds_of(moment: Any, time_zone: str, option: str = "timestampAsOf") -> int:
+    """A time as an option gives it, in ms since the epoch. `time_zone`: where it does not name one."""
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
     try:
         found = moment if isinstance(moment, datetime.datetime) else datetime.datetime.fromisoformat(str(moment))
     except ValueError:
         raise InvalidRequestError(
-            f"invalid timestampAsOf {moment!r}; expected a time such as '2024-05-01 12:00:00'"
+            f"invalid {option} {moment!r}; expected a time such as '2024-05-01 12:00:00'"
         ) from None
     if found.tzinfo is None:
         found = found.replace(tzinfo=_zone(time_zone))
@@ -159,7 +160,7 @@ def _zone(name: str) -> datetime.tzinfo:
     if offset is None:
         raise InvalidRequestError(
             f"invalid spark.sql.session.timeZone {name}; set a region such as Europe/Berlin or "
-            "an offset such as +01:00, or give timestampAsOf with its own offset"
+            "an offset such as +01:00, or give the time with its own offset"
         )
     distance = datetime.timedelta(hours=int(offset["hours"]), minutes=int(offset["minutes"] or 0))
     return datetime.timezone(-distance if offset["sign"] == "-" else distance)

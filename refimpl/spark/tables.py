@@ -23,24 +23,14 @@ if TYPE_CHECKING:
     from refimpl.warehouse import AnyWarehouse
 
 
-class TableAccess:
-    """Any number of threads may use it."""
+class Tables:
+    """The tables of a warehouse, or those at paths. Any number of threads may use it."""
 
-    def __init__(self, spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
-        self.spark = spark
+    def __init__(self, warehouse: AnyWarehouse | None) -> None:
         self.warehouse = warehouse
         self.environment = Environment() if warehouse is None else warehouse.environment
         self._handles: dict[str, Table] = {}
         """By table id. A handle knows the newest version that it saw, and reads only what came after."""
-
-    @property
-    def time_zone(self) -> str:
-        """The session's, by which Spark reads timestamps that do not say theirs."""
-        return str(self.spark.conf.get("spark.sql.session.timeZone"))
-
-    @property
-    def in_utc(self) -> bool:
-        return self.time_zone.upper() in ("UTC", "ETC/UTC", "Z", "GMT", "+00:00")
 
     def required_warehouse(self) -> AnyWarehouse:
         """The warehouse; `InvalidRequestError` for a connection without one."""
@@ -66,9 +56,31 @@ class TableAccess:
         return self._handles.setdefault(resolved.table_id, resolved)
 
 
+class TableAccess(Tables):
+    """The same in a Spark session."""
+
+    def __init__(self, spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
+        super().__init__(warehouse)
+        self.spark = spark
+
+    @property
+    def time_zone(self) -> str:
+        """The session's, by which Spark reads timestamps that do not say theirs."""
+        return str(self.spark.conf.get("spark.sql.session.timeZone"))
+
+    @property
+    def in_utc(self) -> bool:
+        return is_utc(self.time_zone)
+
+
+def is_utc(time_zone: str) -> bool:
+    """Whether a value of spark.sql.session.timeZone means UTC."""
+    return time_zone.upper() in ("UTC", "ETC/UTC", "Z", "GMT", "+00:00")
+
+
 @dataclass(frozen=True, slots=True)
 class NamedTarget:
-    access: TableAccess
+    access: Tables
     name: str
     options: Mapping[str, Any]
 
@@ -98,7 +110,7 @@ class NamedTarget:
 
 @dataclass(frozen=True, slots=True)
 class PathTarget:
-    access: TableAccess
+    access: Tables
     location: Path
     options: Mapping[str, Any]
 

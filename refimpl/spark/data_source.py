@@ -1,0 +1,587 @@
+"""The data source `delta-owner`: tables of a warehouse by Spark's own readers and writers, streams included.
+
+    spark.read.format("delta-owner").load("flights")
+    df.writeStream.format("delta-owner").option("checkpointLocation", path).start("flights")
+
+Registered by `refimpl.spark.connect`. Everything that needs the owner runs in Python processes that Spark starts on the
+driver's host: they find tables, plan, and commit. Tasks read and write files; they get no token and ask no owner.
+
+Spark gives such a process a copy of the source, so a source holds where the warehouse is, not the warehouse. A
+server's token is in a file on the driver's host that only its user can read, because Spark sends the same copy of a
+writer to the driver's process and to the tasks.
+"""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+import refimpl
+from refimpl.actions import Add, Cdc
+from refimpl.client import change_feed, data_files
+from refimpl.client.change_feed import ChangedFile, FeedReader
+from refimpl.client.data_files import read_file
+from refimpl.client.schema import Struct
+from refimpl.client.snapshot import Snapshot
+from refimpl.client.table import Table
+from refimpl.client.table_stream import Offset, StreamOptions, TableStream
+from refimpl.errors import CorruptionError, InvalidRequestError, LocationError, NameTakenError
+from refimpl.spark.commit_protocol import JobFiles, gather
+from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
+from refimpl.spark.reader import milliseconds_of
+from refimpl.spark.tables import NamedTarget, PathTarget, Tables, is_utc
+from refimpl.spark.write_plan import OPTIONS as WRITE_OPTIONS
+from refimpl.spark.write_plan import WriteOptions, WritePlan, truth
+from refimpl.warehouse import AnyWarehouse, RemoteWarehouse, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from refimpl.remote_owner.connection import Address
+
+NAME: Final = "delta-owner"
+_COMMON: Final = ("path", "table")
+_TIME_TRAVEL: Final = ("versionAsOf", "timestampAsOf")
+_FEED: Final = ("readChangeFeed", "startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
+_STREAM: Final = (
+    "readChangeFeed",
+    "startingVersion",
+    "startingTimestamp",
+    "maxFilesPerTrigger",
+    "maxBytesPerTrigger",
+    "ignoreDeletes",
+    "skipChangeCommits",
+)
+_MAX_FILES_PER_TRIGGER: Final = 1000
+"""Delta's own default."""
+_TASK_BYTES: Final = 64 * 2**20
+_TASK_FILES: Final = 16
+"""A task reads at most so much, but one file at least."""
+_BATCH_ROWS: Final = 131_072
+_QUERY_ID: Final = "sql.streaming.queryId"
+"""The local property by which Spark tells the tasks of a streaming query its id: the same after every restart from
+one checkpoint location."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Where the tables are, for other processes on the driver's host."""
+
+    directory: str | None = None
+    address: Address | None = None
+    """Of a server; without the token."""
+    token_file: str | None = None
+    time_zone: str = "UTC"
+
+    @classmethod
+    def of(cls, warehouse: AnyWarehouse | None, time_zone: str) -> Connection:
+        if isinstance(warehouse, Warehouse):
+            return cls(directory=str(warehouse.directory), time_zone=time_zone)
+        if isinstance(warehouse, RemoteWarehouse):
+            address = warehouse.owner.address
+            return cls(
+                address=dataclasses.replace(address, token=None),
+                token_file=None if address.token is None else _private_file(address.token),
+                time_zone=time_zone,
+            )
+        return cls(time_zone=time_zone)
+
+    def warehouse(self) -> AnyWarehouse | None:
+        if self.directory is not None:
+            return refimpl.open(self.directory)
+        if self.address is None:
+            return None
+        from refimpl.environment import Environment
+        from refimpl.remote_owner.owner import RemoteOwner
+
+        token = None if self.token_file is None else Path(self.token_file).read_text(encoding="ascii")
+        environment = Environment()
+        return RemoteWarehouse(RemoteOwner(dataclasses.replace(self.address, token=token), environment), environment)
+
+
+@cache
+def _tables(connection: Connection) -> Tables:
+    """Kept for the life of the process: handles of tables read only what is new to them."""
+    return Tables(connection.warehouse())
+
+
+@cache
+def _private_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="delta-owner-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def _private_file(token: str) -> str:
+    """A file with the token, for this user only, for as long as this process lives."""
+    descriptor, path = tempfile.mkstemp(dir=_private_folder())
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(token)
+    return path
+
+
+def register(spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
+    """Make `delta-owner` a format of the session, for the tables of this warehouse; it replaces an earlier one."""
+    connection = Connection.of(warehouse, str(spark.conf.get("spark.sql.session.timeZone")))
+    spark.dataSource.register(type("DeltaOwner", (DeltaOwnerSource,), {"connection": connection}))
+
+
+class DeltaOwnerSource(DataSource):
+    """One use of the format. Spark makes it, and copies it to the processes that plan and commit."""
+
+    connection: ClassVar[Connection]
+    _version: int | None = None
+    """The version that Spark was told the schema of."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    # Reading
+
+    def schema(self) -> StructType:
+        self._check_options(_TIME_TRAVEL, _FEED, _STREAM)
+        snapshot = self._snapshot()
+        self._version = snapshot.version
+        schema = FeedReader.of(snapshot).schema if self._feed else snapshot.schema
+        return spark_schema(schema)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        self._check_options(_TIME_TRAVEL, _FEED)
+        if self._feed:
+            table, (first, last) = self._table(), self._range()
+            reader, files = table.change_files(first, last)
+            return _Reader(_Rows.of(reader, schema, feed=True), files)
+        given = [name for name in _FEED if name in self.options]
+        if given:
+            raise InvalidRequestError(f"the option {given[0]} needs readChangeFeed=true")
+        snapshot = self._snapshot()
+        files = [ChangedFile(version=snapshot.version, timestamp=0, file=add) for add in snapshot.files.values()]
+        return _Reader(_Rows.of(FeedReader.of(snapshot), schema, feed=False), files)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+        self._check_options(_STREAM)
+        options = StreamOptions(
+            starting_version=self._starting_version(),
+            starting_timestamp=self._time("startingTimestamp"),
+            feed=self._feed,
+            ignore_deletes=truth("ignoreDeletes", self.options.get("ignoreDeletes")),
+            skip_change_commits=truth("skipChangeCommits", self.options.get("skipChangeCommits")),
+        )
+        table, snapshot = self._table(), self._snapshot()
+        return _StreamReader(
+            TableStream(table, options, of=snapshot),
+            _Rows.of(FeedReader.of(snapshot), schema, feed=self._feed),
+            max_files=self._number("maxFilesPerTrigger", least=1),
+            max_bytes=self._number("maxBytesPerTrigger", least=1),
+        )
+
+    @property
+    def _feed(self) -> bool:
+        return truth("readChangeFeed", self.options.get("readChangeFeed"))
+
+    def _range(self) -> tuple[int, int]:
+        """The versions of a read of the change data feed."""
+        ended = self._version is not None
+        return change_feed.versions(
+            self._table().snapshot().commit_times(),
+            from_version=self._number("startingVersion"),
+            to_version=self._version if ended else self._number("endingVersion"),
+            from_timestamp=self._time("startingTimestamp"),
+            to_timestamp=None if ended else self._time("endingTimestamp"),
+        )
+
+    def _snapshot(self) -> Snapshot:
+        """The version whose columns the rows have: the one that Spark was told about, else as the options say."""
+        table, version, moment = self._table(), self._version, None
+        if version is None and self._feed and ("endingVersion" in self.options or "endingTimestamp" in self.options):
+            version = self._range()[1]
+        elif version is None:
+            version, moment = self._number("versionAsOf"), self._time("timestampAsOf")
+        newest = table.snapshot()
+        if (version is None and moment is None) or version == newest.version:
+            return newest
+        return table.snapshot(version=version, timestamp=moment)
+
+    # Writing
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        self._check_options(WRITE_OPTIONS, ("partitionBy",))
+        return _Writer(self._plan(schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        self._check_options(("mergeSchema", "overwriteSchema", "partitionBy", "checkpointLocation"))
+        return _StreamWriter(self._plan(schema, overwrite=overwrite))
+
+    def _plan(self, schema: StructType, *, overwrite: bool) -> _Work:
+        given = table_schema_of(schema)
+        columns = self.options.get("partitionBy")
+        partition_by = None if columns is None else tuple(name.strip() for name in columns.split(","))
+        options = WriteOptions.parse(
+            {name.lower(): value for name, value in self.options.items()},
+            overwrite=overwrite,
+            partition_by=partition_by,
+        )
+        snapshot = self._existing(given, partition_by or ()).snapshot()
+        plan = WritePlan.of(snapshot, given, options, in_utc=is_utc(self.connection.time_zone))
+        check_columns_of(given, plan.schema)
+        return _Work(plan=plan, connection=self.connection, reference=self._reference())
+
+    def _existing(self, schema: Struct, partition_columns: Sequence[str]) -> Table:
+        """The table; created, empty, if it is missing."""
+        tables, reference = _tables(self.connection), self._reference()
+        target: NamedTarget | PathTarget
+        if reference.startswith("/"):
+            target = PathTarget(tables, Path(reference), {"properties": {}})
+        else:
+            target = NamedTarget(tables, reference, {"properties": {}})
+        table = target.find()
+        if table is not None:
+            return table
+        try:
+            return target.begin(schema, partition_columns).finish(())
+        except (NameTakenError, LocationError):
+            table = target.find()  # another writer has created it meanwhile
+            if table is None:
+                raise
+            return table
+
+    # Options
+
+    def _reference(self) -> str:
+        """The table's name, or its absolute path."""
+        given = [self.options[name] for name in _COMMON if name in self.options]
+        if len(given) != 1:
+            raise InvalidRequestError(
+                "no table is named: Spark's catalog keeps neither path nor options of a table of this format; use "
+                f"spark.read.format('{NAME}').load('name'), or CREATE TEMPORARY VIEW v USING `{NAME}` "
+                "OPTIONS (table 'name')"
+                if not given
+                else "the options path and table are mutually exclusive; give one of them"
+            )
+        reference = str(given[0]).removeprefix("file://")
+        reference = reference.removeprefix("file:")
+        if "/" in reference and not reference.startswith("/"):
+            raise InvalidRequestError(f"invalid table {reference!r}; expected a name or an absolute path")
+        return reference
+
+    def _table(self) -> Table:
+        return _table(self.connection, self._reference())
+
+    def _check_options(self, *known: Sequence[str]) -> None:
+        names = [name for group in (*known, _COMMON) for name in group]
+        lower = {name.lower() for name in names}
+        for given in self.options:
+            if given.lower() not in lower:
+                raise InvalidRequestError(f"unknown option {given!r}; expected {', '.join(names)}", option=given)
+
+    def _number(self, name: str, *, least: int = 0) -> int | None:
+        text = self.options.get(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdecimal()) or int(text) < least:
+            raise InvalidRequestError(f"invalid {name} {text!r}; expected a number >= {least}", option=name)
+        return int(text)
+
+    def _starting_version(self) -> int | Literal["latest"] | None:
+        if self.options.get("startingVersion", "").lower() == "latest":
+            return "latest"
+        return self._number("startingVersion")
+
+    def _time(self, name: str) -> int | None:
+        text = self.options.get(name)
+        return None if text is None else milliseconds_of(text, self.connection.time_zone, name)
+
+
+def _table(connection: Connection, reference: str) -> Table:
+    tables = _tables(connection)
+    return tables.by_path(Path(reference)) if reference.startswith("/") else tables.by_name(reference)
+
+
+# Tasks that read
+
+
+class _Files(InputPartition):
+    """The files of one task."""
+
+    def __init__(self, files: Sequence[ChangedFile]) -> None:
+        super().__init__(list(files))
+
+
+def _tasks(files: Sequence[ChangedFile]) -> list[InputPartition]:
+    found: list[InputPartition] = []
+    waiting: list[ChangedFile] = []
+    size = 0
+    for file in files:
+        if waiting and (len(waiting) >= _TASK_FILES or size + (file.file.size or 0) > _TASK_BYTES):
+            found.append(_Files(waiting))
+            waiting, size = [], 0
+        waiting.append(file)
+        size += file.file.size or 0
+    return [*found, _Files(waiting)] if waiting else found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Reads the rows of files in tasks: knows columns and places, no owner."""
+
+    feed: FeedReader
+    given: StructType
+    """The columns of the rows, as Spark wants them: all or some."""
+    with_changes: bool
+
+    @classmethod
+    def of(cls, reader: FeedReader, given: StructType, *, feed: bool) -> _Rows:
+        """`given`: the schema that Spark asks for, or that the user has named."""
+        available = spark_schema(reader.schema if feed else reader.columns)
+        columns = {field.name: field.dataType.simpleString() for field in available.fields}
+        for field in given.fields:
+            if columns.get(field.name) != field.dataType.simpleString():
+                raise InvalidRequestError(
+                    f"invalid schema: the column {field.name!r} of {field.dataType.simpleString()} is not among the "
+                    f"table's columns, {available.simpleString()}; leave out the schema, or choose among them"
+                )
+        return cls(feed=reader, given=given, with_changes=feed)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        if not isinstance(partition, _Files):  # Spark's, of a read without files
+            return
+        target = to_arrow_schema(self.given, timezone="UTC")
+        for changed in partition.value:
+            for rows in self._tables(changed):
+                yield from rows.select(target.names).cast(target).to_batches(max_chunksize=_BATCH_ROWS)
+
+    def _tables(self, changed: ChangedFile) -> Iterator[pa.Table]:
+        if self.with_changes:
+            for batch in self.feed.read([changed]):
+                yield pa.Table.from_batches([batch])
+        else:
+            names = set(self.given.names)
+            needed = Struct(fields=tuple(column for column in self.feed.columns.fields if column.name in names))
+            yield read_file(Path(self.feed.location), changed.file, needed, self.feed.partition_columns)
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, rows: _Rows, files: Sequence[ChangedFile]) -> None:
+        self._rows = rows
+        self._files: Sequence[ChangedFile] = files
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return _tasks(self._files)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.read(partition)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"_rows": self._rows, "_files": ()}
+
+
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One process of the driver's host keeps it for the life of the query; tasks get a copy that only reads."""
+
+    def __init__(
+        self, stream: TableStream | None, rows: _Rows, *, max_files: int | None, max_bytes: int | None
+    ) -> None:
+        self._stream = stream
+        self._rows = rows
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+        self._until: int | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _stream_task, (self._rows,)
+
+    @property
+    def _source(self) -> TableStream:
+        assert self._stream is not None, "a task plans nothing"
+        return self._stream
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - PySpark's name
+        return _to_json(self._source.initial())
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's name
+        if self._max_files is None and self._max_bytes is not None:
+            return ReadMaxFiles(2**31 - 1)
+        return ReadMaxFiles(self._max_files or _MAX_FILES_PER_TRIGGER)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's name
+        self._until = self._source.newest()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - PySpark's
+        everything = isinstance(limit, ReadAllAvailable)
+        return _to_json(
+            self._source.end(
+                _offset(start),
+                max_files=limit.max_files if isinstance(limit, ReadMaxFiles) else None,
+                max_bytes=None if everything else self._max_bytes,
+                until=self._until,
+            )
+        )
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return _tasks(self._source.files(_offset(start), _offset(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._rows.read(partition)
+
+
+def _stream_task(rows: _Rows) -> _StreamReader:
+    return _StreamReader(None, rows, max_files=None, max_bytes=None)
+
+
+def _to_json(offset: Offset) -> dict[str, Any]:
+    import msgspec
+
+    return dict(msgspec.to_builtins(offset))
+
+
+def _offset(given: dict[str, Any]) -> Offset:
+    import msgspec
+
+    try:
+        return msgspec.convert(given, Offset)
+    except msgspec.ValidationError as error:
+        raise InvalidRequestError(f"invalid offset {given} in the checkpoint of the query: {error}") from error
+
+
+# Tasks that write, and the commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Message(WriterCommitMessage):
+    """What a task wrote: rows of `commit_protocol.MESSAGE_SCHEMA`."""
+
+    split: int
+    table: pa.Table
+    query_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """A write, in all processes that take part."""
+
+    plan: WritePlan
+    connection: Connection
+    reference: str
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> _Message:
+        """In a task: durable files with the rows, in no log yet."""
+        names = {name.lower(): name for name in self.plan.schema.names}
+        context = TaskContext.get()
+        assert context is not None
+        split = context.partitionId()
+        renamed = (batch.rename_columns([names[name.lower()] for name in batch.schema.names]) for batch in batches)
+        messages = self.plan.task.run(renamed, split=split, attempt=context.taskAttemptId())
+        return _Message(
+            split=split, table=pa.Table.from_batches([messages]), query_id=context.getLocalProperty(_QUERY_ID)
+        )
+
+    def table(self) -> Table:
+        return _table(self.connection, self.reference)
+
+    def files(self, messages: Sequence[WriterCommitMessage | None]) -> JobFiles:
+        return gather(pa.concat_tables([message.table for message in messages if isinstance(message, _Message)]))
+
+    def commit(self, files: JobFiles, **batch: Any) -> None:
+        """On the driver: one transaction names the files; those of a batch that is committed already are deleted."""
+        transaction = self.plan.begin(self.table(), **batch)
+        if transaction is None:
+            data_files.delete(Path(self.plan.location), files.added)
+        else:
+            self.plan.commit(transaction, files.added)
+
+    def abandon(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Delete the files of a job in which a task failed. Where all tasks have reported, the commit has begun, and
+        may have landed: then the files stay."""
+        for message in messages:
+            if None in messages and isinstance(message, _Message):
+                data_files.delete(Path(self.plan.location), _files_of(message))
+
+
+def _files_of(message: _Message) -> list[Add | Cdc]:
+    files = gather(message.table)
+    return [*files.added, *files.changes]
+
+
+class _Writer(DataSourceArrowWriter):
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._work.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._work.commit(self._work.files(messages))
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._work.abandon(messages)
+
+
+class _StreamWriter(DataSourceStreamArrowWriter):
+    """Exactly once, by DELTA.md#stream-sink. The query id comes from the tasks, the batch id from Spark; both are the
+    same when a batch is repeated, after a failure or a restart from the same checkpoint location.
+
+    Durability order: each task's files and folders are durable before it reports them, and one transaction names them.
+    A failing commit leaves the files where it may have landed, and the repeated batch finds out.
+    """
+
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._work.write(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
+        work = self._work
+        files = work.files(messages)
+        query = _query_id(messages)
+        if not files.added and not work.plan.options.overwrite:
+            return
+        mode = "Complete" if work.plan.options.overwrite else "Append"
+        work.commit(
+            files,
+            app=(query, batchId),
+            operation="STREAMING UPDATE",
+            parameters={"outputMode": mode, "queryId": query, "epochId": str(batchId)},
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
+        self._work.abandon(messages)
+
+
+def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
+    """The id of the streaming query, as every task of the batch has seen it."""
+    found = {message.query_id for message in messages if isinstance(message, _Message)}
+    if len(found) != 1 or None in found:
+        raise CorruptionError(
+            f"the tasks of a batch report the query ids {sorted(map(str, found))}; expected one: without it a repeated "
+            "batch could not be recognised, so nothing is committed"
+        )
+    (query,) = found
+    assert query is not None
+    return query

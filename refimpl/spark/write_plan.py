@@ -1,0 +1,343 @@
+"""What a write will do to a table, decided on the driver before a task runs: columns, partitions, what it replaces.
+
+    plan = WritePlan.of(table.snapshot(), frames.table_schema(frame), WriteOptions(overwrite=True))
+    transaction = plan.begin(table)
+    written = plan.commit(transaction, adds)
+
+`delta.write(df)` and the data source `delta-owner` share it. Tasks write the files between `of` and `commit`, and make
+them durable; one transaction names them. If it certainly did not land they are deleted; after an unknown outcome they
+stay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from refimpl.actions import Add, Metadata, Protocol
+from refimpl.client import column_mapping, features, file_statistics
+from refimpl.client.condition import FileTest
+from refimpl.client.file_statistics import row_count
+from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct, check_columns
+from refimpl.client.snapshot import Snapshot
+from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
+from refimpl.environment import random_uuid
+from refimpl.errors import InvalidRequestError
+from refimpl.spark.commit_protocol import WriteTask
+
+OPTIONS: Final = (
+    "replaceWhere",
+    "partitionOverwriteMode",
+    "mergeSchema",
+    "overwriteSchema",
+    "txnAppId",
+    "txnVersion",
+)
+"""The options of Delta's own writer that a write of a table may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a write did. `rows` and `bytes` of the files that were added; `removed` counts files."""
+
+    version: int
+    files: int
+    rows: int
+    bytes: int
+    removed: int = 0
+    tries: int = 1
+    rebased_over: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How rows join a table. Raises `InvalidRequestError` for options that contradict each other."""
+
+    overwrite: bool = False
+    replace_where: str | None = None
+    """With `overwrite`: replace only the partitions for which this is true."""
+    dynamic: bool = False
+    """With `overwrite`: replace only the partitions that the rows are in."""
+    merge_schema: bool = False
+    """Add the columns that only the rows have to the table."""
+    overwrite_schema: bool = False
+    """With `overwrite`: the table gets the columns of the rows."""
+    partition_by: tuple[str, ...] | None = None
+    app: tuple[str, int] | None = None
+    """A batch of an application: it is committed once."""
+
+    def __post_init__(self) -> None:
+        for given, name in (
+            (self.replace_where is not None, "replaceWhere"),
+            (self.dynamic, "partitionOverwriteMode=dynamic"),
+            (self.overwrite_schema, "overwriteSchema"),
+        ):
+            if given and not self.overwrite:
+                raise InvalidRequestError(f"{name} needs the mode overwrite")
+        if self.overwrite_schema and (self.dynamic or self.replace_where is not None):
+            raise InvalidRequestError(
+                "overwriteSchema replaces the whole table; leave out replaceWhere and partitionOverwriteMode"
+            )
+        if self.dynamic and self.replace_where is not None:
+            raise InvalidRequestError("replaceWhere and partitionOverwriteMode=dynamic are mutually exclusive")
+
+    @classmethod
+    def parse(
+        cls, given: dict[str, str], *, overwrite: bool, partition_by: tuple[str, ...] | None = None
+    ) -> WriteOptions:
+        """The options of a writer by their names in `OPTIONS`, without regard to case; others are ignored."""
+        values = {name: given[name.lower()] for name in OPTIONS if name.lower() in given}
+        mode = values.get("partitionOverwriteMode", "static").lower()
+        if mode not in ("static", "dynamic"):
+            raise InvalidRequestError(f"invalid partitionOverwriteMode {mode!r}; expected static or dynamic")
+        if ("txnAppId" in values) != ("txnVersion" in values):
+            raise InvalidRequestError("txnAppId and txnVersion are required together")
+        number = values.get("txnVersion", "0")
+        if not (number.isascii() and number.isdecimal()):
+            raise InvalidRequestError(f"invalid txnVersion {number!r}; expected a number")
+        return cls(
+            overwrite=overwrite,
+            replace_where=values.get("replaceWhere"),
+            dynamic=mode == "dynamic",
+            merge_schema=truth("mergeSchema", values.get("mergeSchema")),
+            overwrite_schema=truth("overwriteSchema", values.get("overwriteSchema")),
+            partition_by=partition_by,
+            app=(values["txnAppId"], int(number)) if "txnAppId" in values else None,
+        )
+
+
+def truth(name: str, text: str | None) -> bool:
+    """The value of an option that is on or off; off by default."""
+    if text is None or text.lower() == "false":
+        return False
+    if text.lower() != "true":
+        raise InvalidRequestError(f"invalid {name} {text!r}; expected true or false")
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan:
+    """Picklable: the data source commits in another process than it plans in."""
+
+    location: str
+    version: int
+    """The table was read in this version."""
+    protocol: Protocol
+    before: Metadata
+    after: Metadata
+    """Metadata of the table once the write is committed."""
+    options: WriteOptions
+    in_utc: bool
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, given: Struct, options: WriteOptions, *, in_utc: bool) -> WritePlan:
+        """The plan for rows with the columns `given`. Raises `InvalidRequestError` before a file is written."""
+        before = snapshot.metadata
+        schema, columns = snapshot.schema, snapshot.partition_columns
+        if options.overwrite_schema:
+            schema = given
+            columns = columns if options.partition_by is None else options.partition_by
+        elif options.merge_schema:
+            merged = _merged(schema, given)
+            assert isinstance(merged, Struct)
+            schema = merged
+        if options.partition_by not in (None, columns):
+            raise InvalidRequestError(
+                f"{snapshot.reader.label} is partitioned by {', '.join(columns) or 'nothing'}, not by "
+                f"{', '.join(options.partition_by or ())}"
+            )
+        after = before
+        if (schema, columns) != (snapshot.schema, snapshot.partition_columns):
+            check_columns(schema, columns, mapped=snapshot.schema.is_mapped)
+            after = msgspec.structs.replace(before, schema_string=schema.to_json(), partition_columns=columns)
+            after = column_mapping.assigned(after, before, random_uuid)
+        plan = cls(
+            location=str(snapshot.location),
+            version=snapshot.version,
+            protocol=snapshot.protocol,
+            before=before,
+            after=after,
+            options=options,
+            in_utc=in_utc,
+        )
+        plan.replaced()
+        if options.overwrite and not options.dynamic and snapshot.files:
+            features.check_removable(plan.protocol, before, snapshot.reader.label)
+        return plan
+
+    @property
+    def schema(self) -> Struct:
+        """Of the files to write, partition columns included."""
+        return column_mapping.of_table(self.protocol, self.after)
+
+    @property
+    def task(self) -> WriteTask:
+        """What tasks run to write the files."""
+        return WriteTask(
+            location=self.location,
+            schema=self.schema,
+            partition_columns=self.after.partition_columns,
+            indexed=file_statistics.indexed(
+                self.schema.without(self.after.partition_columns), self.after.configuration
+            ),
+        )
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Of the table."""
+        return self.after.configuration
+
+    def replaced(self) -> FileTest | None:
+        """See the function of this name."""
+        return replaced(self.options, self.schema, self.after.partition_columns, in_utc=self.in_utc)
+
+    def begin(
+        self,
+        table: Table,
+        *,
+        snapshot: Snapshot | None = None,
+        app: tuple[str, int] | None = None,
+        operation: str = "WRITE",
+        parameters: Mapping[str, str] | None = None,
+    ) -> Transaction | None:
+        """The transaction of the write, on the version that the plan is for; None if the batch is committed already.
+
+        `app`: application and number of the batch, where the options have none. An append may begin on a newer version
+        with the same metadata and protocol: it has read nothing else.
+        """
+        if snapshot is None:
+            snapshot = table.snapshot()
+            same = (snapshot.protocol, snapshot.metadata) == (self.protocol, self.before)
+            if snapshot.version != self.version and (self.options.overwrite or not same):
+                snapshot = table.snapshot(version=self.version)
+        described = {"mode": "Overwrite" if self.options.overwrite else "Append"} if parameters is None else parameters
+        transaction = table.transaction(
+            snapshot=snapshot,
+            operation=operation,
+            parameters={**described, **self._parameters()},
+            landed=table.checkpoint_if_due,
+        )
+        batch = app or self.options.app
+        return None if batch is not None and not transaction.claim(*batch) else transaction
+
+    def _parameters(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        if self.options.replace_where is not None:
+            found["predicate"] = self.options.replace_where
+        if self.options.partition_by is not None:
+            found["partitionBy"] = msgspec.json.encode(self.options.partition_by).decode()
+        return found
+
+    def commit(self, transaction: Transaction, adds: Sequence[Add]) -> Written:
+        """Commit durable files; one version. Deletes them if it certainly did not land."""
+        test = self.replaced()
+        with transaction.deleting_unless_landed(adds):
+            check_inside(adds, test)
+            removed = self._removed(transaction, adds, test)
+            transaction.remove(*removed)
+            if self.after != self.before:
+                transaction.set_metadata(self.after)
+            transaction.add(*adds)
+            written = describe(0, adds)
+            transaction.metrics |= {
+                "numFiles": str(written.files),
+                "numOutputRows": str(written.rows),
+                "numOutputBytes": str(written.bytes),
+            }
+            committed = transaction.commit()
+        return dataclasses.replace(
+            written,
+            version=committed.version,
+            removed=len(removed),
+            tries=committed.tries,
+            rebased_over=committed.rebased_over,
+        )
+
+    def _removed(self, transaction: Transaction, adds: Sequence[Add], test: FileTest | None) -> list[Add]:
+        if not self.options.overwrite:
+            return []
+        if test is not None:
+            read = transaction.read_files(test)
+            return [add for add in read if test.matches_partition(add.partition_values) is True]
+        if self.options.dynamic and self.after.partition_columns:
+            return transaction.read_partitions([add.partition_values for add in adds])
+        return transaction.read_whole_table()
+
+
+def replaced(
+    options: WriteOptions, schema: Struct, partition_columns: tuple[str, ...], *, in_utc: bool
+) -> FileTest | None:
+    """The condition of `replaceWhere`, which partition values alone must decide."""
+    from refimpl.client import predicate
+
+    text = options.replace_where
+    if text is None:
+        return None
+    test = predicate.parse(text).test(schema, partition_columns)
+    if not test.partition_only:
+        raise InvalidRequestError(
+            f"replaceWhere {text!r} tests other columns than the partition columns "
+            f"({', '.join(partition_columns) or 'the table has none'}); replace whole partitions",
+            condition=text,
+        )
+    zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
+    if zoned and not in_utc:
+        raise InvalidRequestError(
+            f"replaceWhere {text!r} tests a timestamp, which is read in UTC; set spark.sql.session.timeZone to UTC",
+            condition=text,
+        )
+    return test
+
+
+def check_inside(adds: Sequence[Add], test: FileTest | None) -> None:
+    """Raise `InvalidRequestError` for files outside of the partitions that `replaceWhere` replaces."""
+    if test is None:
+        return
+    outside = [add for add in adds if test.matches_partition(add.partition_values) is not True]
+    if outside:
+        raise InvalidRequestError(
+            f"replaceWhere {test.text!r} is not true for {_row_count(outside)} of {_row_count(adds)} "
+            f"rows, such as those of {outside[0].partition_values}; leave them out",
+            condition=test.text,
+        )
+
+
+def _row_count(adds: Iterable[Add]) -> int:
+    return sum(row_count(add) or 0 for add in adds)
+
+
+def describe(version: int, adds: Sequence[Add]) -> Written:
+    """What a write of these files did."""
+    rows = _row_count(adds)
+    return Written(version=version, files=len(adds), rows=rows, bytes=sum(add.size for add in adds))
+
+
+def _merged(table: DataType, rows: DataType) -> DataType:
+    """The table's type with the members that only the rows have after its own. Other differences are left as they are:
+    whether rows fit is decided by `frames`."""
+    match table, rows:
+        case Struct(fields=own), Struct(fields=given):
+            by_name = {column.name.lower(): column for column in given}
+            kept = [
+                dataclasses.replace(column, type=_merged(column.type, by_name[column.name.lower()].type))
+                if column.name.lower() in by_name
+                else column
+                for column in own
+            ]
+            names = {column.name.lower() for column in own}
+            return Struct(fields=(*kept, *(_nullable(column) for column in given if column.name.lower() not in names)))
+        case Array(element=own_element), Array(element=given_element):
+            return dataclasses.replace(table, element=_merged(own_element, given_element))
+        case Map(value=own_value), Map(value=given_value):
+            return dataclasses.replace(table, value=_merged(own_value, given_value))
+        case _:
+            return table
+
+
+def _nullable(column: Field) -> Field:
+    return dataclasses.replace(column, nullable=True)

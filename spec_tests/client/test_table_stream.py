@@ -1,0 +1,262 @@
+"""Offsets and files of a stream: each file once, whatever the limits, and the same files after every restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+import refimpl
+from refimpl import log_path
+from refimpl.client import data_maintenance
+from refimpl.client.change_feed import FeedReader
+from refimpl.client.data_files import read_file
+from refimpl.client.maintenance import write_checkpoint
+from refimpl.client.schema import Field, Primitive, Struct
+from refimpl.client.table import Table
+from refimpl.client.table_stream import Offset, StreamOptions, TableStream
+from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
+from refimpl.warehouse import Warehouse
+
+POLICY = MaintenancePolicy(backfill_every=None, allowed=frozenset(Maintenance))
+"""Nothing is published unless it is asked for, and everything is allowed."""
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids)}, schema=SCHEMA)
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
+    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(warehouse: Warehouse) -> Table:
+    """Versions 1 to 3 append the ids 1 to 3; none is published."""
+    made = warehouse.create_table("stream", SCHEMA, policy=POLICY)
+    for number in (1, 2, 3):
+        made.append(rows(number))
+    return made
+
+
+def ids(table: Table, stream: TableStream, start: Offset, end: Offset) -> list[int]:
+    files, schema = stream.files(start, end), table.snapshot().schema
+    return [number for file in files for number in read_file(table.location, file.file, schema, ())["id"].to_pylist()]
+
+
+def drained(table: Table, stream: TableStream, start: Offset | None = None, **limits: int) -> list[list[int]]:
+    """The ids of all batches, read as Spark reads: the offsets go through JSON."""
+    batches, start = [], start or stream.initial()
+    while (end := stream.end(start, **limits)) != start:
+        end = msgspec.convert(msgspec.json.decode(msgspec.json.encode(end)), Offset)
+        batches.append(ids(table, stream, start, end))
+        start = end
+    return batches
+
+
+def test_rows_come_before_commits(table: Table) -> None:
+    """The commits are ratified and not published."""
+    stream = TableStream(table)
+    start = stream.initial()
+    table.append(rows(4))
+    assert table.log.published_versions() == {0}
+    assert drained(table, stream, start) == [[1, 2, 3, 4]]
+    assert stream.end(start).version == 5
+
+
+@pytest.mark.parametrize(
+    ("limits", "batches"),
+    [
+        ({"max_files": 1}, [[1], [2], [3], [4], [5]]),
+        ({"max_files": 2}, [[1, 2], [3, 4], [5]]),
+        ({"max_files": 9}, [[1, 2, 3, 4, 5]]),
+        ({"max_bytes": 1}, [[1], [2], [3], [4], [5]]),
+        ({"max_files": 3, "max_bytes": 10**6}, [[1, 2, 3], [4, 5]]),
+        ({"until": 4}, [[1, 2, 3, 4]]),
+    ],
+)
+def test_limits_of_a_batch(table: Table, limits: dict[str, int], batches: list[list[int]]) -> None:
+    stream = TableStream(table)
+    start = stream.initial()
+    table.append(rows(4))
+    table.append(rows(5))
+    assert drained(table, stream, start, **limits) == batches
+
+
+def test_files_of_one_commit_are_counted(table: Table) -> None:
+    stream = TableStream(table, StreamOptions(starting_version="latest"))
+    start = stream.initial()
+    several = pa.table({"id": range(3)}, schema=SCHEMA)
+    transaction = table.transaction()
+    for number in range(3):
+        transaction.add(*transaction.data_file_writer().write_all([several.slice(number, 1)]))
+    transaction.commit()
+    assert [len(batch) for batch in drained(table, stream, start, max_files=2)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"starting_version": 2}, [2, 3]),
+        ({"starting_version": 4}, []),
+        ({"starting_version": "latest"}, []),
+        ({"starting_timestamp": 0}, [1, 2, 3]),
+    ],
+)
+def test_starts(table: Table, options: dict[str, object], expected: list[int]) -> None:
+    stream = TableStream(table, StreamOptions(**options))  # type: ignore[arg-type]
+    start = stream.initial()
+    table.append(rows(9))
+    assert drained(table, stream, start) == [[*expected, 9]]
+
+
+def test_starting_time_of_a_commit(table: Table) -> None:
+    second = table.snapshot(version=2).timestamp
+    assert drained(table, TableStream(table, StreamOptions(starting_timestamp=second))) == [[2, 3]]
+    with pytest.raises(NotFoundInHistoryError):
+        TableStream(table, StreamOptions(starting_timestamp=table.snapshot().timestamp + 1)).initial()
+    with pytest.raises(NotFoundInHistoryError):
+        TableStream(table, StreamOptions(starting_version=5)).initial()
+    with pytest.raises(InvalidRequestError):
+        StreamOptions(starting_version=1, starting_timestamp=1)
+
+
+@pytest.mark.parametrize("options", [StreamOptions(), StreamOptions(starting_version="latest")])
+def test_a_restart_in_the_first_batch_repeats_it(table: Table, options: StreamOptions) -> None:
+    """Spark stores the end of a batch, and of the first one not the start."""
+    stream = TableStream(table, options)
+    start = stream.initial()
+    table.append(rows(4))
+    end = stream.end(start, max_files=4)
+    first = ids(table, stream, start, end)
+    table.append(rows(5))
+    again = TableStream(table, options)
+    assert ids(table, again, again.initial(), end) == first != []
+    assert drained(table, again, end) == [[5]]
+
+
+def overwrite(table: Table) -> None:
+    table.overwrite(rows(7))
+
+
+def delete(table: Table) -> None:
+    table.delete()
+
+
+def optimize(table: Table) -> None:
+    data_maintenance.optimize(table)
+
+
+IGNORE, SKIP = {"ignore_deletes": True}, {"skip_change_commits": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "allowed"),
+    [
+        (overwrite, {}, False),
+        (overwrite, IGNORE, False),
+        (overwrite, SKIP, True),
+        (delete, {}, False),
+        (delete, IGNORE, True),
+        (delete, SKIP, True),
+        (optimize, {}, True),
+    ],
+)
+def test_commits_that_remove_rows(
+    table: Table, change: Callable[[Table], None], options: dict[str, bool], allowed: bool
+) -> None:
+    stream = TableStream(table, StreamOptions(starting_version="latest", **options))  # type: ignore[arg-type]
+    start = stream.initial()
+    change(table)
+    table.append(rows(9))
+    if allowed:
+        assert drained(table, stream, start) == [[9]]
+    else:
+        with pytest.raises(InvalidRequestError, match=r"skipChangeCommits|ignoreDeletes") as caught:
+            stream.end(start)
+        assert caught.value.version == 4
+
+
+def with_columns(table: Table, *names: str) -> None:
+    snapshot = table.snapshot()
+    schema = Struct(
+        fields=(*snapshot.schema.fields, *(Field(name=name, type=Primitive(name="long")) for name in names))
+    )
+    transaction = table.transaction()
+    transaction.set_metadata(msgspec.structs.replace(snapshot.metadata, schema_string=schema.to_json()))
+    transaction.commit()
+
+
+def test_a_schema_change_stops_the_stream(table: Table) -> None:
+    stream = TableStream(table)
+    start = stream.initial()
+    before = stream.end(start)
+    with_columns(table, "more")
+    table.append(pa.table({"id": [4], "more": [1]}))
+    with pytest.raises(InvalidRequestError, match=r"version 4 .*more.*restart the stream") as caught:
+        stream.end(before)
+    assert caught.value.version == 4
+    again = TableStream(table)
+    assert drained(table, again, before) == [[4]], "older offsets are read with the newest schema"
+    assert drained(table, again, start) == [[1, 2, 3, 4]]
+
+
+def test_a_version_that_was_cleaned_up_is_named(table: Table, warehouse: Warehouse) -> None:
+    stream = TableStream(table, StreamOptions(starting_version=1))
+    start = stream.initial()
+    initial = TableStream(table).initial()
+    table.append(rows(4))
+    assert table.table_id is not None
+    warehouse.owner.backfill_to_version(table.table_id)
+    write_checkpoint(table)
+    for version in range(4):
+        (table.log.folder / log_path.commit(version)).unlink()
+    again = TableStream(table)
+    for offset, version in ((start, 1), (initial, 3)):
+        with pytest.raises(NotFoundInHistoryError, match=f"continues with version {version} ") as caught:
+            again.end(offset)
+        assert caught.value.version == version
+
+
+def test_another_table_is_refused(table: Table, warehouse: Warehouse) -> None:
+    start = TableStream(table).initial()
+    other = warehouse.create_table("other", SCHEMA)
+    with pytest.raises(InvalidRequestError, match="has read another table"):
+        TableStream(other).end(start)
+
+
+def feed_of(table: Table, stream: TableStream, **limits: int) -> list[Sequence[tuple[str, int, int]]]:
+    reader, batches = FeedReader.of(table.snapshot()), []
+    start = stream.initial()
+    while (end := stream.end(start, **limits)) != start:
+        found = [row for batch in reader.read(stream.files(start, end)) for row in batch.to_pylist()]
+        batches.append([(row["_change_type"], row["id"], row["_commit_version"]) for row in found])
+        start = end
+    return [batch for batch in batches if batch]
+
+
+def test_the_change_feed_is_read_by_whole_commits(warehouse: Warehouse) -> None:
+    table = warehouse.create_table("fed", SCHEMA, properties={"delta.enableChangeDataFeed": "true"})
+    table.append(rows(1, 2))
+    stream = TableStream(table, StreamOptions(feed=True))
+    start = stream.initial()
+    assert stream.end(start).version == 2
+    from_one = TableStream(table, StreamOptions(feed=True, starting_version=1))
+    table.update({"id": "id + 10"}, where="id = 2")
+    updated = [("update_preimage", 2, 2), ("update_postimage", 12, 2)]
+    assert feed_of(table, from_one, max_files=1) == [[("insert", 1, 1), ("insert", 2, 1)], updated]
+    whole = TableStream(table, StreamOptions(feed=True))
+    assert feed_of(table, whole) == [[("insert", 1, 2), ("insert", 12, 2)]]
+
+
+def test_a_stream_of_a_feed_that_is_off_is_refused(table: Table) -> None:
+    stream = TableStream(table, StreamOptions(feed=True))
+    with pytest.raises(InvalidRequestError, match="was off at version 3"):
+        stream.end(stream.initial())
