@@ -303,6 +303,14 @@ def _corrupt(source: str, line: int, problem: str) -> CorruptLogError:
     return CorruptLogError(f"{source}, line {line}, {problem}", path=source, line=line)
 
 
+def same_actions(one: bytes, other: bytes) -> bool:
+    """Whether two commits have the same actions, however their JSON is spelled."""
+    try:
+        return list(msgspec.json.Decoder().decode_lines(one)) == list(msgspec.json.Decoder().decode_lines(other))
+    except msgspec.DecodeError:
+        return False
+
+
 def encode(actions: Iterable[Action]) -> bytes:
     """Newline-delimited JSON, one action a line, each line ended by a newline."""
     return b"".join(_encode_line(action) + b"\n" for action in actions)

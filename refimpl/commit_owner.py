@@ -247,6 +247,13 @@ class CommitOwner(Protocol):
         """Publish, in order, at least all commits up to `version` (None: the latest)."""
         ...
 
+    def report_published(self, table_id: str, through: Version) -> None:
+        """A client published every version up to `through`, durably: the owner verifies that, and may forget them.
+
+        catalog-managed, "Publishing Commits". Raises `InvalidRequestError` for a report that does not hold.
+        """
+        ...
+
     def take_over(
         self,
         location: Path,

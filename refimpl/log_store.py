@@ -8,14 +8,17 @@ reported only after the name itself is durable.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from refimpl import log_path
+from refimpl.actions import same_actions
+from refimpl.commits import RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError
 from refimpl.files import FileStatus
 from refimpl.log_path import LOG_FOLDER, MAX_VERSION, SIDECAR_FOLDER, FileKind, LogPath, Version
+from refimpl.table_feature import CommitMode
 
 _TEMPORARY_PREFIX = ".tmp-"
 """Readers of a log ignore names with this prefix."""
@@ -125,23 +128,59 @@ class LogStore:
         self.overwrite(name, content)
         return True
 
-    def publish(self, version: Version, content: bytes) -> None:
+    def publish(self, version: Version, content: bytes, commit_mode: CommitMode | None = None) -> None:
         """Make `<version>.json` exist with exactly these bytes, durably, as `put_once` does.
 
         Raises `CorruptLogError` if the file has other bytes. A prefix of these bytes is the unfinished copy of a client
-        that publishes too (DuckDB creates the file first and then writes it): it is replaced.
+        that publishes too (DuckDB creates the file first and then writes it): it is replaced. Of an inline commit the
+        same actions are enough: another client that published it may have spelled them in its own way.
         """
         name = log_path.commit(version)
         if self.put_if_absent(name, content):
             return
         present = self.bytes_or_none(name)
-        if present is None or not content.startswith(present):
+        if present is not None and commit_mode is CommitMode.INLINE and same_actions(present, content):
+            content = present
+        elif present is None or not content.startswith(present):
             raise CorruptLogError(
                 f"{self.folder / name} exists with other content than the ratified version {version}",
                 path=str(self.folder / name),
                 version=version,
             )
         self.overwrite(name, content)
+
+    def publish_ratified(self, staging_folder: str, commits: Sequence[RatifiedCommit]) -> None:
+        """Publish commits as their owner lists them: ascending, all that it stores up to some version.
+
+        catalog-managed, "Publishing Commits". Order: the version before the first one is published already; each
+        `<v>.json` and its name are durable before the next one begins. The caller reports them to the owner, which may
+        then forget them. Raises `CorruptLogError` for a version that is missing, or published with other content.
+        """
+        if commits and commits[0].version > 0 and not self.published(commits[0].version - 1):
+            missing = commits[0].version - 1
+            raise CorruptLogError(
+                f"the owner stores {self.location} from version {missing + 1} on, and version {missing} is not "
+                f"published; restore {self.folder / log_path.commit(missing)}",
+                path=str(self.folder / log_path.commit(missing)),
+                missing_version=missing,
+            )
+        for commit in commits:
+            content = commit.content
+            try:
+                if content is None and commit.file_name is not None:
+                    content = self.read_staged(staging_folder, commit.file_name)
+            except FileNotFoundError:
+                if not self.published(commit.version):
+                    raise CorruptLogError(
+                        f"version {commit.version} of {self.location} is ratified, and its staged file "
+                        f"{commit.file_name} is missing; restore it",
+                        path=str(self.folder / staging_folder / str(commit.file_name)),
+                        version=commit.version,
+                    ) from None
+            if content is None:  # another client published it and removed the staged file
+                self.make_durable(log_path.commit(commit.version))
+            else:
+                self.publish(commit.version, content, commit.commit_mode)
 
     def overwrite(self, name: str, content: bytes) -> None:
         """Atomically replace a file that is a hint or can be rebuilt: checkpoint, checksum, `_last_checkpoint`.

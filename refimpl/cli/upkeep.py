@@ -39,10 +39,20 @@ _PANEL = "Upkeep"
 _STYLES = {"error": "bold red", "warning": "yellow", "note": ""}
 
 
-@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner backfill sales --to 20")
+_BACKFILL = """Examples:
+
+commit-owner backfill sales --to 20
+
+commit-owner backfill sales --by-client"""
+
+
+@commands.command(rich_help_panel=_PANEL, epilog=_BACKFILL)
 def backfill(
     table: TableArgument,
     to: Annotated[int | None, Option("--to", metavar="N", help="last version to publish (default: the latest)")] = None,
+    by_client: Annotated[
+        bool, Option("--by-client", help="publish as any client may, then report to the owner (catalogManaged only)")
+    ] = False,
     warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -51,8 +61,10 @@ def backfill(
     Each becomes <version>.json in the table's log. An interrupted backfill is continued.
     """
     with reached(warehouse) as place:
-        found = place.owner.resolve(table)
-        done = place.owner.backfill_to_version(found.table_id, to)
+        if by_client:
+            done = place.table(table).publish(to)
+        else:
+            done = place.owner.backfill_to_version(place.owner.resolve(table).table_id, to)
     output.show(
         done,
         f"published {output.counted(done.published, 'commit')}; the log is complete through version {done.through}",

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from refimpl import log_path
 from refimpl.client.history import HistoryEntry, history
 from refimpl.client.log_reading import LogReader
 from refimpl.client.properties import checkpoint_interval
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
-from refimpl.commit_owner import CommitOwner, ResolvedTable
+from refimpl.commit_owner import Backfilled, CommitOwner, ResolvedTable
 from refimpl.environment import Environment
 from refimpl.errors import (
     DeltaError,
@@ -273,6 +274,33 @@ class Table:
         end = self.snapshot(version=last)
         files = change_feed.changed_files(newest, self.snapshot(version=first), end)
         return change_feed.FeedReader.of(end), files
+
+    def publish(self, version: Version | None = None) -> Backfilled:
+        """Publish the ratified commits up to `version`, by default all of them, as a client; then tell the owner.
+
+        DELTA.md#publish. Order: each `<v>.json` is durable before the next one, all of them before the report. An
+        interrupted call can be repeated; any number of clients, and the owner, may publish at the same time.
+
+        Raises `InvalidRequestError` for a table without an owner, one whose owner publishes alone, and a version that
+        is not ratified; `CorruptLogError` where a version is published with other content, and then reports nothing.
+        """
+        owner, table_id, feature = self.owner, self.table_id, self.feature
+        if owner is None or table_id is None or feature is None:
+            raise InvalidRequestError(f"{self.label} has no owner: each of its commits is published when it lands")
+        if not feature.clients_publish:
+            raise InvalidRequestError(
+                f"{self.label} is a {feature.name} table: its owner publishes; ask it to: commit-owner backfill"
+            )
+        answer = owner.get_commits(table_id)
+        latest = answer.latest_ratified_version
+        if version is not None and (latest is None or log_path.checked(version) > latest):
+            raise InvalidRequestError(f"version {version} of {self.label} is not ratified; the latest is {latest}")
+        due = [commit for commit in answer.commits if version is None or commit.version <= version]
+        self.log.publish_ratified(feature.staging_folder, due)
+        if due:
+            owner.report_published(table_id, due[-1].version)
+        first = next((commit.version for commit in answer.commits if commit not in due), None)
+        return Backfilled(through=latest if first is None else first - 1 if first else None, published=len(due))
 
     def checkpoint_if_due(self, committed: Committed) -> None:
         """Write a checkpoint after every `delta.checkpointInterval` commits, 10 where the table says nothing: of the

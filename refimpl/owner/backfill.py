@@ -11,9 +11,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from refimpl import log_path
+from refimpl.actions import same_actions
 from refimpl.commit_owner import Backfilled, TableState
 from refimpl.commits import RatifiedCommit
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError
@@ -69,7 +68,7 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
         log = context.log(table)
         for each in range(start, end + 1):
             try:
-                _publish(log, each, *_content(writer, table, log, each))
+                log.publish(each, *_content(writer, table, log, each))
             except (CorruptLogError, OSError) as error:
                 problem = error
                 break
@@ -86,19 +85,6 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
     if problem is not None:
         raise problem
     return through, end - start + 1, end == target
-
-
-def _publish(log: LogStore, version: Version, content: bytes, commit_mode: CommitMode) -> None:
-    try:
-        log.publish(version, content)
-    except CorruptLogError:
-        # A client may publish too (catalog-managed, "Publishing Commits"), and writes the actions of an
-        # inline commit as it likes.
-        name = log_path.commit(version)
-        found = log.bytes_or_none(name)
-        if commit_mode is not CommitMode.INLINE or found is None or not same_actions(found, content):
-            raise
-        log.overwrite(name, found)
 
 
 def confirm_published(writer: Writer, table: TableRecord, log: LogStore, versions: Sequence[Version]) -> str | None:
@@ -131,14 +117,6 @@ def _published_bytes(log: LogStore, found: LogPath, commit: RatifiedCommit, dige
         return None
     is_ratified = hashlib.sha256(content).digest() == digest
     return content if is_ratified or (commit.content is not None and same_actions(content, commit.content)) else None
-
-
-def same_actions(one: bytes, other: bytes) -> bool:
-    """Whether two commits say the same, however they are spelled."""
-    try:
-        return list(msgspec.json.Decoder().decode_lines(one)) == list(msgspec.json.Decoder().decode_lines(other))
-    except msgspec.DecodeError:
-        return False
 
 
 def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version) -> tuple[bytes, CommitMode]:

@@ -456,6 +456,11 @@ class LocalOwner:
         with disk_errors("backfill"):
             return backfill(self._context, table_id, version)
 
+    def report_published(self, table_id: str, through: Version) -> None:
+        refused = self.update(table_id, UpdatePreconditions(published_through=log_path.checked(through)))
+        if refused is not None:
+            raise InvalidRequestError(refused.detail, version=through)
+
     def _backfill_by_policy(self, place: TableRecord) -> None:
         try:
             backfill(self._context, place.table_id, None)

@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from refimpl import actions, log_path
-from refimpl.actions import Metadata, Protocol
+from refimpl.actions import Metadata, Protocol, same_actions
 from refimpl.commit_owner import TableState
 from refimpl.commits import RatifiedCommit
 from refimpl.environment import Environment
@@ -27,7 +27,6 @@ from refimpl.errors import CorruptLedgerError, CorruptLogError
 from refimpl.log_path import LOG_FOLDER, FileKind, LogPath, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
-from refimpl.owner.backfill import same_actions
 from refimpl.owner.context import Context
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord

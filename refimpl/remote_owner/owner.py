@@ -513,32 +513,21 @@ class RemoteOwner:
         Order: each `<v>.json` with the staged bytes, durably and in order; then the report, upon which the server
         forgets them. A published file with other bytes stops it: `CorruptLogError`.
         """
-        log, due = (
-            self._log(current),
-            [commit for commit in current.commits if through is None or commit.version <= through],
-        )
-        for commit in due:
-            try:
-                content = log.read_staged(_STAGING, commit.file_name)
-            except FileNotFoundError:
-                if log.published(commit.version):  # another client published and removed it
-                    log.make_durable(log_path.commit(commit.version))
-                    continue
-                raise CorruptLogError(
-                    f"version {commit.version} of {current.name} is ratified, and its staged file {commit.file_name} "
-                    f"is missing; restore it",
-                    path=str(log.folder / _STAGING / commit.file_name),
-                    version=commit.version,
-                ) from None
-            log.publish(commit.version, content)
+        due = _ratified(current, None, through)
+        self._log(current).publish_ratified(_STAGING, due)
         if due:
-            report = SetLatestBackfilledVersion(latest_published_version=due[-1].version)
-            answer = self._calls.asked(
-                "POST", self._url(current.name), LoadedTable, _update(current.table_id, (report,)), tries=tries
-            )
-            if isinstance(answer, Refusal):
-                raise self._calls.refused(f"report version {due[-1].version} of {current.name} as published", answer)
+            self._report(current, due[-1].version, tries=tries)
         return len(due)
+
+    def report_published(self, table_id: str, through: Version) -> None:
+        self._report(self._known(table_id), log_path.checked(through), tries=TRIES)
+
+    def _report(self, current: _CurrentTable, through: Version, *, tries: int) -> None:
+        report = SetLatestBackfilledVersion(latest_published_version=through)
+        body = _update(current.table_id, (report,))
+        answer = self._calls.asked("POST", self._url(current.name), LoadedTable, body, tries=tries)
+        if isinstance(answer, Refusal):
+            raise self._calls.refused(f"report version {through} of {current.name} as published", answer)
 
     def _publish_if_due(self, full_name: _FullName, loaded: LoadedTable) -> None:
         """The commit landed: that it could not be published is no reason to say otherwise."""

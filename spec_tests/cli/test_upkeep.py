@@ -30,6 +30,8 @@ def test_backfill_publishes_up_to_a_version_or_all(cli: CommandLine, warehouse: 
     assert "through version 3" in cli("backfill", busy).out
     assert (_log(warehouse, busy) / f"{3:020d}.json").exists()
     assert cli("backfill", busy, "--json").json == {"through": 3, "published": 0}
+    commit_rows(warehouse, busy, {"id": 9, "month": 1})
+    assert cli("backfill", busy, "--by-client", "--json").json == {"through": 4, "published": 1}
     assert cli("backfill", busy, "--to", "-1").code == ExitCode.USAGE
 
 

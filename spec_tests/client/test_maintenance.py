@@ -12,15 +12,16 @@ from refimpl.actions import Add, CommitInfo, DomainMetadata, Metadata, Remove
 from refimpl.client.maintenance import clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.client.table import Table
-from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy
 from refimpl.commits import CommitsAnswer
 from refimpl.errors import (
+    CorruptLogError,
     InvalidRequestError,
     InvalidTableError,
     MaintenanceRefusedError,
 )
 from refimpl.log_path import LAST_CHECKPOINT
-from refimpl.table_feature import MANAGED_COMMIT, TableFeature
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import SCHEMA, Setting
 from spec_tests.support.busy_table import (
     DAY,
@@ -273,3 +274,97 @@ def test_an_invalid_duration_is_an_error(text: str) -> None:
         retention(Metadata(id="t", schema_string=SCHEMA, configuration={LOG: text}), LOG)
     plain = Metadata(id="t", schema_string=SCHEMA)
     assert (retention(plain, LOG), retention(plain, DELETED_FILES)) == (30 * DAY, 7 * DAY)
+
+
+# Publishing by a client: DELTA.md#publish
+
+
+@pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE], ids=lambda mode: mode.value)
+def test_a_client_publishes_what_the_owner_lists_and_tells_it(setting: Setting, mode: CommitMode) -> None:
+    """catalog-managed, "Publishing Commits"."""
+    table = setting.table(CATALOG_MANAGED, mode)
+    busy(setting, table, 4)
+    listed = {commit.version: table.reader.content(commit) for commit in table.reader.ask().commits}  # type: ignore[union-attr]
+    assert table.publish(2) == Backfilled(through=2, published=2)
+    assert table.log.published_versions() == {0, 1, 2}
+    assert table.publish() == Backfilled(through=4, published=2)
+    assert {version: table.log.read(log_path.commit(version)) for version in listed} == listed
+    assert setting.owner.get_commits(table.table_id or "").commits == (), "the owner may forget them"
+    assert table.publish() == Backfilled(through=4, published=0)
+    assert table.snapshot().version == 4
+
+
+def test_commits_are_durable_and_in_order_before_they_are_reported(setting: Setting, storage: FailingFiles) -> None:
+    table = setting.table(CATALOG_MANAGED)
+    busy(setting, table, 3)
+    storage.done.clear()
+    reported: list[list[tuple[str, object]]] = []
+    report = setting.owner.owner.report_published
+
+    def watched(table_id: str, through: int) -> None:
+        reported.append(list(storage.done))
+        report(table_id, through)
+
+    setting.owner.owner.report_published = watched  # type: ignore[method-assign]
+    table.publish()
+    steps = [
+        step
+        for version in (1, 2, 3)
+        for step in (("link", table.log.folder / log_path.commit(version)), ("fsync_directory", table.log.folder))
+    ]
+    assert [step for step in reported[0] if step in steps] == steps
+
+
+def test_an_interrupted_publication_is_continued(setting: Setting, storage: FailingFiles) -> None:
+    table = setting.table(CATALOG_MANAGED)
+    busy(setting, table, 3)
+    storage.fail_when = lambda operation, path: operation == "link" and path.name == log_path.commit(2)
+    with pytest.raises(OSError, match="injected"):
+        table.publish()
+    storage.fail_when = lambda operation, path: False
+    assert table.log.published_versions() == {0, 1}
+    assert "report_published" not in setting.owner.calls
+    assert setting.again(table).publish() == Backfilled(through=3, published=3)
+
+
+@pytest.mark.parametrize("other", [b'{"commitInfo":{}}\n', b"not JSON"])
+def test_other_content_ends_a_publication_without_a_report(setting: Setting, other: bytes) -> None:
+    table = setting.table(CATALOG_MANAGED)
+    busy(setting, table, 3)
+    table.log.put_if_absent(log_path.commit(2), other)
+    with pytest.raises(CorruptLogError):
+        table.publish()
+    assert "report_published" not in setting.owner.calls
+    assert table.log.read(log_path.commit(2)) == other
+    assert not table.log.published(3)
+
+
+def test_nothing_is_published_above_a_missing_version(setting: Setting) -> None:
+    """In order: the version before the first that the owner lists must be published."""
+    table = setting.table(CATALOG_MANAGED)
+    busy(setting, table, 3)
+    table.publish(1)
+    table.log.delete(log_path.commit(1))
+    with pytest.raises(CorruptLogError) as caught:
+        table.publish()
+    assert caught.value.missing_version == 1
+    assert table.log.published_versions() == {0}
+
+
+def test_a_report_of_what_is_not_published_is_rejected(setting: Setting) -> None:
+    table = setting.table(CATALOG_MANAGED)
+    busy(setting, table, 2)
+    with pytest.raises(InvalidRequestError, match="not published"):
+        setting.owner.report_published(table.table_id or "", 2)
+    assert len(setting.owner.get_commits(table.table_id or "").commits) == 2
+
+
+def test_publishing_is_refused_where_clients_may_not(setting: Setting) -> None:
+    """managed-commits: the owner backfills."""
+    managed, plain = setting.table(MANAGED_COMMIT, name="managed"), setting.table(None, name="plain")
+    busy(setting, managed, 2)
+    catalog = setting.table(CATALOG_MANAGED, name="catalog")
+    for table, version in ((managed, None), (plain, None), (catalog, 7)):
+        with pytest.raises(InvalidRequestError):
+            table.publish(version)
+        assert table.log.published_versions() == {0}

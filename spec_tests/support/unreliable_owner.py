@@ -170,6 +170,10 @@ class UnreliableOwner:
         self._count("backfill_to_version")
         return self.owner.backfill_to_version(table_id, version)
 
+    def report_published(self, table_id: str, through: Version) -> None:
+        self._count("report_published")
+        self.owner.report_published(table_id, through)
+
     def take_over(
         self,
         location: Path,

@@ -78,6 +78,9 @@ class _OverTheApi(AskedOwner):
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
         return self._remote.backfill_to_version(table_id, version)
 
+    def report_published(self, table_id: str, through: Version) -> None:
+        self._remote.report_published(table_id, through)
+
 
 class KitServer:
     """The calls of the API that a client of an existing table makes, answered by the kit's owner."""
