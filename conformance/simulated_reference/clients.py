@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
+import greenlet
 import msgspec
 
 import refimpl
@@ -76,8 +78,8 @@ class SimulatedClients(Closing):
     def _ledger(self) -> Path:
         return self.root / "_owner" / ledger.FILE_NAME
 
-    def start(self, clients: Iterable[str], hook: Hook) -> Mapping[str, InProcess]:
-        """One process for each client, on what `prepare` left."""
+    def start(self, clients: Iterable[str], hook: Hook, *, threads: bool = False) -> Mapping[str, InProcess]:
+        """One process for each client, or one with a thread for each, on what `prepare` left."""
         self.stop()
         _clear(str(self.root))
         for path, content in self._kept.items():
@@ -87,6 +89,11 @@ class SimulatedClients(Closing):
                 _write(path, content)
         self._patched.enter_context(self._patch())
         started = {}
+        if threads:
+            process = _Simulated(self.root, "process", 1, hook, self._change)
+            self._processes.append(process)
+            process.begin_threads(len(list(clients)))
+            return {name: InProcess(process) for name in clients}
         for number, name in enumerate(clients, 1):
             owner = _Simulated(self.root, name, number, hook, self._change)
             self._processes.append(owner)
@@ -151,6 +158,20 @@ class _Simulated(ReferenceOwner):
     def end(self) -> None:
         self._life.end()
 
+    def begin_threads(self, number: int) -> None:
+        """Let each client be a thread, with a connection of its own. What threads share without an effect of the host,
+        the proposals that wait, is an effect here."""
+        assert self._process is not None
+        owner = self._process.warehouse.owner
+        spaces = []
+        for _ in range(number):
+            spaces.append(SimpleNamespace())
+            owner.ledger._local = spaces[-1]  # type: ignore[assignment]
+            owner.ledger.open()
+        owner.ledger._local = _ThreadLocal(spaces)  # type: ignore[assignment]
+        owner._groups._waiting = _Waiting(self._life)
+        owner._groups._turn = _ThreadLock(self._life)
+
     # The same process as a client: its reader and its maintenance ask the owner that they are part of
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
@@ -196,6 +217,55 @@ class _Simulated(ReferenceOwner):
         assert self._process is not None
         with self._life.unnoticed():
             return self._process.warehouse.owner.context.place(table).location / LOG_FOLDER
+
+
+class _ThreadLocal:
+    """`threading.local` for simulated threads: a space for each greenlet, as far as there are any."""
+
+    def __init__(self, spaces: list[SimpleNamespace]) -> None:
+        self.__dict__.update(spaces=spaces, of={})
+
+    def _space(self) -> SimpleNamespace:
+        current = greenlet.getcurrent()
+        if current not in self.of:
+            self.of[current] = self.spaces.pop() if self.spaces else SimpleNamespace()
+        found: SimpleNamespace = self.of[current]
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._space(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._space(), name, value)
+
+
+class _ThreadLock:
+    """A lock between simulated threads."""
+
+    def __init__(self, life: _SimulatedLife) -> None:
+        self._life = life
+
+    def __enter__(self) -> None:
+        self._life.tell(Kind.ACQUIRE, "threads")
+
+    def __exit__(self, *_error: object) -> None:
+        self._life.tell(Kind.RELEASE, "threads")
+
+
+class _Waiting(list[Any]):
+    """The proposals that wait in a process. Whether one came before another thread looked is an effect."""
+
+    def __init__(self, life: _SimulatedLife) -> None:
+        super().__init__()
+        self._life = life
+
+    def append(self, item: Any) -> None:
+        self._life.tell(Kind.WRITE, "waiting")
+        super().append(item)
+
+    def copy(self) -> list[Any]:
+        self._life.tell(Kind.READ, "waiting")
+        return super().copy()
 
 
 class _SimulatedProcess:

@@ -8,10 +8,13 @@ each as a whole: what SQLite does to its files happens inside of them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, cast
+
+import greenlet
 
 import refimpl
 from conformance.adapters.in_process import InProcess
@@ -190,10 +193,12 @@ class SimulatedProcesses(Closing):
             self._connections.append(Transactions(self._change_database(database), hook))
             return self._connections[-1]
 
+        threads = _Threads()
         ticks = count(START_MS + number * 1_000_000)
         environment = Environment(
             files=cast(Files, self._make_files(self.disk, hook=hook)),
-            host_lock=lambda path: self._lock(path, number, hook),
+            host_lock=lambda path: self._lock(path, number, hook, threads),
+            thread_lock=lambda: threads,
             host_queue=lambda _path: lambda: contextlib.nullcontext(False),
             now=lambda: next(ticks),
             new_id=identifiers(number),
@@ -202,11 +207,12 @@ class SimulatedProcesses(Closing):
             connect=connected,
         )
         owner = InProcess(SimulatedOwner(self.disk, self._change(environment)))
-        return lambda request: owner.ask("client", request)
+        return _Asking(owner, threads)
 
-    def _lock(self, path: Path, number: int, hook: Hook) -> HostLock:
+    def _lock(self, path: Path, number: int, hook: Hook, threads: _Threads) -> HostLock:
         @contextlib.contextmanager
         def held() -> Iterator[None]:
+            threads.let_others_come()
             with _effect(hook, Kind.ACQUIRE, str(path)):
                 holders = self._holders.setdefault(path, [])
                 if holders and holders[-1] != number:
@@ -248,6 +254,54 @@ class SimulatedProcesses(Closing):
     def close(self) -> None:
         self.stop()
         self._sqlite.close()
+
+
+class _Threads:
+    """The threads of a process, and the lock between them. One runs until it waits."""
+
+    def __init__(self) -> None:
+        self._coming = False
+        self._held = False
+        self._hub: greenlet.greenlet | None = None
+
+    def together(self, works: Sequence[Callable[[], None]]) -> None:
+        self._hub, self._coming = greenlet.getcurrent(), True
+        threads = [greenlet.greenlet(work, parent=self._hub) for work in works]
+        while left := [thread for thread in threads if not thread.dead]:
+            for thread in left:
+                thread.switch()
+        self._hub = None
+
+    def let_others_come(self) -> None:
+        """The thread that is first waits for the owner's lock."""
+        if self._hub is not None and self._coming:
+            self._coming = False
+            self._hub.switch()
+
+    def __enter__(self) -> None:
+        while self._held and self._hub is not None:
+            self._hub.switch()
+        self._held = True
+
+    def __exit__(self, *_error: object) -> None:
+        self._held = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Sends requests to one process, also from several threads of it."""
+
+    owner: InProcess
+    threads: _Threads
+
+    def __call__(self, request: m.Request) -> m.Answer:
+        return self.owner.ask("client", request)
+
+    def together(self, requests: Sequence[m.Request], answered: Callable[[int, m.Answer], None]) -> None:
+        def sending(number: int, request: m.Request) -> Callable[[], None]:
+            return lambda: answered(number, self(request))
+
+        self.threads.together([sending(number, request) for number, request in enumerate(requests)])
 
 
 @contextlib.contextmanager

@@ -39,10 +39,12 @@ from conformance.simulation.operations import (
     UnexpectedAnswerError,
     answers_hash,
     append,
+    asking,
     attempt,
     in_order_of_answers,
     in_words,
     recorded,
+    with_others,
 )
 
 
@@ -212,7 +214,7 @@ class OneRun:
     def meanwhile(self, others: Sequence[Exchange]) -> None:
         """Another process was asked this while this one stalled."""
         if self.stalled is not None:
-            self.exchanges[-1] = Exchange(self.stalled, None, tuple(others))
+            self.exchanges[-1] = with_others(self.exchanges[-1], others)
         else:
             self.exchanges += others
 
@@ -229,7 +231,7 @@ class OneRun:
             self.exchanges[at] = Exchange(request, answer, self.exchanges[at].meanwhile)
             return answer
 
-        return asked
+        return asking(asked, ask, self.exchanges)
 
     def _see(self, effect: Effect) -> None:
         if effect.moment is Moment.BEFORE:

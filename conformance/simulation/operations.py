@@ -7,9 +7,9 @@ run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 from uuid import UUID
 
 from conformance.interface import messages as m
@@ -19,6 +19,26 @@ from conformance.simulation.disk import Disk
 from conformance.simulation.effects import Effect, Hook, Moment
 
 Ask = Callable[[m.Request], m.Answer]
+
+
+class Threads(Protocol):
+    """What a host returns for `Ask` if it can simulate threads of one process."""
+
+    def together(self, requests: Sequence[m.Request], answered: Callable[[int, m.Answer], None]) -> None:
+        """Send each request from a thread of its own; the others arrive while the first one waits for the owner's
+        lock. `answered` gets the number of a request and its answer, as soon as that is given."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """An `Ask` that can send several requests at the same time."""
+
+    one: Ask
+    together: Callable[[Sequence[m.Request]], None]
+
+    def __call__(self, request: m.Request) -> m.Answer:
+        return self.one(request)
 
 
 class UnexpectedAnswerError(Exception):
@@ -54,6 +74,41 @@ class Exchange:
 
 def in_order_of_answers(exchanges: Sequence[Exchange]) -> list[Exchange]:
     return [each for exchange in exchanges for each in (*in_order_of_answers(exchange.meanwhile), exchange)]
+
+
+def _nested(requests: Sequence[m.Request]) -> Exchange:
+    """Requests that are concurrent: each one is sent before any of them is answered."""
+    first, *others = requests
+    return Exchange(first, None, (_nested(others),) if others else ())
+
+
+def _with_answer(exchange: Exchange, number: int, answer: m.Answer) -> Exchange:
+    if number == 0:
+        return replace(exchange, answer=answer)
+    inner = _with_answer(exchange.meanwhile[0], number - 1, answer)
+    return replace(exchange, meanwhile=(inner, *exchange.meanwhile[1:]))
+
+
+def with_others(exchange: Exchange, others: Sequence[Exchange]) -> Exchange:
+    """The exchange, with requests of other clients while it and those that are concurrent with it stalled."""
+    if exchange.meanwhile:
+        return replace(exchange, meanwhile=(with_others(exchange.meanwhile[0], others),))
+    return replace(exchange, meanwhile=tuple(others))
+
+
+def asking(one: Ask, ask: Ask, exchanges: list[Exchange]) -> Asking:
+    """`one` records the request that it sends; those that are sent together by `ask` are recorded in `exchanges`."""
+
+    def together(requests: Sequence[m.Request]) -> None:
+        at = len(exchanges)
+        exchanges.append(_nested(requests))
+
+        def answered(number: int, answer: m.Answer) -> None:
+            exchanges[at] = _with_answer(exchanges[at], number, answer)
+
+        cast(Threads, ask).together(requests, answered)
+
+    return Asking(one, together)
 
 
 def in_words(exchanges: Sequence[Exchange]) -> tuple[str, ...]:
@@ -112,7 +167,7 @@ class Recorder:
             self.exchanges[-1] = Exchange(request, answer)
             return answer
 
-        return asked
+        return asking(asked, ask, self.exchanges)
 
     def end(self) -> None:
         """Record the last moment: everything was answered."""
@@ -126,7 +181,8 @@ class Recorder:
         if not self.records:
             return
         self.effects += effect.moment is Moment.BEFORE
-        now = self.disk.revision, len(self.exchanges), bool(self.exchanges) and self.exchanges[-1].answer is None
+        unanswered = sum(each.answer is None for each in in_order_of_answers(self.exchanges))
+        now = self.disk.revision, len(self.exchanges), unanswered
         if now != self._last:
             self._last = now
             self._cut(effect)
@@ -303,6 +359,13 @@ def _commit(versions: Sequence[int], _: Operation, ask: Ask) -> None:
         _must(ask, append(table, version), m.Ratified)
 
 
+def _commit_together(versions: Sequence[int], _: Operation, ask: Ask) -> None:
+    """Threads of one process commit the next versions; they arrive in this order."""
+    assert isinstance(ask, Asking)
+    table = _table(ask)
+    ask.together([append(table, version) for version in versions])
+
+
 def _backfill(_: Operation, ask: Ask) -> None:
     table = _table(ask)
     for version in (1, 3):
@@ -343,6 +406,9 @@ def operations(storage: str) -> Iterator[Operation]:
         yield made("create", feature, "staged", _only_started, _create)
     for feature, commit_mode in COMMIT_MODES:
         yield made("commit", feature, commit_mode, 1, partial(_commit, (2, 3)))
+    for feature, commit_mode in COMMIT_MODES:
+        if commit_mode != "direct":
+            yield made("group", feature, commit_mode, 1, partial(_commit_together, (3, 2, 4)))
     for feature, commit_mode in COMMIT_MODES:
         if commit_mode != "direct":
             yield made("backfill", feature, commit_mode, 3, _backfill)

@@ -42,6 +42,7 @@ _NEEDED: Final = {
     "take-over": "take_over", "hand-back": "hand_back", "drop": "drop_table", "resolve": "attempt_outcome",
     "read": "get_commits", CHECKPOINTING: "commit",
 }  # fmt: skip
+"""By the kind of an operation. One of these processes has no threads, so a `group` is left out."""
 
 
 class LockTakenError(Exception):
@@ -127,7 +128,13 @@ class _PythonHost(Closing):
 
     def can_do(self, operation: Operation) -> bool:
         commit_modes = self.identity.commit_modes.get(operation.feature, ())
-        return operation.commit_mode in commit_modes and operation.path is None and self._has(_NEEDED[operation.kind])
+        needed = _NEEDED.get(operation.kind)
+        return (
+            operation.commit_mode in commit_modes
+            and operation.path is None
+            and needed is not None
+            and self._has(needed)
+        )
 
     def _has(self, name: str) -> bool:
         return hasattr(self._make, name)
@@ -151,7 +158,7 @@ class PythonClients(_PythonHost):
         self._kept = self._disk
         return found
 
-    def start(self, clients: Iterable[str], hook: Hook) -> Mapping[str, InProcess]:
+    def start(self, clients: Iterable[str], hook: Hook, *, threads: bool) -> Mapping[str, InProcess]:  # noqa: ARG002
         self._boot(self._kept.copy())
         return {name: self._process(number, hook, waits=True) for number, name in enumerate(clients, 1)}
 

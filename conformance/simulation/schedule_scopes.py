@@ -49,8 +49,9 @@ class Host(Protocol):
         """Let `ask` make what every run starts from, with one client and without a scheduler."""
         ...
 
-    def start(self, clients: Iterable[str], hook: Hook) -> Mapping[str, ScopeSubject]:
-        """Begin a run: the subject of each client. `hook` is called at every effect."""
+    def start(self, clients: Iterable[str], hook: Hook, *, threads: bool) -> Mapping[str, ScopeSubject]:
+        """Begin a run: the subject of each client. `hook` is called at every effect. `threads`: the clients are those
+        of one process, where the host can simulate that."""
         ...
 
     def files(self) -> Iterable[str]:
@@ -112,6 +113,8 @@ class Scope:
     """After version 0: ratified and unpublished when the clients begin."""
     prepared: Callable[[Start], tuple[m.Request, ...]] = _nothing_more
     """Requests after these commits, before the clients begin."""
+    threads: bool = False
+    """Whether the clients are threads of one process."""
 
     @property
     def id(self) -> str:
@@ -228,7 +231,7 @@ class ScopeRun:
         self.scheduler = Scheduler()
         requests = scope.requests(start)
         self._cleaned = any(isinstance(each, m.Cleanup) for todo in requests.values() for each in todo)
-        self._subjects = host.start(requests, self.scheduler.hook)
+        self._subjects = host.start(requests, self.scheduler.hook, threads=scope.threads)
         self.scheduler.start((client, self._client(client, todo)) for client, todo in requests.items())
 
     @property
@@ -369,6 +372,11 @@ def _two_writers(start: Start) -> Requests:
     return {"alice": (proposal(start, 1, 11),), "bob": (proposal(start, 1, 12),)}
 
 
+def _three_threads(start: Start) -> Requests:
+    """Two want the same version, and one the version after it."""
+    return {"alice": (proposal(start, 1, 11),), "bob": (proposal(start, 1, 12),), "carol": (proposal(start, 2, 13),)}
+
+
 def _two_creators_of_a_name(start: Start) -> Requests:
     return {"alice": (creation(start, 11),), "bob": (creation(start, 12),)}
 
@@ -496,6 +504,7 @@ _SCOPES: Final[tuple[tuple[str, str, Callable[[Start], Requests], Place, int], .
     ("transactions", "two clients that append each to the next free version", _two_transactions, Place.TABLE, 0),
     ("two-take-overs", "two take-overs of one table", _two_take_overs, Place.FILESYSTEM, 0),
     ("cleanup", "the log is cleaned up while a reader reads the table", _cleanup_and_reader, Place.TABLE, 3),
+    ("threads", "three threads of one process, whose proposals may form a group", _three_threads, Place.TABLE, 0),
 )  # fmt: skip
 
 NAMES: Final = tuple(name for name, *_ in _SCOPES)
@@ -517,6 +526,7 @@ def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]
             place=place,
             commits=commits,
             prepared=_published_with_a_checkpoint if name == "cleanup" else _nothing_more,
+            threads=name == "threads",
         )
         for name, title, requests, place, commits in _SCOPES
         for feature, commit_mode in COMMIT_MODES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +19,9 @@ from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import lifecycle, promises
 from refimpl.owner.context import Context
+from refimpl.owner.group import Decision, Waiting
 from refimpl.owner.ledger import Ledger
-from refimpl.owner.local import OWNER_FOLDER
+from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.owner.records import Promise, PromiseKind, TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.owner.write_ahead_log import WriteAheadLog
@@ -192,6 +193,57 @@ class _UnsyncedCommits(Wrapped):
             return self.wrapped.execute(statement, *values)
 
 
+class _UnsyncedGroups(Wrapped):
+    """A connection that waits for the disk only where its transaction ratifies one commit."""
+
+    def __init__(self, database: Any, disk: Callable[[], Disk]) -> None:
+        super().__init__(database)
+        self._disk = disk
+        self._commits = 0
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        self._commits += statement.lstrip().startswith("INSERT INTO commits")
+        if statement != "COMMIT":
+            return self.wrapped.execute(statement, *values)
+        together, self._commits = self._commits > 1, 0
+        with mock.patch.object(self._disk(), "sync", lambda _number: None) if together else contextlib.nullcontext():
+            return self.wrapped.execute(statement, *values)
+
+
+def _group_decided(owner: LocalOwner, group: Sequence[Waiting], decided: list[Decision | None]) -> None:
+    with owner.context.ledger.write() as writer:
+        decided.extend(owner._decide_in(writer, each) for each in group)
+
+
+def _failed_sync_believed_by_one(owner: LocalOwner, group: Sequence[Waiting]) -> list[Any]:
+    """The leader is told that the outcome is unknown; the members behind it are answered as decided."""
+    decided: list[Decision | None] = []
+    try:
+        _group_decided(owner, group, decided)
+    except OutcomeUnknown as error:
+        return [error, *decided[1:]]
+    return decided
+
+
+def _acknowledged_although_rolled_back(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+    decided: list[Decision | None] = []
+    try:
+        _group_decided(owner, group, decided)
+    except OutcomeUnknown:
+        raise
+    except Exception:  # noqa: BLE001 - the mutant's mistake
+        return [*decided, *[None] * (len(group) - len(decided))]
+    return decided
+
+
+def _published_before_the_sync(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+    with owner.context.ledger.write() as writer:
+        decided = [owner._decide_in(writer, each) for each in group]
+        for each in group:
+            owner.context.log(each.place).publish(each.examined.version, each.examined.content)
+        return decided
+
+
 class _FoldsUnsynced(Wrapped):
     """A connection that moves its write-ahead log into the database, and does not wait for the disk before it goes on
     with that log from its beginning."""
@@ -322,6 +374,31 @@ POWER_MUTANTS: Final = (
     _unsynced("ratified-not-synced", "INSERT INTO commits", "commit/managedCommit/staged", "PROFILE-DURABLE-01"),
     _unsynced("drop-not-synced", "UPDATE tables SET state", "drop/managedCommit/staged", "PROFILE-DISCOVERY-01"),
     PowerMutant(
+        id="group-answered-before-its-sync",
+        title="A transaction of several commits does not wait for the disk.",
+        requirement="PROFILE-DURABLE-01",
+        scope="group/catalogManaged/inline",
+        host=lambda: _with_database(_UnsyncedGroups),
+    ),
+    _patched(
+        "group-failed-sync-believed-by-one",
+        "The sync of a group fails, and some of its members are acknowledged.",
+        "group/catalogManaged/inline",
+        LocalOwner,
+        "_decide_together",
+        _failed_sync_believed_by_one,
+        failing_syncs=True,
+    ),
+    _patched(
+        "group-published-before-its-sync",
+        "The members of a group are published before the transaction that ratifies them is durable.",
+        "group/managedCommit/staged",
+        LocalOwner,
+        "_decide_together",
+        _published_before_the_sync,
+        requirement="PROFILE-OUTCOME-01",
+    ),
+    PowerMutant(
         id="folded-without-sync",
         title="The write-ahead log is moved into the database, and written anew before that is synced.",
         requirement="PROFILE-OUTCOME-01",
@@ -449,6 +526,13 @@ CRASH_MUTANTS: Final = (
             (PromiseKind.TAKE_OVER, "a take-over", "take-over/managedCommit/staged", "PROFILE-DURABLE-01"),
             (PromiseKind.HAND_BACK, "a hand-back", "hand-back/managedCommit/staged", "PROFILE-OUTCOME-01"),
         )
+    ),
+    CrashMutant(
+        id="group-acknowledged-although-rolled-back",
+        title="the error of one member rolls the group back, and those that were decided before it are acknowledged",
+        scope="group/catalogManaged/inline",
+        requirement="PROFILE-DURABLE-01",
+        patch=patched(LocalOwner, "_decide_together", _acknowledged_although_rolled_back),
     ),
     CrashMutant(
         id="direct-recorded-first",

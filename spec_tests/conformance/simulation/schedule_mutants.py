@@ -6,7 +6,7 @@ Each moves or leaves out one step: a lock, the bounds of a transaction, the orde
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,8 @@ from refimpl.owner import backfill as publishing
 from refimpl.owner import decide, local, promises
 from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context, stored_commits
+from refimpl.owner.group import Decision, Groups, Waiting
+from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import AttemptRecord, Promise, TableRecord
 from refimpl.owner.statements import Writer
 from spec_tests.conformance.simulation.hunting import ScheduleMutant, Wrapped, connected, patched, with_lock
@@ -289,7 +291,49 @@ def _time_of_the_first_try() -> Iterator[None]:
         yield
 
 
+def _answers_as_they_arrived(groups: Groups, group: Sequence[Waiting]) -> None:
+    """The members are decided by version, and answered by arrival."""
+    arrived = [each for each in groups._waiting if each in group]
+    for each, answer in zip(arrived, groups._together(group), strict=True):
+        each.answer = answer
+
+
+def _judged_before_any_is_written(owner: LocalOwner, group: Sequence[Waiting]) -> list[Decision | None]:
+    with owner.context.ledger.write() as writer:
+        judged = []
+        for each in group:
+            table = owner.context.required(writer, each.place.table_id)
+            judged.append((table, *owner._judge(writer, table, each)))
+        return [
+            owner._ratified(writer, table, each.examined, facts) if isinstance(verdict, decide.Ratify)
+            else None if verdict is None else Decision(outcome=verdict)
+            for each, (table, verdict, facts) in zip(group, judged, strict=True)
+        ]  # fmt: skip
+
+
+class _LastOneStays(Wrapped):
+    """A ledger in which a version that is written again replaces the one before."""
+
+    def execute(self, statement: str, *values: Any) -> Any:
+        return self.wrapped.execute(statement.replace("INSERT INTO commits", "INSERT OR REPLACE INTO commits"), *values)
+
+
 SCHEDULE_MUTANTS: Final = (
+    ScheduleMutant(
+        id="group-answered-as-it-arrived",
+        title="the members of a group are decided by version, and their answers given in the order of their arrival",
+        scope="threads[catalogManaged,inline]",
+        requirement="CM-COMMIT-08",
+        patch=patched(Groups, "_decide", _answers_as_they_arrived),
+    ),
+    ScheduleMutant(
+        id="group-judged-before-any-is-written",
+        title="the members of a group are judged in the state before it: two of them get the same version",
+        scope="threads[managedCommit,staged]",
+        requirement="MC-COMMIT-02",
+        change=lambda environment: connected(environment, _LastOneStays),
+        patch=patched(LocalOwner, "_decide_together", _judged_before_any_is_written),
+    ),
     ScheduleMutant(
         id="lock-not-taken",
         title="the owner's lock is not taken: a promise that is being kept is taken for an abandoned one",

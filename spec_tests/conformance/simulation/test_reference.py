@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from conformance.simulation.explore import Report, depth_first, follow
 from conformance.simulation.operations import COMMIT_MODES, operations
 from conformance.simulation.power import Budget
 from conformance.simulation.schedule_scopes import NAMES, Outcome, Scope, ScopeRun, prepare, scopes
+from refimpl.owner.group import Groups, Waiting
 from spec_tests.conformance.simulation.hunting import operation_named
 
 FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs")
@@ -64,6 +65,25 @@ def test_every_schedule_of_a_small_scope_is_clean(host: SimulatedClients, name: 
         assert report.finished
         assert report.schedules == len(found) > 1
         assert [outcome.violations for outcome in found if outcome.violations] == []
+
+
+def test_threads_of_one_process_form_groups(host: SimulatedClients, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: set[int] = set()
+    decide = Groups._decide
+
+    def seen(groups: Groups, group: Sequence[Waiting]) -> None:
+        sizes.add(len(group))
+        decide(groups, group)
+
+    monkeypatch.setattr(Groups, "_decide", seen)
+    found, report = explored(the_scope("threads", "catalogManaged", "inline"), host)
+    assert report.finished
+    assert [outcome.violations for outcome in found if outcome.violations] == []
+    assert sizes == {2, 3}
+    answers = {tuple(type(each[0]).__name__ for _, each in outcome.answers) for outcome in found}
+    assert answers == {
+        (*pair, last) for pair in (("Ratified", "Conflict"), ("Conflict", "Ratified")) for last in ("Ratified", "Gap")
+    }
 
 
 def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedClients) -> None:
@@ -116,7 +136,7 @@ def test_the_same_choices_give_the_same_history(host: SimulatedClients) -> None:
 # The reference survives every interruption of every effect
 
 OPERATIONS = {
-    "first-start", "create", "commit", "backfill", "take-over", "hand-back", "drop", "resolve", "read", "fold",
+    "first-start", "create", "commit", "group", "backfill", "take-over", "hand-back", "drop", "resolve", "read", "fold",
 }  # fmt: skip
 
 
