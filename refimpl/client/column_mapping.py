@@ -8,7 +8,7 @@ columns know their physical names and ids, `assigned` gives new columns theirs. 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -90,8 +90,9 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
     if not maps_columns(metadata):
         return metadata
     known = Struct() if before is None else parse(before.schema_string)
-    highest = int((before or metadata).configuration.get(HIGHEST_ID_PROPERTY, "0"))
-    used: list[int] = [highest]
+    schema = parse(metadata.schema_string)
+    used = [int((before or metadata).configuration.get(HIGHEST_ID_PROPERTY, "0"))]
+    used[0] = max(*used, *_ids(known), *_ids(schema))
 
     def visit(kind: DataType, old: DataType | None) -> DataType:
         match kind:
@@ -115,7 +116,26 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
             column, type=visit(column.type, None if old is None else old.type), metadata={**column.metadata, **own}
         )
 
-    schema = visit(parse(metadata.schema_string), known)
-    assert isinstance(schema, Struct)
+    complete = visit(schema, known)
+    assert isinstance(complete, Struct)
     configuration = {**metadata.configuration, HIGHEST_ID_PROPERTY: str(used[-1])}
-    return msgspec.structs.replace(metadata, schema_string=schema.to_json(), configuration=configuration)
+    return msgspec.structs.replace(metadata, schema_string=complete.to_json(), configuration=configuration)
+
+
+def _ids(schema: Struct) -> list[int]:
+    found: list[int] = [0]
+
+    def note(column: Field, _: str) -> Field:
+        number = column.metadata.get(FIELD_ID)
+        found.append(number if type(number) is int else 0)
+        return column
+
+    each_field(schema, note)
+    return found
+
+
+def planned(schema: Struct, properties: Mapping[str, str], new_id: Callable[[], str]) -> Struct:
+    """The schema of a table that will be created with these properties, for files that are written before."""
+    metadata = Metadata(id="", schema_string=schema.to_json(), configuration=dict(properties))
+    protocol = Protocol(min_reader_version=2, min_writer_version=5)
+    return of_table(protocol, assigned(metadata, None, new_id))

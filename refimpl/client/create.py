@@ -25,7 +25,7 @@ from refimpl.client import column_mapping, features, properties, row_tracking
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.features import check_writable
 from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer, Lost, RetryPolicy, commit_info
-from refimpl.client.schema import as_struct, check_columns
+from refimpl.client.schema import Struct, as_struct, check_columns
 from refimpl.client.table import Table
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
 from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, VersionGap
@@ -207,6 +207,11 @@ class Creation:
             if demands is None
             else features.demanded(protocol, demands.reader_features, demands.writer_features)
         )
+
+    @property
+    def schema(self) -> Struct:
+        """As the files that join version 0 must have it."""
+        return column_mapping.of_table(self.protocol, self.metadata)
 
     def finish(self, adds: Sequence[Add] = ()) -> Table:
         """Phases 2 and 3. `adds`: data files that were written, durably, below `location`.

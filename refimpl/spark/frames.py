@@ -39,9 +39,14 @@ def table_schema(frame: DataFrame) -> Struct:
 
 def table_schema_of(columns: StructType) -> Struct:
     """The same for the schema of a frame."""
-    schema = _delta_type(parse(columns.json()))
-    assert isinstance(schema, Struct)
-    return schema
+    return optional(parse(columns.json()))
+
+
+def optional(schema: Struct) -> Struct:
+    """The schema with every column, member and element nullable, and without Spark's private notes."""
+    changed = _delta_type(schema)
+    assert isinstance(changed, Struct)
+    return changed
 
 
 def _delta_type(kind: DataType) -> DataType:

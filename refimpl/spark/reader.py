@@ -24,11 +24,11 @@ from refimpl import actions
 from refimpl.actions import Add
 from refimpl.client import partition_values
 from refimpl.client.in_commit_timestamp import milliseconds
-from refimpl.client.schema import DataType, Field, Primitive, Struct
+from refimpl.client.schema import ColumnMapping, DataType, Field, Primitive, Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
-from refimpl.spark.frames import quoted, spark_schema
+from refimpl.spark.frames import optional, quoted, spark_schema
 from refimpl.spark.tables import TableAccess
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ _READER_OPTIONS: Final = {
 """Ancient dates mean what they say, as in every Delta client."""
 _PATTERN_CHARACTERS: Final = re.compile(r"([{}\[\]*?\\])")
 _HIDDEN: Final = ("_", ".")
+_PREFIX: Final = re.compile("[A-Za-z0-9]+")
+"""A folder that says nothing of partitions: Delta spreads files over random ones."""
 _FILES_PER_TASK: Final = 16
 
 
@@ -206,15 +208,19 @@ class _Folders:
     """Whether a file's path gives Spark all that its action says."""
 
     def __init__(self, schema: Struct, partition_columns: Sequence[str]) -> None:
-        self._columns = [(name, schema[name].type) for name in partition_columns]
+        self._columns = [(schema[name].physical_name, schema[name].type) for name in partition_columns]
+        self._by_id = any(column.mapping is ColumnMapping.ID for column in schema.fields)
         self._known: dict[tuple[str | None, ...], str | None] = {}
 
     def tell_all(self, add: Add) -> bool:
+        if self._by_id:
+            return False
         values = tuple(add.partition_values.get(name) for name, _ in self._columns)
         if values not in self._known:
             self._known[values] = self._folder(values)
         folder, _, name = partition_values.decode_path(add.path).rpartition("/")
-        return folder == self._known[values] and not name.startswith(_HIDDEN) and ":" not in name
+        fits = folder == self._known[values] or (not self._columns and _PREFIX.fullmatch(folder) is not None)
+        return fits and not name.startswith(_HIDDEN) and ":" not in name
 
     def _folder(self, values: tuple[str | None, ...]) -> str | None:
         """Where Spark would find the values; None if it could not read them off a folder."""
@@ -237,10 +243,15 @@ def _is_canonical(text: str | None, kind: DataType) -> bool:
 def _read_by_spark(
     spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add], with_file: bool
 ) -> DataFrame:
-    """Partition discovery below `basePath` gives the partition columns; Spark puts them last, the table may not."""
-    from pyspark.errors import AnalysisException
+    """Partition discovery below `basePath` gives the partition columns; Spark puts them last, the table may not.
 
-    reader = spark.read.schema(spark_schema(snapshot.schema)).options(**_READER_OPTIONS)
+    With column mapping, Spark reads the physical names. A cast renames members of structs by their position.
+    """
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions
+
+    stored = snapshot.schema.physical()
+    reader = spark.read.schema(spark_schema(stored)).options(**_READER_OPTIONS)
     reader = reader.option("basePath", f"file:{location}")
     try:
         frame = reader.parquet(*(_escaped(location / partition_values.decode_path(add.path)) for add in files))
@@ -252,10 +263,14 @@ def _read_by_spark(
             path=str(location),
             version=snapshot.version,
         ) from error
-    names = [quoted(name) for name in snapshot.schema.names]
-    if with_file:
-        return frame.selectExpr(*names, f"_metadata.file_path AS {FILE_COLUMN}")
-    return frame.select(*names) if snapshot.partition_columns else frame
+    columns = [functions.col(quoted(name)) for name in stored.names]
+    if snapshot.schema.is_mapped:
+        wanted = spark_schema(optional(snapshot.schema)).fields
+        columns = [column.cast(to.dataType).alias(to.name) for column, to in zip(columns, wanted, strict=True)]
+    elif not with_file and not snapshot.partition_columns:
+        return frame
+    file = functions.col("_metadata.file_path").alias(FILE_COLUMN)
+    return frame.select(*columns, *((file,) if with_file else ()))
 
 
 def _escaped(path: Path) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl.actions import Add
 from refimpl.client import data_files
+from refimpl.client.column_mapping import planned
 from refimpl.client.create import Creation, create_filesystem_table
 from refimpl.client.schema import Struct, check_columns
 from refimpl.client.table import Table
@@ -129,7 +130,8 @@ class PathTarget:
         for option, name in {"feature": "feature", "commit_mode": "commitMode"}.items():
             if option in self.options:
                 raise InvalidRequestError(f"a table at a path has no owner, so the option {name!r} is invalid")
-        check_columns(schema, partition_columns)
+        schema = planned(schema, self.options["properties"], self.access.environment.new_id)
+        check_columns(schema, partition_columns, mapped=schema.is_mapped)
         made = not self.location.exists()
         try:
             self.location.mkdir(exist_ok=True)

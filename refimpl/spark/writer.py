@@ -156,6 +156,7 @@ class DeltaWriter:
         schema = frames.table_schema(self._frame)
         partition_columns = self._partition_columns or ()
         creation = target.begin(schema, partition_columns)
+        schema = creation.schema
         options = self._write_options(overwrite=self._mode == "overwrite")
         if options.app is not None:
             return self._change(creation.finish(()), overwrite=False, by_position=False)

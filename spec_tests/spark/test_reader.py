@@ -208,6 +208,50 @@ def test_a_column_that_was_added_later_is_null_in_older_files(delta: DeltaConnec
     assert delta.read.option("versionAsOf", 0).table("t").columns == ["id", "month"]
 
 
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_table_with_column_mapping_is_read_and_written(
+    delta: DeltaConnection, spark: SparkSession, warehouse: Warehouse, mode: str
+) -> None:
+    """DELTA.md#physical-names. The columns `a b` and `month` swap their names, and so do the members of `s`."""
+    rows = spark.sql("select id `a b`, cast(id % 3 as int) month, named_struct('x', id, 'y', -id) s from range(6)")
+    delta.write(rows).partitionBy("month").option("delta.columnMapping.mode", mode).saveAsTable("t")
+    table = warehouse.table("t")
+    before = table.snapshot().metadata
+    swapped = before.schema_string
+    for one, other in (("a b", "month"), ("x", "y")):
+        swapped = swapped.replace(f'"name":"{one}"', '"name":"-"').replace(f'"name":"{other}"', f'"name":"{one}"')
+        swapped = swapped.replace('"name":"-"', f'"name":"{other}"')
+    transaction = table.transaction()
+    transaction.set_metadata(msgspec.structs.replace(before, schema_string=swapped, partition_columns=("a b",)))
+    transaction.commit()
+    more = spark.sql("select 100 month, cast(7 as int) `a b`, named_struct('y', 1, 'x', 2) s")
+    delta.write(more.selectExpr("cast(month as long) month", "`a b`", "named_struct('y', 1L, 'x', 2L) s")).mode(
+        "append"
+    ).saveAsTable("t")
+    expected = [(number, number % 3, (number, -number)) for number in range(6)] + [(100, 7, (1, 2))]
+    frame = delta.read.where("month >= 0").table("t")
+    assert frame.columns == ["month", "a b", "s"]
+    assert frame.schema["s"].dataType.names == ["y", "x"]
+    assert sorted(tuple(row) for row in frame.collect()) == expected
+    assert [row.month for row in delta.read.where("`a b` = 7").table("t").collect()] == [100]
+    assert [row.month for row in delta.read.table("t").where("s.x = -4").collect()] == [4]
+    assert delta.table("t").delete("`a b` = 1 AND s.x = -4").metrics["numDeletedRows"] == 1
+    assert (
+        delta.table("t").update({"s": "named_struct('y', 0L, 'x', month)"}, "month = 5").metrics["numUpdatedRows"] == 1
+    )
+    found = sorted(tuple(row) for row in delta.read.table("t").collect())
+    assert found == sorted([*expected[:4], (5, 2, (0, 5)), expected[6]])
+    assert found == sorted(
+        (r["month"], r["a b"], tuple(r["s"].values())) for r in table.snapshot().to_arrow().to_pylist()
+    )
+    path = table.location.with_name("by_path")
+    delta.write(rows).partitionBy("month").option("delta.columnMapping.mode", mode).save(path)
+    assert sorted(map(tuple, delta.read.load(path).collect())) == sorted(map(tuple, rows.collect()))
+    copied = delta.read.table("t")
+    delta.write(copied.withColumnRenamed("a b", "b")).saveAsTable("copy")
+    assert "columnMapping" not in warehouse.table("copy").snapshot().metadata.schema_string
+
+
 # Files as the log allows them, and Spark does not expect them
 
 
