@@ -202,8 +202,8 @@ class _Run:
             target_alias=aliases[0], target=target, source_alias=aliases[1], source=from_arrow(source.schema)
         )
         self._clauses = {kind: [self._bound(clause) for clause in clauses.of(kind)] for kind in Kind}
+        self._source_keys = pa.table({"source": pa.arange(0, source.num_rows)})
         self._keys, self._rest, self._test = bound_on(on, self._sides, self._values, change.snapshot.partition_columns)
-        self._source_keys = self._keys_of_source()
         self._matched: list[pa.Array] = []
         self._metrics = dict.fromkeys(METRICS, 0)
 
@@ -238,23 +238,13 @@ class _Run:
         )
 
     def _values(self, target: Column, source: Column) -> list[Any]:
-        """The source's distinct keys in order, without nulls and NaN."""
-        keys = self._cast_key(evaluated(self._source, {"key": pc.field(*source.path[1:])}).column(0), target, source)
-        return sorted(value for value in keys.unique().to_pylist() if value is not None and value == value)
-
-    def _cast_key(self, values: pa.ChunkedArray, target: Column, source: Column) -> pa.ChunkedArray:
+        """The source's distinct keys in order, without nulls and NaN. Notes all of them as the next column to join."""
         wanted = pa.field(".".join(source.path), arrow_type(target.type))
-        cast = [arrow_columns.cast(chunk, wanted) for chunk in values.chunks]
-        return _comparable(pa.chunked_array(cast, type=wanted.type))
-
-    def _keys_of_source(self) -> pa.Table:
-        columns = {
-            f"key{number}": self._cast_key(
-                evaluated(self._source, {"key": pc.field(*source.path[1:])}).column(0), target, source
-            )
-            for number, (target, source) in enumerate(self._keys)
-        }
-        return pa.table({**columns, "source": pa.arange(0, self._source.num_rows)})
+        given = evaluated(self._source, {"key": pc.field(*source.path[1:])}).column(0)
+        cast = [arrow_columns.cast(chunk, wanted) for chunk in given.chunks]
+        keys = _comparable(pa.chunked_array(cast, type=wanted.type))
+        self._source_keys = self._source_keys.append_column(f"key{self._source_keys.num_columns - 1}", keys)
+        return sorted(value for value in keys.unique().to_pylist() if value is not None and value == value)
 
     # Files
 
