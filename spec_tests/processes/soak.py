@@ -1,0 +1,480 @@
+"""A soak: many processes change the rows of one table, some are killed, and at the end the log alone is replayed.
+
+    python -m spec_tests.processes.soak --minutes 20 --seed 1 --spark 2
+    python -m spec_tests.processes.soak --minutes 1 --spark 0 --json
+
+Plain writers, in the warehouse and through a served owner, Spark drivers, and maintenance work on one table: append,
+DELETE, UPDATE, MERGE, OPTIMIZE, VACUUM, checkpoints; a follower folds the change data feed. Every few seconds one of
+the processes, the server among them, is killed with SIGKILL and started again. Each operation is a function on rows,
+and its commit carries its number. At the end the operation of each version of the log, which is read as JSON, is
+applied to a dictionary, and the rows must be those of our snapshot, of the follower, and of delta-rs. Every
+acknowledged operation must be the version that its process was answered, none may be there twice, and none that was
+refused.
+
+Exit status: 0 nothing was lost, doubled or reordered, 1 something was, 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+import refimpl
+from refimpl.client.data_maintenance import optimize, vacuum
+from refimpl.client.ownership import hand_back
+from refimpl.client.table import Table
+from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.errors import CERTAINLY_NOT_COMMITTED, MaintenanceRefusedError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.log_path import LOG_FOLDER
+from spec_tests.support.other_readers import by_delta_rs
+
+TABLE: Final = "sales"
+SCHEMA: Final = pa.schema([(name, pa.int64()) for name in ("id", "value", "part", "slot")])
+PARTITIONS, SLOTS = 4, 31
+"""A row's `part` and `slot` are the remainders of its id."""
+MERGED_IDS: Final = 300
+"""MERGE works on the ids below; an append adds ids above."""
+PROPERTIES: Final = {
+    "delta.enableChangeDataFeed": "true",
+    "delta.checkpointInterval": "7",
+    "delta.deletedFileRetentionDuration": "interval 2 minutes",
+}
+OPERATIONS_OF_A_PROCESS: Final = 1_000_000
+SECONDS_TO_STOP: Final = 120
+PROGRESS_SECONDS: Final = 10
+FOLLOWED: Final = "followed.json"
+EVERYTHING_ALLOWED: Final = MaintenancePolicy(allowed=frozenset(Maintenance))
+OPERATIONS: Final = ("append", "append", "append", "delete", "update", "merge")
+_NUMBER: Final = re.compile(rb"id <> -(\d+)")
+"""Each operation has a number, and this condition, which is true for every row, carries it into the log."""
+
+Rows = dict[int, int]
+"""The value of each id."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """A function on rows. `slot` and `ids` say which rows it concerns."""
+
+    number: int
+    kind: str
+    slot: int
+    ids: tuple[int, ...]
+    value: int
+
+    @classmethod
+    def made(cls, number: int, randomness: random.Random) -> Operation:
+        kind = randomness.choice(OPERATIONS)
+        fresh = MERGED_IDS + 10 * number
+        ids = range(fresh, fresh + 10) if kind == "append" else randomness.sample(range(MERGED_IDS), 8)
+        slot = randomness.randrange(SLOTS)
+        return cls(number=number, kind=kind, slot=slot, ids=tuple(ids), value=randomness.randrange(1_000))
+
+    @property
+    def name(self) -> str:
+        return f"id <> -{self.number}"
+
+    @property
+    def condition(self) -> str:
+        """Which rows a DELETE or UPDATE concerns."""
+        return f"part = {self.slot % PARTITIONS} AND slot = {self.slot} AND {self.name}"
+
+    @property
+    def on(self) -> str:
+        """Which rows of both sides a MERGE takes for the same."""
+        return f"target.id = source.id AND target.part = source.part AND target.{self.name}"
+
+    @property
+    def rows(self) -> pa.Table:
+        """What an append or a MERGE brings."""
+        columns = {"id": self.ids, "value": [self.value] * len(self.ids)}
+        divided = {"part": [each % PARTITIONS for each in self.ids], "slot": [each % SLOTS for each in self.ids]}
+        return pa.table(columns | divided, SCHEMA)
+
+    def apply(self, rows: Rows) -> None:
+        """What the operation does to the rows."""
+        chosen = [each for each in rows if each % PARTITIONS == self.slot % PARTITIONS and each % SLOTS == self.slot]
+        if self.kind == "delete":
+            for each in chosen:
+                del rows[each]
+        elif self.kind == "update":
+            rows |= {each: rows[each] + 1 for each in chosen}
+        else:
+            rows |= dict.fromkeys(self.ids, self.value)
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process wrote down."""
+
+    what: str
+    """sent, landed, nothing (no row was concerned), refused, unknown, did, bug"""
+    number: int = -1
+    operation: Operation | None = None
+    version: int | None = None
+    text: str = ""
+
+
+# What the processes do
+
+
+class Recorder:
+    """Writes down each operation before it is sent, and the answer after. Death by SIGKILL loses no line."""
+
+    def __init__(self, file: Path, number: int) -> None:
+        self._file = file.open("ab", buffering=0)
+        self._random = random.Random(number)
+        self._number = number * OPERATIONS_OF_A_PROCESS
+
+    def note(self, what: str, **facts: Any) -> None:
+        self._file.write(msgspec.json.encode(Line(what=what, **facts)) + b"\n")
+
+    def step(self, run: Callable[[Operation], Any]) -> None:
+        self._number += 1
+        operation = Operation.made(self._number, self._random)
+        self.note("sent", number=operation.number, operation=operation)
+        with self._judging(operation.number):
+            version = getattr(run(operation), "version", None)
+            self.note("nothing" if version is None else "landed", number=operation.number, version=version)
+
+    @contextlib.contextmanager
+    def _judging(self, number: int) -> Iterator[None]:
+        try:
+            yield
+        except OutcomeUnknown:
+            self.note("unknown", number=number)
+        except (*CERTAINLY_NOT_COMMITTED, MaintenanceRefusedError) as error:
+            self.note("refused", number=number, text=type(error).__name__)
+            if isinstance(error, OwnerUnavailableError):
+                time.sleep(0.2)
+
+    def maintain(self, table: Table) -> None:
+        """OPTIMIZE and VACUUM; checkpoints come with the commits."""
+        with self._judging(-1):
+            if self._random.random() < 0.5:
+                done = "optimize" if optimize(table).version is not None else "optimize of nothing"
+            else:
+                done = "vacuum" if vacuum(table, dry_run=False).files else "vacuum of nothing"
+            self.note("did", text=done)
+        time.sleep(0.2)
+
+
+def plain(table: Table) -> Callable[[Operation], Any]:
+    """Operations of the plain client."""
+
+    def run(operation: Operation) -> Any:
+        if operation.kind == "append":
+            return table.append(operation.rows, app=(operation.name, 0))
+        if operation.kind == "delete":
+            return table.delete(operation.condition)
+        if operation.kind == "update":
+            return table.update({"value": "value + 1"}, operation.condition)
+        merge = table.merge(operation.rows, on=operation.on)
+        return merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    return run
+
+
+def spark(place: str) -> Callable[[Operation], Any]:
+    """Operations of the pipeline on Spark."""
+    from refimpl.spark import connect, local_session
+
+    delta = connect(local_session(cores=1), place)
+
+    def run(operation: Operation) -> Any:
+        table = delta.table(TABLE)
+        frame = delta.spark.createDataFrame(operation.rows)
+        if operation.kind == "append":
+            options = {"txnAppId": operation.name, "txnVersion": 0}
+            return delta.write(frame).mode("append").options(**options).saveAsTable(TABLE)
+        if operation.kind == "delete":
+            return table.delete(operation.condition)
+        if operation.kind == "update":
+            return table.update({"value": "value + 1"}, operation.condition)
+        return table.merge(frame, operation.on).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    return run
+
+
+class Followed(msgspec.Struct):
+    """The rows after a version, as the change data feed says."""
+
+    version: int = 0
+    rows: Rows = {}
+
+    def follow(self, table: Table, file: Path) -> None:
+        """Fold what was committed since, and save it: a follower that dies goes on from there."""
+        newest = table.snapshot().version
+        if newest == self.version:
+            return
+        changes = table.changes(self.version + 1, newest).read_all().sort_by("_commit_version").to_pylist()
+        for version in sorted({change["_commit_version"] for change in changes}):
+            here = [change for change in changes if change["_commit_version"] == version]
+            for change in here:
+                if change["_change_type"] in ("delete", "update_preimage"):
+                    assert self.rows.pop(change["id"], None) == change["value"], f"version {version}: {change}"
+            for change in here:
+                if change["_change_type"] in ("insert", "update_postimage"):
+                    assert change["id"] not in self.rows, f"version {version}: {change}"
+                    self.rows[change["id"]] = change["value"]
+        self.version = newest
+        saved = file.with_suffix(".new")
+        saved.write_bytes(msgspec.json.encode(self))
+        saved.replace(file)
+
+
+def work(role: str, place: str, number: int, directory: Path) -> None:
+    """One process, until SIGTERM."""
+    running = True
+
+    def stop(*_: object) -> None:
+        nonlocal running
+        running = False
+
+    recorder = Recorder(directory / f"{number}.jsonl", number)
+    try:
+        step = _steps(role, place, directory, recorder)
+        signal.signal(signal.SIGTERM, stop)
+        while running:
+            step()
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+        recorder.note("bug", text=f"{role}: {''.join(traceback.format_exception(error))}")
+
+
+def _steps(role: str, place: str, directory: Path, recorder: Recorder) -> Callable[[], None]:
+    if role == "spark":
+        return partial(recorder.step, spark(place))
+    table = refimpl.open(place).table(TABLE)
+    if role == "plain":
+        return partial(recorder.step, plain(table))
+    if role == "maintain":
+        return partial(recorder.maintain, table)
+    file = directory / FOLLOWED
+    followed = msgspec.json.decode(file.read_bytes(), type=Followed) if file.exists() else Followed()
+
+    def follow() -> None:
+        followed.follow(table, file)
+        time.sleep(0.2)
+
+    return follow
+
+
+# What starts, kills and judges them
+
+
+class Summary(msgspec.Struct, kw_only=True):
+    seed: int
+    seconds: float = 0
+    versions: int = 0
+    rows: int = 0
+    killed: Counter[str] = msgspec.field(default_factory=Counter)
+    answers: Counter[str] = msgspec.field(default_factory=Counter)
+    violations: list[str] = []
+
+
+class Soak:
+    """The processes on one warehouse."""
+
+    def __init__(self, directory: Path, seed: int, drivers: int) -> None:
+        self._records = directory / "records"
+        self._records.mkdir()
+        self._warehouse = directory / "warehouse"
+        self._random = random.Random(seed)
+        self._drivers = drivers
+        self._started = 0
+        self._server: subprocess.Popen[str] | None = None
+        self._port = 0
+        self._url = ""
+        self._running: dict[int, tuple[str, str, subprocess.Popen[bytes]]] = {}
+        self.summary = Summary(seed=seed)
+
+    def run(self, seconds: float, report: Callable[[Summary], None]) -> Summary:
+        with refimpl.open(self._warehouse, create=True) as warehouse:
+            warehouse.create_table(
+                TABLE, SCHEMA, partition_columns=["part"], properties=PROPERTIES, policy=EVERYTHING_ALLOWED
+            )
+            started = time.monotonic()
+            try:
+                self._serve()
+                local = str(self._warehouse)
+                drivers = [("spark", self._url if number % 2 else local) for number in range(self._drivers)]
+                writers = [("plain", local), ("plain", local), ("plain", self._url)]
+                others = [("maintain", local), ("follow", local)]
+                for place, (role, reference) in enumerate([*writers, *others, *drivers]):
+                    self._start(place, role, reference)
+                while time.monotonic() - started < seconds:
+                    time.sleep(self._random.uniform(0.5, 5))
+                    self._kill()
+                    self.summary.seconds = round(time.monotonic() - started, 1)
+                    self.summary.versions = warehouse.table(TABLE).snapshot().version
+                    report(self.summary)
+            finally:
+                self._stop()
+            self._judge(warehouse)
+        return self.summary
+
+    def _serve(self) -> None:
+        command = [sys.executable, "-c", "import sys; from refimpl.cli import main; sys.exit(main())", "serve"]
+        options = ["-w", str(self._warehouse), "--port", str(self._port), "--log-level", "error"]
+        self._server = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True)
+        assert self._server.stdout is not None
+        self._url = json.loads(self._server.stdout.readline())["url"]
+        self._port = int(self._url.rsplit(":", 1)[1].split("/")[0].split("?")[0])
+
+    def _start(self, place: int, role: str, reference: str) -> None:
+        self._started += 1
+        command = [sys.executable, "-m", "spec_tests.processes.soak", "--worker", role, reference, str(self._started)]
+        process = subprocess.Popen([*command, str(self._records)], stderr=subprocess.DEVNULL)
+        self._running[place] = (role, reference, process)
+
+    def _kill(self) -> None:
+        """One process, and start it again. A Spark driver, which needs long to start, seldom."""
+        place = self._random.choice([*self._running, "server"])
+        if place == "server":
+            assert self._server is not None
+            self._server.kill()
+            self._server.wait()
+            self.summary.killed["server"] += 1
+            self._serve()
+            return
+        assert isinstance(place, int)
+        role, reference, process = self._running[place]
+        if role == "spark" and self._random.random() < 0.8:
+            return
+        process.kill()
+        process.wait()
+        self.summary.killed[role] += 1
+        self._start(place, role, reference)
+
+    def _stop(self) -> None:
+        for _, _, process in self._running.values():
+            process.terminate()
+        for role, _, process in self._running.values():
+            try:
+                process.wait(timeout=SECONDS_TO_STOP)
+            except subprocess.TimeoutExpired:
+                self.summary.violations.append(f"a {role} process did not stop within {SECONDS_TO_STOP} s")
+                process.kill()
+                process.wait()
+        if self._server is not None:
+            self._server.terminate()
+            self._server.wait()
+
+    # The verdict
+
+    def _judge(self, warehouse: refimpl.Warehouse) -> None:
+        table = hand_back(warehouse.table(TABLE))
+        lines = [
+            msgspec.json.decode(line, type=Line)
+            for file in sorted(self._records.glob("*.jsonl"))
+            for line in file.read_bytes().splitlines()
+        ]
+        self.summary.answers = Counter(
+            line.text if line.what == "did" else line.what for line in lines if line.what != "sent"
+        )
+        found = self.summary.violations
+        found += [line.text for line in lines if line.what == "bug"]
+        sent = {line.number: line.operation for line in lines if line.operation is not None}
+        rows: Rows = {}
+        versions: dict[int, int] = {}
+        for file in sorted((table.location / LOG_FOLDER).glob(f"{'[0-9]' * 20}.json")):
+            version, content = int(file.stem), file.read_bytes()
+            info = next(line["commitInfo"] for line in map(json.loads, content.splitlines()) if "commitInfo" in line)
+            numbers = {int(number) for number in _NUMBER.findall(content)}
+            for number in numbers:
+                operation = sent.get(number)
+                if number in versions or operation is None:
+                    found.append(f"version {version} has operation {number}, which was {versions.get(number, 'never')}")
+                    continue
+                versions[number] = version
+                operation.apply(rows)
+            if len(numbers) != 1 and (numbers or info["operation"] in ("WRITE", "DELETE", "UPDATE", "MERGE")):
+                found.append(f"version {version} ({info['operation']}) has the operations {sorted(numbers)}")
+        for line in lines:
+            expected = {"landed": line.version, "nothing": None, "refused": None}
+            if line.number > 0 and line.what in expected and versions.get(line.number) != expected[line.what]:
+                found.append(f"operation {line.number} was answered {line}, and is version {versions.get(line.number)}")
+        self._compare(table, rows)
+
+    def _compare(self, table: Table, rows: Rows) -> None:
+        wanted = sorted(rows.items())
+        file = self._records / FOLLOWED
+        followed = msgspec.json.decode(file.read_bytes(), type=Followed)
+        try:
+            followed.follow(table, file)
+        except AssertionError as error:
+            self.summary.violations.append(f"the change data feed contradicts itself: {error}")
+        ours = table.snapshot().to_arrow()
+        readers = {
+            "our snapshot": sorted(zip(*(ours[name].to_pylist() for name in ("id", "value")), strict=True)),
+            "the change data feed": sorted(followed.rows.items()),
+            "delta-rs": by_delta_rs(table.location, ("id", "value")),
+        }
+        for reader, read in readers.items():
+            wrong = sorted(set(wanted) ^ set(read))
+            if wanted != read:
+                self.summary.violations.append(
+                    f"{reader} has {len(read)} rows, the replay {len(wanted)}; {len(wrong)} differ, such as {wrong[:5]}"
+                )
+        self.summary.rows = len(rows)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    description, _, epilog = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="soak", description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=20, help="how long (default: 20)")
+    parser.add_argument("--seed", type=int, default=1, help="of the operations and kills (default: 1)")
+    parser.add_argument("--spark", type=int, default=2, metavar="N", help="number of Spark drivers (default: 2)")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker is not None:
+        role, place, number, records = options.worker
+        work(role, place, int(number), Path(records))
+        return 0
+    directory = Path(tempfile.mkdtemp(prefix="soak-"))
+    last = 0.0
+
+    def report(summary: Summary) -> None:
+        nonlocal last
+        if summary.seconds - last > PROGRESS_SECONDS:
+            last = summary.seconds
+            print(f"{last / 60:.1f} min: {summary.versions} versions", file=sys.stderr, flush=True)
+
+    summary = Soak(directory, options.seed, options.spark).run(options.minutes * 60, report)
+    if options.json:
+        sys.stdout.buffer.write(msgspec.json.encode(summary) + b"\n")
+    else:
+        print(f"{summary.seconds / 60:.1f} min: {summary.versions} versions, {summary.rows} rows at the end")
+        for name, counts in (("killed", summary.killed), ("answers", summary.answers)):
+            print(f"{name}: " + ", ".join(f"{count} {what}" for what, count in sorted(counts.items())))
+        print(f"violations: {len(summary.violations)}")
+        for text in summary.violations:
+            print(text)
+    if summary.violations:
+        print(f"kept: {directory}", file=sys.stderr)
+        return 1
+    shutil.rmtree(directory)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
