@@ -18,6 +18,9 @@ REPETITIVE: Final = 0.1
 """A column is dictionary-encoded where a sample has at most this share of distinct values. For other columns
 a dictionary does not pay: used unconditionally, it makes a write two and a half times as expensive."""
 
+DESCRIBED: Final = 300
+"""So many characters of a row are in a message."""
+
 _GREGORIAN: Final = datetime.date(1582, 10, 15)
 """The first day of today's calendar."""
 _UNIFORM: Final = datetime.datetime(1900, 1, 1)  # noqa: DTZ001 - Spark's limit, in UTC
@@ -296,12 +299,41 @@ def _value(rows: pa.RecordBatch, name: str, row: int) -> Any:
         ) from None
 
 
-def check_nulls(rows: pa.RecordBatch, schema: Struct) -> None:
+def check_nulls(rows: pa.RecordBatch | pa.Table, schema: Struct) -> None:
     """Reject nulls, at any depth, where the schema forbids them: `InvalidRequestError` names the column."""
     for column in schema.fields:
         if not _holds_required(column.nullable, column.type):
             continue
-        _check_nulls(rows.column(column.name), column.name, column.type, nullable=column.nullable)
+        values = rows.column(column.name)
+        if isinstance(values, pa.ChunkedArray) and isinstance(column.type, Struct | Array | Map):
+            values = values.combine_chunks()
+        try:
+            _check_nulls(values, column.name, column.type, nullable=column.nullable)
+        except InvalidRequestError as error:
+            first = _first_refused(values, column)
+            raise InvalidRequestError(
+                f"{error.message}; the first is in {described_row(rows, first)}", **error.facts | {"row": first}
+            ) from None
+
+
+def _first_refused(values: pa.Array, column: Field) -> int:
+    """Which row has the first null that the column forbids, at any depth: there is one."""
+    first, count = 0, len(values)
+    while count > 1:
+        half = count // 2
+        try:
+            _check_nulls(values.slice(first, half), column.name, column.type, nullable=column.nullable)
+        except InvalidRequestError:
+            count = half
+        else:
+            first, count = first + half, count - half
+    return first
+
+
+def described_row(rows: pa.RecordBatch | pa.Table, number: int) -> str:
+    """A row for a message: its number, counted from 0, and its values."""
+    text = str(rows.slice(number, 1).to_pylist()[0])
+    return f"row {number}: {text if len(text) <= DESCRIBED else text[:DESCRIBED] + '...'}"
 
 
 def _holds_required(nullable: bool, kind: DataType) -> bool:

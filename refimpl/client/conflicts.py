@@ -8,10 +8,11 @@ timestamp, is no check: the commit loop stamps it. No I/O, clock or randomness h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client.features import check_writable
@@ -201,7 +202,7 @@ def changed_foundations(before: Metadata, after: Metadata) -> list[str]:
     """The changes of metadata that every transaction relies on, as phrases."""
     parts = {
         "the table's id": (before.id, after.id),
-        "the schema": (before.schema_string, after.schema_string),
+        "the schema": (_without_marks(before.schema_string), _without_marks(after.schema_string)),
         "the partitioning": (before.partition_columns, after.partition_columns),
         "the file format": (before.format, after.format),
     }
@@ -212,6 +213,17 @@ def changed_foundations(before: Metadata, after: Metadata) -> list[str]:
         for key in keys
         if key.lower().startswith("delta.") and before.configuration.get(key) != after.configuration.get(key)
     ]
+
+
+def _without_marks(schema_string: str) -> str:
+    """The schema without the high water marks of identity columns, which those rely on that assign values, and who
+    assigns one changes the metadata too: DELTA.md#identity-columns."""
+    return _MARK.sub("", schema_string)
+
+
+_MARK: Final = re.compile(
+    r',\s*"delta\.identity\.highWaterMark"\s*:\s*-?\d+|"delta\.identity\.highWaterMark"\s*:\s*-?\d+\s*,?'
+)
 
 
 def _domains(summary: TransactionSummary, winner: Winner) -> None:

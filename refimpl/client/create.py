@@ -91,6 +91,7 @@ def first_version(
 ) -> bytes:
     """The bytes of version 0. in-commit timestamps, rule 3: without the enablement properties."""
     check_writable(protocol, metadata)
+    _check_rules(protocol, metadata)
     now = environment.now()
     info = commit_info(
         txn_id=environment.new_id(),
@@ -125,6 +126,14 @@ def _metadata(
     check_columns(struct, partition_columns, mapped=column_mapping.maps_columns(metadata))
     metadata = column_mapping.assigned(metadata, None, environment.new_id)
     return row_tracking.with_hidden_columns(metadata, environment.new_id)
+
+
+def _check_rules(protocol: Protocol, metadata: Metadata) -> None:
+    """Raise `UnsupportedFeatureError` for a rule of rows that cannot be evaluated here."""
+    if features.RULES & {*features.writer_features(protocol)}:
+        from refimpl.client.row_rules import RowRules
+
+        RowRules.of(protocol, metadata, now=0)
 
 
 def _with_properties(metadata: Metadata, more: Mapping[str, str]) -> Metadata:
@@ -182,7 +191,7 @@ class Creation:
         """
         draft = _metadata(environment, schema, partition_columns, properties or {})
         draft = owned_metadata(draft, feature, owner.name, owner_conf)
-        features.first_protocol(draft, feature, in_commit_timestamps=True)
+        _check_rules(features.first_protocol(draft, feature, in_commit_timestamps=True), draft)
         staged = owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=policy)
         metadata = msgspec.structs.replace(draft, id=staged.table_id, name=staged.name)
         if staged.demands is not None:

@@ -1,18 +1,19 @@
 """Values in SQL, computed by Arrow: the right sides of UPDATE and MERGE.
 
     values = assigned({"price": "price * 2", "day": "DATE '2026-11-22'"}, columns=schema, scope=schema)
-    values.of(rows)
+    evaluated(rows, values)
 
-Supported: literals, columns, `+`, `-`, `*`, `||`, COALESCE, UPPER, LOWER and CASE WHEN, with the conditions of
-`refimpl.client.predicate`. As in Spark's ANSI mode, an overflow is an error. Anything else is rejected.
+Supported: literals, columns, `+`, `-`, `*`, `||`, COALESCE, UPPER, LOWER, LENGTH, SUBSTRING, ABS, YEAR, MONTH, DAY,
+HOUR, CAST of a time to DATE, and CASE WHEN, with the conditions of `refimpl.client.predicate`. Times are in UTC. As in
+Spark's ANSI mode, an overflow is an error. Anything else is rejected.
 """
 
 from __future__ import annotations
 
 import datetime
 import decimal
+import operator
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,30 +23,8 @@ from sqlglot import exp
 
 from refimpl.client import arrow_columns, predicate
 from refimpl.client.condition import FLOATS, Column, is_exact
-from refimpl.client.schema import DataType, Decimal, Primitive, Struct, arrow_type, to_arrow
+from refimpl.client.schema import DataType, Decimal, Field, Primitive, Struct, arrow_type, to_arrow
 from refimpl.errors import InvalidRequestError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignments:
-    """Columns of a table with the expressions that give their values."""
-
-    schema: Struct
-    """Of the table."""
-    expressions: Mapping[str, pc.Expression]
-
-    def of(self, scope: pa.Table, kept: pa.Table | None = None) -> pa.Table:
-        """One row for each row of `scope`; columns without an expression are those of `kept`, or null.
-
-        Raises `InvalidRequestError` for a value that cannot be computed, or that its column cannot hold.
-        """
-        given = evaluated(scope, self.expressions)
-        if kept is not None:
-            for name in set(kept.column_names) - set(self.expressions):
-                given = given.append_column(name, kept.column(name))
-        arrow = to_arrow(self.schema)
-        batches = [arrow_columns.conform(batch, arrow) for batch in given.to_batches()]
-        return pa.Table.from_batches(batches, schema=arrow_columns.all_nullable(arrow))
 
 
 def evaluated(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:
@@ -67,7 +46,63 @@ def matching(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
     return pc.fill_null(evaluated(rows, {"condition": condition}).column(0), False)
 
 
-def assigned(values: Mapping[str, Any], *, columns: Struct, scope: Struct) -> Assignments:
+def condition(text: str, schema: Struct) -> pc.Expression:
+    """A condition on rows, in SQL: what `refimpl.client.predicate` supports, and comparisons of values.
+
+    Raises `InvalidRequestError` for SQL that is not supported.
+    """
+    try:
+        return predicate.parse(text).condition(schema).to_arrow()
+    except InvalidRequestError:  # it is not one for files; the tree is refused below if it is not one for rows either
+        tree = predicate.syntax(text)
+    predicate.check_deterministic(tree)
+    return _truth(tree, schema)
+
+
+def _truth(node: exp.Expression, schema: Struct) -> pc.Expression:
+    match node:
+        case exp.Paren():
+            return _truth(node.this, schema)
+        case exp.Not():
+            return ~_truth(node.this, schema)
+        case exp.And():
+            return _truth(node.left, schema) & _truth(node.right, schema)
+        case exp.Or():
+            return _truth(node.left, schema) | _truth(node.right, schema)
+        case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
+            return _compared(node, schema)
+        case _:
+            return predicate.condition_of(node, schema).to_arrow()
+
+
+def _compared(node: exp.Binary, schema: Struct) -> pc.Expression:
+    try:
+        return predicate.condition_of(node, schema).to_arrow()
+    except InvalidRequestError:
+        sides = {"left": _value(node.left, schema), "right": _value(node.right, schema)}
+    kinds = evaluated(to_arrow(schema).empty_table(), sides).schema.types
+    if any(pa.types.is_floating(kind) for kind in kinds):
+        predicate.refuse(node, "compares computed floating-point numbers, which is not supported")
+    comparison: pc.Expression = _COMPARISONS[type(node)](sides["left"], sides["right"])
+    return comparison
+
+
+_COMPARISONS: Final[dict[type[exp.Expression], Any]] = {
+    exp.EQ: operator.eq,
+    exp.NEQ: operator.ne,
+    exp.LT: operator.lt,
+    exp.LTE: operator.le,
+    exp.GT: operator.gt,
+    exp.GTE: operator.ge,
+}
+
+
+def value(text: str, column: Field, schema: Struct) -> pc.Expression:
+    """An SQL expression on the columns of `schema`, as a value of `column`."""
+    return _of_sql(text, Column(path=(column.name,), type=column.type), schema)
+
+
+def assigned(values: Mapping[str, Any], *, columns: Struct, scope: Struct) -> dict[str, pc.Expression]:
     """`values` by names of `columns`: text is SQL on the columns of `scope`, anything else a literal of Python.
 
     Raises `InvalidRequestError` for an unknown column, and for SQL that is not supported.
@@ -82,7 +117,7 @@ def assigned(values: Mapping[str, Any], *, columns: Struct, scope: Struct) -> As
             raise InvalidRequestError(f"the column {column.name!r} is set twice", column=column.name)
         target = Column(path=(column.name,), type=column.type)
         found[column.name] = _of_sql(value, target, scope) if isinstance(value, str) else _of_python(value, target)
-    return Assignments(schema=columns, expressions=found)
+    return found
 
 
 def _of_python(value: Any, column: Column) -> pc.Expression:
@@ -125,7 +160,27 @@ def _of_sql(text: str, column: Column, scope: Struct) -> pc.Expression:
 
 
 _OPERATORS: Final = {exp.Add: pc.add_checked, exp.Sub: pc.subtract_checked, exp.Mul: pc.multiply_checked}
-_FUNCTIONS: Final = {exp.Upper: pc.utf8_upper, exp.Lower: pc.utf8_lower, exp.Neg: pc.negate_checked}
+_FUNCTIONS: Final = {exp.Upper: pc.utf8_upper, exp.Lower: pc.utf8_lower, exp.Neg: pc.negate_checked} | {
+    exp.Length: pc.utf8_length,
+    exp.Abs: pc.abs_checked,
+}
+_PARTS_OF_TIMES: Final = {
+    exp.Year: pc.year,
+    exp.Month: pc.month,
+    exp.Day: pc.day,
+    exp.DayOfMonth: pc.day,
+    exp.Hour: pc.hour,
+}
+
+
+def _as_date(of: exp.Expression, node: exp.Expression, scope: Struct) -> pc.Expression:
+    """CAST(column AS DATE), of a date or a time."""
+    if isinstance(node, exp.Cast) and node.to.this != exp.DataType.Type.DATE:
+        predicate.refuse(node, "is not supported: of columns, CAST takes times to DATE")
+    column = predicate.column_of(of, scope)
+    if str(column.type) not in ("date", "timestamp", "timestamp_ntz"):
+        predicate.refuse(node, f"is not supported: {column.path[-1]} is {column.type}, not a time")
+    return pc.field(*column.path).cast(pa.date32(), safe=False)
 
 
 def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET503 - `refuse` never returns
@@ -143,11 +198,28 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
                 return pc.scalar(pa.scalar(int(node.this), pa.int64()) if whole else pa.scalar(number))
             except (OverflowError, pa.ArrowInvalid):
                 predicate.refuse(node, "has too many digits")
+        case exp.Cast() if node.find(exp.Column):
+            return _as_date(node.this, node, scope)
+        case exp.TsOrDsToDate():
+            return _as_date(node.this, node, scope)
+        case exp.Year() | exp.Month() | exp.Day() | exp.DayOfMonth() | exp.Hour():
+            of = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
+            return _PARTS_OF_TIMES[type(node)](_value(of, scope))
+        case exp.Substring():
+            start, length = (predicate.literal_of(node.args[part]) for part in ("start", "length"))
+            if (
+                not isinstance(start, decimal.Decimal)
+                or not isinstance(length, decimal.Decimal)
+                or start < 1
+                or length < 0
+            ):
+                predicate.refuse(node, "is not supported: SUBSTRING takes a position from 1 on and a length")
+            return pc.utf8_slice_codeunits(_value(node.this, scope), int(start) - 1, int(start) - 1 + int(length))
         case exp.Literal() | exp.Boolean() | exp.Cast():
             return pc.scalar(pa.scalar(predicate.literal_of(node)))
         case exp.Add() | exp.Sub() | exp.Mul():
             return _OPERATORS[type(node)](_value(node.left, scope), _value(node.right, scope))
-        case exp.Upper() | exp.Lower() | exp.Neg():
+        case exp.Upper() | exp.Lower() | exp.Neg() | exp.Length() | exp.Abs():
             return _FUNCTIONS[type(node)](_value(node.this, scope))
         case exp.DPipe():
             return pc.binary_join_element_wise(_value(node.left, scope), _value(node.right, scope), "")
@@ -160,5 +232,8 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
                 condition = predicate.condition_of(branch.this, scope).to_arrow()
                 result = pc.if_else(pc.coalesce(condition, False), _value(branch.args["true"], scope), result)
             return result
-    known = "literals, columns, +, -, *, ||, COALESCE, UPPER, LOWER, CASE WHEN"
+    known = (
+        "literals, columns, +, -, *, ||, COALESCE, UPPER, LOWER, LENGTH, SUBSTRING, ABS, YEAR, MONTH, DAY, HOUR, CAST, "
+    )
+    known += "CASE WHEN"
     predicate.refuse(node, f"is not supported in a value; expected {known}")

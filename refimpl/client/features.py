@@ -5,20 +5,22 @@ Reading
 
 Writing
     Writer versions 2 to 7 (1 as well). A version below 7 implies the features that it brought, a version
-    of 7 for those that the protocol lists. All must be in `WRITTEN`, or in `WRITTEN_UNUSED` and unused.
+    of 7 for those that the protocol lists. All must be in `WRITTEN`.
     A table must be readable to be written.
 
 =====================  ==================  ==========================================================
 feature                read                written
 =====================  ==================  ==========================================================
 appendOnly             (writers only)      yes: transactions then remove no rows
-invariants             (writers only)      while no column has one
-checkConstraints       (writers only)      while there is none
+invariants             (writers only)      yes
+checkConstraints       (writers only)      yes
 changeDataFeed         (writers only)      yes: refimpl.client.change_feed
-generatedColumns       (writers only)      while no column is generated
-identityColumns        (writers only)      while no column is one
 columnMapping          yes, by name and    yes: files have physical names and field ids
                        by id
+generatedColumns       (writers only)      yes
+identityColumns        (writers only)      yes
+allowColumnDefaults    (writers only)      yes
+clustering             (writers only)      yes: new files are not clustered
 deletionVectors        yes, with the       yes: a file that loses further rows is
                        extra of that name  rewritten, without a deletion vector
 timestampNtz           yes                 yes
@@ -35,6 +37,9 @@ coordinatedCommits-preview
 catalogManaged         yes                 yes, through the table's owner
 =====================  ==================  ==========================================================
 
+The rules that rows must meet (invariants, CHECK constraints, generated, identity and default columns) are those of
+`refimpl.client.row_rules`; a table with a rule that cannot be evaluated is refused when rows are written.
+
 A feature that only writers must know says nothing to readers, so unknown ones do not hinder reading.
 DELTA.md#conflict-protocol asks a transaction to apply the same list to the protocol of each winner.
 
@@ -46,6 +51,8 @@ Features that it lists in a protocol, and when; never one that it refuses:
 - `vacuumProtocolCheck` (both): the table is catalogManaged or coordinatedCommits-preview: engines expect it;
 - `appendOnly` (for writers): the property delta.appendOnly is set;
 - `changeDataFeed` (for writers): the property delta.enableChangeDataFeed is set;
+- `invariants`, `checkConstraints`, `generatedColumns`, `identityColumns`, `allowColumnDefaults` (for writers): a
+  column, or a property delta.constraints.*, has such a rule;
 - `rowTracking` and `domainMetadata` (for writers): the property delta.enableRowTracking is set;
 - `columnMapping` (both): the table was created with delta.columnMapping.mode name or id;
 - `timestampNtz` (both): a column is a timestamp without time zone;
@@ -56,14 +63,14 @@ Features that it lists in a protocol, and when; never one that it refuses:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.column_mapping import COLUMN_MAPPING, mapping_mode, maps_columns
-from refimpl.client.schema import FEED_COLUMNS, parse, required_features
+from refimpl.client.schema import FEED_COLUMNS, Struct, parse, required_features
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
@@ -84,6 +91,13 @@ ROW_TRACKING: Final = "rowTracking"
 ENABLE_ROW_TRACKING: Final = "delta.enableRowTracking"
 V2_CHECKPOINT: Final = "v2Checkpoint"
 TYPE_WIDENING: Final = ("typeWidening", "typeWidening-preview")
+CONSTRAINT_PREFIX: Final = "delta.constraints."
+"""The rest of such a property's name is the name of a CHECK constraint; its value is the condition."""
+INVARIANTS: Final = "delta.invariants"
+GENERATION: Final = "delta.generationExpression"
+IDENTITY_PREFIX: Final = "delta.identity."
+DEFAULT: Final = "CURRENT_DEFAULT"
+"""Keys of the metadata of columns that hold rules of rows: `refimpl.client.row_rules`."""
 
 READ: Final = frozenset(
     {
@@ -100,6 +114,12 @@ READ: Final = frozenset(
 WRITTEN: Final = READ | {
     "appendOnly",
     "changeDataFeed",
+    "invariants",
+    "checkConstraints",
+    "generatedColumns",
+    "identityColumns",
+    "allowColumnDefaults",
+    "clustering",
     "domainMetadata",
     ROW_TRACKING,
     IN_COMMIT_TIMESTAMP_FEATURE,
@@ -118,13 +138,6 @@ _LEGACY_WRITER_FEATURES: Final[Mapping[int, tuple[str, ...]]] = {
 """What each writer version below 7 brought."""
 
 
-def _has_column_property(prefix: str) -> Callable[[Metadata], bool]:
-    def used(metadata: Metadata) -> bool:
-        return any(key.startswith(prefix) for keys in _column_metadata(metadata) for key in keys)
-
-    return used
-
-
 def _column_metadata(metadata: Metadata) -> Iterator[Mapping[str, Any]]:
     """The metadata of every column and member, at any depth. An invalid schema uses none."""
     try:
@@ -140,15 +153,6 @@ def _column_metadata(metadata: Metadata) -> Iterator[Mapping[str, Any]]:
             if isinstance(found, dict):
                 yield found
             pending += [value for key, value in node.items() if key != "metadata"]
-
-
-WRITTEN_UNUSED: Final[Mapping[str, Callable[[Metadata], bool]]] = {
-    "invariants": _has_column_property("delta.invariants"),
-    "checkConstraints": lambda m: any(key.startswith("delta.constraints.") for key in m.configuration),
-    "generatedColumns": _has_column_property("delta.generationExpression"),
-    "identityColumns": _has_column_property("delta.identity."),
-}
-"""Whether the metadata says that the feature is in use."""
 
 
 def check_readable(protocol: Protocol, metadata: Metadata) -> None:
@@ -172,8 +176,7 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     if protocol.min_writer_version > MAX_WRITER_VERSION:
         raise _version_error("write", "writer", protocol.min_writer_version, MAX_WRITER_VERSION)
     listed = writer_features(protocol)
-    unwritten = [name for name in listed if name not in WRITTEN]
-    _refuse("write", [name for name in unwritten if name not in WRITTEN_UNUSED or WRITTEN_UNUSED[name](metadata)])
+    _refuse("write", [name for name in listed if name not in WRITTEN])
     problems = inconsistencies(protocol, metadata)
     if problems:
         raise InvalidTableError(f"cannot write this table: {'; '.join(problems)}; correct its metadata first")
@@ -265,7 +268,39 @@ def needed_features(metadata: Metadata) -> frozenset[str]:
         needed |= {ROW_TRACKING, "domainMetadata"}
     if _wants_v2_checkpoints(metadata):
         needed.add(V2_CHECKPOINT)
+    if any(key.lower().startswith(CONSTRAINT_PREFIX) for key in metadata.configuration):
+        needed.add("checkConstraints")
+    keys = {key for found in _column_metadata(metadata) for key in found}
+    needed |= {feature for key, feature in _COLUMN_KEYS.items() if key in keys}
     return frozenset(needed)
+
+
+def rules_of_rows(metadata: Metadata) -> frozenset[tuple[str, str]]:
+    """The conditions that all rows must meet: CHECK constraints, invariants and generated columns, with their SQL."""
+    constraints = {
+        (key, text) for key, text in metadata.configuration.items() if key.lower().startswith(CONSTRAINT_PREFIX)
+    }
+    columns = _column_metadata(metadata)
+    return frozenset(
+        constraints | {(k, str(found[k])) for found in columns for k in (INVARIANTS, GENERATION) if k in found}
+    )
+
+
+def has_rules(schema: Struct, properties: Mapping[str, str]) -> bool:
+    """Whether rows of a new table must meet rules: `refimpl.client.row_rules`."""
+    return bool(
+        RULES & needed_features(Metadata(id="", schema_string=schema.to_json(), configuration=dict(properties)))
+    )
+
+
+_COLUMN_KEYS: Final = {
+    INVARIANTS: "invariants",
+    GENERATION: "generatedColumns",
+    f"{IDENTITY_PREFIX}start": "identityColumns",
+    DEFAULT: "allowColumnDefaults",
+}
+RULES: Final = frozenset({"checkConstraints", *_COLUMN_KEYS.values()})
+"""Features whose rules `refimpl.client.row_rules` evaluates."""
 
 
 def check_no_change_columns(metadata: Metadata) -> None:
@@ -281,7 +316,7 @@ def check_no_change_columns(metadata: Metadata) -> None:
 def first_protocol(metadata: Metadata, feature: TableFeature | None, *, in_commit_timestamps: bool) -> Protocol:
     """The protocol of a new table's version 0, with only the features that the table needs."""
     needed = needed_features(metadata)
-    if feature is None and not in_commit_timestamps and needed <= {APPEND_ONLY_FEATURE}:
+    if feature is None and not in_commit_timestamps and needed <= {APPEND_ONLY_FEATURE, "invariants"}:
         return PLAIN_PROTOCOL
     empty = Protocol(min_reader_version=1, min_writer_version=WRITER_VERSION_WITH_LISTS, writer_features=())
     if in_commit_timestamps:

@@ -25,7 +25,7 @@ from sqlglot import exp
 from refimpl.actions import Add
 from refimpl.client import arrow_columns, predicate
 from refimpl.client.condition import And, Column, Condition, Constant, FileTest, OneOf
-from refimpl.client.expression import Assignments, assigned, evaluated, matching
+from refimpl.client.expression import assigned, evaluated, matching
 from refimpl.client.predicate import Sides
 from refimpl.client.row_changes import AFTER, BEFORE, DELETED, INSERTED, RowChange, RowsChanged
 from refimpl.client.schema import Array, Map, Struct, arrow_type, from_arrow
@@ -95,7 +95,7 @@ class _BoundClause:
     """A clause whose SQL is bound to the columns of both sides."""
 
     condition: Condition | None
-    assignments: Assignments | None
+    assignments: Mapping[str, pc.Expression] | None
 
 
 class Merge:
@@ -231,11 +231,21 @@ class _Run:
         target = self._change.snapshot.schema
         values = clause.values
         if clause.all_columns:
-            values = {name: f"`{self._source_alias}`.`{name.replace('`', '``')}`" for name in target.names}
+            values = {
+                name: f"`{self._source_alias}`.`{name.replace('`', '``')}`"
+                for name in target.names
+                if not self._filled(name, clause)
+            }
         return _BoundClause(
             condition=None if clause.where is None else predicate.parse(clause.where).condition(scope),
             assignments=None if values is None else assigned(values, columns=target, scope=scope),
         )
+
+    def _filled(self, name: str, clause: Clause) -> bool:
+        """Whether the source lacks the column, and the table gives it a value."""
+        rules = self._change.transaction.rules
+        filled = rules.filled if clause.kind is Kind.NOT_MATCHED else rules.filled - rules.defaults.keys()
+        return name in filled and arrow_columns.stored_name(self._source.column_names, name) is None
 
     def _values(self, target: Column, source: Column) -> list[Any]:
         """The source's distinct keys in order, without nulls and NaN. Notes all of them as the next column to join."""
@@ -341,7 +351,7 @@ class _Run:
                 self._change.record(DELETED, before)
                 done = "Deleted"
             else:
-                after = clause.assignments.of(scope.take(chosen), before)
+                after = self._change.changed(clause.assignments, scope.take(chosen), before)
                 self._change.record(BEFORE, before)
                 self._change.record(AFTER, after)
                 parts.append(after)
@@ -361,7 +371,7 @@ class _Run:
         parts: list[pa.Table] = []
         for clause, chosen in _first_true(clauses, scope):
             assert clause.assignments is not None
-            rows = clause.assignments.of(scope.take(chosen))
+            rows = self._change.changed(clause.assignments, scope.take(chosen))
             self._change.record(INSERTED, rows)
             self._metrics["numTargetRowsInserted"] += rows.num_rows
             parts.append(rows)

@@ -16,6 +16,7 @@ import msgspec
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.column_mapping import HIGHEST_ID_PROPERTY, MODE_PROPERTY
 from refimpl.client.conflicts import isolation_level
+from refimpl.client.features import CONSTRAINT_PREFIX
 from refimpl.errors import InvalidRequestError, InvalidTableError
 from refimpl.table_feature import (
     ENABLEMENT_TIMESTAMP,
@@ -148,11 +149,17 @@ def _check_key(key: str) -> None:
         raise InvalidRequestError(
             f"the property {key} cannot be set: creation, take-over and hand-back write it", property=key
         )
-    if folded.startswith(_RESERVED_PREFIX) and key not in KNOWN:
+    if folded.startswith(_RESERVED_PREFIX) and key not in KNOWN and not _is_constraint(key):
         raise InvalidRequestError(
-            f"the property {key} cannot be set here; the properties of Delta that can: {', '.join(sorted(KNOWN))}",
+            f"the property {key} cannot be set here; the properties of Delta that can: {', '.join(sorted(KNOWN))}, "
+            f"{CONSTRAINT_PREFIX}NAME",
             property=key,
         )
+
+
+def _is_constraint(key: str) -> bool:
+    """Whether the property is a CHECK constraint; its SQL is checked where it is used."""
+    return key.startswith(CONSTRAINT_PREFIX) and key != CONSTRAINT_PREFIX
 
 
 def edited(metadata: Metadata, changes: Mapping[str, str], removals: Iterable[str] = ()) -> Metadata:

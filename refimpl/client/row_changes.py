@@ -99,6 +99,18 @@ class RowChange:
         rows = self.read(add, [column.path[0] for column in test.condition.columns()])
         return expression.matching(rows, test.condition.to_arrow())
 
+    def changed(self, values: Mapping[str, pc.Expression], scope: pa.Table, before: pa.Table | None = None) -> pa.Table:
+        """Rows of the table with these values, one for each row of `scope`.
+
+        Other columns are those of `before`; without it, what the table gives them. Raises what `RowRules.completed`
+        raises.
+        """
+        rows = expression.evaluated(scope, values)
+        if before is not None:
+            for name in set(before.column_names) - set(values):
+                rows = rows.append_column(name, before.column(name))
+        return self.transaction.rules.completed(rows, values)
+
     def remove(self, add: Add) -> None:
         """A file leaves the table."""
         self._removed.append(add)
@@ -198,7 +210,7 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
                 continue
             rows = change.read(add)
             before = rows if matches is None else rows.filter(matches)
-            after = assignments.of(before, before)
+            after = change.changed(assignments, before, before)
             change.remove(add)
             change.record(BEFORE, before)
             change.record(AFTER, after)

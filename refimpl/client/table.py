@@ -318,7 +318,8 @@ class Table:
         """Data files are written and made durable first; then one transaction names them."""
         from refimpl.client.data_files import batches_of
 
-        adds = transaction.data_file_writer().write_all(batches_of(rows))
+        new = (transaction.rules.completed(part) for part in batches_of(rows))
+        adds = transaction.data_file_writer().write_all(new)
         with transaction.deleting_unless_landed(adds):
             transaction.add(*adds)
             return transaction.commit()

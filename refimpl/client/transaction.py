@@ -67,6 +67,7 @@ from refimpl.table_feature import (
 if TYPE_CHECKING:
     from refimpl.client.data_files import DataFileWriter
     from refimpl.client.predicate import Predicate
+    from refimpl.client.row_rules import RowRules
 
 
 class Transaction:
@@ -114,6 +115,7 @@ class Transaction:
         self._changes: list[Cdc] = []
         self._transactions: dict[str, Txn] = {}
         self._domains: dict[str, DomainMetadata] = {}
+        self._rules: RowRules | None = None
         self._over = False
         self.keeps_row_ids = False
         """Whether the rows that it copies or changes keep their ids: `refimpl.client.row_tracking`."""
@@ -308,6 +310,16 @@ class Transaction:
             indexed=snapshot.indexed_columns,
         )
 
+    @property
+    def rules(self) -> RowRules:
+        """What the table demands of rows that join it; the commit advances the identity columns that it used."""
+        if self._rules is None:
+            from refimpl.client.row_rules import RowRules
+
+            snapshot = self.snapshot
+            self._rules = RowRules.of(snapshot.protocol, snapshot.metadata, now=self._environment.now())
+        return self._rules
+
     @contextlib.contextmanager
     def deleting_unless_landed(self, files: Collection[Add | Cdc]) -> Iterator[None]:
         """New data files, whose collection may grow meanwhile, are deleted after an error, unless the commit may have
@@ -328,6 +340,7 @@ class Transaction:
         `CommitRejectedError` and its kin (fix the call), `OutcomeUnknown` (ask the owner by attempt id).
         """
         self._check_open()
+        self._advance_identities()
         self._check_metadata()
         self._over = True
         committed = self._loop(self._actions()).run()
@@ -348,12 +361,20 @@ class Transaction:
         self._over = True
         return None
 
+    def _advance_identities(self) -> None:
+        """DELTA.md#identity-columns: the high water marks move in the commit of the rows."""
+        before = self._metadata or self.snapshot.metadata
+        metadata = None if self._rules is None else self._rules.advanced(before)
+        if metadata is not None:
+            self._change(metadata)
+
     def _check_metadata(self) -> None:
         """Kept files, new files and files that others add meanwhile must fit the metadata."""
         if self._metadata is None:
             return
         self._check_partition_values(self._adds.values())
         self._give_row_ids()
+        self._check_rules()
         before, after = self.snapshot.schema, self._schema()
         columns = after.physical_names(self._metadata.partition_columns)
         problem = misfit(before, after)
@@ -369,6 +390,18 @@ class Transaction:
                 files=kept,
             )
         self._whole_table = True
+
+    def _check_rules(self) -> None:
+        """DELTA.md#new-rules: rows that are there already must meet the rules that this commit adds."""
+        assert self._metadata is not None
+        before, after = self.snapshot.metadata, self._metadata
+        if features.rules_of_rows(after) - features.rules_of_rows(before):
+            from refimpl.client.row_rules import RowRules
+
+            self._whole_table = True
+            rules = RowRules.of(self._protocol or self.snapshot.protocol, after, now=self._environment.now())
+            kept = (add for key, add in self.snapshot.files.items() if key not in self._removes)
+            rules.check_files(self.snapshot.location, [*kept, *self._adds.values()], after.partition_columns)
 
     def _give_row_ids(self) -> None:
         """DELTA.md#row-tracking: a commit that enables it commits the files that have no row ids again."""

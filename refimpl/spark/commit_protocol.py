@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from refimpl.client.row_rules import RowRules
+
 MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, counts string"
 """One row for each file of a task, and one with `counts` of rows, where it was asked for changes. A task that refuses
 its rows sends one row with `error` instead of failing: Spark would try in vain again, and would lose the kind of the
@@ -59,6 +61,10 @@ class WriteTask:
     schema: Struct
     partition_columns: tuple[str, ...]
     indexed: frozenset[Leaf]
+    columns: tuple[str, ...] | None = None
+    """Those of the table that the rows have; None: all."""
+    rules: RowRules | None = None
+    """What the table demands of the rows; None where it has been seen to already."""
     with_changes: bool = False
     """Whether the rows have the columns `_change_type` and `__is_cdc` after the table's: those with "true" go to change
     data files, those with "false" to data files, without either column. Others are only counted. The counts of all rows
@@ -70,7 +76,7 @@ class WriteTask:
 
         context = TaskContext.get()
         split, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        names = [*self.schema.names, *((CHANGE_TYPE, CHANGE_COLUMN) if self.with_changes else ())]
+        names = [*(self.columns or self.schema.names), *((CHANGE_TYPE, CHANGE_COLUMN) if self.with_changes else ())]
         yield self.run((batch.rename_columns(names) for batch in batches), split=split, attempt=attempt)
 
     def run(self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int) -> pa.RecordBatch:
@@ -89,7 +95,7 @@ class WriteTask:
                     changes.write(batch.filter(pc.equal(kinds, "true")))
                     counts.update(batch.column(last - 1).filter(pc.not_equal(kinds, "true")).to_pylist())
                     batch = batch.filter(pc.equal(kinds, "false")).select(list(range(last - 1)))
-                rows.write(batch)
+                rows.write(batch if self.rules is None else self.rules.completed(batch))
             files = [*rows.finish(), *changes.finish()]
         except BaseException as error:
             rows.abort()
@@ -192,19 +198,22 @@ def write(
     partition_columns: tuple[str, ...],
     *,
     indexed: frozenset[Leaf],
+    rules: RowRules | None = None,
     with_changes: bool = False,
 ) -> JobFiles:
     """Run one write job of the protocol; its files, durable and in no log.
 
-    `frame` has the columns of `schema`, in its order, and those of `WriteTask.with_changes` after them. The job runs
-    once: its messages are collected here and nowhere else. The tasks get the columns by position: `mapInArrow` would
-    take a name with a dot for a member of a struct.
+    `frame` has the columns of `schema`, in its order (without those that `rules` fill), and those of
+    `WriteTask.with_changes` after them. The job runs once: its messages are collected here and nowhere else. The tasks
+    get the columns by position: `mapInArrow` would take a name with a dot for a member of a struct.
     """
     task = WriteTask(
         location=str(location),
         schema=schema,
         partition_columns=partition_columns,
         indexed=indexed,
+        columns=None if with_changes else tuple(frame.columns),
+        rules=rules,
         with_changes=with_changes,
     )
     by_position = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))

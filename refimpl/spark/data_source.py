@@ -247,7 +247,7 @@ class DeltaOwnerSource(DataSource):
         )
         snapshot = self._existing(given, partition_by or ()).snapshot()
         plan = WritePlan.of(snapshot, given, options, in_utc=is_utc(self.connection.time_zone))
-        check_columns_of(given, plan.schema)
+        check_columns_of(given, plan.schema, filled=plan.rules.filled)
         return _Work(plan=plan, connection=self.connection, reference=self._reference())
 
     def _existing(self, schema: Struct, partition_columns: Sequence[str]) -> Table:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl import actions
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import predicate
+from refimpl.client import predicate, row_tracking
 from refimpl.client.change_feed import ChangedFile, FeedReader
 from refimpl.client.condition import Column as TableColumn
 from refimpl.client.condition import FileTest
+from refimpl.client.features import ROW_TRACKING
 from refimpl.client.file_statistics import row_count
 from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
 from refimpl.client.partition_values import local_path
@@ -40,6 +41,7 @@ from refimpl.spark import commit_protocol
 from refimpl.spark.frames import quoted, spark_schema, table_schema
 from refimpl.spark.reader import FILE_COLUMN, path_of, read_files
 from refimpl.spark.tables import TableAccess
+from refimpl.spark.write_plan import not_on_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,6 +105,7 @@ class DeltaTable:
     def _work(self, operation: str, condition: str | Column | None) -> _Work:
         text = None if condition is None else str(condition)
         work = _Work(self._access, self._table, operation)
+        work.check_supported(changes=operation != "DELETE")
         work.change.transaction.parameters |= predicate_parameter(text)
         work.change.transaction.check_removable()
         return work
@@ -132,6 +135,24 @@ class _Work:
         self.change = RowChange(table.transaction(operation=operation, landed=table.checkpoint_if_due))
         self.schema = self.change.snapshot.schema
         self._by_path: dict[str, Add] = {}
+
+    def check_supported(self, *, changes: bool) -> None:
+        """Raise `UnsupportedFeatureError` where tasks would lose row ids, or (`changes`) break rules of new rows."""
+        snapshot, operation = self.change.snapshot, self.change.transaction.operation
+        if row_tracking.enabled(snapshot.protocol, snapshot.metadata):
+            raise not_on_spark(ROW_TRACKING, f"Table.{operation.lower()}")
+        if not changes:
+            return
+        rules = self.change.transaction.rules
+        for feature, used in (
+            ("checkConstraints", [check for check in rules.checks if "constraint" in check.facts]),
+            ("invariants", rules.checks),
+            ("generatedColumns", rules.generated),
+            ("identityColumns", rules.identities),
+            ("allowColumnDefaults", rules.defaults),
+        ):
+            if used:
+                raise not_on_spark(feature, f"Table.{operation.lower()}")
 
     def delete(self, condition: str | Column | None) -> RowsChanged:
         from pyspark.sql import functions
@@ -367,6 +388,7 @@ class DeltaMerge:
     def execute(self) -> RowsChanged:
         """Run it, on the table's newest version. Several source rows for one target row are always refused here."""
         work = _MergeWork(self._access, self._table, self._source, self._on, self._aliases, self._clauses)
+        work.check_supported(changes=True)
         self._clauses.begin(work.change.transaction, self._on)
         with work.change:
             return work.run()

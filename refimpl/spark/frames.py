@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 from refimpl.client.schema import Array, DataType, Decimal, Field, Map, Primitive, Struct, parse, portable
@@ -85,12 +85,12 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False) -> DataFrame:
-    """The frame with exactly the columns of the table, in its order and types.
+def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False, filled: Collection[str] = ()) -> DataFrame:
+    """The frame with the columns of the table, in its order and types.
 
     By name (as Spark does, without regard to case), or by position as `insertInto` does. By name, a nullable
-    column that is missing becomes null. Numbers are widened, nothing else is cast. Raises
-    `InvalidRequestError` that lists every difference; nothing has run or been written by then.
+    column that is missing becomes null, and one of `filled` is left out. Numbers are widened, nothing else is cast.
+    Raises `InvalidRequestError` that lists every difference; nothing has run or been written by then.
     """
     given = table_schema(frame)
     faults: list[str] = []
@@ -103,17 +103,21 @@ def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False) -> D
         pairs: list[tuple[Field, Field | None]] = list(zip(schema.fields, given.fields, strict=True))
     else:
         pairs, faults = _by_name(given, schema)
-    columns = [_column(wanted, found, faults) for wanted, found in pairs]
+    columns = [_column(wanted, found, faults) for wanted, found in _present(pairs, filled)]
     _raise(faults)
     return frame.select(*columns)
 
 
-def check_columns_of(given: Struct, schema: Struct) -> None:
+def check_columns_of(given: Struct, schema: Struct, *, filled: Collection[str] = ()) -> None:
     """Raise what `matched` raises for rows with the columns `given`, by name."""
     pairs, faults = _by_name(given, schema)
-    for wanted, found in pairs:
+    for wanted, found in _present(pairs, filled):
         _compare(wanted, found, faults)
     _raise(faults)
+
+
+def _present(pairs: Sequence[tuple[Field, Field | None]], filled: Collection[str]) -> list[tuple[Field, Field | None]]:
+    return [(wanted, found) for wanted, found in pairs if found is not None or wanted.name not in filled]
 
 
 def _raise(faults: Sequence[str]) -> None:

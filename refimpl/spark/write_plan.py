@@ -22,12 +22,13 @@ from refimpl.actions import Add, Metadata, Protocol
 from refimpl.client import column_mapping, features, file_statistics
 from refimpl.client.condition import FileTest
 from refimpl.client.file_statistics import row_count
+from refimpl.client.row_rules import RowRules
 from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct, check_columns
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.environment import random_uuid
-from refimpl.errors import InvalidRequestError
+from refimpl.environment import Environment, random_uuid
+from refimpl.errors import InvalidRequestError, UnsupportedFeatureError
 from refimpl.spark.commit_protocol import WriteTask
 
 OPTIONS: Final = (
@@ -120,6 +121,14 @@ def truth(name: str, text: str | None) -> bool:
     return True
 
 
+def not_on_spark(feature: str, instead: str) -> UnsupportedFeatureError:
+    """The error for a table that the pipeline does not change this way."""
+    return UnsupportedFeatureError(
+        f"the Spark pipeline does not do this on a table with {feature}; use the plain client: {instead}",
+        features=(feature,),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
     """Picklable: the data source commits in another process than it plans in."""
@@ -166,6 +175,8 @@ class WritePlan:
             in_utc=in_utc,
         )
         plan.replaced()
+        if plan.rules.identities:
+            raise not_on_spark("identityColumns", "Table.append")
         if options.overwrite and not options.dynamic and snapshot.files:
             features.check_removable(plan.protocol, before, snapshot.reader.label)
         return plan
@@ -185,7 +196,13 @@ class WritePlan:
             indexed=file_statistics.indexed(
                 self.schema.without(self.after.partition_columns), self.after.configuration
             ),
+            rules=self.rules,
         )
+
+    @property
+    def rules(self) -> RowRules:
+        """What the table demands of the rows. Defaults of the current time are from now."""
+        return RowRules.of(self.protocol, self.after, now=Environment().now())
 
     @property
     def properties(self) -> dict[str, str]:

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl.actions import Add
-from refimpl.client import data_files, file_statistics
+from refimpl.client import data_files, features, file_statistics
+from refimpl.client.row_rules import RowRules
 from refimpl.client.schema import Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -151,14 +152,14 @@ class DeltaWriter:
         raise AssertionError("unreachable")
 
     def _create(self, target: Target) -> Written | None:
-        """Create the table with the rows in version 0. A batch of an application needs a version to be recorded
-        in that is not the first, so for one the table is created empty."""
+        """Create the table with the rows in version 0. It is created empty first for a batch of an application, which
+        needs another version to be recorded in, and for one with rules for its rows."""
         schema = frames.table_schema(self._frame)
         partition_columns = self._partition_columns or ()
         creation = target.begin(schema, partition_columns)
         schema = creation.schema
         options = self._write_options(overwrite=self._mode == "overwrite")
-        if options.app is not None:
+        if options.app is not None or features.has_rules(schema, self._properties):
             return self._change(creation.finish(()), overwrite=False, by_position=False)
         adds: tuple[Add, ...] = ()
         try:
@@ -174,11 +175,13 @@ class DeltaWriter:
     def _change(self, table: Table, *, overwrite: bool, by_position: bool) -> Written | None:
         snapshot = table.snapshot()
         plan = self._plan(snapshot, overwrite=overwrite)
-        frame = frames.matched(self._frame, plan.schema, by_position=by_position)
+        rules = plan.rules
+        frame = frames.matched(self._frame, plan.schema, by_position=by_position, filled=rules.filled)
         transaction = plan.begin(table, snapshot=snapshot)
         if transaction is None:
             return None
-        adds = self._write_files(frame, table.location, plan.schema, plan.after.partition_columns, plan.properties)
+        columns = plan.after.partition_columns
+        adds = self._write_files(frame, table.location, plan.schema, columns, plan.properties, rules)
         return plan.commit(transaction, adds)
 
     def _plan(self, snapshot: Snapshot, *, overwrite: bool) -> WritePlan:
@@ -196,13 +199,15 @@ class DeltaWriter:
         schema: Struct,
         partition_columns: tuple[str, ...],
         properties: Mapping[str, str],
+        rules: RowRules | None = None,
     ) -> tuple[Add, ...]:
         """Add actions of durable files with the rows of `frame`, which no log names yet: commit or delete them."""
         indexed = file_statistics.indexed(schema.without(partition_columns), properties)
         if self._frame.isLocal():  # the frame as it was given: one made of its columns never is
             writer = data_files.DataFileWriter(location, schema, partition_columns, indexed=indexed)
-            return tuple(writer.write_all([frame.toArrow()]))
-        return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed).added
+            rows = frame.toArrow()
+            return tuple(writer.write_all([rows if rules is None else rules.completed(rows)]))
+        return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed, rules=rules).added
 
     def _check_options_of_change(self) -> None:
         for given in (*(name for name in ("feature", "commitMode") if name in self._options), *self._properties):

@@ -53,7 +53,7 @@ EXTENDED = Protocol(
     min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "inCommitTimestamp")
 )
 FOREIGN = Protocol(
-    min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "rowTracking")
+    min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "icebergCompatV2")
 )
 OWNED = Protocol(
     min_reader_version=1, min_writer_version=7, writer_features=("appendOnly", "domainMetadata", "managedCommit")

@@ -9,8 +9,9 @@ import pytest
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.client import features
-from refimpl.client.features import check_readable, check_writable, is_append_only
-from refimpl.errors import InvalidTableError, UnsupportedFeatureError
+from refimpl.client.features import check_readable, check_removable, check_writable
+from refimpl.client.row_rules import RowRules
+from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import TABLE_FEATURES, TableFeature
 from spec_tests.support.written_log import definition
 
@@ -67,7 +68,7 @@ def test_an_unknown_reader_feature_is_refused_by_name(feature: str) -> None:
     assert caught.value.features == (feature,)
 
 
-@pytest.mark.parametrize("feature", ["clustering", "icebergCompatV2", "fromTheFuture"])
+@pytest.mark.parametrize("feature", ["icebergCompatV1", "icebergCompatV2", "fromTheFuture"])
 def test_an_unknown_writer_feature_hinders_writing_and_not_reading(feature: str) -> None:
     protocol = listing(feature, "appendOnly", readers=False)
     check_readable(protocol, PLAIN)
@@ -93,7 +94,7 @@ def test_a_newer_reader_version_is_refused_with_both_numbers() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-def test_writer_versions_are_written_while_their_features_are_unused(version: int) -> None:
+def test_legacy_writer_versions_are_written(version: int) -> None:
     check_writable(Protocol(min_reader_version=1, min_writer_version=version), PLAIN)
 
 
@@ -104,38 +105,10 @@ def test_a_newer_writer_version_is_refused_for_writing_only() -> None:
         check_writable(protocol, PLAIN)
 
 
-USED = [
-    ("invariants", 2, metadata({"delta.invariants": "{}"})),
-    ("checkConstraints", 3, metadata(**{"delta.constraints.positive": "id > 0"})),
-    ("generatedColumns", 4, metadata({"delta.generationExpression": "1"})),
-    ("identityColumns", 6, metadata({"delta.identity.start": 1})),
-]
-
-
-@pytest.mark.parametrize(("feature", "version", "using"), USED, ids=[feature for feature, _, _ in USED])
-def test_a_listed_feature_is_harmless_until_it_is_used(feature: str, version: int, using: Metadata) -> None:
-    for protocol in (
-        listing(feature, readers=False),
-        Protocol(min_reader_version=1, min_writer_version=version),
-    ):
-        check_writable(protocol, PLAIN)
-        with pytest.raises(UnsupportedFeatureError) as caught:
-            check_writable(protocol, using)
-        assert caught.value.features == (feature,)
-
-
-def test_a_property_without_its_feature_means_nothing() -> None:
-    check_writable(Protocol(min_reader_version=1, min_writer_version=2), metadata(**{"delta.constraints.x": "id > 0"}))
-
-
-def test_a_used_feature_of_a_nested_column_is_found() -> None:
-    inner = {"name": "x", "type": "long", "nullable": True, "metadata": {"delta.invariants": "{}"}}
-    array = {"type": "array", "elementType": {"type": "struct", "fields": [inner]}, "containsNull": True}
-    schema = {"type": "struct", "fields": [{"name": "a", "type": array, "nullable": True, "metadata": {}}]}
-    with pytest.raises(UnsupportedFeatureError):
-        check_writable(
-            Protocol(min_reader_version=1, min_writer_version=2), Metadata(id="t", schema_string=json.dumps(schema))
-        )
+def test_a_rule_without_its_feature_means_nothing() -> None:
+    using = metadata({"delta.identity.start": 1}, **{"delta.constraints.x": "id RLIKE 'a'"})
+    rules = RowRules.of(Protocol(min_reader_version=1, min_writer_version=2), using, now=0)
+    assert (rules.checks, rules.filled) == ((), frozenset())
 
 
 @pytest.mark.parametrize("protocol", [listing("columnMapping"), Protocol(min_reader_version=2, min_writer_version=5)])
@@ -152,15 +125,16 @@ def test_an_unknown_mode_of_column_mapping_is_refused(protocol: Protocol) -> Non
 
 def test_append_only_needs_the_property_and_the_feature() -> None:
     on = metadata(**{"delta.appendOnly": "true"})
-    assert is_append_only(Protocol(min_reader_version=1, min_writer_version=2), on)
-    assert is_append_only(listing("appendOnly", readers=False), on)
-    assert not is_append_only(Protocol(min_reader_version=1, min_writer_version=1), on)
-    assert not is_append_only(listing("timestampNtz"), on)
-    assert not is_append_only(Protocol(min_reader_version=1, min_writer_version=2), PLAIN)
+    for protocol in (Protocol(min_reader_version=1, min_writer_version=2), listing("appendOnly", readers=False)):
+        check_removable(protocol, PLAIN, "t")
+        with pytest.raises(InvalidRequestError):
+            check_removable(protocol, on, "t")
+    for protocol in (Protocol(min_reader_version=1, min_writer_version=1), listing("timestampNtz")):
+        check_removable(protocol, on, "t")
 
 
 def test_the_documented_list_is_the_list() -> None:
     assert features.__doc__ is not None
     documented = set(re.findall(r"^([a-z][A-Za-z0-9-]+)(?: {2,}|$)", features.__doc__, re.MULTILINE)) - {"feature"}
-    listed = features.READ | features.WRITTEN | set(features.WRITTEN_UNUSED)
+    listed = features.READ | features.WRITTEN
     assert documented == listed - {"inCommitTimestamps"}

@@ -1,0 +1,331 @@
+"""The rules that rows must meet when they join a table, and the values that the table gives them.
+
+    rows = transaction.rules.completed(rows)
+
+DELTA.md#rules-of-rows. In this order: columns that the rows lack get their default, or their next identity value; types
+are fitted; generated columns are computed, or compared with what is given; then nulls, invariants and CHECK constraints
+are looked at. A rule holds for rows that are appended, inserted or changed, never for rows that are only copied. Its
+feature must be listed, or implied by the writer version: else its metadata means nothing.
+
+A rule that `refimpl.client.expression` cannot evaluate makes the table one that is not written here:
+`UnsupportedFeatureError` names it before anything is written. Times without a zone are UTC.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn, Self
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from refimpl.actions import Add, Metadata, Protocol
+from refimpl.client import arrow_columns, column_mapping, expression
+from refimpl.client.data_files import read_file
+from refimpl.client.features import CONSTRAINT_PREFIX, DEFAULT, GENERATION, IDENTITY_PREFIX, INVARIANTS, writer_features
+from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct, to_arrow
+from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
+
+HIGH_WATER_MARK: Final = f"{IDENTITY_PREFIX}highWaterMark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A condition that must be true for every row: neither false nor null."""
+
+    label: str
+    text: str
+    condition: pc.Expression
+    facts: Mapping[str, str]
+    """Of the error: the constraint's name, or the column's."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Identity:
+    """An identity column, and the values that it got so far."""
+
+    start: int
+    step: int
+    mark: int | None
+    explicit: bool
+    """Whether rows may bring their own values."""
+    moved: bool = False
+
+    def next_values(self, count: int, name: str) -> pa.Array:
+        first = self._after(self.mark)
+        last = first + (count - 1) * self.step
+        if not -(2**63) <= last < 2**63:
+            raise InvalidRequestError(
+                f"the identity column {name!r} has no {count} values left: the next one is {first}, the step "
+                f"{self.step}; write to a new table with another start",
+                column=name,
+            )
+        self.mark, self.moved = last, True
+        return pc.add(pc.multiply(pa.arange(0, count), self.step), first)
+
+    def given(self, values: pa.ChunkedArray) -> None:
+        """Rows bring values of their own: those after them must differ."""
+        extreme = pc.max(values) if self.step > 0 else pc.min(values)
+        if not extreme.is_valid:
+            return
+        value = extreme.as_py()
+        if self.mark is None or (value - self.mark) * self.step > 0:
+            self.mark, self.moved = self._after(value) - self.step, True
+
+    def _after(self, value: int | None) -> int:
+        """The first value of `start + k * step` beyond another one."""
+        return self.start if value is None else self.start + max(0, (value - self.start) // self.step + 1) * self.step
+
+
+@dataclass(slots=True, kw_only=True)
+class RowRules:
+    """Of one table, for one transaction."""
+
+    schema: Struct
+    checks: tuple[Check, ...] = ()
+    defaults: Mapping[str, tuple[str, pa.Scalar]] = field(default_factory=dict)
+    generated: Mapping[str, tuple[str, pc.Expression]] = field(default_factory=dict)
+    """The SQL and the expression of each generated column."""
+    identities: Mapping[str, Identity] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, protocol: Protocol, metadata: Metadata, *, now: int) -> Self:
+        """`now`: ms since the epoch, the value of `current_timestamp()` as a default."""
+        schema, supported = column_mapping.of_table(protocol, metadata), frozenset(writer_features(protocol))
+        checks = [*_constraints(metadata, schema, supported), *_invariants(schema, schema, supported)]
+        defaults, generated, identities = {}, {}, {}
+        for column in schema.fields:
+            if DEFAULT in column.metadata and "allowColumnDefaults" in supported:
+                defaults[column.name] = _default(column, now)
+            if GENERATION in column.metadata and "generatedColumns" in supported:
+                generated[column.name] = _generation(column, schema)
+            if f"{IDENTITY_PREFIX}start" in column.metadata and "identityColumns" in supported:
+                identities[column.name] = _identity(column)
+        return cls(schema=schema, checks=tuple(checks), defaults=defaults, generated=generated, identities=identities)
+
+    @property
+    def filled(self) -> frozenset[str]:
+        """The columns that rows may lack although they have values."""
+        return frozenset([*self.defaults, *self.generated, *self.identities])
+
+    def completed(self, rows: pa.Table | pa.RecordBatch, given: Collection[str] | None = None) -> pa.Table:
+        """The rows with all columns of the table, in its order and types.
+
+        `given`: the columns that have new values; others that the rows have were in the table before (None: all are
+        new). Raises `InvalidRequestError` with the constraint or the column, the first row and the number of rows.
+        """
+        if isinstance(rows, pa.RecordBatch):
+            rows = pa.Table.from_batches([rows])
+        new = set(rows.column_names if given is None else given)
+        for name, (_, value) in self.defaults.items():
+            if name not in rows.column_names:
+                rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+        rows = self._with_identities(rows, new)
+        stale = [name for name in self.generated if name in rows.column_names and name not in new]
+        fitted = self._fitted(rows.drop_columns(stale))
+        fitted = self._with_generated(fitted, new)
+        arrow_columns.check_nulls(fitted, self.schema)
+        for check in self.checks:
+            self._check(check, fitted)
+        return fitted
+
+    def check_files(self, location: Path, files: Iterable[Add], partition_columns: Sequence[str]) -> None:
+        """Raise `InvalidRequestError` where a row of these files breaks a rule."""
+        for add in files:
+            self.completed(read_file(location, add, self.schema, partition_columns), self.generated)
+
+    def _with_identities(self, rows: pa.Table, new: Collection[str]) -> pa.Table:
+        for name, identity in self.identities.items():
+            if name in new:
+                if not identity.explicit:
+                    raise InvalidRequestError(
+                        f"the identity column {name!r} takes no values of yours (GENERATED ALWAYS); leave it out",
+                        column=name,
+                    )
+                identity.given(rows.column(name))
+            elif name not in rows.column_names and rows.num_rows:
+                rows = rows.append_column(name, identity.next_values(rows.num_rows, name))
+        return rows
+
+    def _fitted(self, rows: pa.Table) -> pa.Table:
+        """With all columns; those that are generated later are null."""
+        absent = [name for name in self.generated if name not in rows.column_names]
+        arrow = to_arrow(self.schema)
+        for name in absent:
+            position = arrow.get_field_index(name)
+            arrow = arrow.set(position, arrow.field(position).with_nullable(True))
+        batches = [arrow_columns.conform(batch, arrow) for batch in rows.to_batches()]
+        return pa.Table.from_batches(batches, schema=arrow_columns.all_nullable(arrow))
+
+    def _with_generated(self, rows: pa.Table, new: Collection[str]) -> pa.Table:
+        if not self.generated or not rows.num_rows:
+            return rows
+        values = expression.evaluated(rows, {name: value for name, (_, value) in self.generated.items()})
+        for name, (text, _) in self.generated.items():
+            position = rows.column_names.index(name)
+            wanted = rows.schema.field(position)
+            computed = pa.chunked_array(
+                [arrow_columns.cast(chunk, wanted) for chunk in values.column(name).chunks], type=wanted.type
+            )
+            if name in new:
+                _refuse(
+                    rows,
+                    _differ(rows.column(position), computed),
+                    f"the generated column {name!r} is not {text}",
+                    "leave the column out to have it computed",
+                    column=name,
+                )
+            else:
+                rows = rows.set_column(position, wanted, computed)
+        return rows
+
+    def _check(self, check: Check, rows: pa.Table) -> None:
+        if rows.num_rows:
+            broken = pc.invert(expression.matching(rows, check.condition))
+            _refuse(
+                rows,
+                broken,
+                f"the {check.label} ({check.text}) is not true",
+                "correct or leave out these rows",
+                **check.facts,
+            )
+
+    def advanced(self, before: Metadata) -> Metadata | None:
+        """The metadata with the identity columns' new high water marks; None if no mark moved."""
+        moved = {name: identity.mark for name, identity in self.identities.items() if identity.moved}
+        if not moved:
+            return None
+        document = json.loads(before.schema_string)
+        for column in document["fields"]:
+            if column["name"] in moved:
+                column["metadata"][HIGH_WATER_MARK] = moved[column["name"]]
+        text = json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+        return msgspec.structs.replace(before, schema_string=text)
+
+
+def _refuse(rows: pa.Table, broken: pa.ChunkedArray, what: str, remedy: str, **facts: str) -> None:
+    """Raise `InvalidRequestError` where one row is broken."""
+    count = pc.sum(broken).as_py() or 0
+    if count:
+        first = pc.index(broken, True).as_py()
+        raise InvalidRequestError(
+            f"{what} for {count} of {rows.num_rows} rows; the first is {arrow_columns.described_row(rows, first)}; "
+            f"{remedy}",
+            count=count,
+            row=first,
+            **facts,
+        )
+
+
+def _differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Whether values differ, a null from a value too: the opposite of SQL's `<=>`."""
+    same = pc.fill_null(pc.equal(left, right), False)
+    if pa.types.is_floating(left.type):
+        same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
+    return pc.invert(pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right))))
+
+
+def _constraints(metadata: Metadata, schema: Struct, supported: Collection[str]) -> Iterator[Check]:
+    if "checkConstraints" not in supported:
+        return
+    for key, text in sorted(metadata.configuration.items()):
+        if key.lower().startswith(CONSTRAINT_PREFIX):
+            name = key[len(CONSTRAINT_PREFIX) :]
+            yield _bound(f"CHECK constraint {name!r}", "checkConstraints", text, schema, constraint=name)
+
+
+def _invariants(kind: DataType, schema: Struct, supported: Collection[str], where: str = "") -> Iterator[Check]:
+    """Those of columns and of members of structs."""
+    if "invariants" not in supported or not isinstance(kind, Struct):
+        return
+    for column in kind.fields:
+        path = f"{where}{column.name}"
+        if INVARIANTS in column.metadata:
+            text = _invariant(column.metadata[INVARIANTS])
+            if text is None:
+                _unsupported(f"invariant of the column {path!r}", "invariants", str(column.metadata[INVARIANTS]), path)
+            yield _bound(f"invariant of the column {path!r}", "invariants", text, schema, column=path)
+        if isinstance(column.type, Array | Map) and INVARIANTS in json.dumps(_field_json(column)):
+            _unsupported(f"invariant in the elements of {path!r}", "invariants", str(column.type), path)
+        yield from _invariants(column.type, schema, supported, f"{path}.")
+
+
+def _field_json(column: Field) -> Any:
+    return json.loads(Struct(fields=(Field(name=column.name, type=column.type),)).to_json())
+
+
+def _invariant(given: Any) -> str | None:
+    try:
+        text = msgspec.json.decode(given)["expression"]["expression"]
+    except (msgspec.DecodeError, LookupError, TypeError):
+        return None
+    return text if isinstance(text, str) else None
+
+
+def _bound(label: str, feature: str, text: str, schema: Struct, **facts: str) -> Check:
+    try:
+        condition = expression.condition(text, schema)
+    except InvalidRequestError as error:
+        _unsupported(label, feature, text, facts.get("column"), error)
+    return Check(label=label, text=text, condition=condition, facts=facts)
+
+
+def _generation(column: Field, schema: Struct) -> tuple[str, pc.Expression]:
+    text = str(column.metadata[GENERATION])
+    try:
+        return text, expression.value(text, column, schema)
+    except InvalidRequestError as error:
+        _unsupported(f"generated column {column.name!r}", "generatedColumns", text, column.name, error)
+
+
+def _default(column: Field, now: int) -> tuple[str, pa.Scalar]:
+    text = str(column.metadata[DEFAULT])
+    moment = datetime.datetime.fromtimestamp(now / 1000, datetime.UTC)
+    current = {
+        ("current_timestamp()", "timestamp"): moment,
+        ("now()", "timestamp"): moment,
+        ("current_date()", "date"): moment.date(),
+    }
+    known = current.get((text.strip().lower().removesuffix("()") + "()", str(column.type)))
+    wanted = to_arrow(Struct(fields=(column,))).field(0)
+    try:
+        if known is not None:
+            return text, pa.scalar(known, wanted.type)
+        one = expression.evaluated(pa.table({"_": [0]}), {"value": expression.value(text, column, Struct())})
+        return text, arrow_columns.cast(one.column(0).combine_chunks(), wanted)[0]
+    except InvalidRequestError as error:
+        _unsupported(f"default of the column {column.name!r}", "allowColumnDefaults", text, column.name, error)
+
+
+def _identity(column: Field) -> Identity:
+    found = {key.removeprefix(IDENTITY_PREFIX): value for key, value in column.metadata.items()}
+    start, step, mark = found.get("start"), found.get("step"), found.get("highWaterMark")
+    if (
+        type(start) is not int
+        or type(step) is not int
+        or step == 0
+        or type(mark) not in (int, type(None))
+        or column.type != Primitive(name="long")
+    ):
+        raise InvalidTableError(
+            f"the identity column {column.name!r} is {column.type} with start {start!r}, step {step!r} and high water "
+            f"mark {mark!r}; expected a long, and whole numbers, the step not 0",
+            column=column.name,
+        )
+    return Identity(start=start, step=step, mark=mark, explicit=found.get("allowExplicitInsert") is True)
+
+
+def _unsupported(
+    label: str, feature: str, text: str, column: str | None, error: InvalidRequestError | None = None
+) -> NoReturn:
+    reason = "" if error is None else f": {error.message}"
+    raise UnsupportedFeatureError(
+        f"cannot write this table: its {label} ({text}) cannot be evaluated here{reason}; write it with Delta Spark",
+        features=(feature,),
+        column=column,
+    )

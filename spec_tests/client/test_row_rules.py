@@ -1,0 +1,305 @@
+"""Rules of rows: what a table refuses, what it computes, and that nothing changes where a row is refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import refimpl
+from refimpl.client.data_maintenance import optimize
+from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
+from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.errors import (
+    InvalidRequestError,
+    InvalidTableError,
+    MetadataChangedError,
+    UnsupportedFeatureError,
+)
+from refimpl.warehouse import Warehouse
+
+UTC = datetime.UTC
+
+
+def column(name: str, kind: Any = "long", *, nullable: bool = True, **metadata: Any) -> dict[str, Any]:
+    keys = {key.replace("__", "."): value for key, value in metadata.items()}
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": keys}
+
+
+def struct(*columns: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": list(columns)}
+
+
+def generated(name: str, text: str, kind: str = "long") -> dict[str, Any]:
+    return column(name, kind, delta__generationExpression=text)
+
+
+def identity(name: str = "id", *, start: int = 1, step: int = 1, explicit: bool = False, **more: Any) -> dict[str, Any]:
+    keys = {"start": start, "step": step, "allowExplicitInsert": explicit, **more}
+    return column(name, **{f"delta__identity__{key}": value for key, value in keys.items()})
+
+
+def invariant(name: str, text: str) -> dict[str, Any]:
+    return column(name, delta__invariants=json.dumps({"expression": {"expression": text}}))
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Warehouse:
+    return refimpl.open(tmp_path / "lake", create=True)
+
+
+def made(warehouse: Warehouse, *columns: dict[str, Any], **properties: str) -> Table:
+    named = {key.replace("__", "."): value for key, value in properties.items()}
+    policy = MaintenancePolicy(allowed=frozenset(Maintenance))
+    return warehouse.create_table("t", json.dumps(struct(*columns)), properties=named, policy=policy)
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.snapshot().to_arrow().to_pylist()
+    return sorted(found, key=lambda row: tuple((value is not None, str(value)) for value in row.values()))
+
+
+def refused(table: Table, rows: pa.Table) -> InvalidRequestError:
+    """The error of an append, which left nothing behind."""
+    before = (table.snapshot().version, rows_of(table), sorted(table.location.rglob("*.parquet")))
+    with pytest.raises(InvalidRequestError) as caught:
+        table.append(rows)
+    assert (table.snapshot().version, rows_of(table), sorted(table.location.rglob("*.parquet"))) == before
+    return caught.value
+
+
+NESTED = struct(column("a", nullable=False))
+LIST = {"type": "array", "elementType": "long", "containsNull": False}
+X = column("x")
+
+
+@pytest.mark.parametrize(
+    ("columns", "properties", "good", "bad", "facts"),
+    [
+        ([column("x", nullable=False)], {}, {"x": [1]}, {"x": [1, None, None]}, {"column": "x", "row": 1}),
+        ([column("s", NESTED)], {}, {"s": [None, {"a": 1}]}, {"s": [None, {"a": None}]}, {"column": "s.a", "row": 1}),
+        ([column("l", LIST)], {}, {"l": [[], None]}, {"l": [[1], [2, None]]}, {"column": "l.element", "row": 1}),
+        ([X], {"delta.constraints.low": "x < 5"}, {"x": [4]}, {"x": [9, 1, 5]}, {"constraint": "low", "count": 2}),
+        ([X], {"delta.constraints.low": "x < 5"}, {"x": [4]}, {"x": [1, None]}, {"constraint": "low", "row": 1}),
+        ([X], {"delta.constraints.c": "x IS NULL OR x * 2 > 4"}, {"x": [3, None]}, {"x": [2]}, {"constraint": "c"}),
+        ([column("s", "string")], {"delta.constraints.c": "length(s) = 2"}, {"s": ["ab"]}, {"s": ["a"]}, {"count": 1}),
+        ([invariant("x", "x > 3")], {}, {"x": [4]}, {"x": [3, None]}, {"column": "x", "count": 2, "row": 0}),
+        ([column("s", struct(invariant("x", "s.x > 3")))], {}, {"s": [{"x": 4}]}, {"s": [{"x": 3}]}, {"column": "s.x"}),
+        ([X, generated("y", "x + 1")], {}, {"x": [1], "y": [2]}, {"x": [1, 2], "y": [2, 4]}, {"column": "y", "row": 1}),
+        ([X, generated("y", "x + 1")], {}, {"x": [None], "y": [None]}, {"x": [1], "y": [None]}, {"column": "y"}),
+        ([identity(), X], {}, {"x": [1]}, {"id": [7], "x": [1]}, {"column": "id"}),
+    ],
+)
+def test_a_row_that_breaks_a_rule_is_refused(
+    warehouse: Warehouse,
+    columns: list[dict[str, Any]],
+    properties: Mapping[str, str],
+    good: dict[str, Any],
+    bad: dict[str, Any],
+    facts: dict[str, Any],
+) -> None:
+    """DELTA.md#rules-of-rows: the error names the rule, the first row and the count; null is not true."""
+    table = made(warehouse, *columns, **properties)
+    table.append(pa.table(good))
+    error = refused(table, pa.table(bad))
+    assert facts.items() <= error.facts.items()
+    assert table.append(pa.table(good)) is not None
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind", "given", "expected"),
+    [
+        (
+            "CAST(x AS DATE)",
+            "date",
+            ("timestamp", datetime.datetime(2026, 1, 2, 23, tzinfo=UTC)),
+            datetime.date(2026, 1, 2),
+        ),
+        ("year(x)", "integer", ("timestamp", datetime.datetime(2026, 1, 2, tzinfo=UTC)), 2026),
+        ("month(x) * 100 + day(x)", "long", ("date", datetime.date(2026, 3, 4)), 304),
+        ("hour(x)", "integer", ("timestamp_ntz", datetime.datetime(2026, 1, 2, 5)), 5),  # noqa: DTZ001
+        ("substring(x, 1, 2)", "string", ("string", "äöü"), "äö"),
+        ("upper(x) || '!'", "string", ("string", "a"), "A!"),
+        ("CASE WHEN x > 3 THEN 'big' ELSE 'small' END", "string", ("long", 4), "big"),
+        ("coalesce(x, 7)", "long", ("long", None), 7),
+        ("7", "long", ("long", 1), 7),
+    ],
+)
+def test_a_generated_column_is_computed_when_it_is_absent(
+    warehouse: Warehouse, expression: str, kind: str, given: tuple[str, Any], expected: Any
+) -> None:
+    """DELTA.md#generated-columns."""
+    table = made(warehouse, column("x", given[0]), generated("y", expression, kind))
+    table.append(pa.table({"x": pa.array([given[1]])}).cast(pa.schema([table.snapshot().to_arrow().schema.field("x")])))
+    assert rows_of(table)[0]["y"] == expected
+
+
+def test_a_value_that_the_column_cannot_hold_is_refused(warehouse: Warehouse) -> None:
+    table = made(warehouse, X, generated("y", "x * 1000", "short"))
+    assert refused(table, pa.table({"x": [1, 40]})).column == "y"
+
+
+def test_defaults_are_for_columns_that_the_rows_leave_out(warehouse: Warehouse) -> None:
+    """DELTA.md#default-columns: an explicit null stays null."""
+    moment = column("at", "timestamp", CURRENT_DEFAULT="current_timestamp()")
+    kinds = column("kind", "string", nullable=False, CURRENT_DEFAULT="'new'")
+    table = made(warehouse, X, column("n", "integer", CURRENT_DEFAULT="-3"), kinds, moment)
+    assert table.snapshot().protocol.writes("allowColumnDefaults")
+    table.append(pa.table({"x": [1]}))
+    table.append(pa.table({"x": [2], "n": pa.array([None], pa.int32()), "kind": ["old"]}))
+    first, second = rows_of(table)
+    assert (first["n"], first["kind"], second["n"], second["kind"]) == (-3, "new", None, "old")
+    assert isinstance(first["at"], datetime.datetime)
+
+
+class TestIdentityColumns:
+    def test_values_are_assigned_and_the_mark_moves(self, warehouse: Warehouse) -> None:
+        """DELTA.md#identity-columns."""
+        table = made(warehouse, identity(start=10, step=-3), X)
+        table.append(pa.table({"x": [1, 2]}))
+        table.append(pa.table({"x": [3]}))
+        assert {row["x"]: row["id"] for row in rows_of(table)} == {1: 10, 2: 7, 3: 4}
+        assert table.snapshot().schema["id"].metadata["delta.identity.highWaterMark"] == 4
+        assert table.snapshot().protocol.writes("identityColumns")
+
+    def test_explicit_values_are_never_assigned_again(self, warehouse: Warehouse) -> None:
+        table = made(warehouse, identity(start=1, step=2, explicit=True), X)
+        table.append(pa.table({"id": [8, 2], "x": [1, 2]}))
+        table.append(pa.table({"x": [3]}))
+        table.append(pa.table({"id": [3], "x": [4]}))
+        assert {row["x"]: row["id"] for row in rows_of(table)} == {1: 8, 2: 2, 3: 9, 4: 3}
+
+    def test_two_writers_never_assign_the_same_value(self, warehouse: Warehouse) -> None:
+        """The mark is metadata, which both change: the second writer has to begin again."""
+        table = made(warehouse, identity(), X)
+        other = warehouse.table("t")
+        begun = other.transaction()
+        table.append(pa.table({"x": [1]}))
+        with pytest.raises(MetadataChangedError):
+            other._commit_with(begun, pa.table({"x": [2]}))
+        other.append(pa.table({"x": [2]}))
+        assert {row["x"]: row["id"] for row in rows_of(table)} == {1: 1, 2: 2}
+
+    def test_others_are_not_disturbed_by_the_mark(self, warehouse: Warehouse) -> None:
+        """DELTA.md#identity-columns: a transaction that assigns no value does not rely on it."""
+        table = made(warehouse, identity(explicit=True), X)
+        table.append(pa.table({"x": [1, 2]}))
+        begun = warehouse.table("t").transaction()
+        table.append(pa.table({"x": [3]}))
+        assert table._commit_with(begun, pa.table({"id": [1], "x": [4]})).rebased_over == 1
+
+    def test_a_column_without_values_left_refuses_rows(self, warehouse: Warehouse) -> None:
+        table = made(warehouse, identity(start=2**63 - 2), X)
+        assert "values left" in refused(table, pa.table({"x": [1, 2, 3]})).message
+        table.append(pa.table({"x": [1, 2]}))
+
+    def test_invalid_metadata_of_a_column_is_named(self, warehouse: Warehouse) -> None:
+        with pytest.raises(InvalidTableError, match="'id'"):
+            made(warehouse, identity(step=0), X)
+
+
+class TestRowChanges:
+    def test_update_computes_generated_columns_and_checks_changed_rows_only(self, warehouse: Warehouse) -> None:
+        feed = {"delta.constraints.low": "x < 5", "delta.enableChangeDataFeed": "true"}
+        table = made(warehouse, identity(), X, generated("y", "x * 2"), **feed)
+        table.append(pa.table({"x": [1, 2]}))
+        table.update({"x": "x + 2"}, "id = 2")
+        assert rows_of(table) == [{"id": 1, "x": 1, "y": 2}, {"id": 2, "x": 4, "y": 8}]
+        images = {row["_change_type"]: row["y"] for row in table.changes(2).read_all().to_pylist()}
+        assert images == {"update_preimage": 4, "update_postimage": 8}
+        for values in ({"x": 7}, {"y": 1}, {"id": 1}):
+            with pytest.raises(InvalidRequestError):
+                table.update(values, "id = 2")
+        assert table.snapshot().version == 2
+
+    def test_merge_fills_what_an_insert_leaves_out(self, warehouse: Warehouse) -> None:
+        default = column("kind", "string", CURRENT_DEFAULT="'new'")
+        table = made(warehouse, identity(), X, default, generated("y", "x * 2"), delta__constraints__low="x < 5")
+        table.append(pa.table({"x": [1]}))
+        merge = table.merge(pa.table({"x": [1, 2, 3]}), "target.x = source.x")
+        merge.when_matched_update({"kind": "'seen'"}).when_not_matched_insert_all().execute()
+        assert [tuple(row.values()) for row in rows_of(table)] == [
+            (1, 1, "seen", 2),
+            (2, 2, "new", 4),
+            (3, 3, "new", 6),
+        ]
+        with pytest.raises(InvalidRequestError) as caught:
+            table.merge(pa.table({"x": [9]}), "target.x = source.x").when_not_matched_insert_all().execute()
+        assert caught.value.constraint == "low"
+        assert table.snapshot().version == 2
+
+    def test_copied_rows_are_not_checked_again(self, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+        """DELTA.md#rules-of-rows: such as rows from before a rule that another client added without a look at them."""
+        table = made(warehouse, X)
+        table.append(pa.table({"x": [1, 9]}))
+        table.append(pa.table({"x": [2]}))
+        with monkeypatch.context() as patched:
+            patched.setattr(Transaction, "_check_rules", lambda _: None)
+            transaction = table.transaction()
+            transaction.set_properties({"delta.constraints.low": "x < 5"})
+            transaction.commit()
+        table.update({"x": "3"}, "x = 1")
+        table.delete("x = 2")
+        optimize(table)
+        assert [row["x"] for row in rows_of(table)] == [3, 9]
+        with pytest.raises(InvalidRequestError):
+            table.update({"x": "x + 1"}, "x = 9")
+
+
+def test_a_new_constraint_must_be_true_for_the_rows_that_are_there(warehouse: Warehouse) -> None:
+    """DELTA.md#new-rules: and for those that others append meanwhile."""
+    table = made(warehouse, X)
+    table.append(pa.table({"x": [1, 9]}))
+    for text, good in (("x < 5", False), ("x < 10", True)):
+        transaction = table.transaction()
+        transaction.set_properties({"delta.constraints.low": text})
+        if good:
+            transaction.commit()
+        else:
+            with pytest.raises(InvalidRequestError):
+                transaction.commit()
+    assert table.snapshot().protocol.writes("checkConstraints")
+    assert refused(table, pa.table({"x": [10]})).constraint == "low"
+    stricter = warehouse.table("t").transaction()
+    stricter.set_properties({"delta.constraints.low": "x < 9 OR x = 9"})
+    table.append(pa.table({"x": [2]}))
+    with pytest.raises(refimpl.errors.ConcurrentModificationError):
+        stricter.commit()
+
+
+@pytest.mark.parametrize(
+    ("columns", "properties", "feature"),
+    [
+        ([X], {"delta.constraints.c": "x RLIKE '^a'"}, "checkConstraints"),
+        ([X], {"delta.constraints.c": "nothing > 1"}, "checkConstraints"),
+        ([column("x", delta__invariants="x > 3")], {}, "invariants"),
+        ([column("l", {**LIST, "elementType": struct(invariant("x", "x > 3"))})], {}, "invariants"),
+        ([X, generated("y", "rand()")], {}, "generatedColumns"),
+        ([X, generated("y", "date_format(x, 'yyyy')")], {}, "generatedColumns"),
+        ([column("x", CURRENT_DEFAULT="uuid()")], {}, "allowColumnDefaults"),
+    ],
+)  # fmt: skip
+def test_a_rule_that_cannot_be_evaluated_is_refused_by_name(
+    warehouse: Warehouse, columns: list[dict[str, Any]], properties: Mapping[str, str], feature: str
+) -> None:
+    with pytest.raises(UnsupportedFeatureError) as caught:
+        made(warehouse, *columns, **properties)
+    assert caught.value.features == (feature,)
+    assert warehouse.tables() == []
+
+
+def test_a_rule_of_a_stream_is_checked_batch_by_batch(warehouse: Warehouse) -> None:
+    table = made(warehouse, identity(), X, delta__constraints__low="x < 5")
+    batches = [pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [3]})]
+    table.append(pa.RecordBatchReader.from_batches(batches[0].schema, batches))
+    assert [row["id"] for row in rows_of(table)] == [1, 2, 3]
+    bad = [*batches, pa.record_batch({"x": [8]})]
+    with pytest.raises(InvalidRequestError):
+        table.append(pa.RecordBatchReader.from_batches(bad[0].schema, bad))
+    assert len(list(table.location.rglob("*.parquet"))) == 1
