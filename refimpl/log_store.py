@@ -236,16 +236,15 @@ class LogStore:
         """Write a new sidecar. Its bytes are durable afterwards; its name is after `sync_sidecars`, and only then may a
         checkpoint name it."""
         folder = self.folder / SIDECAR_FOLDER
-        if self._files.stat(folder) is None:
-            with contextlib.suppress(FileExistsError):
-                self._files.make_directory(folder)
-            self._files.fsync_directory(self.folder)
+        with contextlib.suppress(FileExistsError):
+            self._files.make_directory(folder)
         self._write_durably(folder / name, content)
 
     def sync_sidecars(self) -> None:
-        """Make the names of all sidecars durable."""
+        """Make the names of all sidecars durable, and that of their folder; another process may have made it."""
         if self._files.stat(self.folder / SIDECAR_FOLDER) is not None:
             self._files.fsync_directory(self.folder / SIDECAR_FOLDER)
+            self._files.fsync_directory(self.folder)
 
     def temporaries(self) -> list[tuple[str, int]]:
         """Unfinished temporary files, as (name, modification time in ms): left behind by a crash."""

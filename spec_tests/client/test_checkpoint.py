@@ -294,18 +294,23 @@ def test_a_v2_checkpoint_of_a_table_without_files_has_no_sidecar(setting: Settin
     assert setting.again(table).snapshot().segment.checkpoint_version == 0
 
 
-def test_sidecars_are_durable_before_a_checkpoint_names_them(setting: Setting, storage: FailingFiles) -> None:
+@pytest.mark.parametrize("another_made_the_folder", [False, True])
+def test_sidecars_are_durable_before_a_checkpoint_names_them(
+    setting: Setting, storage: FailingFiles, another_made_the_folder: bool
+) -> None:
     """A power cut may not leave a checkpoint without them, or a pointer to a checkpoint that is not there."""
     table = setting.table(None, properties=V2)
     busy(setting, table, 3)
+    if another_made_the_folder:  # and died before it synced its name
+        (table.log.folder / "_sidecars").mkdir()
     storage.done.clear()
     made = write_checkpoint(table)
     folder = table.log.folder / "_sidecars"
     (sidecar,) = sidecars(table)
     order = [
-        ("fsync_directory", table.log.folder),
         ("fsync", folder / sidecar),
         ("fsync_directory", folder),
+        ("fsync_directory", table.log.folder),
         ("replace", table.log.folder / made.name),
         ("fsync_directory", table.log.folder),
         ("replace", table.log.folder / LAST_CHECKPOINT),
