@@ -425,7 +425,7 @@ class FileTest:
     Remembers the result for each partition, because a table has many more files than partitions.
     """
 
-    __slots__ = ("_deciding", "_truths", "condition", "partition_columns", "partition_only", "text")
+    __slots__ = ("_deciding", "_matches", "_truths", "condition", "partition_columns", "partition_only", "text")
 
     def __init__(self, *, text: str, condition: Condition, partition_columns: tuple[str, ...]) -> None:
         self.text = text
@@ -434,6 +434,7 @@ class FileTest:
         mentioned = {column.path[0]: column.physical[0] for column in condition.columns()}
         self._deciding = tuple(mentioned[name] for name in partition_columns if name in mentioned)
         self._truths: dict[tuple[str | None, ...], Truth] = {}
+        self._matches: dict[tuple[str | None, ...], bool] = {}
         self.partition_only = mentioned.keys() <= set(partition_columns)
         """Whether partition values alone decide the condition."""
 
@@ -453,7 +454,12 @@ class FileTest:
 
     def may_match_partition(self, add: Add) -> bool:
         """The same by partition values alone: whether a file of this partition could have been read."""
-        return bool(self._by_partition(add.partition_values) & Truth.TRUE)
+        values = add.partition_values
+        key = tuple([values.get(name, _ABSENT) for name in self._deciding])
+        found = self._matches.get(key)
+        if found is None:
+            found = self._matches[key] = bool(self._by_partition(values) & Truth.TRUE)
+        return found
 
     def matches_partition(self, partition_values: Mapping[str, str | None]) -> bool | None:
         """SQL's truth of the condition for all rows of a partition; None for NULL.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar, cast
 
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 from refimpl.client.features import check_writable
@@ -28,6 +28,8 @@ from refimpl.errors import (
 )
 from refimpl.log_path import Version
 from refimpl.table_feature import feature_of
+
+Kind = TypeVar("Kind", bound=Action)
 
 
 class IsolationLevel(Enum):
@@ -95,10 +97,20 @@ class Winner:
 
     version: Version
     actions: Sequence[Action]
+    _by_kind: dict[type[Action], list[Action]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Sort the actions once: every check wants one kind, and a winner may have many files."""
+        for action in self.actions:
+            self._by_kind.setdefault(type(action), []).append(action)
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """Its actions of one kind, in their order."""
+        return cast("list[Kind]", self._by_kind.get(cast(type[Action], kind), []))
 
     @property
     def info(self) -> CommitInfo | None:
-        return next((action for action in self.actions if isinstance(action, CommitInfo)), None)
+        return next(iter(self.of(CommitInfo)), None)
 
     @property
     def blind_append(self) -> bool:
@@ -119,11 +131,10 @@ class ReadBasis:
 
     def after(self, winner: Winner) -> ReadBasis:
         changed = self
-        for action in winner.actions:
-            if isinstance(action, Protocol):
-                changed = replace(changed, protocol=action)
-            elif isinstance(action, Metadata):
-                changed = replace(changed, metadata=action)
+        for protocol in winner.of(Protocol):
+            changed = replace(changed, protocol=protocol)
+        for metadata in winner.of(Metadata):
+            changed = replace(changed, metadata=metadata)
         return changed
 
 
@@ -166,7 +177,7 @@ def check(summary: TransactionSummary, winner: Winner, basis: ReadBasis) -> Read
 def _protocol(summary: TransactionSummary, winner: Winner, basis: ReadBasis, after: ReadBasis) -> None:
     """Step 1. A change of the owner counts too: managed-commits, "Converting an existing filesystem based
     table", has filesystem writers abort, and a table that was handed back lost a feature."""
-    if not any(isinstance(action, Protocol) for action in winner.actions):
+    if not winner.of(Protocol):
         return
     old_owner, new_owner = feature_of(basis.protocol), feature_of(after.protocol)
     if old_owner is not new_owner:
@@ -189,7 +200,7 @@ def _features(protocol: Protocol) -> set[str]:
 def _metadata(summary: TransactionSummary, winner: Winner, basis: ReadBasis, after: ReadBasis) -> None:
     """Step 2. Every transaction relies on the schema, the partitioning and Delta's own properties: its
     files and statistics depend on them, not on names, comments and users' own properties."""
-    if not any(isinstance(action, Metadata) for action in winner.actions):
+    if not winner.of(Metadata):
         return
     if summary.changes_metadata:
         _conflict(MetadataChangedError, winner, "changed the metadata, as this transaction does")
@@ -228,8 +239,8 @@ _MARK: Final = re.compile(
 
 def _domains(summary: TransactionSummary, winner: Winner) -> None:
     """Step 3."""
-    for action in winner.actions:
-        if isinstance(action, DomainMetadata) and action.domain in summary.domains:
+    for action in winner.of(DomainMetadata):
+        if action.domain in summary.domains:
             _conflict(
                 ConcurrentTransactionError, winner, f"wrote the metadata domain {action.domain!r}, as this one does"
             )
@@ -237,8 +248,8 @@ def _domains(summary: TransactionSummary, winner: Winner) -> None:
 
 def _application_transactions(summary: TransactionSummary, winner: Winner) -> None:
     """Step 4."""
-    for action in winner.actions:
-        if isinstance(action, Txn) and action.app_id in summary.reads.app_ids:
+    for action in winner.of(Txn):
+        if action.app_id in summary.reads.app_ids:
             _conflict(
                 ConcurrentTransactionError,
                 winner,
@@ -254,9 +265,7 @@ def _added_files(summary: TransactionSummary, winner: Winner, basis: ReadBasis) 
             return
         if summary.isolation is IsolationLevel.WRITE_SERIALIZABLE and winner.blind_append:
             return
-    for action in winner.actions:
-        if not isinstance(action, Add):
-            continue
+    for action in winner.of(Add):
         read = _why_it_would_have_been_read(summary.reads, action, basis.metadata)
         if read is not None:
             _conflict(ConcurrentAppendError, winner, f"added {action.path}, and this transaction read {read}")
@@ -268,20 +277,23 @@ def _why_it_would_have_been_read(reads: Reads, add: Add, metadata: Metadata) -> 
         return "the whole table"
     if reads.predicates and not metadata.partition_columns:
         return "by a condition from a table without partitions"
-    return next((predicate.text for predicate in reads.predicates if predicate.may_match(add)), None)
+    for predicate in reads.predicates:
+        if predicate.may_match(add):
+            return predicate.text
+    return None
 
 
 def _removed_files_read(summary: TransactionSummary, winner: Winner) -> None:
     """Step 6."""
-    for action in winner.actions:
-        if isinstance(action, Remove) and (summary.reads.whole_table or action.key in summary.reads.files):
+    for action in winner.of(Remove):
+        if summary.reads.whole_table or action.key in summary.reads.files:
             _conflict(ConcurrentDeleteReadError, winner, f"removed {action.path}, which this transaction read")
 
 
 def _removed_files_removed(summary: TransactionSummary, winner: Winner) -> None:
     """Step 7."""
-    for action in winner.actions:
-        if isinstance(action, Remove) and action.key in summary.removed:
+    for action in winner.of(Remove):
+        if action.key in summary.removed:
             _conflict(ConcurrentDeleteDeleteError, winner, f"removed {action.path}, as this transaction does")
 
 
