@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "delta-owner"
 _COMMON: Final = ("path", "table")
+_OF_CATALOG: Final = "owner"
+"""An option that Spark adds when a table of its catalog is created."""
 _TIME_TRAVEL: Final = ("versionAsOf", "timestampAsOf")
 _FEED: Final = ("readChangeFeed", "startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
 _STREAM: Final = (
@@ -274,13 +276,13 @@ class DeltaOwnerSource(DataSource):
     def _reference(self) -> str:
         """The table's name, or its absolute path."""
         given = [self.options[name] for name in _COMMON if name in self.options]
-        if len(given) != 1:
+        if len(given) > 1:
+            raise InvalidRequestError("the options path and table are mutually exclusive; give one of them")
+        if not given or _OF_CATALOG in self.options:
             raise InvalidRequestError(
                 "no table is named: Spark's catalog keeps neither path nor options of a table of this format; use "
-                f"spark.read.format('{NAME}').load('name'), or CREATE TEMPORARY VIEW v USING `{NAME}` "
-                "OPTIONS (table 'name')"
-                if not given
-                else "the options path and table are mutually exclusive; give one of them"
+                f"spark.read.format('{NAME}').load('name'), df.write.format('{NAME}').save('name'), or in SQL CREATE "
+                f"TEMPORARY VIEW v USING `{NAME}` OPTIONS (table 'name')"
             )
         reference = str(given[0]).removeprefix("file://")
         reference = reference.removeprefix("file:")
@@ -292,7 +294,8 @@ class DeltaOwnerSource(DataSource):
         return _table(self.connection, self._reference())
 
     def _check_options(self, *known: Sequence[str]) -> None:
-        names = [name for group in (*known, _COMMON) for name in group]
+        self._reference()
+        names = dict.fromkeys(name for group in (*known, _COMMON) for name in group)
         lower = {name.lower() for name in names}
         for given in self.options:
             if given.lower() not in lower:
@@ -476,8 +479,7 @@ def _offset(given: dict[str, Any]) -> Offset:
 class _Message(WriterCommitMessage):
     """What a task wrote: rows of `commit_protocol.MESSAGE_SCHEMA`."""
 
-    split: int
-    table: pa.Table
+    rows: pa.Table
     query_id: str | None
 
 
@@ -491,21 +493,29 @@ class _Work:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> _Message:
         """In a task: durable files with the rows, in no log yet."""
-        names = {name.lower(): name for name in self.plan.schema.names}
         context = TaskContext.get()
         assert context is not None
-        split = context.partitionId()
-        renamed = (batch.rename_columns([names[name.lower()] for name in batch.schema.names]) for batch in batches)
-        messages = self.plan.task.run(renamed, split=split, attempt=context.taskAttemptId())
-        return _Message(
-            split=split, table=pa.Table.from_batches([messages]), query_id=context.getLocalProperty(_QUERY_ID)
+        return self.run(
+            batches,
+            split=context.partitionId(),
+            attempt=context.taskAttemptId(),
+            query_id=context.getLocalProperty(_QUERY_ID),
         )
+
+    def run(
+        self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int, query_id: str | None = None
+    ) -> _Message:
+        """The same for attempt `attempt` of task `split` of a query, wherever it runs."""
+        names = {name.lower(): name for name in self.plan.schema.names}
+        renamed = (batch.rename_columns([names[name.lower()] for name in batch.schema.names]) for batch in batches)
+        rows = self.plan.task.run(renamed, split=split, attempt=attempt)
+        return _Message(rows=pa.Table.from_batches([rows]), query_id=query_id)
 
     def table(self) -> Table:
         return _table(self.connection, self.reference)
 
     def files(self, messages: Sequence[WriterCommitMessage | None]) -> JobFiles:
-        return gather(pa.concat_tables([message.table for message in messages if isinstance(message, _Message)]))
+        return gather(pa.concat_tables([message.rows for message in messages if isinstance(message, _Message)]))
 
     def commit(self, files: JobFiles, **batch: Any) -> None:
         """On the driver: one transaction names the files; those of a batch that is committed already are deleted."""
@@ -524,22 +534,22 @@ class _Work:
 
 
 def _files_of(message: _Message) -> list[Add | Cdc]:
-    files = gather(message.table)
+    files = gather(message.rows)
     return [*files.added, *files.changes]
 
 
 class _Writer(DataSourceArrowWriter):
     def __init__(self, work: _Work) -> None:
-        self._work = work
+        self.work = work
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._work.write(iterator)
+        return self.work.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._work.commit(self._work.files(messages))
+        self.work.commit(self.work.files(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._work.abandon(messages)
+        self.work.abandon(messages)
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
@@ -551,13 +561,13 @@ class _StreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, work: _Work) -> None:
-        self._work = work
+        self.work = work
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._work.write(iterator)
+        return self.work.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
-        work = self._work
+        work = self.work
         files = work.files(messages)
         query = _query_id(messages)
         if not files.added and not work.plan.options.overwrite:
@@ -571,7 +581,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        self._work.abandon(messages)
+        self.work.abandon(messages)
 
 
 def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:

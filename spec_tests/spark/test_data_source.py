@@ -71,3 +71,64 @@ def test_a_table_goes_through_a_stream_once(spark: SparkSession, warehouse: Ware
     assert recorded.version == 2
     assert entries[0].parameters["queryId"] == recorded.app_id
     assert ids(spark.read.format(FORMAT).load("sink")) == [0, 1, 2, 3, 4]
+
+
+def test_a_task_that_dies_is_repeated_without_its_rows(
+    spark: SparkSession, warehouse: Warehouse, source: str, tmp_path: Path
+) -> None:
+    """Its first attempt has written files, which are in no commit."""
+    marker = tmp_path / "failed-once"
+
+    def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch
+            if not marker.exists():
+                marker.touch()
+                raise OSError("this attempt fails")
+
+    rows = spark.readStream.format(FORMAT).load(source).mapInArrow(failing, "id long, month int")
+    writer = rows.writeStream.format(FORMAT).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start("sink").awaitTermination()
+    assert marker.exists()
+    assert sorted(warehouse.table("sink").snapshot().to_arrow()["id"].to_pylist()) == [0, 1, 2]
+
+
+def test_a_stream_stops_at_a_commit_that_it_cannot_show(
+    spark: SparkSession, warehouse: Warehouse, source: str, run: Run
+) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    warehouse.table(source).delete("id = 1")
+    with pytest.raises(StreamingQueryException, match=r"version 2 of 'source' changes rows .*skipChangeCommits"):
+        run(startingVersion=1)
+    appended(warehouse, source, 5)
+    run(startingVersion=1, skipChangeCommits=True)
+    assert sorted(warehouse.table("sink").snapshot().to_arrow()["id"].to_pylist()) == [0, 1, 2, 5]
+
+
+def test_batch_reads(spark: SparkSession, delta: DeltaConnection, warehouse: Warehouse) -> None:
+    delta.write(spark.range(3)).option("delta.enableChangeDataFeed", True).saveAsTable("fed")
+    delta.table("fed").delete("id = 1")
+
+    def load(**options: object) -> DataFrame:
+        return spark.read.format(FORMAT).options(**options).load("fed")
+
+    assert ids(load()) == [0, 2]
+    assert ids(load(versionAsOf=0)) == [0, 1, 2]
+    changes = load(readChangeFeed=True, startingVersion=1, endingVersion=1).collect()
+    assert [(row.id, row._change_type, row._commit_version) for row in changes] == [(1, "delete", 1)]
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW fed_view USING `{FORMAT}` OPTIONS (table 'fed')")
+    spark.sql("INSERT INTO fed_view VALUES (7)")
+    assert sorted(warehouse.table("fed").snapshot().to_arrow()["id"].to_pylist()) == [0, 2, 7]
+    spark.catalog.dropTempView("fed_view")
+
+
+def test_errors_name_the_call_to_use(spark: SparkSession, source: str) -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match=r"keeps neither path nor options.*TEMPORARY VIEW v USING"):
+        spark.sql(f"CREATE TABLE never USING `{FORMAT}` OPTIONS (table '{source}')")
+    with pytest.raises(AnalysisException, match="unknown option 'versionof'; expected versionAsOf, timestampAsOf"):
+        spark.read.format(FORMAT).option("versionOf", 1).load(source)
+    with pytest.raises(AnalysisException, match="the column 'name' of string is not among the table's columns"):
+        spark.read.format(FORMAT).schema("name string").load(source).collect()

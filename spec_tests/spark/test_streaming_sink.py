@@ -1,0 +1,277 @@
+"""The writers of `delta-owner` without a session: tasks run here, and their messages are committed as Spark does it."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+import refimpl
+from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
+from refimpl.errors import (
+    ConcurrentAppendError,
+    CorruptionError,
+    InvalidRequestError,
+    MetadataChangedError,
+    OutcomeUnknown,
+)
+from refimpl.spark.data_source import Connection, DeltaOwnerSource
+from refimpl.warehouse import Warehouse
+
+SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
+COLUMNS = StructType().add("ID", "integer").add("month", "integer")
+QUERY = "2ac6ec97-0000-4000-8000-7f5b0b6d6c01"
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
+    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
+        yield opened
+
+
+@pytest.fixture
+def table(warehouse: Warehouse) -> Table:
+    """Has the ids 1 and 2 in the months 1 and 2."""
+    made = warehouse.create_table("sink", SCHEMA, partition_columns=["month"])
+    made.append(pa.table({"id": [1, 2], "month": [1, 2]}, schema=SCHEMA))
+    return made
+
+
+def source(warehouse: Warehouse, **options: str) -> DeltaOwnerSource:
+    kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(warehouse, "UTC")})
+    return kind({"path": "sink", **options})  # type: ignore[no-any-return]
+
+
+def again(value: Any) -> Any:
+    """What another process gets."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 - made here
+
+
+def message(writer: Any, *rows: tuple[int, int], split: int = 0, query: str | None = QUERY, columns: Any = None) -> Any:
+    """Of a task that has written these rows."""
+    names = columns or ["ID", "month"]
+    batch = pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows] or [], schema_of(names))
+    return again(again(writer.work).run(iter([batch]), split=split, attempt=split, query_id=query))
+
+
+def schema_of(names: list[str]) -> pa.Schema:
+    return pa.schema([(name, pa.int32()) for name in names])
+
+
+def stream(warehouse: Warehouse, *, overwrite: bool = False, **options: str) -> Any:
+    return source(warehouse, **options).streamWriter(COLUMNS, overwrite)
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.snapshot().to_arrow()["id"].to_pylist())
+
+
+def files(table: Table) -> int:
+    return len(list(table.location.rglob("*.parquet")))
+
+
+def test_a_batch_is_committed_once(warehouse: Warehouse, table: Table) -> None:
+    for _ in range(2):
+        writer = stream(warehouse)
+        writer.commit([message(writer, (3, 1), (4, 2)), message(writer, (5, 1), split=1)], 7)
+    assert ids(table) == [1, 2, 3, 4, 5]
+    assert table.snapshot().version == 2
+    assert table.snapshot().transactions[QUERY].version == 7
+    assert files(table) == 5, "those of the repeated batch are deleted"
+
+
+def test_batches_of_two_queries_are_both_committed(warehouse: Warehouse, table: Table) -> None:
+    for query in ("one", "two"):
+        writer = stream(warehouse)
+        writer.commit([message(writer, (3, 1), query=query)], 0)
+    assert ids(table) == [1, 2, 3, 3]
+
+
+def test_a_batch_whose_outcome_was_unknown_is_committed_once(
+    warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = Transaction.commit
+
+    def unanswered(transaction: Transaction) -> None:
+        commit(transaction)
+        raise OutcomeUnknown("no answer")
+
+    writer = stream(warehouse)
+    sent = [message(writer, (3, 1))]
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "commit", unanswered)
+        with pytest.raises(OutcomeUnknown):
+            writer.commit(sent, 0)
+    writer.abort(sent, 0)
+    assert ids(table) == [1, 2, 3], "an abort after the commit has begun deletes nothing"
+    writer = stream(warehouse)
+    writer.commit([message(writer, (3, 1))], 0)
+    assert ids(table) == [1, 2, 3]
+
+
+def test_the_files_of_a_job_with_a_failed_task_are_deleted(warehouse: Warehouse, table: Table) -> None:
+    before = files(table)
+    writer = stream(warehouse)
+    sent = message(writer, (3, 1))
+    assert files(table) == before + 1
+    writer.abort([None, sent], 0)
+    assert files(table) == before
+
+
+@pytest.mark.parametrize("queries", [(None,), (QUERY, None), (QUERY, "another")])
+def test_without_one_query_id_nothing_is_committed(
+    warehouse: Warehouse, table: Table, queries: tuple[str | None, ...]
+) -> None:
+    writer = stream(warehouse)
+    sent = [message(writer, (3, 1), split=split, query=query) for split, query in enumerate(queries)]
+    with pytest.raises(CorruptionError, match="query ids"):
+        writer.commit(sent, 0)
+    assert table.snapshot().version == 1
+
+
+def test_a_batch_without_rows_makes_no_version(warehouse: Warehouse, table: Table) -> None:
+    writer = stream(warehouse)
+    writer.commit([message(writer)], 0)
+    assert table.snapshot().version == 1
+
+
+def test_complete_mode_replaces_the_rows(warehouse: Warehouse, table: Table) -> None:
+    writer = stream(warehouse, overwrite=True)
+    writer.commit([message(writer, (9, 9))], 0)
+    writer = stream(warehouse, overwrite=True)
+    writer.commit([message(writer)], 1)
+    assert ids(table) == []
+    assert table.snapshot().version == 3
+
+
+def test_an_append_is_rebased_and_an_overwrite_is_not(warehouse: Warehouse, table: Table) -> None:
+    append, overwrite = stream(warehouse), stream(warehouse, overwrite=True)
+    sent = [message(append, (3, 1))], [message(overwrite, (4, 1))]
+    table.append(pa.table({"id": [8], "month": [1]}, schema=SCHEMA))
+    append.commit(sent[0], 0)
+    before = files(table)
+    with pytest.raises(ConcurrentAppendError):
+        overwrite.commit(sent[1], 1)
+    assert ids(table) == [1, 2, 3, 8]
+    assert files(table) == before - 1, "the files of the conflicting batch are deleted"
+
+
+def test_a_schema_change_since_the_plan_is_a_conflict(warehouse: Warehouse, table: Table) -> None:
+    writer = stream(warehouse)
+    sent = [message(writer, (3, 1))]
+    transaction = table.transaction()
+    transaction.set_properties({"delta.appendOnly": "true"})
+    transaction.commit()
+    with pytest.raises(MetadataChangedError):
+        writer.commit(sent, 0)
+
+
+def test_a_connection_keeps_the_token_out_of_what_is_copied(tmp_path: Path) -> None:
+    with refimpl.open("http://127.0.0.1:1", token="secret-token") as remote:
+        connection = Connection.of(remote, "UTC")
+    assert b"secret-token" not in pickle.dumps(connection)
+    assert connection.token_file is not None
+    assert Path(connection.token_file).stat().st_mode & 0o077 == 0
+    reopened = again(connection).warehouse()
+    assert reopened.owner.address.token == "secret-token"
+
+
+def batch(
+    warehouse: Warehouse, *rows: tuple[int, ...], overwrite: bool = False, columns: Any = None, **options: str
+) -> None:
+    """A whole batch write."""
+    names = columns or ["ID", "month"]
+    given = StructType()
+    for name in names:
+        given = given.add(name, "integer")
+    writer = again(source(warehouse, **options).writer(given, overwrite))
+    writer.commit([message(writer, *rows, query=None, columns=names)])
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, [3]),
+        ({"replaceWhere": "month = 1"}, [2, 3]),
+        ({"partitionOverwriteMode": "dynamic"}, [2, 3]),
+        ({"overwriteSchema": "true"}, [3]),
+        ({"overwriteSchema": "true", "partitionBy": "ID"}, [3]),
+    ],
+)
+def test_what_an_overwrite_replaces(
+    warehouse: Warehouse, table: Table, options: dict[str, str], expected: list[int]
+) -> None:
+    batch(warehouse, (3, 1), overwrite=True, **options)
+    name = "ID" if "overwriteSchema" in options else "id"
+    assert sorted(table.snapshot().to_arrow()[name].to_pylist()) == expected
+    assert table.snapshot().partition_columns == (("ID",) if "partitionBy" in options else ("month",))
+
+
+def test_a_dynamic_overwrite_conflicts_with_rows_in_its_partitions_only(warehouse: Warehouse, table: Table) -> None:
+    for month, lands in ((2, True), (1, False)):
+        writer = source(warehouse, partitionOverwriteMode="dynamic").writer(COLUMNS, True)
+        sent = [message(writer, (3, 1), query=None)]
+        table.append(pa.table({"id": [8], "month": [month]}, schema=SCHEMA))
+        if lands:
+            writer.commit(sent)
+        else:
+            with pytest.raises(ConcurrentAppendError):
+                writer.commit(sent)
+    assert ids(table) == [2, 3, 8, 8]
+
+
+def test_columns_that_only_the_rows_have(warehouse: Warehouse, table: Table) -> None:
+    columns = ["id", "month", "more"]
+    with pytest.raises(InvalidRequestError, match="no column 'more'"):
+        batch(warehouse, (3, 1, 5), columns=columns)
+    assert table.snapshot().version == 1
+    batch(warehouse, (3, 1, 5), columns=columns, mergeSchema="true")
+    assert table.snapshot().schema.names == ("id", "month", "more")
+    assert table.snapshot().to_arrow(where="id = 3")["more"].to_pylist() == [5]
+    assert table.snapshot().to_arrow(where="id = 1")["more"].to_pylist() == [None]
+
+
+def test_a_batch_of_an_application_is_committed_once(warehouse: Warehouse, table: Table) -> None:
+    for number in (1, 1, 2, 1):
+        batch(warehouse, (3, 1), txnAppId="nightly", txnVersion=str(number))
+    assert ids(table) == [1, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("options", "overwrite", "message"),
+    [
+        ({"replaceWhere": "month = 1"}, False, "needs the mode overwrite"),
+        ({"replaceWhere": "id = 1"}, True, "other columns than the partition columns"),
+        ({"partitionOverwriteMode": "maybe"}, True, "expected static or dynamic"),
+        ({"overwriteSchema": "true", "replaceWhere": "month = 1"}, True, "leave out replaceWhere"),
+        ({"mergeSchema": "yes"}, False, "expected true or false"),
+        ({"txnAppId": "x"}, False, "required together"),
+        ({"txnAppId": "x", "txnVersion": "-1"}, False, "expected a number"),
+        ({"mergeschemas": "true"}, False, "unknown option 'mergeschemas'"),
+        ({"partitionBy": "id"}, False, "is partitioned by month, not by id"),
+        ({"path": "a/b"}, False, "expected a name or an absolute path"),
+        ({"table": "sink"}, False, "mutually exclusive"),
+    ],
+)
+def test_invalid_options(
+    warehouse: Warehouse, table: Table, options: dict[str, str], overwrite: bool, message: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        batch(warehouse, (3, 1), overwrite=overwrite, **options)
+    assert table.snapshot().version == 1
+    assert files(table) == 2
+
+
+def test_a_missing_table_is_created(warehouse: Warehouse, tmp_path: Path) -> None:
+    batch(warehouse, (3, 1), path="new", partitionBy="month")
+    assert warehouse.table("new").snapshot().partition_columns == ("month",)
+    assert warehouse.table("new").snapshot().to_arrow()["ID"].to_pylist() == [3]
+    location = tmp_path / "by-path"
+    batch(warehouse, (4, 1), path=f"file:{location}")
+    assert Table.by_path(location).snapshot().to_arrow()["ID"].to_pylist() == [4]
