@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from refimpl.actions import Add, Cdc, Remove
@@ -415,11 +416,20 @@ def _selected(schema: Struct, columns: Sequence[str] | None) -> Struct:
     return Struct(fields=tuple(schema[name] for name in columns))
 
 
-def read_file(location: Path, file: Add | Remove | Cdc, needed: Struct, partition_columns: Sequence[str]) -> pa.Table:
+def read_file(
+    location: Path,
+    file: Add | Remove | Cdc,
+    needed: Struct,
+    partition_columns: Sequence[str],
+    *,
+    hidden: Sequence[Field] = (),
+) -> pa.Table:
     """The `needed` columns of one file's rows, without those that its deletion vector deletes.
 
+    `hidden`: those of `row_tracking.hidden_columns`; they come last, with the id and the commit version of each row.
     Raises `CorruptionError` where the file or its deletion vector is missing or unreadable.
     """
+    needed = Struct(fields=(*needed.fields, *hidden))
     path = local_path(location, file.path)
     partitioned = {name.lower() for name in partition_columns}
     values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
@@ -461,6 +471,9 @@ def read_file(location: Path, file: Add | Remove | Cdc, needed: Struct, partitio
             )
         else:
             arrays.append(pa.nulls(count, field.type))
+    if hidden and isinstance(file, Add | Remove) and file.base_row_id is not None:
+        arrays[-2] = pc.coalesce(arrays[-2], pc.add(pa.arange(0, count), file.base_row_id))
+        arrays[-1] = pc.coalesce(arrays[-1], pa.scalar(file.default_row_commit_version, pa.int64()))
     rows = pa.Table.from_arrays(arrays, schema=target)
     vector = None if isinstance(file, Cdc) else file.deletion_vector
     if vector is None:

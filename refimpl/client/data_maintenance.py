@@ -16,7 +16,7 @@ import msgspec
 
 from refimpl import actions, log_path
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import data_files, deletion_vectors
+from refimpl.client import data_files, deletion_vectors, row_tracking
 from refimpl.client.checkpointing import ask
 from refimpl.client.features import check_writable
 from refimpl.client.history import commits_between
@@ -147,12 +147,15 @@ def _bins(files: Iterable[Add], target_size: int) -> Iterator[list[Add]]:
 def _rewritten(transaction: Transaction, files: Sequence[Add]) -> list[Add]:
     """New durable files with the rows of `files`, all of one partition. One file is in memory at a time."""
     snapshot = transaction.snapshot
-    rows = (data_files.read_file(snapshot.location, add, snapshot.schema, snapshot.partition_columns) for add in files)
-    adds = transaction.data_file_writer().write_all(rows)
+    schema, columns = snapshot.schema, snapshot.partition_columns
+    hidden = row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata)
+    rows = (data_files.read_file(snapshot.location, add, schema, columns, hidden=hidden) for add in files)
+    adds = transaction.data_file_writer(copies=True).write_all(rows)
     return [msgspec.structs.replace(add, data_change=False) for add in adds]
 
 
 def _replace(transaction: Transaction, removed: Sequence[Add], added: Sequence[Add]) -> None:
+    transaction.keeps_row_ids = True
     transaction.remove(*removed, data_change=False)
     transaction.add(*added)
     for name, files in (("Removed", removed), ("Added", added)):

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from refimpl.actions import Add, Cdc
-from refimpl.client import data_files, expression
+from refimpl.client import data_files, expression, row_tracking
 from refimpl.client.condition import FileTest
 from refimpl.client.data_files import DataFileWriter
 from refimpl.client.features import feeds_changes
@@ -69,6 +69,7 @@ class RowChange:
         self._feed = self._change_writer()
         self._changes: list[Cdc] = []
         self._undo = contextlib.ExitStack()
+        self._hidden = row_tracking.hidden_columns(self.snapshot.protocol, self.snapshot.metadata)
 
     def __enter__(self) -> Self:
         self._undo.enter_context(self.transaction.deleting_unless_landed(self._adds))
@@ -88,11 +89,12 @@ class RowChange:
         return data_files.change_writer(self._location, schema, columns, new_id=self._environment.new_id)
 
     def read(self, add: Add, columns: Sequence[str] | None = None) -> pa.Table:
-        """One file's rows: all columns or those named."""
+        """One file's rows: all columns, those that keep row ids included, or those named."""
         schema = self.snapshot.schema
         fields = schema.fields if columns is None else tuple(c for c in schema.fields if c.name in columns)
         needed = Struct(fields=fields or schema.fields[:1])  # a table without columns has no number of rows
-        return data_files.read_file(self._location, add, needed, self.snapshot.partition_columns)
+        hidden = self._hidden if columns is None else ()
+        return data_files.read_file(self._location, add, needed, self.snapshot.partition_columns, hidden=hidden)
 
     def matches(self, add: Add, test: FileTest) -> pa.ChunkedArray:
         """For which rows of a file the condition is true. Reads the columns that it names."""
@@ -106,10 +108,14 @@ class RowChange:
         raises.
         """
         rows = expression.evaluated(scope, values)
-        if before is not None:
-            for name in set(before.column_names) - set(values):
-                rows = rows.append_column(name, before.column(name))
-        return self.transaction.rules.completed(rows, values)
+        if before is None:
+            return self.transaction.rules.completed(rows, values)
+        for name in set(self.snapshot.schema.names) - set(values):
+            rows = rows.append_column(name, before.column(name))
+        rows = self.transaction.rules.completed(rows, values)
+        for column in self._hidden[:1]:  # a changed row keeps its id; its commit version is that of the new file
+            rows = rows.append_column(column.name, before.column(column.name))
+        return rows
 
     def remove(self, add: Add) -> None:
         """A file leaves the table."""
@@ -117,12 +123,13 @@ class RowChange:
 
     def write(self, *parts: pa.Table) -> None:
         """Rows join the table, in files of their own."""
-        self._adds += self.transaction.data_file_writer().write_all(parts)
+        self._adds += self.transaction.data_file_writer(copies=True).write_all(parts)
 
     def record(self, change_type: str, rows: pa.Table) -> None:
         """Rows of the change data feed, where it is on."""
         if self._feed is None or not rows.num_rows:
             return
+        rows = rows.select(self.snapshot.schema.names)
         for name, value in ((CHANGE_TYPE, change_type), (CHANGE_COLUMN, "true")):
             rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
         self._feed.write(rows)
@@ -151,6 +158,7 @@ class RowChange:
             "executionTimeMs": max(0, self._environment.now() - self._started),
         }
         transaction.metrics |= {name: str(value) for name, value in found.items()}
+        transaction.keeps_row_ids = True
         transaction.remove(*self._removed)
         transaction.add(*self._adds)
         transaction.add_changes(*self._changes)

@@ -16,7 +16,8 @@ import msgspec
 from refimpl.actions import Action, Add, DomainMetadata, Metadata, Protocol
 from refimpl.client.features import ENABLE_ROW_TRACKING, ROW_TRACKING, writer_features
 from refimpl.client.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
-from refimpl.errors import CorruptLogError, InvalidRequestError
+from refimpl.client.schema import Field, Primitive
+from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError
 from refimpl.log_path import Version
 
 DOMAIN: Final = "delta.rowTracking"
@@ -44,6 +45,21 @@ def with_hidden_columns(metadata: Metadata, new_id: Callable[[], str]) -> Metada
         return metadata
     names = {ROW_ID_COLUMN: f"_row-id-col-{new_id()}", ROW_VERSION_COLUMN: f"_row-commit-version-col-{new_id()}"}
     return msgspec.structs.replace(metadata, configuration={**names, **configuration})
+
+
+def hidden_columns(protocol: Protocol, metadata: Metadata) -> tuple[Field, ...]:
+    """The columns of data files that keep ids and commit versions of copied rows; none where rows have no ids to keep.
+
+    DELTA.md#row-ids-kept. Raises `InvalidTableError` where the table does not name them.
+    """
+    if not enabled(protocol, metadata):
+        return ()
+    names = [metadata.configuration.get(key) for key in (ROW_ID_COLUMN, ROW_VERSION_COLUMN)]
+    if not all(names):
+        raise InvalidTableError(
+            f"the table tracks rows, but has no {ROW_ID_COLUMN} and {ROW_VERSION_COLUMN}; its writer must repair it"
+        )
+    return tuple(Field(name=str(name), type=Primitive(name="long")) for name in names)
 
 
 def first_free(domains: Mapping[str, DomainMetadata]) -> int:

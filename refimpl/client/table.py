@@ -193,6 +193,7 @@ class Table:
     def overwrite(self, rows: Any) -> Committed:
         """Replace all rows with `rows`, in one transaction. Any concurrent change is a conflict."""
         transaction = self.transaction(parameters={"mode": "Overwrite"}, landed=self.checkpoint_if_due)
+        transaction.keeps_row_ids = True  # it copies none
         transaction.remove(*transaction.read_whole_table())
         return self._commit_with(transaction, rows)
 

@@ -297,14 +297,18 @@ class Transaction:
 
     # Committing
 
-    def data_file_writer(self) -> DataFileWriter:
-        """Writes rows of this table. `add` its files, inside of `deleting_unless_landed`."""
+    def data_file_writer(self, *, copies: bool = False) -> DataFileWriter:
+        """Writes rows of this table. `add` its files, inside of `deleting_unless_landed`.
+
+        `copies`: the rows may have the columns of `row_tracking.hidden_columns`, which keep what rows are called.
+        """
         from refimpl.client.data_files import DataFileWriter
 
         snapshot = self.snapshot
+        hidden = row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata) if copies else ()
         return DataFileWriter(
             snapshot.location,
-            snapshot.schema,
+            Struct(fields=(*snapshot.schema.fields, *hidden)),
             snapshot.partition_columns,
             new_id=self._environment.new_id,
             indexed=snapshot.indexed_columns,

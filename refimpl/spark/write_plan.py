@@ -256,6 +256,7 @@ class WritePlan:
         with transaction.deleting_unless_landed(adds):
             check_inside(adds, test)
             removed = self._removed(transaction, adds, test)
+            transaction.keeps_row_ids = True  # it copies none
             transaction.remove(*removed)
             if self.after != self.before:
                 transaction.set_metadata(self.after)

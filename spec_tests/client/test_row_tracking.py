@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,8 +16,11 @@ from hypothesis import strategies as st
 import refimpl
 from refimpl.actions import Add
 from refimpl.client import row_tracking
+from refimpl.client.data_maintenance import optimize
+from refimpl.client.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
+from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.errors import ConcurrentModificationError, InvalidRequestError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
@@ -137,6 +142,76 @@ def test_suspended_row_tracking_assigns_nothing(setting: Setting) -> None:
     table.log.put_if_absent("00000000000000000001.json", refimpl.actions.encode([metadata]))
     begun(table, "a", 3).commit()
     assert ranges(table) == {"a": (None, None)}
+
+
+def stable(table: Table) -> dict[int, tuple[int, int]]:
+    """Row id and row commit version of each row, by its `id`, as PROTOCOL.md has readers reconstruct them."""
+    snapshot = table.snapshot()
+    names = [snapshot.metadata.configuration[key] for key in (ROW_ID_COLUMN, ROW_VERSION_COLUMN)]
+    found: dict[int, tuple[int, int]] = {}
+    logical = {column.physical_name: column.name for column in snapshot.schema.fields}
+    for add in snapshot.files.values():
+        assert add.base_row_id is not None
+        assert add.default_row_commit_version is not None
+        rows = pq.read_table(table.location / add.path, partitioning=None).rename_columns(logical).to_pylist()
+        for number, row in enumerate(rows):
+            row_id, version = row.get(names[0]), row.get(names[1])
+            found[row["id"]] = (
+                add.base_row_id + number if row_id is None else row_id,
+                add.default_row_commit_version if version is None else version,
+            )
+    assert len({row_id for row_id, _ in found.values()}) == len(found)
+    return found
+
+
+def preserved(table: Table) -> str:
+    info = table.history(1)[0].info
+    assert info is not None
+    return str(info.fields["tags"]["delta.rowTracking.preserved"])
+
+
+@pytest.mark.parametrize("mode", ["none", "name", "id"])
+def test_copied_rows_keep_their_ids_and_versions(tmp_path: Path, mode: str) -> None:
+    """DELTA.md#row-ids-kept: a changed row keeps its id and gets a new commit version."""
+    warehouse = refimpl.open(tmp_path / "lake", create=True)
+    schema = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+    policy = MaintenancePolicy(allowed=frozenset(Maintenance))
+    properties = {**TRACKED, "delta.columnMapping.mode": mode, "delta.enableChangeDataFeed": "true"}
+    table = warehouse.create_table("t", schema, properties=properties, policy=policy)
+    table.append(pa.table({"id": [1, 2, 3], "x": [1, 2, 3]}))
+    table.append(pa.table({"id": [4, 5], "x": [4, 5]}))
+    expected = {1: (0, 1), 2: (1, 1), 3: (2, 1), 4: (3, 2), 5: (4, 2)}
+    assert stable(table) == expected
+    table.update({"x": "x + 1"}, "id = 2")
+    assert stable(table) == expected | {2: (1, 3)}
+    assert preserved(table) == "true"
+    table.delete("id = 1")
+    merge = table.merge(pa.table({"id": [4, 6], "x": [0, 0]}), "target.id = source.id")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    after = stable(table)
+    assert after.pop(6)[1] == 5
+    assert after == {2: (1, 3), 3: (2, 1), 4: (3, 5), 5: (4, 2)}
+    kept = stable(table)
+    optimize(table)
+    assert stable(table) == kept
+    assert preserved(table) == "true"
+    assert len(table.snapshot().files) == 1
+    assert [row["id"] for row in table.snapshot().to_arrow().sort_by("id").to_pylist()] == [2, 3, 4, 5, 6]
+    table.overwrite(pa.table({"id": [9], "x": [9]}))
+    (only,) = stable(table).values()
+    assert only[0] > max(row_id for row_id, _ in kept.values())
+
+
+def test_rows_that_another_writer_replaces_are_not_said_to_be_kept(setting: Setting) -> None:
+    """DELTA.md#row-ids-kept: of files that a caller wrote, nothing is known."""
+    table = setting.table(properties=TRACKED)
+    begun(table, "a", 3).commit()
+    assert preserved(table) == "true"
+    rewriting = table.transaction()
+    rewriting.remove(*rewriting.read_whole_table())
+    rewriting.add(rows_file("b", 3))
+    rewriting.commit()
+    assert preserved(table) == "false"
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(["begin", "commit"]), st.integers(0, 3), st.integers(0, 5)), max_size=24)
