@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
+import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,12 +37,25 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return
     if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
-    if sys.dont_write_bytecode and getattr(config.option, "numprocesses", None):  # of a whole run, not of a mutant's
-        folder = tempfile.mkdtemp(prefix="bytecode-")
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        for variable in ("PYTEST_DEBUG_TEMPROOT", "TMPDIR"):
+            os.environ.setdefault(variable, str(MEMORY))
+    cache: pytest.Cache | None = getattr(config, "cache", None)
+    if sys.dont_write_bytecode and cache and getattr(config.option, "numprocesses", None):  # not in a mutant's run
+        folder = cache.mkdir("bytecode")
+        _link_bytecode_of_libraries(folder)
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
+
+
+def _link_bytecode_of_libraries(folder: Path) -> None:
+    """Processes that keep their bytecode in the folder would otherwise compile the installed libraries again."""
+    for library in {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")}:
+        for directory, _, files in os.walk(library):
+            target = f"{folder}{directory.removesuffix('__pycache__')}"
+            if directory.endswith("__pycache__") and not Path(target).exists():
+                Path(target).mkdir(parents=True)
+                for file in files:
+                    Path(target, file).symlink_to(Path(directory, file))
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +80,7 @@ def spark(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[SparkS
         settings={
             "spark.sql.session.timeZone": "UTC",
             "spark.log.level": "OFF",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # tables of a few rows are not worth compiling for
             **(delta_settings(java_classes) if engines else {}),
         },
     )

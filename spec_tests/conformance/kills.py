@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
+from pathlib import Path
+from typing import Final
 
 from conformance.adapters.in_process import InProcess
 from conformance.checks.registry import all_checks
@@ -22,6 +25,12 @@ from conformance.subjects.names import open_subject
 
 DETERMINISTIC = (Layer.EXAMPLE, Layer.MODEL)
 """In the order in which they look for a bug."""
+THOROUGH: Final = ("committing", "lifecycle", "publishing", "content", "interface")
+"""Modules of mutants that are found by every requirement that they violate."""
+FILE: Final = Path(__file__).with_name("kills.json")
+REMEMBERED: Final[dict[str, list[str]]] = json.loads(FILE.read_text("utf-8"))
+"""By mutant, cases that found it in an earlier search. They are tried first; if they do not find it, the search goes
+on. `python -m spec_tests.conformance.mutation_score --remember` writes the file."""
 
 
 class Fate(StrEnum):
@@ -91,6 +100,11 @@ def about(requirement: str, identity: Identity) -> list[Case]:
     return [case for case in cases(identity, [requirement]) if case in evidence]
 
 
+def is_remembered(mutant: Mutant, case: Case) -> bool:
+    """Whether the case found the mutant in an earlier search."""
+    return str(case) in REMEMBERED.get(mutant.id, ())
+
+
 _KNOWN: dict[object, list[tuple[Case, frozenset[str]]]] = {}
 
 
@@ -128,6 +142,11 @@ def good() -> list[Mutant]:
     return [each for each in all_mutants().values() if not each.violates]
 
 
+def is_thorough(mutant: Mutant) -> bool:
+    """Whether the mutant is found by every requirement that it violates, not just by one of them."""
+    return mutant.make.__module__.rpartition(".")[2] in THOROUGH
+
+
 def names(result: CaseResult, requirements: Iterable[str]) -> str | None:
     """Which of the requirements names a violation of the result; None if none does."""
     wanted = set(requirements)
@@ -143,29 +162,30 @@ def kill(mutant: Mutant) -> Kill:
     """Run cases until one finds it by a requirement that it violates. It must also work at all: pass a case, or, as an
     owner, create a table and commit."""
     wrong: list[str] = []
-    found: Kill | None = None
-    passed = False
+    name = name_of(mutant)
     try:
-        identity = identity_of(mutant)
-        for case in cases(identity, mutant.violates):
-            result = run(case, name_of(mutant))
-            passed = passed or result.verdict is Verdict.PASSED
+        everything = list(cases(identity_of(mutant), mutant.violates))
+        for case in sorted(everything, key=lambda each: not is_remembered(mutant, each)):
+            result = run(case, name)
             requirement = names(result, mutant.violates)
             if requirement is None:
                 wrong += [f"{case}: {each.requirements[0]}" for each in result.violations]
-            elif found is None:
-                found = Kill(
+            elif works(name, everything):
+                return Kill(
                     mutant=mutant.id, fate=Fate.KILLED, case=str(case), requirement=requirement,
                     layer=case.check.layer.value, operations=result.operations,
                 )  # fmt: skip
-            if found is not None and (passed or commits(name_of(mutant))):
-                return found
+            else:
+                break
+        fate = Fate.BROKEN if not works(name, everything) else Fate.WRONGLY if wrong else Fate.SURVIVED
+        return Kill(mutant=mutant.id, fate=fate, note="; ".join(dict.fromkeys(wrong)))
     except AdapterError as error:
         return Kill(mutant=mutant.id, fate=Fate.BROKEN, note=error.problem)
-    if not passed:
-        return Kill(mutant=mutant.id, fate=Fate.BROKEN, note="; ".join(dict.fromkeys(wrong)))
-    fate = Fate.WRONGLY if wrong else Fate.SURVIVED
-    return Kill(mutant=mutant.id, fate=fate, note="; ".join(dict.fromkeys(wrong)))
+
+
+def works(name: str, mine: list[Case]) -> bool:
+    """Whether it commits, or passes one of its cases: the last ones are likely to be about something else."""
+    return commits(name) or any(run(case, name).verdict is Verdict.PASSED for case in reversed(mine))
 
 
 def commits(name: str) -> bool:
@@ -184,17 +204,29 @@ def commits(name: str) -> bool:
     return False
 
 
-def shown_by(requirement: str, mutant: Mutant) -> bool:
-    """Whether a case finds the mutant and says that this requirement is violated."""
-    name = name_of(mutant)
-    return any(shows(run(case, name), requirement) for case in about(requirement, identity(name)))
+Trial = tuple[Mutant, Case]
 
 
-def finds(check: Check, mutant: Mutant) -> bool:
-    """Whether the check finds the mutant, by a requirement that it violates."""
-    name = name_of(mutant)
-    variants = check.variants(identity(name)) if check.side == mutant.side else []
-    return any(names(run(Case(check=check, variant=variant), name), mutant.violates) for variant in variants)
+def shown_by(requirement: str, mutants: Iterable[Mutant]) -> Trial | None:
+    """One of the mutants, and a case that finds it and says that this requirement is violated; None if no case does."""
+    trials = _trials((each, about(requirement, identity(name_of(each)))) for each in mutants)
+    return next((each for each in trials if shows(run(each[1], name_of(each[0])), requirement)), None)
+
+
+def found_by(check: Check, mutants: Iterable[Mutant]) -> Trial | None:
+    """One of the mutants, and a case of the check that finds it by what it violates; None if none does."""
+    trials = _trials(
+        (each, [Case(check=check, variant=variant) for variant in check.variants(identity(name_of(each)))])
+        for each in mutants
+        if each.side == check.side
+    )
+    return next((each for each in trials if names(run(each[1], name_of(each[0])), each[0].violates)), None)
+
+
+def _trials(plans: Iterable[tuple[Mutant, list[Case]]]) -> list[Trial]:
+    """The remembered ones first."""
+    trials = [(mutant, case) for mutant, mine in plans for case in mine]
+    return sorted(trials, key=lambda each: not is_remembered(*each))
 
 
 def meant_for(check: Check) -> list[Mutant]:

@@ -1,7 +1,8 @@
 """The mutation score of the checks: every known-bad subject is found, and no good subject is accused.
 
     python -m spec_tests.conformance.mutation_score [--mutants PATTERN] [--json]     each mutant, and what finds it
-    python -m spec_tests.conformance.mutation_score --clean N [--examples] [--json]  N scenarios on good subjects
+    python -m spec_tests.conformance.mutation_score --remember                       search anew; write `kills.json`
+    python -m spec_tests.conformance.mutation_score --clean N [--examples EVERY]     N scenarios on good subjects
     python -m spec_tests.conformance.mutation_score --figures [--clean N]            the three figures
     python -m spec_tests.conformance.mutation_score --plain [PATTERN] [--json]       verdicts of `run` without options
     python -m spec_tests.conformance.mutation_score --outsiders [PATTERN] [--json]   subjects written from the documents
@@ -52,20 +53,18 @@ def good_names() -> list[str]:
     return ["model", "model-client", *(kills.name_of(each) for each in kills.good())]
 
 
-def clean(scenarios: int, *, seed: int = 0, examples: bool = False) -> CleanRuns:
-    """So many generated scenarios on all good subjects together; `examples`: and all examples once on each, which the
-    tests beside the checks do too."""
+def clean(scenarios: int, *, seed: int = 0, every: int | None = None) -> CleanRuns:
+    """So many generated scenarios on all good subjects together. `every`: and every so many of the examples on each,
+    beginning with another one on each."""
     began = time.monotonic()
-    plans = [(name, case) for name in good_names() for case in kills.cases(kills.identity(name))]
-    generated = [(name, case) for name, case in plans if case.check.layer is Layer.MODEL]
-    subjects = {name for name, _ in (plans if examples else generated)}
+    plans = [(name, list(kills.cases(kills.identity(name)))) for name in good_names()]
+    generated = [(name, case) for name, cases in plans for case in cases if case.check.layer is Layer.MODEL]
+    subjects = {name for name, _ in (generated if every is None else plans)}
     made, shown = 0, 0
     alarms: list[str] = []
     inconclusive: list[str] = []
-    if examples:
-        for name, case in plans:
-            if case.check.layer is not Layer.EXAMPLE:
-                continue
+    for number, (name, cases) in enumerate(plans if every else ()):
+        for case in [each for each in cases if each.check.layer is Layer.EXAMPLE][number % every :: every]:
             result = kills.run(case, name)
             shown += 1
             if failing([result]):
@@ -94,6 +93,24 @@ def clean(scenarios: int, *, seed: int = 0, examples: bool = False) -> CleanRuns
 
 def all_kills(pattern: str = "*") -> list[Kill]:
     return [kills.kill(mutant) for mutant in kills.bad() if fnmatchcase(mutant.id, pattern)]
+
+
+def remember() -> int:
+    """Search for what finds each mutant, a mutant of each check and a violation of each requirement. Write the cases,
+    which the next search tries first, and return how many they are."""
+    kills.REMEMBERED.clear()
+    checks = [each for each in all_checks() if each.layer in kills.DETERMINISTIC]
+    trials = [kills.found_by(check, kills.meant_for(check)) for check in checks]
+    pairs = {(each.mutant, each.case) for each in all_kills() if each.case}
+    for requirement in [each.id for each in load().requirements if each.level is Level.MUST and not each.untestable]:
+        guilty = [each for each in kills.bad() if requirement in each.violates]
+        trials += [kills.shown_by(requirement, guilty), *(
+            kills.shown_by(requirement, [each]) for each in guilty if kills.is_thorough(each)
+        )]  # fmt: skip
+    pairs |= {(mutant.id, str(case)) for mutant, case in filter(None, trials)}
+    remembered = {mutant: sorted(case for each, case in pairs if each == mutant) for mutant, _ in sorted(pairs)}
+    kills.FILE.write_text(json.dumps(remembered, indent=1) + "\n", encoding="utf-8")
+    return len(pairs)
 
 
 def checked() -> tuple[int, int]:
@@ -187,7 +204,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.mutation_score")
     parser.add_argument("--mutants", default="*", metavar="PATTERN", help="only mutants that match")
     parser.add_argument("--clean", type=int, metavar="N", help="run N generated scenarios on good subjects")
-    parser.add_argument("--examples", action="store_true", help="with --clean: run all examples too")
+    parser.add_argument(
+        "--examples", type=int, metavar="EVERY", help="with --clean: also run every so many of the examples"
+    )
+    parser.add_argument("--remember", action="store_true", help="search anew, and write kills.json")
     parser.add_argument("--figures", action="store_true", help="print the three figures")
     parser.add_argument(
         "--plain", nargs="?", const="*", metavar="PATTERN",
@@ -199,6 +219,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    if options.remember:
+        print(f"{remember()} cases of {len(kills.bad())} mutants are tried first from now on")
+        return 0
     if options.outsiders is not None:
         return _outsiders(options.outsiders, as_json=options.json)
     if options.plain is not None:
@@ -206,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.figures:
         return _figures(CLEAN if options.clean is None else options.clean, as_json=options.json)
     if options.clean is not None:
-        return _clean(options.clean, examples=options.examples, as_json=options.json)
+        return _clean(options.clean, every=options.examples, as_json=options.json)
     return _kills(options.mutants, as_json=options.json)
 
 
@@ -272,8 +295,8 @@ def _outsiders(pattern: str, *, as_json: bool) -> int:
     return 0 if found and all(each.right or outsider.unseen for outsider, each in found) else 1
 
 
-def _clean(scenarios: int, *, examples: bool, as_json: bool) -> int:
-    runs = clean(scenarios, examples=examples)
+def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:
+    runs = clean(scenarios, every=every)
     if as_json:
         print(json.dumps(asdict(runs), indent=2))
     else:

@@ -22,7 +22,7 @@ from spec_tests.conformance.brute_force import is_linearizable
 from spec_tests.conformance.drafts import Draft, Looked, Version
 from spec_tests.conformance.simulated_histories import simulate
 
-SLICE = 3000
+SLICE = 1500
 SEED = 1
 
 
@@ -56,13 +56,14 @@ def test_the_checkers_agree_with_brute_force(part: int) -> None:
 
 
 def test_a_correct_owner_is_never_accused() -> None:
-    for number in range(1500):
+    for number in range(SLICE):
         items = list(operations(simulate(random.Random(f"clean/{number}"), 12).events()))
         assert is_linearizable(items), number
 
 
-def disagreements() -> int:
-    return len(prove.compare(9, range(SLICE // 2)).disagreements)
+def disagrees() -> bool:
+    """Whether some of the histories show that a checker is wrong."""
+    return any(prove.compare(9, range(first, first + 100)).disagreements for first in range(0, SLICE, 100))
 
 
 Weakening = Callable[[pytest.MonkeyPatch], None]
@@ -122,7 +123,7 @@ def no_outcomes(patch: pytest.MonkeyPatch) -> None:
 )
 def test_the_slice_notices_a_checker_that_is_wrong(weaken: Weakening, monkeypatch: pytest.MonkeyPatch) -> None:
     weaken(monkeypatch)
-    assert disagreements() > 0
+    assert disagrees()
 
 
 # The linearizer itself: what it accepts and refuses without any checker

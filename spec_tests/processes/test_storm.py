@@ -25,14 +25,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("seed", [1, 2])
-def test_killed_processes_lose_nothing(tmp_path: Path, seed: int) -> None:
+def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
     """Every acknowledged commit is there once, every other is resolved, the published prefix is equal byte by byte."""
     ran = subprocess.run(
         [
             sys.executable,
             *("-m", "spec_tests.processes.storm"),
-            *("--rounds", "20", "--seed", str(seed), "--directory", str(tmp_path / "w"), "--json"),
+            *("--rounds", "20", "--seed", "2", "--directory", str(tmp_path / "w"), "--json"),
         ],
         capture_output=True,
         text=True,

@@ -113,17 +113,13 @@ def test_every_type_comes_back_row_for_row(
     assert _rows(snapshot.to_arrow()) == expected
 
 
-@pytest.mark.parametrize("partition", [name for name in COLUMNS if name not in COMPLEX])
-def test_every_primitive_partitions_a_table_and_comes_back(
-    partition: str, delta: DeltaConnection, everything: DataFrame
-) -> None:
-    frame = everything.select("row", partition)
-    if partition == "string":
-        frame = frame.where("length(string) < 100 or string is null")
+def test_every_primitive_partitions_a_table_and_comes_back(delta: DeltaConnection, everything: DataFrame) -> None:
+    partitions = [name for name in COLUMNS if name not in COMPLEX]
+    frame = everything.select("row", *partitions).withColumn("string", everything["string"].substr(1, 9))
     expected = _rows(frame.toArrow())
     for row in expected:
-        row[partition] = None if row[partition] == "" else row[partition]
-    delta.write(frame).partitionBy(partition).saveAsTable("t")
+        row["string"] = row["string"] or None
+    delta.write(frame).partitionBy(*partitions).saveAsTable("t")
     assert _rows(delta.read.table("t").toArrow()) == expected
     assert _rows(delta.tables.by_name("t").snapshot().to_arrow()) == expected
 

@@ -1,5 +1,5 @@
 """Each check passes on the models, and each demand on the way names a requirement. What the checks find, and that they
-accuse no good subject, is in `test_mutation_score.py`, `test_coverage.py` and `test_good_subjects.py`."""
+accuse no good subject, is in `test_mutation_score.py` and `test_coverage.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from conformance.checks.registry import all_checks
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
-from conformance.mutants.registry import Mutant
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, applies
@@ -23,8 +22,6 @@ from conformance.scenario.scenario import Scenario
 from spec_tests.conformance import kills
 
 EXAMPLES = [each for each in all_checks() if each.layer is Layer.EXAMPLE]
-CORE = ("committing", "lifecycle", "publishing", "content", "interface")
-"""Modules of owners that are found by every requirement that they violate."""
 
 
 class Modest(ModelOwner):
@@ -81,24 +78,6 @@ def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
         assert unnamed == []
     assert {each.case: each.reason or each.violations[0].message for each in found
             if each.verdict is not Verdict.PASSED} == {}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "mutant",
-    [each for each in kills.bad() if each.make.__module__.rpartition(".")[2] in CORE],
-    ids=lambda mutant: mutant.id,
-)
-def test_a_bad_owner_is_found_by_every_requirement_that_it_violates(mutant: Mutant) -> None:
-    wanted, first = set(mutant.violates), set[str]()
-    for check in sorted(EXAMPLES, key=lambda each: -len(set(mutant.violates) & set(each.requirements))):
-        if check.side != mutant.side:
-            continue
-        for result in results(check, mutant.make):
-            wanted -= {requirement for each in result.violations for requirement in each.requirements}
-            first |= {each.requirements[0] for each in result.violations}
-        if not wanted and first & set(mutant.violates):
-            return
-    pytest.fail(f"{mutant.id} ({mutant.title}) is not found by {sorted(wanted)}; named first: {sorted(first)}")
 
 
 def test_a_case_is_reproducible() -> None:
