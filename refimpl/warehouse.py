@@ -100,6 +100,15 @@ class Warehouse(_Tables):
         """The warehouse in messages."""
         return str(self.directory)
 
+    def undrop_table(self, reference: str) -> Table:
+        """Bring a dropped table back, by name or id, while its files are there and no other table has its name.
+
+        Raises `TableNotFoundError`, `NameTakenError`, `LocationError`.
+        """
+        from refimpl.client.table import Table
+
+        return Table.resolved(self.owner.undrop_table(reference), self.owner, self.environment)
+
     @property
     def lock(self) -> HostLock:
         """The owner's lock, under which everything in the owner's folder is changed."""

@@ -1,7 +1,8 @@
-"""Commands about tables: `init`, `create`, `show`, `drop`, `take-over`, `hand-back`."""
+"""Commands about tables: `init`, `create`, `show`, `drop`, `undrop`, `purge`, `take-over`, `hand-back`."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,7 @@ from refimpl.cli.options import (
     columns_of_sql,
     commit_mode_named,
     default_root,
+    duration_ms,
     feature_named,
     moment_ms,
     names_of,
@@ -352,33 +354,93 @@ def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str
     return found
 
 
-@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner drop sales --yes")
+_DROP = """Examples:
+
+commit-owner drop sales --yes
+
+commit-owner drop sales --purge"""
+
+
+@commands.command(rich_help_panel=_PANEL, epilog=_DROP)
 def drop(
     table: TableArgument,
+    purge: Annotated[bool, Option("--purge", help="delete its files too, at once (not with a server)")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
     warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Remove a table from the warehouse, and keep its files.
 
-    The name becomes free. The table's files and its history stay in place.
+    The name becomes free. The table's files and its history stay in place, until purge deletes them; undrop brings the
+    table back.
     """
-    with reached(warehouse) as place:
+    from refimpl.warehouse import Warehouse
+
+    with opened(warehouse) if purge else reached(warehouse) as place:
         found = place.owner.resolve(table)
         if not yes:
-            _ask(f"drop {found.name} at {found.location}?")
+            _ask(f"drop {found.name} and delete all files" if purge else f"drop {found.name}", found.location)
         place.owner.drop_table(found.table_id)
+        if purge and isinstance(place, Warehouse):
+            place.owner.purge_table(found.table_id, older_than=0)
+    files = "were deleted from" if purge else "stay at"
     output.show(
-        {"name": found.name, "table_id": found.table_id, "location": str(found.location)},
-        f"dropped {found.name or found.table_id}; its files stay at {found.location}",
+        {"name": found.name, "table_id": found.table_id, "location": str(found.location), "purged": purge},
+        f"dropped {found.name or found.table_id}; its files {files} {found.location}",
         json=json,
     )
 
 
-def _ask(question: str) -> None:
+_DroppedArgument = Annotated[str, Argument(metavar="TABLE", help="name or id of a dropped table")]
+
+
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner undrop sales")
+def undrop(table: _DroppedArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
+    """Bring a dropped table back, with its id and history.
+
+    Its files must be there, and no other table may have its name. Of several dropped tables with this name the one
+    that was dropped last comes back.
+    """
+    with opened(warehouse) as place:
+        found = place.owner.undrop_table(table)
+    output.show(
+        {"name": found.name, "table_id": found.table_id, "location": str(found.location)},
+        f"{found.name} is back, at version {found.commits.latest_ratified_version}",
+        json=json,
+    )
+
+
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner purge sales --older-than 30d")
+def purge(
+    table: _DroppedArgument,
+    older_than: Annotated[
+        str, Option("--older-than", metavar="AGE", help="minimum time since it was dropped, for example 30d")
+    ] = "7d",
+    yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
+    warehouse: WarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Delete the files of a dropped table.
+
+    It cannot be undropped afterwards. Files of other tables, also of those inside its folder, stay.
+    """
+    age = duration_ms(older_than)
+    with opened(warehouse) as place:
+        if not yes:
+            _ask(f"delete all files of the dropped table {table}", None)
+        done = place.owner.purge_table(table, older_than=age)
+    left = "; another table is in its folder, which stays" if done.left else ""
+    output.show(
+        dataclasses.asdict(done) | {"location": str(done.location)},
+        f"deleted {output.counted(done.files, 'file')} of {done.name or done.table_id} at {done.location}{left}",
+        json=json,
+    )
+
+
+def _ask(doing: str, location: Path | None) -> None:
     if not sys.stdin.isatty():
         raise InvalidRequestError("stdin is not a terminal; pass --yes to confirm")
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(f"{doing}?" if location is None else f"{doing} at {location}?", err=True):
         output.show_error("nothing was dropped")
         raise typer.Exit(ExitCode.REFUSED)
 

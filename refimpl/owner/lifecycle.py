@@ -1,4 +1,4 @@
-"""How a table comes to this owner and leaves it: created, created by an engine, taken over, handed back, dropped.
+"""How a table comes to this owner and leaves it: created, created by an engine, taken over, handed back.
 
 Created. catalog-managed, "Creating and Dropping", three phases: a location first, then version 0, then the name.
 Creators race for the name, and the transaction that registers it decides; each has a location of its own until then.
@@ -39,7 +39,6 @@ from refimpl.commits import (
     is_attempt_id,
 )
 from refimpl.errors import (
-    CorruptionError,
     DeltaError,
     InvalidRequestError,
     LocationError,
@@ -50,7 +49,7 @@ from refimpl.errors import (
 from refimpl.log_path import LOG_FOLDER, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide, policy
-from refimpl.owner.backfill import backfill, finish
+from refimpl.owner.backfill import backfill
 from refimpl.owner.context import Context, contiguous_end
 from refimpl.owner.locations import check_new_location, check_roots, refuse_overlap, refuse_unusual_path
 from refimpl.owner.promises import promise_of
@@ -173,23 +172,6 @@ def _refusal(writer: Writer, table: TableRecord) -> TableRecord | Outcome | None
     return Rejected(
         reason=RejectionReason.NOT_ACTIVE, detail=f"{table.label} is {table.state.value} and cannot be registered"
     )
-
-
-def drop_table(context: Context, table_id: str) -> None:
-    """Soft delete: the name is free again, the files and the ledger's rows stay.
-
-    What was ratified is published first, unless the log is damaged: afterwards the owner writes nothing
-    there any more, because another table may live there.
-    """
-    with contextlib.suppress(CorruptionError):
-        backfill(context, table_id, None)
-    with context.lock():
-        with contextlib.suppress(CorruptionError):
-            finish(context, table_id)
-        with context.changing(table_id) as (writer, table):
-            if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
-                raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
-            writer.set_state(table, TableState.DROPPED)
 
 
 _ID_IN_NAME: Final = 8

@@ -54,7 +54,7 @@ from refimpl.errors import (
 )
 from refimpl.host_queue import HostQueue
 from refimpl.log_path import Version
-from refimpl.owner import decide, lifecycle, policy
+from refimpl.owner import decide, dropping, lifecycle, policy
 from refimpl.owner.backfill import BATCH, backfill, confirm_published
 from refimpl.owner.context import Context, disk_errors
 from refimpl.owner.group import Decision, Groups, Waiting
@@ -193,7 +193,17 @@ class LocalOwner:
 
     def drop_table(self, table_id: str) -> None:
         with disk_errors("drop a table"):
-            lifecycle.drop_table(self._context, table_id)
+            dropping.drop_table(self._context, table_id)
+
+    def undrop_table(self, reference: str) -> ResolvedTable:
+        """Bring a dropped table back, by name or id: `dropping.undrop_table`."""
+        with disk_errors("undrop a table"):
+            return dropping.undrop_table(self._context, reference)
+
+    def purge_table(self, reference: str, *, older_than: int = dropping.KEPT_FOR) -> dropping.Purged:
+        """Delete the files of a table that was dropped at least `older_than` ms ago: `dropping.purge_table`."""
+        with disk_errors("purge a table"):
+            return dropping.purge_table(self._context, reference, older_than=older_than)
 
     def set_policy(self, table_id: str, wanted: MaintenancePolicy) -> None:
         """Change what clients may do to a table and how it is backfilled."""
@@ -384,6 +394,9 @@ class LocalOwner:
             verdict = decide.decide(table, examined, attempt, unknown_published=unknown, current=current, facts=facts)
         if isinstance(verdict, Conflict):
             verdict = self._lost_race(writer, table, examined, verdict)
+        if isinstance(verdict, Rejected) and attempt is None and table.state is TableState.DROPPED:
+            # A copy of it that arrives after an undrop must not land either.
+            writer.add_tombstone(table.table_id, examined.proposal.attempt, self._context.now)
         return verdict, facts
 
     def _lost_race(self, writer: Writer, table: TableRecord, examined: Examined, conflict: Conflict) -> Conflict:

@@ -75,6 +75,11 @@ def refuse_overlap(view: View, location: Path) -> None:
         )
 
 
+def is_link(path: Path) -> bool:
+    """Whether a path below a table's location is a symbolic link."""
+    return path.resolve() != path
+
+
 def refuse_unusual_path(location: Path) -> None:
     """`LocationError` for a relative path, one with `..`, one that is no text, or one through a symbolic link."""
     if not location.is_absolute() or ".." in location.parts:

@@ -20,6 +20,10 @@ class TableRecord(TableSummary, frozen=True, kw_only=True):
     in_commit_timestamp: int | None = None
     """Of the latest version; ms since the epoch."""
     created_at: int
+    dropped_at: int | None = None
+    """ms since the epoch; None also for one that an older release dropped."""
+    purged_at: int | None = None
+    """Since when its files are deleted: it cannot be undropped."""
     promised: bool = False
     """Whether a promise is open: see `promises`."""
 

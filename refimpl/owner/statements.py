@@ -100,6 +100,11 @@ MIGRATIONS: Final = (
     -- shows of a table is in its protocol and metadata above.
     ALTER TABLE tables ADD COLUMN catalog_properties TEXT;
     """,
+    """
+    -- When a table was dropped, and when the deletion of its files began.
+    ALTER TABLE tables ADD COLUMN dropped_at INTEGER;
+    ALTER TABLE tables ADD COLUMN purged_at INTEGER;
+    """,
 )
 
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -109,7 +114,8 @@ _TABLE = """
     SELECT key, table_id, name, location, feature, commit_mode, state,
            (SELECT max(version) FROM commits WHERE table_key = key), backfilled,
            (SELECT in_commit_timestamp FROM commits WHERE table_key = key ORDER BY version DESC LIMIT 1),
-           policy, halted, created_at, EXISTS (SELECT 1 FROM promises WHERE table_key = key)
+           policy, halted, created_at, EXISTS (SELECT 1 FROM promises WHERE table_key = key),
+           dropped_at, purged_at
     FROM tables
 """
 _LIVE = "state IN ('taking-over', 'active')"
@@ -121,6 +127,7 @@ TABLE_BY_LOCATION: Final = (
 )
 TABLES_ALL: Final = _TABLE + "ORDER BY name, key"
 TABLES_STAGING: Final = _TABLE + "WHERE state = 'staging' ORDER BY key"
+TABLES_DROPPED: Final = _TABLE + "WHERE state = 'dropped' ORDER BY dropped_at DESC, key DESC"
 TABLES_HANDED_BACK: Final = _TABLE + "WHERE location = ? AND state = 'handed-back' ORDER BY key"
 TABLES_OVERLAPPING: Final = (
     _TABLE
@@ -246,6 +253,10 @@ class View:
         """Every table that ever was, by name."""
         return self._tables(TABLES_ALL)
 
+    def dropped(self) -> list[TableRecord]:
+        """The tables that were dropped, the last one first."""
+        return self._tables(TABLES_DROPPED)
+
     def announced(self) -> list[TableRecord]:
         """The tables that an engine may have created or converted since it announced them."""
         return [table for table in self._tables(TABLES_STAGING) if table.feature.engines_create]
@@ -275,6 +286,8 @@ class View:
             halted=row[11],
             created_at=row[12],
             promised=bool(row[13]),
+            dropped_at=row[14],
+            purged_at=row[15],
         )
 
     def stored_location(self, location: Path) -> str:
@@ -382,6 +395,14 @@ class Writer(View):
 
     def set_state(self, table: TableRecord, state: TableState) -> None:
         self._set(table, "state", state.value)
+
+    def set_dropped(self, table: TableRecord, at: int | None) -> None:
+        """Drop the table, or (None) make it active again."""
+        self.set_state(table, TableState.ACTIVE if at is None else TableState.DROPPED)
+        self._set(table, "dropped_at", at)
+
+    def set_purged(self, table: TableRecord, at: int) -> None:
+        self._set(table, "purged_at", at)
 
     def set_name(self, table: TableRecord, name: str) -> None:
         self._set(table, "name", name)

@@ -83,7 +83,9 @@ def verify(owner: LocalOwner) -> list[Finding]:
             table=table.name or table.table_id,
             severity=Severity.NOTE,
             code="dropped-files",
-            message=f"was dropped, or never registered; its files are in {place}: delete them by hand",
+            message=f"was dropped; its files are in {place}: commit-owner undrop {table.table_id}, or purge"
+            if table.latest is not None
+            else f"was never registered; its files are in {place}: delete them by hand",
         )
         for place, table in dropped.items()
         if place not in known and context.environment.files.stat(place) is not None

@@ -227,6 +227,27 @@ def test_drop_does_what_the_answer_says(
     assert warehouse.tables() == left
 
 
+def test_a_dropped_table_is_brought_back_or_purged(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    location = warehouse.table(sales).location
+    cli("drop", sales, "--yes")
+    assert "is back, at version" in cli("undrop", sales).out
+    assert warehouse.tables() == [sales]
+    cli("drop", sales, "--yes")
+    too_early = cli("purge", sales, "--yes")
+    assert too_early.code == ExitCode.USAGE
+    assert "--yes" in cli("purge", sales, "--older-than", "0s").err
+    assert location.is_dir()
+    assert not cli("purge", sales, "--older-than", "0s", "--yes", "--json").json["left"]
+    assert not location.exists()
+    assert cli("undrop", sales).code == ExitCode.USAGE
+
+
+def test_drop_deletes_the_files_on_request(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    location = warehouse.table(sales).location
+    assert "were deleted from" in cli("drop", sales, "--purge", "--yes").out
+    assert not location.exists()
+
+
 # Which warehouse a command works on: the option, then the variable, then the current directory; never by accident
 
 

@@ -29,6 +29,7 @@ from spec_tests.support.builders import (
     OwnedTable,
     append,
     create,
+    dropped,
     filesystem_table,
     first_version,
     hand_back_commit,
@@ -455,6 +456,49 @@ def test_a_drop_happens_or_does_not_and_loses_no_version(tmp_path: Path) -> None
                 warehouse.owner.drop_table(table_id)
             assert LogStore(found.location, warehouse.environment).published_versions() == {0, 1, 2}, ended
             create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+
+
+def test_an_undrop_happens_or_does_not(tmp_path: Path) -> None:
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        dropped(warehouse)
+        return lambda failing: failing.owner.undrop_table("orders")
+
+    for place, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(place) as warehouse:
+            back = bool(warehouse.owner.tables())
+            assert back or ended.answer is None, ended
+            table = owned(warehouse, "orders") if back else None
+            if table is None:
+                warehouse.owner.undrop_table("orders")
+                table = owned(warehouse, "orders")
+            assert list(table.history()) == [0, 1, 2], ended
+            table.land()
+
+
+def test_an_interrupted_purge_can_be_repeated_and_never_undropped(tmp_path: Path) -> None:
+    """At every effect: the table is either untouched and can come back, or is purged by the next call."""
+
+    def prepare(warehouse: refimpl.Warehouse) -> Act:
+        other = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
+        warehouse.owner.drop_table(other.table_id)
+        table = dropped(warehouse)
+        return lambda failing: failing.owner.purge_table(table.table_id, older_than=0)
+
+    for place, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(place) as warehouse:
+            with warehouse.owner.ledger.read() as view:
+                table, other = view.dropped()
+            try:
+                warehouse.owner.undrop_table(table.table_id)
+            except TableNotFoundError:
+                assert table.purged_at is not None, ended
+            else:
+                assert (table.location / "month=1" / "a.parquet").exists(), ended
+                assert list(owned(warehouse, "orders").history()) == [0, 1, 2], ended
+                warehouse.owner.drop_table(table.table_id)
+            warehouse.owner.purge_table(table.table_id, older_than=0)
+            assert not table.location.exists(), ended
+            assert warehouse.owner.undrop_table(other.table_id).commits.latest_ratified_version == 1
 
 
 # The first start

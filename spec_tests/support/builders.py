@@ -26,6 +26,7 @@ from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.owner.local import LocalOwner
 from refimpl.table_feature import (
+    CATALOG_MANAGED,
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_PROPERTY,
     TABLE_FEATURES,
@@ -208,14 +209,25 @@ def create(
     name: str = "orders",
     policy: MaintenancePolicy = ON_REQUEST,
     commits: int = 0,
+    location: Path | None = None,
 ) -> OwnedTable:
     """A new table with version 0 and so many commits after it."""
-    staged = warehouse.owner.stage_table(name, feature, commit_mode=commit_mode, policy=policy)
+    staged = warehouse.owner.stage_table(name, feature, commit_mode=commit_mode, policy=policy, location=location)
     proposal = DirectProposal(attempt=new_attempt(), content=first_version(feature))
     outcome = warehouse.owner.register_table(staged.table_id, proposal)
     assert isinstance(outcome, Registered), outcome
     table = owned(warehouse, staged.table_id)
     table.land(commits)
+    return table
+
+
+def dropped(warehouse: refimpl.Warehouse, commits: int = 2) -> OwnedTable:
+    """A dropped table with two data files."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=commits)
+    (table.location / "month=1").mkdir()
+    (table.location / "month=1" / "a.parquet").write_bytes(b"rows")
+    (table.location / "b.parquet").write_bytes(b"rows")
+    warehouse.owner.drop_table(table.table_id)
     return table
 
 

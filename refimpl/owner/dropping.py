@@ -1,0 +1,237 @@
+"""How a table is dropped, comes back, and how its files are deleted: catalog-managed, "Creating and Dropping".
+
+Dropped: a soft delete. The name is free, the owner accepts no commit, and files and the ledger's rows stay.
+Undropped: the same table with its id and history, as long as its files are there and no other table has its name.
+Purged: a hard delete of the files. The ledger's rows stay, so that its id and its attempts are never used again.
+
+After a drop, anything may come to live at the location. So undrop and purge begin with the question whether the log
+there is this table's: a published commit must have the bytes that were ratified. Purge deletes that file last, so an
+interrupted one can ask again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from refimpl import log_path
+from refimpl.commit_owner import ResolvedTable, TableState
+from refimpl.errors import CorruptionError, InvalidRequestError, LocationError, TableNotFoundError
+from refimpl.files import Files
+from refimpl.log_path import LOG_FOLDER
+from refimpl.owner.backfill import backfill, finish
+from refimpl.owner.context import Context
+from refimpl.owner.lifecycle import name_taken
+from refimpl.owner.locations import is_link, refuse_overlap
+from refimpl.owner.records import TableRecord
+from refimpl.owner.statements import View
+
+KEPT_FOR: Final = 7 * 86_400_000
+"""ms for which a dropped table can be undropped, unless a purge is asked for earlier."""
+BATCH: Final = 1000
+"""Files deleted under one hold of the lock; in between others get their turn."""
+_LOOKED_AT: Final = 100
+"""Newest published commits of which one must be the table's; a client may have spelled an inline one in its own way."""
+
+
+def drop_table(context: Context, table_id: str) -> None:
+    """Soft delete: the name is free again, the files and the ledger's rows stay.
+
+    What was ratified is published first, unless the log is damaged: afterwards the owner writes nothing
+    there any more, because another table may live there.
+    """
+    with contextlib.suppress(CorruptionError):
+        backfill(context, table_id, None)
+    with context.lock():
+        with contextlib.suppress(CorruptionError):
+            finish(context, table_id)
+        with context.changing(table_id) as (writer, table):
+            if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
+                raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
+            writer.set_dropped(table, context.now)
+
+
+def undrop_table(context: Context, reference: str) -> ResolvedTable:
+    """Bring a dropped table back, by id, or by name: of several the one that was dropped last.
+
+    Raises `TableNotFoundError`, `NameTakenError`, and `LocationError` where another table, or not this one, is at its
+    location. One transaction: a crash leaves it dropped or active.
+    """
+    with context.lock():
+        found = _dropped(context, reference)[0]
+        holder = context.holder(found.name or "")
+        if holder is not None:
+            raise name_taken(context, holder)
+        with context.changing(found.table_id) as (writer, table):
+            _refuse_others(context, writer, table)
+            _own_commit(context, writer, table)
+            unknown = context.unknown_published_version(table)
+            if unknown is not None:
+                raise LocationError(
+                    f"{table.location} has version {unknown}, which this owner did not ratify: another writer uses it "
+                    f"since {table.label} was dropped",
+                    location=str(table.location),
+                )
+            writer.set_dropped(table, None)
+    return context.resolve_id(found.table_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purged:
+    """A table whose files were deleted."""
+
+    table_id: str
+    name: str | None
+    location: Path
+    files: int
+    """How many this call deleted."""
+    left: bool
+    """Whether the location is still there, because it holds another table."""
+
+
+def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR) -> Purged:
+    """Delete all files of a table that was dropped at least `older_than` ms ago; see `undrop_table` for the errors.
+
+    A folder below the location that has a log of its own is another table, and stays. Symbolic links are deleted, not
+    followed.
+
+    Order: the transaction after which it cannot be undropped; the data files; the log; last the commit by which the log
+    is known to be the table's. Each deletion is durable before that last one. An interrupted purge can be repeated.
+    """
+    with context.lock():
+        candidates = _dropped(context, reference, purged=True)
+        if len(candidates) > 1:
+            ids = ", ".join(table.table_id for table in candidates)
+            raise InvalidRequestError(f"several dropped tables are called {reference!r}; give the id: {ids}")
+        with context.changing(candidates[0].table_id) as (writer, table):
+            age = 0 if table.dropped_at is None else context.now - table.dropped_at
+            if table.purged_at is None and age < older_than:
+                raise InvalidRequestError(
+                    f"{table.label} was dropped {age} ms ago, and purge is allowed after {older_than} ms; wait, or "
+                    f"give a shorter time",
+                    age=age,
+                )
+            _refuse_others(context, writer, table)
+            if table.purged_at is None:
+                _own_commit(context, writer, table)
+                writer.set_purged(table, context.now)
+    deleted = 0
+    files = context.environment.files
+    last: Path | None = None
+    steps: Iterator[Path] = iter(())
+    done = False
+    while not done:
+        with context.lock():
+            with context.ledger.read() as view:
+                _refuse_others(context, view, table)
+                try:
+                    evidence = context.log(table).folder / _own_commit(context, view, table)
+                except LocationError:  # the last file is deleted, or was by an earlier purge
+                    break
+            if evidence != last:
+                last, steps = evidence, _deleting(files, table.location, keep=evidence)
+            batch = sum(1 for _ in islice(steps, BATCH))
+            done = batch < BATCH
+            if done:
+                files.unlink(evidence)
+            deleted += batch + done
+    _remove_empty(files, table)
+    left = files.stat(table.location) is not None
+    return Purged(table_id=table.table_id, name=table.name, location=table.location, files=deleted, left=left)
+
+
+def _dropped(context: Context, reference: str, *, purged: bool = False) -> list[TableRecord]:
+    """The tables of this id or name that were dropped, the last one first. `purged`: by id, purged ones too."""
+    with context.ledger.read() as view:
+        dropped = [table for table in view.dropped() if table.latest is not None]
+    known = [table for table in dropped if table.purged_at is None]
+    found = [table for table in known if reference in (table.table_id, table.name)]
+    if purged and not found:
+        found = [table for table in dropped if table.table_id == reference]
+    if not found:
+        names = ", ".join(dict.fromkeys(f"{table.name} ({table.table_id})" for table in known[:20])) or "none"
+        raise TableNotFoundError(f"no dropped table {reference!r}; dropped tables: {names}", reference=reference)
+    return found
+
+
+def _refuse_others(context: Context, view: View, table: TableRecord) -> None:
+    """`LocationError` if the owner's folder, or a table that is not dropped, is at, in or around the location."""
+    refuse_overlap(view, table.location)
+    other = view.table_at(table.location)
+    if other is not None or context.ledger.path.is_relative_to(table.location):
+        what = "this owner's folder is inside of it" if other is None else f"{other.label} ({other.state.value}) has it"
+        raise LocationError(f"{table.location} is not only that of {table.label}: {what}", location=str(table.location))
+
+
+def _own_commit(context: Context, view: View, table: TableRecord) -> str:
+    """The name of a published commit with the ratified bytes; `LocationError` if the log there is not this table's."""
+    log, newest = context.log(table), -1 if table.backfilled is None else table.backfilled
+    for version in range(newest, max(newest - _LOOKED_AT, -1), -1):
+        details = view.commit_details(table, version)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            if details is not None and hashlib.sha256(log.read(log_path.commit(version))).digest() == details[1]:
+                return log_path.commit(version)
+    raise LocationError(
+        f"{table.location} does not hold {table.label} any more: none of its published commits is there; if another "
+        f"table is, leave it alone",
+        location=str(table.location),
+    )
+
+
+def _deleting(files: Files, location: Path, *, keep: Path) -> Iterator[Path]:
+    """Deletes the files of a table one by one, its log last, without `keep`, and folders when they are empty. At the
+    end all of it is durable."""
+    log = location / LOG_FOLDER
+    for folder in (location, log):
+        for entry in _entries(files, folder):
+            path = folder / entry
+            if path not in (log, keep):
+                yield from _deleting_tree(files, path)
+        files.fsync_directory(folder)
+
+
+def _deleting_tree(files: Files, path: Path) -> Iterator[Path]:
+    status = files.stat(path)
+    if status is None or not status.is_directory or is_link(path):
+        with contextlib.suppress(FileNotFoundError):
+            files.unlink(path)
+        yield path
+        return
+    names = _entries(files, path)
+    if LOG_FOLDER in names:
+        return
+    for name in names:
+        yield from _deleting_tree(files, path / name)
+    if not _removed(files, path):  # another table is below
+        files.fsync_directory(path)
+
+
+def _entries(files: Files, folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in files.list_directory(folder))
+    except FileNotFoundError:
+        return []
+
+
+def _remove_empty(files: Files, table: TableRecord) -> None:
+    """Remove the folders that are left, if nothing is in them."""
+    for folder in (table.location / LOG_FOLDER, table.location):
+        if files.stat(folder) is not None and _removed(files, folder):
+            files.fsync_directory(folder.parent)
+
+
+def _removed(files: Files, folder: Path) -> bool:
+    """Remove a folder; False if it is not empty."""
+    try:
+        files.remove_directory(folder)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True

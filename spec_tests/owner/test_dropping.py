@@ -1,0 +1,169 @@
+"""Drop, undrop and purge: what comes back, what is deleted, and what is never touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import refimpl
+from refimpl import log_path
+from refimpl.commit_owner import TableState
+from refimpl.commits import Ratified, Rejected, RejectionReason
+from refimpl.environment import Environment
+from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.owner import dropping
+from refimpl.owner.verify import Severity, verify
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned
+
+DAY = 86_400_000
+
+
+def tree(location: Path) -> set[str]:
+    return {str(path.relative_to(location)) for path in location.rglob("*")}
+
+
+def test_every_kind_of_table_comes_back_as_it_was(warehouse: refimpl.Warehouse, table: OwnedTable) -> None:
+    """The id, the history and the attempts are the same, and it takes commits again."""
+    table.land(2)
+    before = table.history()
+    warehouse.owner.drop_table(table.table_id)
+    back = warehouse.owner.undrop_table("orders")
+    assert (back.table_id, back.state, back.commits.latest_ratified_version) == (table.table_id, TableState.ACTIVE, 2)
+    assert table.history() == before
+    table.land()
+    assert [finding for finding in verify(warehouse.owner) if finding.severity is Severity.ERROR] == []
+
+
+def test_the_client_reads_a_table_that_was_brought_back(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    with refimpl.open(tmp_path / "lake", create=True) as lake:
+        table = lake.create_table("sales", pa.schema([("id", pa.int64())]))
+        table.append(pa.table({"id": [1]}))
+        lake.owner.drop_table(table.table_id or "")
+        back = lake.undrop_table("sales")
+        back.append(pa.table({"id": [2]}))
+        assert sorted(back.snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_of_several_dropped_tables_the_last_comes_back(warehouse: refimpl.Warehouse) -> None:
+    first, second = dropped(warehouse), dropped(warehouse)
+    with pytest.raises(InvalidRequestError, match=first.table_id):
+        warehouse.owner.purge_table("orders", older_than=0)
+    assert warehouse.owner.undrop_table("orders").table_id == second.table_id
+    with pytest.raises(NameTakenError):
+        warehouse.owner.undrop_table(first.table_id)
+    assert warehouse.owner.resolve("orders").table_id == second.table_id
+
+
+def test_an_attempt_that_was_rejected_never_lands_after_an_undrop(warehouse: refimpl.Warehouse) -> None:
+    """A copy of the request may arrive late."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    late = table.propose(1, append(START + 1))
+    warehouse.owner.drop_table(table.table_id)
+    refusal = warehouse.owner.commit(table.table_id, 1, late)
+    assert isinstance(refusal, Rejected)
+    assert refusal.reason is RejectionReason.NOT_ACTIVE
+    warehouse.owner.undrop_table("orders")
+    again = warehouse.owner.commit(table.table_id, 1, late)
+    assert isinstance(again, Rejected)
+    assert again.reason is RejectionReason.ATTEMPT_RESOLVED
+    assert isinstance(warehouse.owner.commit(table.table_id, 1, table.propose(1, append(START + 1))), Ratified)
+
+
+@pytest.mark.parametrize("job", ["undrop", "purge"])
+def test_a_location_with_another_table_is_left_alone(warehouse: refimpl.Warehouse, tmp_path: Path, job: str) -> None:
+    """Another table of this owner, one on the file system, or none: nothing changes."""
+    act = {
+        "undrop": warehouse.owner.undrop_table,
+        "purge": lambda reference: warehouse.owner.purge_table(reference, older_than=0),
+    }[job]
+    table = dropped(warehouse)
+    moved = table.location.rename(tmp_path / "elsewhere")
+    with pytest.raises(LocationError, match="does not hold"):
+        act(table.table_id)
+    filesystem_table(table.location)
+    before = tree(table.location)
+    with pytest.raises(LocationError, match="does not hold"):
+        act(table.table_id)
+    assert tree(table.location) == before
+    table.location.rename(tmp_path / "other")
+    other = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, location=table.location)
+    with pytest.raises((LocationError, NameTakenError)):
+        act(table.table_id)
+    assert other.history()
+    assert moved.is_dir()
+
+
+def test_a_table_that_another_writer_went_on_with_stays_dropped(warehouse: refimpl.Warehouse) -> None:
+    table = dropped(warehouse)
+    table.log.put_if_absent(log_path.commit(3), b"{}")
+    with pytest.raises(LocationError, match="version 3"):
+        warehouse.owner.undrop_table("orders")
+    assert warehouse.owner.tables() == []
+
+
+def test_purge_deletes_all_files_and_the_name_is_free(warehouse: refimpl.Warehouse) -> None:
+    table = dropped(warehouse)
+    count = sum(path.is_file() for path in table.location.rglob("*"))
+    done = warehouse.owner.purge_table("orders", older_than=0)
+    assert (done.files, done.left) == (count, False)
+    assert not table.location.exists()
+    assert warehouse.owner.purge_table(table.table_id, older_than=0).files == 0, "it may be repeated"
+    with pytest.raises(TableNotFoundError):
+        warehouse.owner.undrop_table(table.table_id)
+    create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, location=table.location)
+    with pytest.raises(LocationError):
+        warehouse.owner.purge_table(table.table_id, older_than=0)
+    assert owned(warehouse, "orders").history()
+
+
+def test_purge_waits_for_the_retention(tmp_path: Path) -> None:
+    now = [1_000 * DAY]
+    with refimpl.open(tmp_path / "lake", create=True, environment=Environment(now=lambda: now[0])) as lake:
+        table = dropped(lake)
+        now[0] += 7 * DAY - 1
+        with pytest.raises(InvalidRequestError, match="604800000"):
+            lake.owner.purge_table("orders")
+        assert (table.location / "b.parquet").exists()
+        now[0] += 1
+        assert not lake.owner.purge_table("orders").left
+
+
+def test_only_dropped_tables_are_purged(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    staged = warehouse.owner.stage_table("other", CATALOG_MANAGED)
+    warehouse.owner.drop_table(staged.table_id)
+    for reference in ("orders", table.table_id, "nothing", staged.table_id):
+        with pytest.raises(TableNotFoundError):
+            warehouse.owner.purge_table(reference, older_than=0)
+        with pytest.raises(TableNotFoundError):
+            warehouse.owner.undrop_table(reference)
+    assert table.history()
+
+
+def test_purge_spares_tables_inside_and_what_links_lead_to(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
+    table = dropped(warehouse)
+    inside = table.location / "month=1" / "inside"
+    filesystem_table(inside)
+    (inside / "c.parquet").write_bytes(b"rows of another table")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "d.parquet").write_bytes(b"rows of another table")
+    (table.location / "link").symlink_to(outside)
+    (table.location / "file-link").symlink_to(outside / "d.parquet")
+    before = tree(inside)
+    assert warehouse.owner.purge_table("orders", older_than=0).left
+    assert tree(inside) == before
+    assert (outside / "d.parquet").exists()
+    assert tree(table.location) == {"month=1", "month=1/inside", *(f"month=1/inside/{name}" for name in before)}
+
+
+def test_purge_lets_others_commit_in_between(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock is held for a bounded number of deletions."""
+    monkeypatch.setattr(dropping, "BATCH", 2)
+    table = dropped(warehouse, commits=7)
+    other = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
+    assert not warehouse.owner.purge_table(table.table_id, older_than=0).left
+    other.land()
