@@ -71,13 +71,7 @@ def undrop_table(context: Context, reference: str) -> ResolvedTable:
         with context.changing(found.table_id) as (writer, table):
             _refuse_others(context, writer, table)
             _own_commit(context, writer, table)
-            unknown = context.unknown_published_version(table)
-            if unknown is not None:
-                raise LocationError(
-                    f"{table.location} has version {unknown}, which this owner did not ratify: another writer uses it "
-                    f"since {table.label} was dropped",
-                    location=str(table.location),
-                )
+            _refuse_another_writer(context, table)
             writer.set_dropped(table, None)
     return context.resolve_id(found.table_id)
 
@@ -120,6 +114,7 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
             _refuse_others(context, writer, table)
             if table.purged_at is None:
                 _own_commit(context, writer, table)
+                _refuse_another_writer(context, table)
                 writer.set_purged(table, context.now)
     deleted = 0
     files = context.environment.files
@@ -167,6 +162,17 @@ def _refuse_others(context: Context, view: View, table: TableRecord) -> None:
     if other is not None or context.ledger.path.is_relative_to(table.location):
         what = "this owner's folder is inside of it" if other is None else f"{other.label} ({other.state.value}) has it"
         raise LocationError(f"{table.location} is not only that of {table.label}: {what}", location=str(table.location))
+
+
+def _refuse_another_writer(context: Context, table: TableRecord) -> None:
+    """`LocationError` if somebody went on with the table, such as another catalog that it was registered in."""
+    unknown = context.unknown_published_version(table)
+    if unknown is not None:
+        raise LocationError(
+            f"{table.location} has version {unknown}, which this owner did not ratify: another writer uses it "
+            f"since {table.label} was dropped",
+            location=str(table.location),
+        )
 
 
 def _own_commit(context: Context, view: View, table: TableRecord) -> str:

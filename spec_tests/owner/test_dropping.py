@@ -96,12 +96,19 @@ def test_a_location_with_another_table_is_left_alone(warehouse: refimpl.Warehous
     assert moved.is_dir()
 
 
-def test_a_table_that_another_writer_went_on_with_stays_dropped(warehouse: refimpl.Warehouse) -> None:
+def test_a_table_that_another_writer_went_on_with_stays_dropped_and_keeps_its_files(
+    warehouse: refimpl.Warehouse,
+) -> None:
+    """Another catalog may have registered the location."""
     table = dropped(warehouse)
     table.log.put_if_absent(log_path.commit(3), b"{}")
+    before = tree(table.location)
     with pytest.raises(LocationError, match="version 3"):
         warehouse.owner.undrop_table("orders")
+    with pytest.raises(LocationError, match="version 3"):
+        warehouse.owner.purge_table("orders", older_than=0)
     assert warehouse.owner.tables() == []
+    assert tree(table.location) == before
 
 
 def test_purge_deletes_all_files_and_the_name_is_free(warehouse: refimpl.Warehouse) -> None:
