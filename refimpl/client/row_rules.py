@@ -126,9 +126,7 @@ class RowRules:
             if name not in rows.column_names:
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
         rows = self._with_identities(rows, new)
-        stale = [name for name in self.generated if name in rows.column_names and name not in new]
-        fitted = self._fitted(rows.drop_columns(stale))
-        fitted = self._with_generated(fitted, new)
+        fitted = self._with_generated(self._fitted(rows), new)
         arrow_columns.check_nulls(fitted, self.schema)
         for check in self.checks:
             self._check(check, fitted)

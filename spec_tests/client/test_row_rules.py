@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import refimpl
+from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
@@ -23,6 +24,7 @@ from refimpl.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.warehouse import Warehouse
+from spec_tests.support.other_readers import by_delta_rs
 
 UTC = datetime.UTC
 
@@ -303,3 +305,16 @@ def test_a_rule_of_a_stream_is_checked_batch_by_batch(warehouse: Warehouse) -> N
     with pytest.raises(InvalidRequestError):
         table.append(pa.RecordBatchReader.from_batches(bad[0].schema, bad))
     assert len(list(table.location.rglob("*.parquet"))) == 1
+
+
+def test_delta_rs_reads_what_it_knows_and_refuses_the_rest(warehouse: Warehouse) -> None:
+    """Files of tables with rules are ordinary files; delta-rs itself says which features it does not know."""
+    table = create_filesystem_table(
+        warehouse.directory / "outside",
+        warehouse.environment,
+        json.dumps(struct(X, generated("y", "x * 2"))),
+        properties={"delta.constraints.low": "x < 5", "delta.enableRowTracking": "true"},
+    )
+    table.append(pa.table({"x": [1, 2]}))
+    table.update({"x": "x + 1"}, "x = 2")
+    assert by_delta_rs(table.location, ("x", "y")) == [(1, 2), (3, 6)]
