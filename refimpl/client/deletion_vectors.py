@@ -7,6 +7,7 @@ none: a file that loses further rows is rewritten.
 from __future__ import annotations
 
 import base64
+import re
 import struct
 import uuid
 import zlib
@@ -24,6 +25,8 @@ _ENCODED_UUID: Final = 20
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _FROM_Z85: Final = bytes.maketrans(_Z85, _B85)
+_PADDED: Final = re.compile("#{1,3}")
+"""The beginning of a last group with fewer than four bytes, as delta-kernel-rs writes it: no group of Z85 begins so."""
 
 
 def check_library() -> None:
@@ -106,8 +109,13 @@ def _content(location: Path, vector: DeletionVector) -> bytes:
 
 
 def _decoded(text: str, vector: DeletionVector) -> bytes:
+    missing = 0
+    if padding := _PADDED.match(text, max(0, len(text) - 5)):
+        missing = len(padding[0])
+        text = text[:-5] + "0" * missing + text[missing - 5 :]
     try:
-        return base64.b85decode(text.encode("ascii").translate(_FROM_Z85))
+        content = base64.b85decode(text.encode("ascii").translate(_FROM_Z85))
+        return content[:-4] + content[-4:][missing:] if missing else content
     except ValueError as error:
         raise _corrupt(vector, f"{text!r} is not in Z85: {error}") from error
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from refimpl import log_path
-from refimpl.actions import Action, CommitInfo
+from refimpl.actions import Action, Add, CommitInfo, FileKey, Remove
 from refimpl.client import log_segment
 from refimpl.client.checksum import disagreements, parse
 from refimpl.client.log_reading import LogReader
@@ -158,12 +158,24 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
 
 
 def _actions(reader: LogReader, commit: Commit) -> list[Action]:
-    try:
+    if not isinstance(commit, LogPath) or commit.kind is not FileKind.COMPACTION:
         return reader.actions(commit)
+    try:
+        actions = reader.actions(commit)
+        _check_reconciled(actions, str(reader.log.folder / commit.name))
     except CorruptLogError as error:
-        if isinstance(commit, LogPath) and commit.kind is FileKind.COMPACTION:
-            raise _Unreadable((commit,), error) from error
-        raise
+        raise _Unreadable((commit,), error) from error
+    return actions
+
+
+def _check_reconciled(actions: Sequence[Action], path: str) -> None:
+    """DELTA.md#compaction-reconciled. In a file that is not, the order of its actions may be any."""
+    seen: set[FileKey] = set()
+    for action in actions:
+        if isinstance(action, Add | Remove):
+            if action.key in seen:
+                raise CorruptLogError(f"the compaction {path} has several actions for {action.path}", path=path)
+            seen.add(action.key)
 
 
 def _info_if_there(reader: LogReader, commit: Commit | None) -> CommitInfo | None:

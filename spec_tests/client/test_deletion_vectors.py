@@ -116,6 +116,18 @@ def test_deleted_rows_are_not_read(table: Table, vector: Vector) -> None:
     assert ids(table, "id < 5") == [1, 2, 4]
 
 
+@pytest.mark.parametrize("rows", [(1,), (4, 5, 7)])
+def test_a_padded_last_group_is_read(table: Table, rows: tuple[int, ...]) -> None:
+    """delta-kernel-rs writes a last group of less than four bytes with a `#` for each missing byte."""
+    content = bitmap(*rows)
+    assert len(content) % 4 == 2
+    number = int.from_bytes(content[-2:])
+    tail = "##" + "".join(ALPHABET[number // 85**place % 85] for place in (2, 1, 0))
+    vector = msgspec.structs.replace(inline(table.location, *rows), path_or_inline_dv=z85(content[:-2]) + tail)
+    mask(table, vector)
+    assert ids(table) == [number for number in range(12) if number not in rows]
+
+
 def test_a_vector_of_all_rows_leaves_none(table: Table) -> None:
     mask(table, inline(table.location, *range(10)))
     assert ids(table) == [10, 11]

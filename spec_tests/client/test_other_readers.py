@@ -5,9 +5,11 @@ The former are in `fixtures/delta_spark`; `python -m spec_tests.engines.make_fix
 
 from __future__ import annotations
 
+import decimal
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,56 @@ def test_duckdb_reads_the_same_and_delta_rs_does_not_read_it(name: str) -> None:
     assert by_duckdb(FOLDER / name, ("id", "name")) == expected
     with pytest.raises(DeltaError, match="VacuumProtocolCheck"):
         by_delta_rs(FOLDER / name, ("id", "name"))
+
+
+REFUSED_BY_DELTA_RS = {"type_widening": "TypeWidening"}
+"""DELTA.md#features-in-other-readers: what the error names."""
+FEATURES = [
+    "mapping_name", "mapping_id", "mapping_upgraded", "mapping_vectors", "type_widening", "row_tracking", "clustered",
+    "column_rules", "v2_checkpoint",
+]  # fmt: skip
+
+
+def as_json(value: Any) -> Any:
+    """As `expected.json` spells a value."""
+    match value:
+        case dict():
+            return {name: as_json(member) for name, member in value.items()}
+        case list() | tuple():
+            return [as_json(item) for item in value]
+        case decimal.Decimal():
+            return str(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_each_version_is_read_as_delta_and_others_read_it(name: str) -> None:
+    """Tables without an owner, each with a feature; every refusal and wrong answer of another reader is here.
+
+    DELTA.md#features-in-other-readers.
+    """
+    location, table = FOLDER / name, Table.by_path(FOLDER / name)
+    for entry in expected_of(name):
+        version, expected = entry["version"], entry["rows"]
+        snapshot = table.snapshot(version=version)
+        assert list(snapshot.warnings) == []  # Delta's checksums agree with what was replayed
+        rows = [as_json(row) for row in snapshot.to_arrow().to_pylist()]
+        assert sorted(rows, key=lambda row: int(row["id"])) == expected, version
+        names = snapshot.schema.names
+        quoted = [f'"{column}"' for column in names]
+        if name in REFUSED_BY_DELTA_RS:
+            with pytest.raises(DeltaError, match=REFUSED_BY_DELTA_RS[name]):
+                by_delta_rs(location, quoted, version)
+        else:
+            assert named(names, by_delta_rs(location, quoted, version)) == expected, version
+        renamed = any(column.physical_name != column.name for column in snapshot.schema.fields)
+        null = snapshot.partition_columns if renamed else ()
+        partial = [{key: None if key in null else value for key, value in row.items()} for row in expected]
+        assert named(names, by_duckdb(location, quoted, version=version)) == partial, version
+
+
+def named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    return [dict(zip(names, as_json(row), strict=True)) for row in rows]
 
 
 @OWNED

@@ -158,12 +158,14 @@ class TestReplay:
 
 
 class TestBrokenLogs:
-    @pytest.mark.parametrize("content", [b"", b"garbage"])
+    @pytest.mark.parametrize("content", [b"", b"garbage", None], ids=["empty", "garbage", "several actions for a file"])
     def test_a_compaction_that_cannot_be_read_is_replaced_by_its_commits(
-        self, plain: WrittenLog, content: bytes
+        self, plain: WrittenLog, content: bytes | None
     ) -> None:
+        """DELTA.md#compaction-reconciled: some writers put the newest action first."""
         plain.publish(1, add("a")).publish(2, remove("a"), add("b"))
-        plain.write(log_path.compaction(1, 2), content)
+        unreconciled = plain.content(99, remove("a"), add("b"), add("a"))
+        plain.write(log_path.compaction(1, 2), unreconciled if content is None else content)
         snapshot = plain.table().snapshot()
         assert {path for path, _ in snapshot.files} == {"b"}
         assert log_path.compaction(1, 2) in snapshot.warnings[0]
@@ -464,13 +466,13 @@ class TestRefused:
             Protocol(
                 min_reader_version=3,
                 min_writer_version=7,
-                reader_features=("typeWidening",),
-                writer_features=("typeWidening",),
+                reader_features=("variantType",),
+                writer_features=("variantType",),
             ),
         )
         with pytest.raises(UnsupportedFeatureError) as caught:
             table.snapshot()
-        assert caught.value.features == ("typeWidening",)
+        assert caught.value.features == ("variantType",)
         assert table.snapshot(version=0).version == 0
 
 

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,6 +45,105 @@ WORK: Final = (
     "ALTER TABLE {t} ADD COLUMN price DOUBLE",
     "INSERT INTO {t} VALUES (6, 'six', DATE'2026-01-03', 0.5)",
 )
+
+
+_NESTED: Final = "s STRUCT<a: INT, b: ARRAY<STRUCT<c: STRING>>>, m MAP<STRING, STRUCT<x: INT>>"
+_MAPPED: Final = (
+    "INSERT INTO {t} VALUES (1, 'one', DATE'2026-01-01', struct(1, array(struct('x'))), map('k', struct(1))), "
+    "(2, NULL, NULL, NULL, NULL)",
+    "ALTER TABLE {t} RENAME COLUMN name TO `full name`",
+    "ALTER TABLE {t} RENAME COLUMN s.a TO z",
+    "ALTER TABLE {t} RENAME COLUMN day TO date",
+    "INSERT INTO {t} VALUES (3, 'three', DATE'2026-01-02', struct(3, array(struct('y'))), map('k', struct(3)))",
+    "ALTER TABLE {t} DROP COLUMN `full name`",
+    "ALTER TABLE {t} ADD COLUMN name STRING",
+    "UPDATE {t} SET name = 'zwei' WHERE id = 2",
+)
+"""A column is renamed, dropped, and another one gets its old name."""
+
+_WIDENED: Final = {
+    "a": "INT",
+    "b": "DOUBLE",
+    "c": "DECIMAL(8,4)",
+    "d": "TIMESTAMP_NTZ",
+    "s.x": "BIGINT",
+    "l.element": "BIGINT",
+    "n": "DECIMAL(12,2)",
+}
+FEATURES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    **{
+        f"mapping_{mode}": (
+            f"id BIGINT, name STRING, day DATE, {_NESTED}",
+            f"PARTITIONED BY (day) TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}', {OFTEN}, {NO_VECTORS})",
+            _MAPPED,
+        )
+        for mode in ("name", "id")
+    },
+    "mapping_upgraded": (
+        "id BIGINT, name STRING, day DATE",
+        f"PARTITIONED BY (day) TBLPROPERTIES ({NO_VECTORS})",
+        (
+            "INSERT INTO {t} VALUES (1, 'one', DATE'2026-01-01')",
+            "ALTER TABLE {t} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', "
+            "'delta.minWriterVersion' = '5')",
+            "ALTER TABLE {t} RENAME COLUMN name TO title",
+            "ALTER TABLE {t} ADD COLUMN name STRING",
+            "INSERT INTO {t} VALUES (2, 'zwei', DATE'2026-01-02', 'two')",
+        ),
+    ),
+    "mapping_vectors": (
+        "id BIGINT, name STRING",
+        "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true')",
+        (
+            "INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, cast(id AS STRING) FROM range(6)",
+            "DELETE FROM {t} WHERE id IN (1, 5)",
+        ),
+    ),
+    "type_widening": (
+        "id BIGINT, a TINYINT, b FLOAT, c DECIMAL(5,2), d DATE, s STRUCT<x: INT>, l ARRAY<INT>, n INT",
+        "TBLPROPERTIES ('delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported', "
+        f"{NO_VECTORS})",
+        (
+            "INSERT INTO {t} VALUES (1, 1, 0.1, 1.25, DATE'2026-01-01', struct(1), array(1, 2), 7)",
+            *(f"ALTER TABLE {{t}} ALTER COLUMN {name} TYPE {kind}" for name, kind in _WIDENED.items()),
+            "INSERT INTO {t} VALUES (2, 100000, 0.1, 1.2345, TIMESTAMP_NTZ'2026-01-01 12:00:00', "
+            "struct(10000000000), array(10000000000), 7.25)",
+        ),
+    ),
+    "row_tracking": (
+        "id BIGINT, name STRING",
+        f"TBLPROPERTIES ('delta.enableRowTracking' = 'true', 'delta.checkpointInterval' = '3', {NO_VECTORS})",
+        (
+            "INSERT INTO {t} VALUES (1, 'one'), (2, 'two')",
+            "UPDATE {t} SET name = 'zwei' WHERE id = 2",
+            "INSERT INTO {t} VALUES (3, 'three')",
+            "OPTIMIZE {t}",
+        ),
+    ),
+    "clustered": (
+        "id BIGINT, name STRING",
+        f"CLUSTER BY (id) TBLPROPERTIES ('delta.columnMapping.mode' = 'name', {NO_VECTORS})",
+        ("INSERT INTO {t} VALUES (1, 'one')", "INSERT INTO {t} VALUES (2, 'two')", "OPTIMIZE {t}"),
+    ),
+    "column_rules": (
+        "id BIGINT NOT NULL, number BIGINT GENERATED ALWAYS AS IDENTITY, twice BIGINT GENERATED ALWAYS AS (id * 2), "
+        "name STRING DEFAULT 'x'",
+        f"TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported', {NO_VECTORS})",
+        ("ALTER TABLE {t} ADD CONSTRAINT positive CHECK (id > 0)", "INSERT INTO {t} (id) VALUES (1), (2)"),
+    ),
+    "v2_checkpoint": (
+        "id BIGINT, name STRING",
+        "TBLPROPERTIES ('delta.checkpointPolicy' = 'v2', 'delta.checkpointInterval' = '2', "
+        "'delta.columnMapping.mode' = 'id', 'delta.checkpoint.writeStatsAsStruct' = 'true', "
+        f"'delta.checkpoint.writeStatsAsJson' = 'false', {NO_VECTORS})",
+        (
+            "INSERT INTO {t} VALUES (1, 'one')",
+            "INSERT INTO {t} VALUES (2, 'two')",
+            "INSERT INTO {t} VALUES (3, 'three')",
+        ),
+    ),
+}
+"""One table for each feature, without an owner: columns, the rest of CREATE TABLE, statements."""
 
 
 class Maker:
@@ -94,7 +194,16 @@ def _by_id(row: dict[str, Any]) -> int:
 
 
 def _plain(value: Any) -> Any:
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    """As JSON has it: text for what JSON lacks, lists of pairs for maps."""
+    if hasattr(value, "asDict"):  # a struct
+        return {key: _plain(member) for key, member in value.asDict().items()}
+    if isinstance(value, dict):
+        return [[key, _plain(member)] for key, member in value.items()]
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def main(*wanted: str) -> int:
@@ -118,6 +227,8 @@ def main(*wanted: str) -> int:
         vectors = f"{create} ('delta.enableDeletionVectors' = 'true', {owned})"
         several = ", ".join(f"({number}, 'x', DATE'2026-01-01')" for number in range(1, 7))  # in one file
         maker.make("deletion_vectors", vectors, (f"INSERT INTO {{t}} VALUES {several}", "DELETE FROM {t} WHERE id = 1"))
+        for name, (columns, rest, statements) in FEATURES.items():
+            maker.make(name, f"CREATE TABLE {{t}} ({columns}) USING delta {rest} LOCATION '{{place}}'", statements)
         compile_catalog(classes)
         session = catalog_session(spark, stack.enter_context(served(place)))
         managed = f"CREATE TABLE {{t}} ({COLUMNS}) USING delta PARTITIONED BY (day) TBLPROPERTIES "

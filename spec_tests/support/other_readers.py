@@ -31,15 +31,17 @@ def by_duckdb(
     columns: Sequence[str] = ("id", "month"),
     *,
     staging_folder: str | None = None,
+    version: int | None = None,
     latest: int | None = None,
     commits: Sequence[RatifiedCommit] = (),
 ) -> Rows:
-    """All rows, sorted. `latest` and `commits`: what the owner of a catalog-managed table says, none of it inline."""
+    """All rows, sorted, of the newest version or of `version`. `latest` and `commits`: what the owner of a
+    catalog-managed table says, none of it inline."""
     package = importlib.util.find_spec("duckdb_extension_delta")
     assert package is not None
     assert package.origin is not None
     (extension,) = Path(package.origin).parent.rglob("delta.duckdb_extension")
-    options = ["TYPE delta"]
+    options = ["TYPE delta"] if version is None else ["TYPE delta", f"VERSION {version}"]
     if latest is not None:
         options.append(f"max_catalog_version {latest}")
     if commits:
@@ -54,7 +56,8 @@ def by_duckdb(
     ) as connection:
         connection.execute(f"LOAD '{extension}'")
         connection.execute(f"ATTACH '{location}' AS found ({', '.join(options)})")
-        return sorted(connection.execute(f"SELECT {', '.join(columns)} FROM found").fetchall())
+        found = connection.execute(f"SELECT {', '.join(columns)} FROM found").to_arrow_table()
+        return sorted(tuple(row.values()) for row in found.to_pylist())
 
 
 def _tail_entry(location: Path, staging_folder: str, commit: RatifiedCommit) -> str:
