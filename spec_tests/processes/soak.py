@@ -4,7 +4,8 @@
     python -m spec_tests.processes.soak --minutes 1 --spark 0 --json
 
 Plain writers, in the warehouse and through a served owner, Spark drivers, and maintenance work on one table: append,
-DELETE, UPDATE, MERGE, OPTIMIZE, VACUUM, checkpoints; a follower folds the change data feed. Every few seconds one of
+DELETE, UPDATE, MERGE, OPTIMIZE, VACUUM, checkpoints; a follower folds the change data feed, and with Spark a stream
+copies it to a table of its own. Every few seconds one of
 the processes, the server among them, is killed with SIGKILL and started again. Each operation is a function on rows,
 and its commit carries its number. At the end the operation of each version of the log, which is read as JSON, is
 applied to a dictionary, and the rows must be those of our snapshot, of the follower, and of delta-rs. Every
@@ -46,7 +47,7 @@ from refimpl.errors import CERTAINLY_NOT_COMMITTED, MaintenanceRefusedError, Out
 from refimpl.log_path import LOG_FOLDER
 from spec_tests.support.other_readers import by_delta_rs
 
-TABLE: Final = "sales"
+TABLE, COPY = "sales", "copy"
 SCHEMA: Final = pa.schema([(name, pa.int64()) for name in ("id", "value", "part", "slot")])
 PARTITIONS, SLOTS = 4, 31
 """A row's `part` and `slot` are the remainders of its id."""
@@ -55,7 +56,7 @@ MERGED_IDS: Final = 300
 PROPERTIES: Final = {
     "delta.enableChangeDataFeed": "true",
     "delta.checkpointInterval": "7",
-    "delta.deletedFileRetentionDuration": "interval 2 minutes",
+    "delta.deletedFileRetentionDuration": "interval 5 minutes",
 }
 OPERATIONS_OF_A_PROCESS: Final = 1_000_000
 SECONDS_TO_STOP: Final = 120
@@ -212,6 +213,22 @@ def spark(place: str) -> Callable[[Operation], Any]:
     return run
 
 
+def copy_changes(place: str, directory: Path) -> Callable[[], None]:
+    """Streams what the change data feed has by now to another table, each row once."""
+    from refimpl.spark import connect, local_session
+
+    session = connect(local_session(cores=1), place).spark
+
+    def run() -> None:
+        changes = session.readStream.format("delta-owner").option("readChangeFeed", True).option("startingVersion", 1)
+        columns = ("id", "value", "_change_type AS change", "_commit_version AS version")
+        stream = changes.load(TABLE).selectExpr(*columns).writeStream.format("delta-owner")
+        stream = stream.option("checkpointLocation", str(directory / "stream")).trigger(availableNow=True)
+        stream.start(COPY).awaitTermination()
+
+    return run
+
+
 class Followed(msgspec.Struct):
     """The rows after a version, as the change data feed says."""
 
@@ -223,20 +240,22 @@ class Followed(msgspec.Struct):
         newest = table.snapshot().version
         if newest == self.version:
             return
-        changes = table.changes(self.version + 1, newest).read_all().sort_by("_commit_version").to_pylist()
-        for version in sorted({change["_commit_version"] for change in changes}):
-            here = [change for change in changes if change["_commit_version"] == version]
-            for change in here:
-                if change["_change_type"] in ("delete", "update_preimage"):
-                    assert self.rows.pop(change["id"], None) == change["value"], f"version {version}: {change}"
-            for change in here:
-                if change["_change_type"] in ("insert", "update_postimage"):
-                    assert change["id"] not in self.rows, f"version {version}: {change}"
-                    self.rows[change["id"]] = change["value"]
+        changes = table.changes(self.version + 1, newest).read_all()
+        self.fold(changes.rename_columns({"_change_type": "change", "_commit_version": "version"}))
         self.version = newest
         saved = file.with_suffix(".new")
         saved.write_bytes(msgspec.json.encode(self))
         saved.replace(file)
+
+    def fold(self, changes: pa.Table) -> None:
+        """Raises `AssertionError` for a change that contradicts those before it."""
+        rank = {"delete": 0, "update_preimage": 0, "insert": 1, "update_postimage": 1}
+        for change in sorted(changes.to_pylist(), key=lambda each: (each["version"], rank[each["change"]])):
+            if rank[change["change"]] == 0:
+                assert self.rows.pop(change["id"], None) == change["value"], change
+            else:
+                assert change["id"] not in self.rows, change
+                self.rows[change["id"]] = change["value"]
 
 
 def work(role: str, place: str, number: int, directory: Path) -> None:
@@ -260,6 +279,8 @@ def work(role: str, place: str, number: int, directory: Path) -> None:
 def _steps(role: str, place: str, directory: Path, recorder: Recorder) -> Callable[[], None]:
     if role == "spark":
         return partial(recorder.step, spark(place))
+    if role == "stream":
+        return copy_changes(place, directory)
     table = refimpl.open(place).table(TABLE)
     if role == "plain":
         return partial(recorder.step, plain(table))
@@ -316,7 +337,8 @@ class Soak:
                 drivers = [("spark", self._url if number % 2 else local) for number in range(self._drivers)]
                 writers = [("plain", local), ("plain", local), ("plain", self._url)]
                 others = [("maintain", local), ("follow", local)]
-                for place, (role, reference) in enumerate([*writers, *others, *drivers]):
+                streams = [("stream", local)] if drivers else []
+                for place, (role, reference) in enumerate([*writers, *others, *drivers, *streams]):
                     self._start(place, role, reference)
                 while time.monotonic() - started < seconds:
                     time.sleep(self._random.uniform(0.5, 5))
@@ -355,7 +377,7 @@ class Soak:
             return
         assert isinstance(place, int)
         role, reference, process = self._running[place]
-        if role == "spark" and self._random.random() < 0.8:
+        if role in ("spark", "stream") and self._random.random() < 0.8:
             return
         process.kill()
         process.wait()
@@ -379,6 +401,8 @@ class Soak:
     # The verdict
 
     def _judge(self, warehouse: refimpl.Warehouse) -> None:
+        if self._drivers:
+            copy_changes(str(self._warehouse), self._records)()
         table = hand_back(warehouse.table(TABLE))
         lines = [
             msgspec.json.decode(line, type=Line)
@@ -410,20 +434,23 @@ class Soak:
             expected = {"landed": line.version, "nothing": None, "refused": None}
             if line.number > 0 and line.what in expected and versions.get(line.number) != expected[line.what]:
                 found.append(f"operation {line.number} was answered {line}, and is version {versions.get(line.number)}")
-        self._compare(table, rows)
+        self._compare(warehouse, table, rows)
 
-    def _compare(self, table: Table, rows: Rows) -> None:
+    def _compare(self, warehouse: refimpl.Warehouse, table: Table, rows: Rows) -> None:
         wanted = sorted(rows.items())
         file = self._records / FOLLOWED
-        followed = msgspec.json.decode(file.read_bytes(), type=Followed)
+        followed, streamed = msgspec.json.decode(file.read_bytes(), type=Followed), Followed()
         try:
             followed.follow(table, file)
+            if self._drivers:
+                streamed.fold(warehouse.table(COPY).snapshot().to_arrow())
         except AssertionError as error:
-            self.summary.violations.append(f"the change data feed contradicts itself: {error}")
+            self.summary.violations.append(f"the changes contradict each other: {error}")
         ours = table.snapshot().to_arrow()
         readers = {
             "our snapshot": sorted(zip(*(ours[name].to_pylist() for name in ("id", "value")), strict=True)),
             "the change data feed": sorted(followed.rows.items()),
+            **({"the stream's table": sorted(streamed.rows.items())} if self._drivers else {}),
             "delta-rs": by_delta_rs(table.location, ("id", "value")),
         }
         for reader, read in readers.items():
