@@ -88,6 +88,8 @@ MAX_WRITER_VERSION: Final = 7
 
 DELETION_VECTORS: Final = "deletionVectors"
 ROW_TRACKING: Final = "rowTracking"
+CLUSTERING: Final = "clustering"
+CLUSTERING_DOMAIN: Final = "delta.clustering"
 ENABLE_ROW_TRACKING: Final = "delta.enableRowTracking"
 V2_CHECKPOINT: Final = "v2Checkpoint"
 TYPE_WIDENING: Final = ("typeWidening", "typeWidening-preview")
@@ -119,7 +121,7 @@ WRITTEN: Final = READ | {
     "generatedColumns",
     "identityColumns",
     "allowColumnDefaults",
-    "clustering",
+    CLUSTERING,
     "domainMetadata",
     ROW_TRACKING,
     IN_COMMIT_TIMESTAMP_FEATURE,

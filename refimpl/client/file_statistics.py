@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from refimpl.client.schema import Array, DataType, Map, Primitive, Struct
-from refimpl.errors import InvalidTableError
+from refimpl.errors import CorruptLogError, InvalidTableError
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -85,6 +85,24 @@ def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> froz
     except ValueError:
         raise InvalidTableError(f"the property {INDEXED_NUMBER_PROPERTY} is {number!r}, not a number") from None
     return frozenset(known if count < 0 else known[:count])
+
+
+def clustering_columns(configuration: str) -> frozenset[Leaf]:
+    """The columns in the domain `delta.clustering`: names as the protocol shows them, or lists of their parts, as Delta
+    Spark writes them. Raises `CorruptLogError`."""
+    try:
+        return frozenset(
+            (name,) if isinstance(name, str) else tuple(name) for name in _CLUSTERING.decode(configuration).columns
+        )
+    except msgspec.DecodeError as error:
+        raise CorruptLogError(f"the metadata domain delta.clustering is {configuration!r}: {error}") from error
+
+
+class _Clustering(msgspec.Struct):
+    columns: list[str | list[str]] = msgspec.field(name="clusteringColumns")
+
+
+_CLUSTERING: Final = msgspec.json.Decoder(_Clustering)
 
 
 def row_count(add: Add) -> int | None:

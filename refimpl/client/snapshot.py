@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from refimpl.actions import Add, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client import deletion_vectors, file_statistics, loading
+from refimpl.client import deletion_vectors, features, file_statistics, loading
 from refimpl.client.column_mapping import of_table
 from refimpl.client.condition import FileTest
 from refimpl.client.features import check_readable
@@ -122,7 +122,16 @@ class Snapshot:
     @property
     def indexed_columns(self) -> frozenset[file_statistics.Leaf]:
         """The columns that get statistics in new files."""
-        return file_statistics.indexed(self.schema.without(self.partition_columns), self.metadata.configuration)
+        own = file_statistics.indexed(self.schema.without(self.partition_columns), self.metadata.configuration)
+        return own | self.clustering_columns
+
+    @property
+    def clustering_columns(self) -> frozenset[file_statistics.Leaf]:
+        """DELTA.md#clustering: by their physical names; none where the table is not clustered."""
+        domain = self.domains.get(features.CLUSTERING_DOMAIN)
+        if domain is None or features.CLUSTERING not in features.writer_features(self.protocol):
+            return frozenset()
+        return file_statistics.clustering_columns(domain.configuration)
 
     @property
     def partition_columns(self) -> tuple[str, ...]:

@@ -379,6 +379,7 @@ class Transaction:
         self._check_partition_values(self._adds.values())
         self._give_row_ids()
         self._check_rules()
+        self._check_clustering()
         before, after = self.snapshot.schema, self._schema()
         columns = after.physical_names(self._metadata.partition_columns)
         problem = misfit(before, after)
@@ -406,6 +407,15 @@ class Transaction:
             rules = RowRules.of(self._protocol or self.snapshot.protocol, after, now=self._environment.now())
             kept = (add for key, add in self.snapshot.files.items() if key not in self._removes)
             rules.check_files(self.snapshot.location, [*kept, *self._adds.values()], after.partition_columns)
+
+    def _check_clustering(self) -> None:
+        """DELTA.md#clustering: the table has its clustering columns, and no partitions."""
+        assert self._metadata is not None
+        clustered = self.snapshot.clustering_columns
+        missing = [".".join(leaf) for leaf in sorted(clustered) if leaf[0] not in self._schema().physical().names]
+        if clustered and (missing or self._metadata.partition_columns):
+            problem = f"the column {missing[0]!r} would be missing" if missing else "it would be partitioned"
+            raise InvalidRequestError(f"{self._label} is clustered, and {problem}; write to a new table instead")
 
     def _give_row_ids(self) -> None:
         """DELTA.md#row-tracking: a commit that enables it commits the files that have no row ids again."""

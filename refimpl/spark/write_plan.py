@@ -142,6 +142,7 @@ class WritePlan:
     """Metadata of the table once the write is committed."""
     options: WriteOptions
     in_utc: bool
+    clustered: frozenset[file_statistics.Leaf] = frozenset()
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Struct, options: WriteOptions, *, in_utc: bool) -> WritePlan:
@@ -173,6 +174,7 @@ class WritePlan:
             after=after,
             options=options,
             in_utc=in_utc,
+            clustered=snapshot.clustering_columns,
         )
         plan.replaced()
         if plan.rules.identities:
@@ -193,11 +195,15 @@ class WritePlan:
             location=self.location,
             schema=self.schema,
             partition_columns=self.after.partition_columns,
-            indexed=file_statistics.indexed(
-                self.schema.without(self.after.partition_columns), self.after.configuration
-            ),
+            indexed=self.indexed,
             rules=self.rules,
         )
+
+    @property
+    def indexed(self) -> frozenset[file_statistics.Leaf]:
+        """The columns that get statistics."""
+        own = self.schema.without(self.after.partition_columns)
+        return file_statistics.indexed(own, self.after.configuration) | self.clustered
 
     @property
     def rules(self) -> RowRules:

@@ -13,12 +13,13 @@ those are few, and starting Python workers costs more than the write (measured b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl.actions import Add
 from refimpl.client import data_files, features, file_statistics
+from refimpl.client.file_statistics import Leaf
 from refimpl.client.row_rules import RowRules
 from refimpl.client.schema import Struct
 from refimpl.client.snapshot import Snapshot
@@ -164,7 +165,8 @@ class DeltaWriter:
         adds: tuple[Add, ...] = ()
         try:
             test = replaced(options, schema, partition_columns, in_utc=self._access.in_utc)
-            adds = self._write_files(self._frame, creation.location, schema, partition_columns, self._properties)
+            indexed = file_statistics.indexed(schema.without(partition_columns), self._properties)
+            adds = self._write_files(self._frame, creation.location, schema, partition_columns, indexed)
             check_inside(adds, test)
         except BaseException:
             creation.abandon(adds)
@@ -181,7 +183,7 @@ class DeltaWriter:
         if transaction is None:
             return None
         columns = plan.after.partition_columns
-        adds = self._write_files(frame, table.location, plan.schema, columns, plan.properties, rules)
+        adds = self._write_files(frame, table.location, plan.schema, columns, plan.indexed, rules)
         return plan.commit(transaction, adds)
 
     def _plan(self, snapshot: Snapshot, *, overwrite: bool) -> WritePlan:
@@ -198,11 +200,10 @@ class DeltaWriter:
         location: Path,
         schema: Struct,
         partition_columns: tuple[str, ...],
-        properties: Mapping[str, str],
+        indexed: frozenset[Leaf],
         rules: RowRules | None = None,
     ) -> tuple[Add, ...]:
         """Add actions of durable files with the rows of `frame`, which no log names yet: commit or delete them."""
-        indexed = file_statistics.indexed(schema.without(partition_columns), properties)
         if self._frame.isLocal():  # the frame as it was given: one made of its columns never is
             writer = data_files.DataFileWriter(location, schema, partition_columns, indexed=indexed)
             rows = frame.toArrow()

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 import refimpl
+from refimpl import actions, log_path
+from refimpl.actions import DomainMetadata
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize
 from refimpl.client.table import Table
@@ -318,3 +321,51 @@ def test_delta_rs_reads_what_it_knows_and_refuses_the_rest(warehouse: Warehouse)
     table.append(pa.table({"x": [1, 2]}))
     table.update({"x": "x + 1"}, "x = 2")
     assert by_delta_rs(table.location, ("x", "y")) == [(1, 2), (3, 6)]
+
+
+def clustered(warehouse: Warehouse, columns: str) -> Table:
+    """A table of 40 columns that another client has clustered by these columns."""
+    table = create_filesystem_table(
+        warehouse.directory / "clustered",
+        warehouse.environment,
+        json.dumps(struct(*(column(f"c{number}") for number in range(40)))),
+    )
+    found = table.snapshot()
+    features = ("appendOnly", "invariants", "domainMetadata", "clustering")
+    protocol = msgspec.structs.replace(found.protocol, min_writer_version=7, writer_features=features)
+    domain = DomainMetadata(
+        domain="delta.clustering", configuration=f'{{"clusteringColumns":{columns}}}', removed=False
+    )
+    table.log.put_if_absent(log_path.commit(1), actions.encode([protocol, domain]))
+    return table
+
+
+@pytest.mark.parametrize("columns", ['["c1","c39"]', '[["c1"],["c39"]]'])
+def test_a_clustered_table_stays_clustered(warehouse: Warehouse, columns: str) -> None:
+    """DELTA.md#clustering: its columns have statistics wherever they are, and new files are not clustered."""
+    table = clustered(warehouse, columns)
+    table.append(pa.table({f"c{number}": [number] for number in range(40)}))
+    table.update({"c2": "7"})
+    (add,) = table.snapshot().files.values()
+    assert {"c1", "c39"} <= json.loads(add.stats or "")["minValues"].keys()
+    assert "c38" not in json.loads(add.stats or "")["minValues"]
+    assert add.clustering_provider is None
+    assert (
+        json.loads(columns)
+        == json.loads(table.snapshot().domains["delta.clustering"].configuration)["clusteringColumns"]
+    )
+
+
+@pytest.mark.parametrize(
+    "change", [{"partition_columns": ("c3",)}, {"schema_string": json.dumps(struct(column("c1")))}]
+)
+def test_a_clustered_table_keeps_its_columns_and_has_no_partitions(
+    warehouse: Warehouse, change: dict[str, Any]
+) -> None:
+    """DELTA.md#clustering."""
+    table = clustered(warehouse, '["c1","c39"]')
+    transaction = table.transaction()
+    transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, **change))
+    with pytest.raises(InvalidRequestError, match="clustered"):
+        transaction.commit()
+    assert table.snapshot().version == 1

@@ -669,3 +669,24 @@ def test_sessions_share_a_catalog_that_forgets_and_does_not_publish(
             warehouse.owner.backfill_to_version(inside.tables["flights"].uuid)
         assert not inside.tables["flights"].commits
         assert _content(table, "flights").total() == 84
+
+
+def test_rules_of_rows_hold_in_tasks_and_on_the_driver(delta: DeltaConnection, spark: SparkSession) -> None:
+    """DELTA.md#rules-of-rows: what tasks cannot do is refused with the name of the feature."""
+    fields = [
+        s.Field(name="x", type=s.Primitive(name="long")),
+        s.Field(name="y", type=s.Primitive(name="long"), metadata={"delta.generationExpression": "x * 2"}),
+    ]
+    warehouse = delta.tables.required_warehouse()
+    table = warehouse.create_table("t", s.Struct(fields=tuple(fields)), properties={"delta.constraints.low": "x < 5"})
+    delta.write(spark.range(1, 3).toDF("x")).mode("append").saveAsTable("t")
+    delta.write(spark.createDataFrame([(3,)], "x long")).mode("append").saveAsTable("t")
+    for bad in (spark.range(4, 7).toDF("x"), spark.createDataFrame([(9,)], "x long")):
+        with pytest.raises(InvalidRequestError, match="'low'"):
+            delta.write(bad).mode("append").saveAsTable("t")
+    with pytest.raises(UnsupportedFeatureError, match="checkConstraints"):
+        delta.table("t").update({"x": "x + 1"})
+    assert _content(delta, "t") == Counter([(1, 2), (2, 4), (3, 6)])
+    assert table.snapshot().version == 2
+    delta.table("t").delete("x = 1")
+    assert _content(delta, "t") == Counter([(2, 4), (3, 6)])
