@@ -222,8 +222,9 @@ def _wants_v2_checkpoints(metadata: Metadata) -> bool:
 def _refuse(verb: str, names: list[str]) -> None:
     if names:
         raise UnsupportedFeatureError(
-            f"cannot {verb} this table: it uses {', '.join(names)}, which this client does not implement; "
-            f"see refimpl.client.features for the list of what it does",
+            f"cannot {verb} this table: it uses {', '.join(names)}, which this client does not implement "
+            f"(refimpl.client.features has the list); use an engine that does, or remove it there with "
+            f"ALTER TABLE ... DROP FEATURE {names[0]}",
             features=tuple(names),
         )
 

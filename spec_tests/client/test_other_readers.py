@@ -20,6 +20,7 @@ import refimpl
 from refimpl import log_path
 from refimpl.client.maintenance import compact, write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back
+from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy, Registered
 from refimpl.commits import DirectProposal, Ratified, StagedProposal
@@ -136,6 +137,30 @@ def test_each_version_is_read_as_delta_and_others_read_it(name: str) -> None:
         null = snapshot.partition_columns if renamed else ()
         partial = [{key: None if key in null else value for key, value in row.items()} for row in expected]
         assert named(names, by_duckdb(location, quoted, version=version)) == partial, version
+
+
+@pytest.mark.parametrize("name", ["row_tracking", "clustered", "column_rules", "type_widening", "mapping_id"])
+def test_what_only_other_writers_use_is_kept(tmp_path: Path, name: str) -> None:
+    """Row ids, clustering, and the metadata of columns, in a checkpoint and a log compaction of ours."""
+    location = tmp_path / name
+    shutil.copytree(FOLDER / name, location)
+    before = Table.by_path(location).snapshot()
+    for path in (location / LOG_FOLDER).glob("*.checkpoint.parquet"):
+        path.unlink()
+    compact(Table.by_path(location), 1, before.version)
+    table = Table.by_path(location)
+    assert kept(table.snapshot()) == kept(before)
+    write_checkpoint(table)
+    hide(table, *range(before.version))
+    assert kept(Table.by_path(location).snapshot()) == kept(before)
+
+
+def kept(snapshot: Snapshot) -> tuple[object, ...]:
+    files = {
+        add.path: (add.base_row_id, add.default_row_commit_version, add.clustering_provider, add.tags, add.stats)
+        for add in snapshot.files.values()
+    }
+    return snapshot.protocol, snapshot.metadata, dict(snapshot.domains), files
 
 
 def named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ def by_delta_rs(location: Path, columns: Sequence[str] = ("id", "month"), versio
     query = f"SELECT {', '.join(columns)} FROM found"
     table = deltalake.DeltaTable(str(location), version=version)
     found = pa.table(deltalake.QueryBuilder().register("found", table).execute(query))
-    return sorted(tuple(row.values()) for row in found.to_pylist())
+    return _in_order(found)
 
 
 def by_duckdb(
@@ -57,7 +57,15 @@ def by_duckdb(
         connection.execute(f"LOAD '{extension}'")
         connection.execute(f"ATTACH '{location}' AS found ({', '.join(options)})")
         found = connection.execute(f"SELECT {', '.join(columns)} FROM found").to_arrow_table()
-        return sorted(tuple(row.values()) for row in found.to_pylist())
+        return _in_order(found)
+
+
+def _in_order(found: pa.Table) -> Rows:
+    rows = [tuple(row.values()) for row in found.to_pylist()]
+    try:
+        return sorted(rows)
+    except TypeError:  # nulls and structs have no order
+        return sorted(rows, key=repr)
 
 
 def _tail_entry(location: Path, staging_folder: str, commit: RatifiedCommit) -> str:

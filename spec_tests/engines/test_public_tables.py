@@ -1,0 +1,102 @@
+"""The public test tables of delta-kernel-rs: each version is read as DuckDB and delta-rs read it.
+
+They are in the crate `delta_kernel`, whose versions up to 0.12 contain them; `cargo info` fetches it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake.exceptions import DeltaError
+
+from refimpl.client.table import Table
+from refimpl.errors import CorruptionError
+from spec_tests.support.other_readers import by_delta_rs, by_duckdb
+
+pytestmark = pytest.mark.engines
+
+CRATE: Final = "delta_kernel"
+VERSION: Final = "0.12.1"
+WITHOUT_FILES: Final = {"table-with-cdf": {0}, "with_checkpoint_no_last_checkpoint": {1, 2, 3}}
+"""Versions whose data files are not in the crate: every reader reports one that is missing."""
+REFUSED_BY_DELTA_RS: Final = {"type-widening": {1, 2}}
+WARNED: Final = {"compacted-log-files-table": "several actions for"}
+"""Its compactions have the newest action of a file first, and the older ones after it."""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Path:
+    """The tables of the crate, fetched once. Skips without cargo."""
+    home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
+    where = f"registry/src/*/{CRATE}-{VERSION}/tests/data"
+    if not list(home.glob(where)):
+        if shutil.which("cargo") is None:
+            pytest.skip("no cargo: the crate with the tables cannot be fetched")
+        subprocess.run(["cargo", "info", f"{CRATE}@{VERSION}"], check=True, capture_output=True, cwd="/")
+    (found,) = home.glob(where)
+    return found
+
+
+def unpacked(folder: Path, target: Path) -> dict[str, Path]:
+    """Each table by its name; an archive may hold it below other folders."""
+    tables: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        name, root = path.name.removesuffix(".tar.zst"), path
+        if path.suffix == ".zst":
+            root = target / name
+            with (
+                pa.input_stream(str(path), compression="zstd") as stream,
+                tarfile.open(fileobj=stream, mode="r|") as tar,
+            ):
+                tar.extractall(root, filter="data")
+        (log,) = root.rglob("_delta_log")
+        tables[name] = log.parent
+    return tables
+
+
+def rows(read: Callable[[], list[tuple[Any, ...]]]) -> list[str]:
+    """In an order of their own: rows with nulls have none."""
+    return sorted(repr(row).replace("Etc/UTC", "UTC") for row in read())
+
+
+def ours(table: Table, version: int) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in table.snapshot(version=version).to_arrow().to_pylist()]
+
+
+def test_each_version_of_each_table_is_read_as_others_read_it(folder: Path, tmp_path: Path) -> None:
+    tables = unpacked(folder, tmp_path)
+    compared = 0
+    for name, location in tables.items():
+        table = Table.by_path(location)
+        newest = table.snapshot()
+        for version in range(newest.version + 1):
+            columns = [f'"{column}"' for column in table.snapshot(version=version).schema.names]
+            theirs = {
+                duckdb.Error: partial(by_duckdb, location, columns, version=version),
+                DeltaError: partial(by_delta_rs, location, columns, version),
+            }
+            if version in WITHOUT_FILES.get(name, ()):
+                with pytest.raises(CorruptionError, match="is missing"):
+                    ours(table, version)
+                continue
+            found = rows(partial(ours, table, version))
+            for error, read in theirs.items():
+                if error is DeltaError and version in REFUSED_BY_DELTA_RS.get(name, ()):
+                    with pytest.raises(DeltaError, match="TypeWidening"):
+                        read()
+                    continue
+                assert found == rows(read), (name, version, read)
+                compared += 1
+        assert [warning for warning in newest.warnings if WARNED.get(name, "\0") not in warning] == [], name
+    assert len(tables) == 35
+    assert compared == 274
