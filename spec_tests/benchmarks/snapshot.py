@@ -1,22 +1,31 @@
-"""Loading a snapshot from JSON commits against delta-rs, and refreshing one.
+"""Loading a snapshot from JSON commits against delta-rs, refreshing one, and checkpoints of many files.
 
     python -m spec_tests.benchmarks.snapshot
 
 Load: the same filesystem table of so many one-add commits without a checkpoint, by a new handle each
 time, down to the list of its files. Refresh: an owned table, its history published; one more commit
-by another client, then the time that a snapshot at hand needs to become the newest one.
+by another client, then the time that a snapshot at hand needs to become the newest one. Checkpoints: written
+by a handle that has the snapshot, as delta-rs's has, which syncs nothing; then a new handle's snapshot of one, against
+reading the Parquet file into Arrow alone, and against the same with its rows as Python objects.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import refimpl
 from refimpl import actions, log_path
 from refimpl.actions import CommitInfo, Metadata, Protocol
+from refimpl.client import checkpointing
 from refimpl.client.table import Table
 from refimpl.commits import InlineProposal, Ratified
 from refimpl.table_feature import CommitMode
@@ -49,11 +58,51 @@ def load_seconds(location: Path, commits: int) -> float:
 
 
 def peer_load_seconds(location: Path, commits: int) -> float:
-    import deltalake
-
     start = time.perf_counter()
     files = deltalake.DeltaTable(str(location)).file_uris()
     assert len(files) == commits - 1
+    return time.perf_counter() - start
+
+
+class Checkpointed:
+    """A filesystem table of so many files in ten commits."""
+
+    def __init__(self, location: Path, files: int) -> None:
+        filesystem_table(location, 1)
+        self.log = location / log_path.LOG_FOLDER
+        for version in range(1, 11):
+            info = CommitInfo({"timestamp": 1_700_000_000_000 + version, "operation": "WRITE"})
+            content = actions.encode([info, *(table.add() for _ in range(files // 10))])
+            (self.log / log_path.commit(version)).write_bytes(content)
+        self.location = location
+        self.snapshot = Table.by_path(location).snapshot()
+        self.peer = deltalake.DeltaTable(str(location))
+
+    def forget(self) -> None:
+        """delta-rs writes no second checkpoint of a version."""
+        for name in (log_path.classic_checkpoint(10), log_path.LAST_CHECKPOINT):
+            (self.log / name).unlink(missing_ok=True)
+
+    def works(self) -> dict[str, Callable[[], float]]:
+        def read() -> pa.Table:
+            return pq.read_table(self.log / log_path.classic_checkpoint(10))
+
+        def load() -> None:
+            assert len(Table.by_path(self.location).snapshot().files) == len(self.snapshot.files)
+
+        return {
+            "write delta-rs": lambda: _seconds(self.peer.create_checkpoint, before=self.forget),
+            "write ours": lambda: _seconds(lambda: checkpointing.write(self.snapshot)),
+            "load": lambda: _seconds(load),
+            "Parquet": lambda: _seconds(read),
+            "objects": lambda: _seconds(lambda: read().to_pylist()),
+        }
+
+
+def _seconds(work: Callable[[], object], before: Callable[[], object] = gc.collect) -> float:
+    before()
+    start = time.perf_counter()
+    work()
     return time.perf_counter() - start
 
 
@@ -85,7 +134,9 @@ class Owned:
 
 
 def main() -> int:
-    options = measure.arguments("loading and refreshing snapshots", rounds=7, commits=10_000, refreshes=50)
+    options = measure.arguments(
+        "loading and refreshing snapshots", rounds=7, commits=10_000, refreshes=50, files=1_000_000
+    )
     with tempfile.TemporaryDirectory() as name:
         location = Path(name) / "filesystem"
         filesystem_table(location, options.commits)
@@ -99,7 +150,9 @@ def main() -> int:
         measure.progress("building two owned tables")
         tables = {n: Owned(Path(name) / str(n), n) for n in (100, options.commits)}
         refreshes = {n: [owned.refresh_ms() for _ in range(options.refreshes)] for n, owned in tables.items()}
-    report = measure.Report(f"snapshots of {options.commits} JSON commits")
+        measure.progress(f"building a table of {options.files} files")
+        many = measure.interleaved(options.rounds, Checkpointed(Path(name) / "many", options.files).works())
+    report = measure.Report(f"snapshots of {options.commits} JSON commits, checkpoints of {options.files} files")
     for work, values in found.items():
         report.add(f"load, {work}", values, "s")
     ratios = [peer / mine for peer, mine in zip(found["delta-rs"], found["ours"], strict=True)]
@@ -108,6 +161,13 @@ def main() -> int:
         report.add(f"refresh by one commit, after {commits} commits", values, "ms")
     growth = [b / a for a, b in zip(refreshes[100], refreshes[options.commits], strict=True)]
     report.add(f"refresh, {options.commits} / 100 commits", growth, "x", at_most=1.5)
+    for work, values in many.items():
+        report.add(f"checkpoint, {work}", values, "s")
+    written = [peer / mine for peer, mine in zip(many["write delta-rs"], many["write ours"], strict=True)]
+    report.add("checkpoint written, delta-rs / ours", written, "x", at_least=1.0)
+    for work, target in (("Parquet", {"at_most": 1.5}), ("objects", {})):
+        times = [mine / raw for mine, raw in zip(many["load"], many[work], strict=True)]
+        report.add(f"checkpoint loaded, ours / pyarrow's {work}", times, "x", **target)
     return report.finish(as_json=options.json)
 
 
