@@ -135,6 +135,29 @@ def _close(hold: _ThreadsHold) -> None:
         os.close(fd)
 
 
+class ThreadTurn:
+    """One thread of this process at a time does the work of others that wait; see `refimpl.owner.group`."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._taken = False
+
+    def take(self, done: Callable[[], bool]) -> bool:
+        """Wait until this thread's work is `done` (False), or no other thread has the turn (True: it has it now)."""
+        with self._changed:
+            self._changed.wait_for(lambda: done() or not self._taken)
+            if done():
+                return False
+            self._taken = True
+            return True
+
+    def pass_on(self) -> None:
+        """Wake those whose work is done, and let another thread have the turn."""
+        with self._changed:
+            self._taken = False
+            self._changed.notify_all()
+
+
 def clock_ms() -> int:
     """ms since the epoch."""
     return time.time_ns() // 1_000_000
@@ -150,8 +173,8 @@ class Environment:
 
     files: Files = field(default_factory=PosixFiles)
     host_lock: Callable[[Path], HostLock] = host_lock
-    thread_lock: Callable[[], AbstractContextManager[object]] = threading.Lock
-    """Makes a lock between the threads of one process."""
+    thread_turn: Callable[[], ThreadTurn] = ThreadTurn
+    """Makes what the threads of one process wait for that want to lead a group commit."""
     host_queue: Callable[[Path], HostQueue] = host_queue
     """Makes the advisory queue in which a table's writers take turns."""
     now: Callable[[], int] = clock_ms

@@ -35,7 +35,7 @@ from conformance.simulated_reference.processes import Change, Patch, unchanged
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.schedule import WRITER, Stopped
 from refimpl.commit_owner import Maintenance
-from refimpl.environment import Environment, HostLock
+from refimpl.environment import Environment, HostLock, ThreadTurn
 from refimpl.files import FileStatus
 from refimpl.log_path import LOG_FOLDER
 from refimpl.owner import ledger
@@ -170,7 +170,7 @@ class _Simulated(ReferenceOwner):
             owner.ledger.open()
         owner.ledger._local = _ThreadLocal(spaces)  # type: ignore[assignment]
         owner._groups._waiting = _Waiting(self._life)
-        owner._groups._turn = _ThreadLock(self._life)
+        owner._groups._turn = _ThreadTurn(self._life)
 
     # The same process as a client: its reader and its maintenance ask the owner that they are part of
 
@@ -239,16 +239,19 @@ class _ThreadLocal:
         setattr(self._space(), name, value)
 
 
-class _ThreadLock:
-    """A lock between simulated threads."""
+class _ThreadTurn(ThreadTurn):
+    """The turn of simulated threads: what the leader holds."""
 
     def __init__(self, life: _SimulatedLife) -> None:
         self._life = life
 
-    def __enter__(self) -> None:
+    def take(self, done: Callable[[], bool]) -> bool:
         self._life.tell(Kind.ACQUIRE, "threads")
+        if done():
+            self._life.tell(Kind.RELEASE, "threads")
+        return not done()
 
-    def __exit__(self, *_error: object) -> None:
+    def pass_on(self) -> None:
         self._life.tell(Kind.RELEASE, "threads")
 
 

@@ -27,7 +27,7 @@ from conformance.simulation.disk import Disk, SimulatedFiles
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 from conformance.simulation.schedule import WRITER
 from conformance.simulation.sqlite_vfs import SimulatedSqlite
-from refimpl.environment import Environment, HostLock
+from refimpl.environment import Environment, HostLock, ThreadTurn
 from refimpl.errors import OwnerUnavailableError
 from refimpl.files import Files
 from refimpl.log_path import LOG_FOLDER
@@ -198,7 +198,7 @@ class SimulatedProcesses(Closing):
         environment = Environment(
             files=cast(Files, self._make_files(self.disk, hook=hook)),
             host_lock=lambda path: self._lock(path, number, hook, threads),
-            thread_lock=lambda: threads,
+            thread_turn=lambda: threads,
             host_queue=lambda _path: lambda: contextlib.nullcontext(False),
             now=lambda: next(ticks),
             new_id=identifiers(number),
@@ -256,8 +256,8 @@ class SimulatedProcesses(Closing):
         self._sqlite.close()
 
 
-class _Threads:
-    """The threads of a process, and the lock between them. One runs until it waits."""
+class _Threads(ThreadTurn):
+    """The threads of a process, and their turn. One runs until it waits."""
 
     def __init__(self) -> None:
         self._coming = False
@@ -278,12 +278,13 @@ class _Threads:
             self._coming = False
             self._hub.switch()
 
-    def __enter__(self) -> None:
-        while self._held and self._hub is not None:
+    def take(self, done: Callable[[], bool]) -> bool:
+        while self._held and self._hub is not None and not done():
             self._hub.switch()
-        self._held = True
+        self._held = self._held or not done()
+        return not done()
 
-    def __exit__(self, *_error: object) -> None:
+    def pass_on(self) -> None:
         self._held = False
 
 

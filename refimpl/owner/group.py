@@ -1,7 +1,7 @@
 """Group commit: the proposals of a process's threads that wait for the lock are decided in one transaction.
 
-A thread adds its proposal to those that wait, then takes its turn among the threads of this process. The one whose turn
-it is (the leader) takes the owner's lock and decides everything that waits by then; the others find theirs decided. So
+A thread adds its proposal to those that wait. If no other thread leads, it becomes the leader: it takes the owner's
+lock and decides everything that waits by then. The others wait until theirs is decided, or no thread leads any more. So
 a group is what gathered while the one before it was made durable; no proposal waits for others to come.
 
 The rules:
@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from refimpl.catalog_owner import PreconditionFailed, UpdatePreconditions
@@ -68,23 +67,25 @@ class Groups:
         self._alone = alone
         self._process = os.getpid()
         self._waiting: list[Waiting] = []
-        self._turn: AbstractContextManager[object] = environment.thread_lock()
+        self._turn = environment.thread_turn()
 
     def decided(self, mine: Waiting) -> Decision:
         """Wait for the answer, or decide it, and others with it."""
         if self._process != os.getpid():  # a forked child: the threads that waited are its parent's
-            self._process, self._waiting, self._turn = os.getpid(), [], self._environment.thread_lock()
-        waiting = self._waiting
+            self._process, self._waiting, self._turn = os.getpid(), [], self._environment.thread_turn()
+        waiting, turn = self._waiting, self._turn
         # A commit point by link takes two transactions.
         mine.alone = isinstance(mine.examined.proposal, DirectProposal)
         waiting.append(mine)
         try:
-            while mine.answer is None:
-                with self._turn:
-                    if mine.answer is None:
-                        self._lead(mine)
+            while turn.take(lambda: mine.answer is not None):
+                try:
+                    self._lead(mine)
+                finally:
+                    turn.pass_on()
         finally:
             waiting.remove(mine)
+        assert mine.answer is not None
         if isinstance(mine.answer, OutcomeUnknown):
             raise mine.answer
         return mine.answer

@@ -4,6 +4,7 @@
 
 Inline: against one SQLite FULL transaction with the same bytes under filelock's `FileLock`.
 Staged: against the same plus writing a file, fsync of the file and fsync of its directory.
+Threads: inline commits of 8 threads of one process, with a table each, against one thread.
 Shown too: the transaction without any lock, and under the owner's own lock, which costs a tenth of a `FileLock`.
 
 All of them take turns, commit by commit, and a round's figure is the median commit: whatever else the machine does
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
@@ -35,6 +37,7 @@ from spec_tests.support.builders import create
 from spec_tests.support.faults import Faults
 
 RAM_DISK = Path("/dev/shm")
+THREADS = 8
 
 
 def raw_database(folder: Path) -> apsw.Connection:
@@ -124,6 +127,29 @@ def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[fl
     return found
 
 
+def threads_of_one_process(folder: Path, rounds: int, commits: int) -> dict[str, list[float]]:
+    """Inline commits per second of one thread, and of `THREADS` with a table each, whose proposals form groups."""
+    with refimpl.open(folder, create=True) as warehouse:
+        tables = [table.create(warehouse, f"t{number}", CommitMode.INLINE) for number in range(THREADS)]
+        versions = {each: itertools.count(1) for each in tables}
+
+        def land(table_id: str) -> None:
+            for _ in range(commits):
+                version = next(versions[table_id])
+                proposal = InlineProposal(attempt=table.new_id(), content=table.one_add(version + 1))
+                assert isinstance(warehouse.owner.commit(table_id, version, proposal), Ratified)
+            warehouse.owner.close()  # the thread's connection
+
+        def rate(chosen: list[str]) -> float:
+            with ThreadPoolExecutor(len(chosen)) as pool:
+                start = time.perf_counter()
+                list(pool.map(land, chosen))
+                return len(chosen) * commits / (time.perf_counter() - start)
+
+        works = {"one thread": lambda: rate(tables[:1]), f"{THREADS} threads": lambda: rate(tables)}
+        return measure.interleaved(rounds, works)
+
+
 def syncs_of(folder: Path) -> dict[str, float]:
     """How many syncs a commit waits for."""
     faults = Faults(durable=True, below_sqlite=True)
@@ -152,6 +178,18 @@ def main() -> int:
         for raw, ours in pairs.items():
             ratios = [b[0] / a[0] for a, b in zip(found[ours], found[raw], strict=True)]
             report.add(f"{place}: {ours} against {raw}", ratios, "x", **({} if "descriptor" in raw else target))
+        for raw in ("raw inline", "raw inline, descriptor lock"):
+            ratios = [a[1] / b[1] for a, b in zip(found["inline"], found[raw], strict=True)]
+            report.add(
+                f"{place}: processor time of inline against {raw}", ratios, "x",
+                **({} if "descriptor" in raw else {"at_most": 1.5}),
+            )  # fmt: skip
+        with tempfile.TemporaryDirectory(dir=parent) as name:
+            rates = threads_of_one_process(Path(name), options.rounds, options.commits // 4)
+        for threads, values in rates.items():
+            report.add(f"{place}: inline, {threads}", values, "commits/s")
+        one, many = rates.values()
+        report.add(f"{place}: {THREADS} threads against one", [b / a for a, b in zip(one, many, strict=True)], "x")
     with tempfile.TemporaryDirectory() as name:
         for commit_mode, count in syncs_of(Path(name) / "warehouse").items():
             report.add(

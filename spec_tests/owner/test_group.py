@@ -19,7 +19,7 @@ import pytest
 
 import refimpl
 from refimpl.commits import Conflict, Landed, NotLanded, Ratified, Rejected, RejectionReason, VersionGap
-from refimpl.environment import HostLock, host_lock
+from refimpl.environment import HostLock, ThreadTurn, host_lock
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
@@ -42,7 +42,7 @@ class Threads(Faults):
         self._after_commit: Act | None = None
 
     def opened(self, directory: Path) -> refimpl.Warehouse:
-        environment = self.environment(host_lock=self._host_lock, thread_lock=lambda: _Announced(self._asked))
+        environment = self.environment(host_lock=self._host_lock, thread_turn=lambda: _Announced(self._asked))
         return refimpl.open(directory, environment=environment, create=True)
 
     def at_commit(self, *acts: Act, after: Act | None = None) -> None:
@@ -105,18 +105,16 @@ def raising(error: BaseException) -> Act:
     return act
 
 
-class _Announced:
-    """A lock that tells when a thread waits for it."""
+class _Announced(ThreadTurn):
+    """Tells when a thread waits."""
 
     def __init__(self, asked: threading.Semaphore) -> None:
-        self._lock, self._asked = threading.Lock(), asked
+        super().__init__()
+        self._asked = asked
 
-    def __enter__(self) -> None:
+    def take(self, done: Callable[[], bool]) -> bool:
         self._asked.release()
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+        return super().take(done)
 
 
 @pytest.fixture
