@@ -251,9 +251,11 @@ def test_the_change_feed_is_read_by_whole_commits(warehouse: Warehouse) -> None:
     from_one = TableStream(table, StreamOptions(feed=True, starting_version=1))
     table.update({"id": "id + 10"}, where="id = 2")
     updated = [("update_preimage", 2, 2), ("update_postimage", 12, 2)]
-    assert feed_of(table, from_one, max_files=1) == [[("insert", 1, 1), ("insert", 2, 1)], updated]
+    table.overwrite(rows(7))
+    replaced = [("delete", 1, 3), ("delete", 12, 3), ("insert", 7, 3)]
+    assert feed_of(table, from_one, max_files=1) == [[("insert", 1, 1), ("insert", 2, 1)], updated, replaced]
     whole = TableStream(table, StreamOptions(feed=True))
-    assert feed_of(table, whole) == [[("insert", 1, 2), ("insert", 12, 2)]]
+    assert feed_of(table, whole) == [[("insert", 7, 3)]]
 
 
 def test_a_stream_of_a_feed_that_is_off_is_refused(table: Table) -> None:

@@ -1,0 +1,125 @@
+"""A streaming query whose driver is killed at each step of a batch, and started again: each row once.
+
+    python -m spec_tests.engines.test_stream_kills WAREHOUSE [STEP BATCH]
+
+runs the query, and kills its driver, with the JVM, in the given batch at the given step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+import refimpl
+
+ROWS = 8
+"""Of one file each, and each file is a batch."""
+SCHEMA = pa.schema([("id", pa.int64())])
+STEPS = ("planned", "written", "before commit", "after commit")
+"""The end of the batch is in Spark's checkpoint; the data files are durable; all tasks have reported; the version is
+ratified, which Spark does not know yet."""
+DRIVER = "KILLED_STREAM_DRIVER"
+
+
+@pytest.mark.engines
+@pytest.mark.spark
+@pytest.mark.processes
+@pytest.mark.xdist_group("stream-kills")
+def test_each_row_is_there_once_after_kills_at_each_step(tmp_path: Path) -> None:
+    with refimpl.open(tmp_path / "warehouse", create=True) as warehouse:
+        source = warehouse.create_table("source", SCHEMA)
+        for number in range(ROWS):
+            source.append(pa.table({"id": [number]}, schema=SCHEMA))
+        for batch, step in enumerate(STEPS):
+            assert run(tmp_path, step, str(batch)) == -signal.SIGKILL, step
+        assert run(tmp_path) == 0
+        sink = warehouse.table("sink")
+        found = Counter(sink.snapshot().to_arrow()["id"].to_pylist())
+        assert found == Counter(range(ROWS))
+        (recorded,) = sink.snapshot().transactions.values()
+        assert recorded.version == ROWS - 1
+        batches = [entry.parameters["epochId"] for entry in sink.history() if entry.operation == "STREAMING UPDATE"]
+        assert batches == [str(number) for number in reversed(range(ROWS))]
+
+
+def run(folder: Path, *arguments: str) -> int:
+    """The exit code of a driver."""
+    command = [sys.executable, "-m", __name__, str(folder), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr[-3000:]
+    return ended.returncode
+
+
+def kill_driver() -> None:
+    """From a Python process of the driver: no one gets a chance to clean up."""
+    driver = int(os.environ[DRIVER])
+    parents = psutil.Process().parents()
+    above = [process.pid for process in parents]
+    doomed = parents[: above.index(driver) + 1] if driver in above else [psutil.Process(driver)]
+    for process in reversed(doomed):
+        process.kill()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(folder: Path, step: str | None = None, batch: int = -1) -> None:
+    import refimpl.spark
+    from refimpl.spark import data_source
+
+    os.environ[DRIVER] = str(os.getpid())
+    spark = refimpl.spark.local_session(cores=1, java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    warehouse = refimpl.open(folder / "warehouse")
+    refimpl.spark.connect(spark, warehouse)
+
+    class Reader(data_source._StreamReader):
+        def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Any:
+            if step == "planned" and start["index"] == batch:
+                kill_driver()
+            return super().partitions(start, end)
+
+    class Writer(data_source._StreamWriter):
+        def write(self, iterator: Any) -> Any:
+            from pyspark import TaskContext
+
+            message = super().write(iterator)
+            context = TaskContext.get()
+            assert context is not None
+            if step == "written" and context.getLocalProperty("streaming.sql.batchId") == str(batch):
+                kill_driver()
+            return message
+
+        def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - PySpark's name
+            if (step, batch) == ("before commit", batchId):
+                kill_driver()
+            super().commit(messages, batchId)
+            if (step, batch) == ("after commit", batchId):
+                kill_driver()
+
+    class Source(data_source.DeltaOwnerSource):
+        connection = data_source.Connection.of(warehouse, "UTC")
+
+        def streamReader(self, schema: Any) -> Any:  # noqa: N802 - PySpark's name
+            reader = super().streamReader(schema)
+            reader.__class__ = Reader
+            return reader
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802 - PySpark's name
+            return Writer(super().streamWriter(schema, overwrite).work)
+
+    spark.dataSource.register(Source)
+    rows = spark.readStream.format("delta-owner").option("maxFilesPerTrigger", 1).load("source")
+    writer = rows.writeStream.format("delta-owner").option("checkpointLocation", str(folder / "checkpoint"))
+    writer.trigger(availableNow=True).start("sink").awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *(sys.argv[2:3] or [None]), *map(int, sys.argv[3:4]))
