@@ -31,7 +31,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, IntFlag
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -49,21 +49,14 @@ if TYPE_CHECKING:
 FLOATS: Final = (Primitive(name="float"), Primitive(name="double"))
 
 
-class Truth(IntFlag):
-    """A set of truth values."""
+Truth = int
+"""A set of truth values, as bits. Plain numbers, because this is computed for every file of a table, and operations of
+`enum.IntFlag` take many times as long."""
+NEVER, TRUE, FALSE, NULL = 0, 1, 2, 4
 
-    NEVER = 0
-    TRUE = 1
-    FALSE = 2
-    NULL = 4
 
-    def negated(self) -> Truth:
-        swapped = self & Truth.NULL
-        if self & Truth.TRUE:
-            swapped |= Truth.FALSE
-        if self & Truth.FALSE:
-            swapped |= Truth.TRUE
-        return swapped
+def negated(truth: Truth) -> Truth:
+    return truth & NULL | (truth & TRUE) << 1 | (truth & FALSE) >> 1
 
 
 class Nulls(Enum):
@@ -107,12 +100,12 @@ Facts = Callable[[Column], Bounds]
 
 def truths(*, can_be_true: bool, can_be_false: bool, nulls: Nulls) -> Truth:
     if nulls is Nulls.ALL:
-        return Truth.NULL
-    possible = Truth.NEVER if nulls is Nulls.NONE else Truth.NULL
+        return NULL
+    possible = NEVER if nulls is Nulls.NONE else NULL
     if can_be_true:
-        possible |= Truth.TRUE
+        possible |= TRUE
     if can_be_false:
-        possible |= Truth.FALSE
+        possible |= FALSE
     return possible
 
 
@@ -218,7 +211,7 @@ class ColumnComparison:
     def possible(self, facts: Facts) -> Truth:
         left, right = facts(self.left), facts(self.right)
         if Nulls.ALL in (left.nulls, right.nulls):
-            return Truth.NULL
+            return NULL
         nulls = Nulls.NONE if left.nulls is right.nulls is Nulls.NONE else Nulls.UNKNOWN
         approximate = (self.left.type in FLOATS) is not (self.right.type in FLOATS)  # rows are compared as floats
         if left.nan or right.nan or approximate:
@@ -285,11 +278,11 @@ class IsNull:
     def possible(self, facts: Facts) -> Truth:
         match facts(self.column).nulls:
             case Nulls.ALL:
-                return Truth.TRUE
+                return TRUE
             case Nulls.NONE:
-                return Truth.FALSE
+                return FALSE
             case Nulls.UNKNOWN:
-                return Truth.TRUE | Truth.FALSE
+                return TRUE | FALSE
 
     def to_arrow(self) -> pc.Expression:
         return _field(self.column).is_null()
@@ -331,7 +324,7 @@ class Constant:
     value: bool | None
 
     def possible(self, facts: Facts) -> Truth:  # noqa: ARG002 - the same for every file
-        return {True: Truth.TRUE, False: Truth.FALSE, None: Truth.NULL}[self.value]
+        return {True: TRUE, False: FALSE, None: NULL}[self.value]
 
     def to_arrow(self) -> pc.Expression:
         import pyarrow as pa
@@ -348,7 +341,7 @@ class Not:
     operand: Condition
 
     def possible(self, facts: Facts) -> Truth:
-        return self.operand.possible(facts).negated()
+        return negated(self.operand.possible(facts))
 
     def to_arrow(self) -> pc.Expression:
         return ~self.operand.to_arrow()
@@ -365,18 +358,12 @@ class And:
         truths = []
         for operand in self.operands:
             truths.append(operand.possible(facts))
-            if truths[-1] is Truth.FALSE:
-                return Truth.FALSE
-        can_be_true = all(truth & Truth.TRUE for truth in truths)
-        can_be_false = any(truth & Truth.FALSE for truth in truths)
-        can_be_null = any(truth & Truth.NULL for truth in truths) and all(
-            truth & (Truth.TRUE | Truth.NULL) for truth in truths
-        )
-        return (
-            (Truth.TRUE if can_be_true else Truth.NEVER)
-            | (Truth.FALSE if can_be_false else Truth.NEVER)
-            | (Truth.NULL if can_be_null else Truth.NEVER)
-        )
+            if truths[-1] == FALSE:
+                return FALSE
+        can_be_true = all(truth & TRUE for truth in truths)
+        can_be_false = any(truth & FALSE for truth in truths)
+        can_be_null = any(truth & NULL for truth in truths) and all(truth & (TRUE | NULL) for truth in truths)
+        return (TRUE if can_be_true else NEVER) | (FALSE if can_be_false else NEVER) | (NULL if can_be_null else NEVER)
 
     def to_arrow(self) -> pc.Expression:
         pending = deque(operand.to_arrow() for operand in self.operands)
@@ -450,7 +437,7 @@ class FileTest:
                 return _partition_bounds(add.partition_values, column)
             return statistics.bounds(column)
 
-        return bool(self.condition.possible(facts) & Truth.TRUE)
+        return bool(self.condition.possible(facts) & TRUE)
 
     def may_match_partition(self, add: Add) -> bool:
         """The same by partition values alone: whether a file of this partition could have been read."""
@@ -458,7 +445,7 @@ class FileTest:
         key = tuple([values.get(name, _ABSENT) for name in self._deciding])
         found = self._matches.get(key)
         if found is None:
-            found = self._matches[key] = bool(self._by_partition(values) & Truth.TRUE)
+            found = self._matches[key] = bool(self._by_partition(values) & TRUE)
         return found
 
     def matches_partition(self, partition_values: Mapping[str, str | None]) -> bool | None:
@@ -467,7 +454,7 @@ class FileTest:
         Raises `ValueError` where partition values do not decide it.
         """
         truth = self._by_partition(partition_values)
-        decided = {Truth.TRUE: True, Truth.FALSE: False, Truth.NULL: None}
+        decided = {TRUE: True, FALSE: False, NULL: None}
         if truth not in decided:
             raise ValueError(f"partition values {dict(partition_values)} do not decide {self.text!r}")
         return decided[truth]
@@ -578,23 +565,23 @@ def _understood(value: Any, kind: DataType) -> Any:
 def _typed(value: Any, kind: DataType) -> Any:
     if value is None or isinstance(value, bool | dict | list):
         return None
-    match kind:
-        case Primitive(name="string"):
+    if isinstance(kind, Decimal):
+        return decimal.Decimal(value)
+    match kind.name if isinstance(kind, Primitive) else None:
+        case "string":
             return value if isinstance(value, str) else None
-        case Primitive(name="long" | "integer" | "short" | "byte"):
+        case "long" | "integer" | "short" | "byte":
             return value if isinstance(value, int) else None
-        case Primitive(name="double"):
+        case "double":
             return float(value)
-        case Primitive(name="float"):
+        case "float":
             return single(float(value))
-        case Decimal():
-            return decimal.Decimal(value)
-        case Primitive(name="date"):
+        case "date":
             return datetime.date.fromisoformat(value)
-        case Primitive(name="timestamp"):
+        case "timestamp":
             moment = datetime.datetime.fromisoformat(value)
             return moment.astimezone(datetime.UTC) if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
-        case Primitive(name="timestamp_ntz"):
+        case "timestamp_ntz":
             return datetime.datetime.fromisoformat(value).replace(tzinfo=None)
         case _:
             return None
