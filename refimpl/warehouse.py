@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, overload
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
+from refimpl.object_store import check_store, record_store, with_stores
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
@@ -152,6 +153,7 @@ def open(  # noqa: A001
     *,
     create: bool = False,
     roots: Iterable[str | os.PathLike[str]] = (),
+    stores: Mapping[str, str] | None = None,
     environment: Environment | None = None,
 ) -> Warehouse: ...
 
@@ -173,6 +175,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     *,
     create: bool = False,
     roots: Iterable[str | os.PathLike[str]] = (),
+    stores: Mapping[str, str] | None = None,
     token: str | None = None,
     catalog: str | None = None,
     schema: str | None = None,
@@ -183,16 +186,18 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
 
     `create`: create the directory and the owner if they are missing, as `commit-owner init` does (two processes may do
     so at once); otherwise a missing one is an `InvalidRequestError`. `roots`: directories outside the warehouse below
-    which tables may be taken over, added to those that the owner knows. Raises `CorruptLedgerError` for a damaged
-    ledger, `LocationError` for a network file system: the file lock and SQLite's write-ahead log are for one host.
+    which tables may be taken over, added to those that the owner knows. `stores`: URLs of S3-compatible stores by name,
+    added likewise; tables may then be created below `NAME.store` (`refimpl.object_store`). Raises `CorruptLedgerError`
+    for a damaged ledger, `LocationError` for a network file system: the file lock and SQLite's write-ahead log are for
+    one host.
 
     Of a server, `https://host:port` or `http://127.0.0.1:port`: `token` (default: $COMMIT_OWNER_TOKEN), `catalog`
     (default: unity) and `schema` (default: default), which may also be in the URL: `?catalog=C&schema=S`. `allow_http`:
     send the token to another host without TLS. Nothing is sent before the first table is asked for.
     """
     if is_url(directory):
-        if create or roots:
-            raise InvalidRequestError("create and roots are for directories, not for the URL of a server")
+        if create or roots or stores:
+            raise InvalidRequestError("create, roots and stores are for directories, not for the URL of a server")
         return _remote(str(directory), environment or Environment(), token, catalog, schema, allow_http=allow_http)
     if token is not None or catalog is not None or schema is not None or allow_http:
         raise InvalidRequestError(
@@ -203,6 +208,8 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     folder = home / OWNER_FOLDER
     files = environment.files
     wanted_roots = [_checked_root(root) for root in roots]
+    for name, url in (stores or {}).items():
+        check_store(name, url)
     kind = network_file_system(home)
     if kind is not None:
         raise LocationError(f"{home} is on a network file system ({kind}); the owner needs a local one", kind=kind)
@@ -215,10 +222,16 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
                     directory=str(home),
                 )
             _refuse_new_owner(home, environment)
+        host, environment = environment, with_stores(environment, folder)
         owner = LocalOwner(home, environment)
         if create:
             _refuse_lost_owner(owner, home, environment)
             _make_folders(folder, environment)
+        if stores:
+            for name, url in stores.items():
+                record_store(folder, name, url)
+            environment = with_stores(host, folder)
+            owner = LocalOwner(home, environment)
         if not owner.ledger.exists():
             if not create:
                 raise InvalidRequestError(f"{folder} holds no ledger; restore it from a backup", directory=str(home))

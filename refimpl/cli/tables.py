@@ -38,6 +38,7 @@ from refimpl.cli.options import (
 from refimpl.cli.output import ExitCode
 from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
 from refimpl.errors import InvalidRequestError
+from refimpl.object_store import objects_at
 from refimpl.table_feature import MANAGED_COMMIT, TABLE_FEATURES
 
 if TYPE_CHECKING:
@@ -62,18 +63,23 @@ def init(
             "--root", metavar="DIR", help="directory outside the warehouse whose tables may be taken over (repeatable)"
         ),
     ] = None,
+    store: Annotated[
+        list[str] | None,
+        Option("--store", metavar="NAME=URL", help="S3-compatible store for tables below NAME.store (repeatable)"),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Create a warehouse with a commit owner in a directory.
 
-    An existing warehouse keeps its content; new roots are added to it.
+    An existing warehouse keeps its content; new roots and stores are added to it.
     """
     import refimpl
     from refimpl.owner.local import OWNER_FOLDER
 
     place = directory or default_root()
     existed = (place / OWNER_FOLDER).is_dir()
-    with refimpl.open(place, roots=root or (), create=True) as warehouse:
+    stores = dict(_named_store(text) for text in store or ())
+    with refimpl.open(place, roots=root or (), stores=stores, create=True) as warehouse:
         with warehouse.owner.ledger.read() as view:
             roots = [str(path) for path in view.roots()]
         made = {"warehouse": str(warehouse.directory), "created": not existed, "roots": roots}
@@ -84,6 +90,13 @@ def init(
     for path in roots:
         output.show_line(f"tables below {path} may be taken over")
     output.show_line(f"next: commit-owner create NAME --columns 'id BIGINT, name STRING' -w {made['warehouse']}")
+
+
+def _named_store(text: str) -> tuple[str, str]:
+    name, equals, url = text.partition("=")
+    if not equals:
+        raise InvalidRequestError(f"invalid --store {text!r}; expected NAME=URL, such as s3=s3://bucket/prefix")
+    return name, url
 
 
 _CREATE = """Examples:
@@ -346,8 +359,9 @@ def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str
     if not count:
         return None
     found: list[dict[str, Any]] = []
+    objects = objects_at(snapshot.reader.log.environment, location)
     for add in sorted(snapshot.files.values(), key=lambda add: add.path):
-        rows = read_file(location, add, snapshot.schema, snapshot.partition_columns)
+        rows = read_file(location, add, snapshot.schema, snapshot.partition_columns, objects=objects)
         found += rows.slice(0, count - len(found)).to_pylist()
         if len(found) == count:
             break

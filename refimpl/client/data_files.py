@@ -39,10 +39,12 @@ from refimpl.client.partition_values import from_text, local_path
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, ColumnMapping, Field, Primitive, Struct, to_arrow
 from refimpl.environment import random_uuid
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
+from refimpl.files import FileStatus, PosixFiles
 from refimpl.log_path import LOG_FOLDER
 
 if TYPE_CHECKING:
     from refimpl.client.condition import FileTest
+    from refimpl.object_store import ObjectFiles
 
 
 BATCH_ROWS: Final = 131_072
@@ -54,6 +56,8 @@ BUFFER_BYTES: Final = 192 * 1024 * 1024
 OPEN_FILES: Final = 200
 """Files kept open at once. A table with more partitions gets further files for some of them."""
 
+_HOST: Final = PosixFiles()
+_ONLY_FILES: Final = "{} is in an object store, and this operation works on files of this host only"
 EXTENSION: Final = ".snappy.parquet"
 CHANGE_FOLDER: Final = "_change_data"
 
@@ -84,6 +88,8 @@ class _OpenFile:
     relative: str
     key: PartitionKey
     parquet: Any
+    content: pa.BufferOutputStream | None
+    """What will be put as an object; None for a file of this host."""
     footers: list[Any]
     with_nan: set[Leaf] = dataclasses.field(default_factory=set)
     null_counts: dict[Leaf, int] = dataclasses.field(default_factory=dict)
@@ -107,6 +113,7 @@ class DataFileWriter:
         split: int = 0,
         new_id: Callable[[], str] = random_uuid,
         indexed: Collection[Leaf] | None = None,
+        objects: ObjectFiles | None = None,
         group_rows: int = GROUP_ROWS,
         buffer_bytes: int = BUFFER_BYTES,
         open_files: int = OPEN_FILES,
@@ -121,6 +128,7 @@ class DataFileWriter:
         self._file_arrow = arrow_columns.all_nullable(to_arrow(self._data_schema))
         self._split = split
         self._new_id = new_id
+        self._objects = objects
         self._indexed = file_statistics.indexed(data_schema) if indexed is None else indexed
         self._group_rows = group_rows
         self._buffer_bytes = buffer_bytes
@@ -166,7 +174,8 @@ class DataFileWriter:
             self._write_group(key)
         for key in list(self._open):
             self._close(key)
-        sync_folders(self._location, self._folders)
+        if self._objects is None:
+            sync_folders(self._location, self._folders)
         return self._actions
 
     def abort(self) -> None:
@@ -177,7 +186,7 @@ class DataFileWriter:
         self._open.clear()
         for path in self._made:
             with contextlib.suppress(OSError):
-                path.unlink()
+                (self._objects or _HOST).unlink(path)
 
     def _split_by_partition(self) -> None:
         if not self._incoming:
@@ -225,13 +234,15 @@ class DataFileWriter:
         name = file_name(self._split, self._new_id(), change=change)
         relative = f"{folder}/{name}" if folder else name
         path = self._location / relative
-        make_folder(self._location, folder)
+        if self._objects is None:
+            make_folder(self._location, folder)
         if self._dictionary is None:
             self._dictionary = arrow_columns.repetitive_leaves(sample)
         footers: list[Any] = []
         self._made.append(path)
+        content = None if self._objects is None else pa.BufferOutputStream()
         parquet = pq.ParquetWriter(
-            path,
+            path if content is None else content,
             self._file_arrow,
             use_dictionary=self._dictionary,
             compression="snappy",
@@ -239,19 +250,22 @@ class DataFileWriter:
             metadata_collector=footers,
         )
         self._folders.add(folder)
-        file = _OpenFile(path, relative, key, parquet, footers)
+        file = _OpenFile(path, relative, key, parquet, content, footers)
         self._open[key] = file
         return file
 
     def _close(self, key: PartitionKey) -> None:
         file = self._open.pop(key)
         file.parquet.close()
-        sync_file(file.path)
+        if file.content is None:
+            sync_file(file.path)
+        elif self._objects is not None:
+            self._objects.write(file.path, file.content.getvalue().to_pybytes())
         stats = file_statistics.from_footer(
             file.footers[0], self._data_schema, self._indexed, with_nan=file.with_nan, null_counts=file.null_counts
         )
         values = dict(zip(self._physical_columns, key, strict=True))
-        self._actions.append(file_action(file.path, file.relative, values, stats))
+        self._actions.append(file_action((self._objects or _HOST).stat(file.path), file.relative, values, stats))
 
 
 def change_writer(
@@ -261,6 +275,7 @@ def change_writer(
     *,
     split: int = 0,
     new_id: Callable[[], str] = random_uuid,
+    objects: ObjectFiles | None = None,
 ) -> DataFileWriter:
     """Writes change data files, which have no statistics. Their rows have `_change_type`, and the text "true" in
     `__is_cdc`, besides the table's columns."""
@@ -268,35 +283,44 @@ def change_writer(
     extra = (Field(name=CHANGE_TYPE, type=text), Field(name=CHANGE_COLUMN, type=text))
     columns = (CHANGE_COLUMN, *partition_columns)
     return DataFileWriter(
-        location, Struct(fields=(*schema.fields, *extra)), columns, split=split, new_id=new_id, indexed=()
+        location,
+        Struct(fields=(*schema.fields, *extra)),
+        columns,
+        split=split,
+        new_id=new_id,
+        indexed=(),
+        objects=objects,
     )
 
 
-def file_action(path: Path, relative: str, values: dict[str, str | None], stats: str) -> Add | Cdc:
-    """The action for a file that is written and durable, after a look at its size and time.
+def file_action(status: FileStatus | None, relative: str, values: dict[str, str | None], stats: str) -> Add | Cdc:
+    """The action for a file that is written and durable, and there: `status`.
 
     DELTA.md#partition-folders: the virtual column of the change data feed decides the kind and is no partition value.
     """
-    status = path.stat()
+    if status is None:
+        raise FileNotFoundError(errno.ENOENT, "a data file vanished while it was written", relative)
     encoded = partition_values.encode_path(relative)
     change = values.pop(CHANGE_COLUMN, None) == "true"
     if change:
-        return Cdc(path=encoded, partition_values=values, size=status.st_size, data_change=False)
+        return Cdc(path=encoded, partition_values=values, size=status.size, data_change=False)
     return Add(
         path=encoded,
         partition_values=values,
-        size=status.st_size,
-        modification_time=status.st_mtime_ns // 1_000_000,
+        size=status.size,
+        modification_time=status.modified,
         data_change=True,
         stats=stats,
     )
 
 
 def make_folder(location: Path, folder: str) -> None:
-    """Create a partition's folder; `InvalidRequestError` if a value is too long to name one."""
+    """Create a partition's folder; `InvalidRequestError` if a value is too long to name one, or where objects are."""
     try:
         (location / folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        if error.errno == errno.ENOTDIR:
+            raise InvalidRequestError(_ONLY_FILES.format(location)) from error
         if error.errno != errno.ENAMETOOLONG:
             raise
         raise InvalidRequestError(
@@ -339,11 +363,11 @@ def batches_of(data: Any) -> Iterable[pa.Table | pa.RecordBatch]:
     return data if isinstance(data, pa.RecordBatchReader) else (data,)
 
 
-def delete(location: Path, files: Iterable[Add | Cdc]) -> None:
+def delete(location: Path, files: Iterable[Add | Cdc], objects: ObjectFiles | None = None) -> None:
     """Delete data files that were written but certainly not committed. Missing ones are ignored."""
     for add in files:
         with contextlib.suppress(OSError):
-            partition_values.local_path(location, add.path).unlink()
+            (objects or _HOST).unlink(partition_values.local_path(location, add.path))
 
 
 def listing(location: Path, partition_columns: Sequence[str]) -> Iterator[tuple[str, int, int]]:
@@ -393,6 +417,7 @@ def read_rows(
     files: Iterable[Add],
     columns: Sequence[str] | None,
     test: FileTest | None,
+    objects: ObjectFiles | None = None,
 ) -> pa.Table:
     """See `Snapshot.to_arrow`. Files are read in the order of their paths, so that equal reads give equal tables."""
     wanted = _selected(schema, columns)
@@ -401,7 +426,7 @@ def read_rows(
     condition = None if test is None else test.condition.to_arrow()
     parts: list[pa.Table] = [to_arrow(wanted).empty_table()]
     for add in sorted((add for add in files if test is None or test.may_match(add)), key=lambda add: add.path):
-        rows = read_file(location, add, needed, partition_columns)
+        rows = read_file(location, add, needed, partition_columns, objects=objects)
         if condition is not None:
             rows = rows.filter(condition)
         parts.append(rows.select(wanted.names))
@@ -423,6 +448,7 @@ def read_file(
     partition_columns: Sequence[str],
     *,
     hidden: Sequence[Field] = (),
+    objects: ObjectFiles | None = None,
 ) -> pa.Table:
     """The `needed` columns of one file's rows, without those that its deletion vector deletes.
 
@@ -434,7 +460,8 @@ def read_file(
     partitioned = {name.lower() for name in partition_columns}
     values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
     try:
-        with pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as parquet:
+        source = path if objects is None else pa.BufferReader(objects.read(path))
+        with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
             found = list(parquet.schema_arrow)
             places = {
                 column.name: arrow_columns.stored_field(found, column)
@@ -444,6 +471,8 @@ def read_file(
             stored = parquet.read(columns=[found[place].name for place in places.values() if place is not None])
             count = parquet.metadata.num_rows
             described = parquet.metadata.metadata or {}
+    except NotADirectoryError as error:
+        raise InvalidRequestError(_ONLY_FILES.format(path)) from error
     except FileNotFoundError:
         raise CorruptionError(f"the data file {path} is missing, although the log has it", path=str(path)) from None
     except (pa.ArrowException, OSError, InvalidRequestError) as error:

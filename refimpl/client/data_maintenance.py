@@ -33,6 +33,7 @@ from refimpl.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.log_path import LogPath, Version
+from refimpl.object_store import objects_at
 
 TARGET_SIZE: Final = 128 * 1024 * 1024
 """Approximate size in bytes of a file that OPTIMIZE writes. Smaller files are combined, larger ones stay."""
@@ -149,7 +150,8 @@ def _rewritten(transaction: Transaction, files: Sequence[Add]) -> list[Add]:
     snapshot = transaction.snapshot
     schema, columns = snapshot.schema, snapshot.partition_columns
     hidden = row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata)
-    rows = (data_files.read_file(snapshot.location, add, schema, columns, hidden=hidden) for add in files)
+    objects, at = objects_at(snapshot.reader.log.environment, snapshot.location), snapshot.location
+    rows = (data_files.read_file(at, add, schema, columns, hidden=hidden, objects=objects) for add in files)
     adds = transaction.data_file_writer(copies=True).write_all(rows)
     return [msgspec.structs.replace(add, data_change=False) for add in adds]
 
@@ -188,6 +190,8 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     Raises `MaintenanceRefusedError` where the owner does not allow it, or for a retention that is too short.
     """
     snapshot = table.snapshot()
+    if objects_at(table.environment, table.location) is not None:
+        raise InvalidRequestError(f"{table.label} is in an object store, where VACUUM cannot list files yet")
     ask(snapshot, Maintenance.VACUUM)
     check_writable(snapshot.protocol, snapshot.metadata)
     least = retention(snapshot.metadata, DELETED_FILES)

@@ -32,6 +32,7 @@ from refimpl.client.features import feeds_changes
 from refimpl.client.file_statistics import row_count
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct
 from refimpl.client.transaction import Committed, Transaction
+from refimpl.object_store import objects_at
 
 DELETED, INSERTED, BEFORE, AFTER = "delete", "insert", "update_preimage", "update_postimage"
 """Delta's values of `_change_type`."""
@@ -63,6 +64,7 @@ class RowChange:
         self.snapshot = transaction.snapshot
         self._location = transaction.snapshot.location
         self._environment = transaction.reader.log.environment
+        self._objects = objects_at(self._environment, self._location)
         self._started = self._environment.now()
         self._adds: list[Add] = []
         self._removed: list[Add] = []
@@ -86,7 +88,9 @@ class RowChange:
         if not self.feeds_changes:
             return None
         schema, columns = self.snapshot.schema, self.snapshot.partition_columns
-        return data_files.change_writer(self._location, schema, columns, new_id=self._environment.new_id)
+        return data_files.change_writer(
+            self._location, schema, columns, new_id=self._environment.new_id, objects=self._objects
+        )
 
     def read(self, add: Add, columns: Sequence[str] | None = None) -> pa.Table:
         """One file's rows: all columns, those that keep row ids included, or those named."""
@@ -94,7 +98,8 @@ class RowChange:
         fields = schema.fields if columns is None else tuple(c for c in schema.fields if c.name in columns)
         needed = Struct(fields=fields or schema.fields[:1])  # a table without columns has no number of rows
         hidden = self._hidden if columns is None else ()
-        return data_files.read_file(self._location, add, needed, self.snapshot.partition_columns, hidden=hidden)
+        partitions = self.snapshot.partition_columns
+        return data_files.read_file(self._location, add, needed, partitions, hidden=hidden, objects=self._objects)
 
     def matches(self, add: Add, test: FileTest) -> pa.ChunkedArray:
         """For which rows of a file the condition is true. Reads the columns that it names."""
@@ -167,7 +172,7 @@ class RowChange:
     def _drop_changes(self) -> None:
         if self._feed is not None:
             self._feed.abort()
-        data_files.delete(self._location, self._changes)
+        data_files.delete(self._location, self._changes, self._objects)
         self._changes.clear()
 
 

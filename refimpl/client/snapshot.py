@@ -20,6 +20,7 @@ from refimpl.client.schema import Struct
 from refimpl.client.table_state import ReplayedState
 from refimpl.errors import CorruptLogError, InvalidTableError, PathAccessError
 from refimpl.log_path import Version
+from refimpl.object_store import objects_at
 from refimpl.table_feature import TableFeature, feature_of, in_commit_timestamps_enabled
 
 if TYPE_CHECKING:
@@ -200,7 +201,10 @@ class Snapshot:
         from refimpl.client.data_files import read_rows
 
         test = None if where is None else self.file_test(where)
-        return read_rows(self.location, self.schema, self.partition_columns, self.files.values(), columns, test)
+        objects = objects_at(self.reader.log.environment, self.location)
+        return read_rows(
+            self.location, self.schema, self.partition_columns, self.files.values(), columns, test, objects
+        )
 
     def __repr__(self) -> str:
         return f"<Snapshot of {self.location} at version {self.version}, {len(self.files)} files>"

@@ -57,6 +57,7 @@ from refimpl.commits import AttemptId
 from refimpl.environment import Environment
 from refimpl.errors import CERTAINLY_NOT_COMMITTED, CorruptLogError, InvalidRequestError, PathAccessError
 from refimpl.log_path import Version
+from refimpl.object_store import objects_at
 from refimpl.table_feature import (
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_PROPERTY,
@@ -312,6 +313,7 @@ class Transaction:
             snapshot.partition_columns,
             new_id=self._environment.new_id,
             indexed=snapshot.indexed_columns,
+            objects=objects_at(self._environment, snapshot.location),
         )
 
     @property
@@ -334,7 +336,8 @@ class Transaction:
             from refimpl.client import data_files
 
             if not self._over or isinstance(error, CERTAINLY_NOT_COMMITTED):
-                data_files.delete(self.snapshot.location, files)
+                objects = objects_at(self._environment, self.snapshot.location)
+                data_files.delete(self.snapshot.location, files, objects)
             raise
 
     def commit(self) -> Committed:

@@ -17,6 +17,7 @@ from refimpl.client.table import Table
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
+from refimpl.object_store import objects_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +53,8 @@ class Tables:
 
     def _known(self, resolved: Table) -> Table:
         """The handle used before, if the name or path still means the same table."""
+        if objects_at(self.environment, resolved.location) is not None:
+            raise InvalidRequestError(f"{resolved.label} is in an object store; Spark reads and writes files only here")
         if resolved.table_id is None:
             return resolved
         return self._handles.setdefault(resolved.table_id, resolved)

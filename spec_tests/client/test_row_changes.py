@@ -475,7 +475,7 @@ def test_a_crash_before_the_commit_leaves_only_files_that_no_log_names(
     def crash(transaction: Transaction) -> None:
         raise SimulatedCrash
 
-    monkeypatch.setattr(data_files, "delete", lambda location, files: None)  # a process that died deletes nothing
+    monkeypatch.setattr(data_files, "delete", lambda *_: None)  # a process that died deletes nothing
     monkeypatch.setattr(Transaction, "commit_if_needed", crash)
     files = data_files_of(table)
     with pytest.raises(SimulatedCrash):

@@ -81,7 +81,10 @@ REFERENCE_LAYERS = (
     ("spark",),
     ("warehouse",),
     ("client", "owner", "remote_owner"),
-    ("log_store",),
+    (
+        "log_store",
+        "object_store",
+    ),
     ("environment", "catalog_owner", "catalog_messages"),
     ("commit_owner",),
     ("host_queue",),

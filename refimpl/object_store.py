@@ -1,0 +1,310 @@
+"""Tables of a warehouse whose files are objects of an S3-compatible store.
+
+A file `NAME.store` in the owner's folder holds the URL of a store: `s3://bucket/prefix`. Its objects have paths below
+`NAME.store` in the warehouse: `NAME.store/orders/_delta_log/0.json` is `s3://bucket/prefix/orders/_delta_log/0.json`.
+Every process that opens the warehouse finds the store. A file stands at `NAME.store` in the warehouse, too: code that
+knows nothing of stores cannot create a file below a file.
+
+A store must refuse a conditional put (`If-None-Match: *`) of an object that exists: `add_store` tries it out. An object
+is visible whole and durable once its put is answered, so there is nothing to sync, and no temporary object: what is
+linked or renamed to its name on a file system is put under its name here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Self
+
+from refimpl.environment import Environment, random_uuid
+from refimpl.errors import InvalidRequestError
+from refimpl.files import Files, FileStatus, NewFile, PosixFiles
+
+SUFFIX: Final = ".store"
+"""Of the files that name a store."""
+_SCHEME: Final = "s3://"
+_TIMEOUTS: Final = {"timeout": "30s", "connect_timeout": "5s"}
+_RETRIES: Final[Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
+"""The owner's lock may be held meanwhile."""
+_EXTRA: Final = "install the extra: pip install 'delta-commit-owner[object-stores]'"
+
+
+def check_store(name: str, url: str) -> None:
+    """Raise `InvalidRequestError` for an invalid name, and for a store that cannot be used.
+
+    Credentials and the endpoint are taken from the environment: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ...
+    """
+    if not (name.isascii() and name.isidentifier()):
+        raise InvalidRequestError(f"invalid name of a store {name!r}; expected letters, digits and _")
+    try:
+        _ObjectStore(url).try_conditional_put()
+    except OSError as error:
+        raise InvalidRequestError(f"the store {url} cannot be used: {error}") from error
+
+
+def record_store(owner_folder: Path, name: str, url: str) -> None:
+    """Record a store that was checked. The same call again changes nothing; `InvalidRequestError` for a name that is
+    taken.
+
+    Order: first the file that keeps others from writing at that path, then the record of the store.
+    """
+    place = f"{name}{SUFFIX}"
+    for path in (owner_folder.parent / place, owner_folder / place):
+        if path.exists() and (path.is_dir() or path.read_text(encoding="utf-8") != f"{url}\n"):
+            raise InvalidRequestError(f"{path} exists; choose another name")
+        _write_durably(path, f"{url}\n")
+
+
+def with_stores(environment: Environment, owner_folder: Path) -> Environment:
+    """The environment of a warehouse: with its stores, where it has some."""
+    files = environment.files
+    try:
+        names = [entry.name for entry in files.list_directory(owner_folder) if entry.name.endswith(SUFFIX)]
+    except FileNotFoundError:
+        return environment
+    urls = {owner_folder.parent / name: files.read(owner_folder / name).decode().strip() for name in names}
+    return dataclasses.replace(environment, files=ObjectFiles(files, urls)) if urls else environment
+
+
+def objects_at(environment: Environment, location: Path) -> ObjectFiles | None:
+    """None for a table whose files are this host's."""
+    files = environment.files
+    return files if isinstance(files, ObjectFiles) and files.holds(location) else None
+
+
+def _write_durably(path: Path, text: str) -> None:
+    """Order: write a temporary file, fsync it, rename it over the name, fsync the directory."""
+    files, temporary = PosixFiles(), path.with_name(f".tmp-{random_uuid()}")
+    with files.create(temporary) as file:
+        file.write(text.encode())
+        file.fsync()
+    files.replace(temporary, path)
+    files.fsync_directory(path.parent)
+
+
+class _ObjectStore:
+    """The objects below one URL. Errors are `OSError`s with their usual kinds."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore
+            from obstore import exceptions
+            from obstore.store import from_url
+        except ImportError as error:
+            raise InvalidRequestError(f"{url} needs the package obstore; {_EXTRA}") from error
+        if not url.startswith(_SCHEME):
+            raise InvalidRequestError(f"invalid URL of a store {url!r}; expected s3://bucket/prefix")
+        self.url = url
+        self._api: Any = obstore
+        self._exists, self._error = exceptions.AlreadyExistsError, exceptions.BaseError
+        try:
+            http = os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true"  # options replace those of the environment
+            options: Any = {**_TIMEOUTS, "allow_http": http}
+            self._store = from_url(url, client_options=options, retry_config=_RETRIES)
+        except exceptions.BaseError as error:
+            raise InvalidRequestError(f"invalid store {url}: {error}") from error
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self._error as error:
+            raise OSError(errno.EIO, f"{self.url}: {error}") from error
+
+    def read(self, key: str) -> bytes:
+        with self._errors():
+            return bytes(self._api.get(self._store, key).bytes())
+
+    def put(self, key: str, content: bytes) -> None:
+        with self._errors():
+            self._api.put(self._store, key, content)
+
+    def create(self, key: str, content: bytes) -> None:
+        """`FileExistsError` if another object has this name. One with the same bytes is this one: a put whose answer
+        was lost is repeated by the library, and answered that the object exists."""
+        try:
+            with self._errors():
+                self._api.put(self._store, key, content, mode="create", use_multipart=False)
+        except OSError as error:
+            if not isinstance(error.__cause__, self._exists):
+                raise
+            if self.read(key) != content:
+                raise FileExistsError(errno.EEXIST, f"{self.url}: {key} exists") from error
+
+    def delete(self, key: str) -> None:
+        with self._errors():
+            self._api.delete(self._store, key)
+
+    def status(self, key: str) -> FileStatus | None:
+        """None for an object that is not there, and no prefix of another."""
+        with self._errors():
+            with contextlib.suppress(FileNotFoundError):
+                return _status(self._api.head(self._store, key))
+            return FileStatus(key.rpartition("/")[2], 0, 0, is_directory=True) if self._has(f"{key}/") else None
+
+    def _has(self, prefix: str) -> bool:
+        return any(True for _ in self._api.list(self._store, prefix, chunk_size=1))
+
+    def list(self, prefix: str) -> list[FileStatus]:
+        with self._errors():
+            found = self._api.list_with_delimiter(self._store, prefix or None)
+        folders = [FileStatus(path.rpartition("/")[2], 0, 0, is_directory=True) for path in found["common_prefixes"]]
+        return folders + [_status(each) for each in found["objects"]]
+
+    def try_conditional_put(self) -> None:
+        """`OSError` for a store that overwrites an object where it must not, or cannot be written."""
+        key = f"_tried-{random_uuid()}"
+        self.create(key, b"first")
+        try:
+            self.create(key, b"second")
+        except FileExistsError:
+            return
+        finally:
+            self.delete(key)
+        raise OSError(f"it ignores `If-None-Match: *`, so that one writer's commit would replace another's: {self.url}")
+
+
+def _status(found: Mapping[str, Any]) -> FileStatus:
+    modified = int(found["last_modified"].timestamp() * 1000)
+    return FileStatus(found["path"].rpartition("/")[2], found["size"], modified, is_directory=False)
+
+
+class ObjectFiles:
+    """The files of a host, and objects for the paths below the stores of a warehouse. Safe to share between threads."""
+
+    def __init__(self, host: Files, stores: Mapping[Path, str]) -> None:
+        self._host = host
+        self._urls = dict(stores)
+        self._store_at = cache(lambda place: _ObjectStore(self._urls[place]))
+        self._unnamed: dict[Path, bytes] = {}
+        """Temporary files below a store: only here, until they get their name."""
+
+    def _object(self, path: Path | str) -> tuple[_ObjectStore, str] | None:
+        path = Path(path)
+        for place in self._urls:
+            if path.is_relative_to(place):
+                return self._store_at(place), path.relative_to(place).as_posix().removeprefix(".")
+        return None
+
+    def holds(self, path: Path) -> bool:
+        """Whether this is the path of an object."""
+        return any(path.is_relative_to(place) for place in self._urls)
+
+    def create(self, path: Path) -> NewFile:
+        return _NewObject(self, path) if self.holds(path) else self._host.create(path)
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Make a new object; `FileExistsError` if its name is taken. A temporary one is stored when it gets a name."""
+        found = self._object(path)
+        assert found is not None
+        if path.name.startswith("."):
+            self._unnamed[path] = content
+        else:
+            found[0].create(found[1], content)
+
+    def fsync(self, path: Path) -> None:
+        if not self.holds(path):
+            self._host.fsync(path)
+        elif self.stat(path) is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object", str(path))
+
+    def fsync_directory(self, path: Path) -> None:
+        if not self.holds(path):
+            self._host.fsync_directory(path)
+
+    def make_directory(self, path: Path, mode: int = 0o777) -> None:
+        """An object needs none."""
+        if not self.holds(path):
+            self._host.make_directory(path, mode)
+
+    def link(self, source: Path, target: Path) -> None:
+        found = self._object(target)
+        if found is None:
+            self._host.link(source, target)
+        else:
+            found[0].create(found[1], self.read(source))
+
+    def replace(self, source: Path, target: Path) -> None:
+        found = self._object(target)
+        if found is None:
+            self._host.replace(source, target)
+            return
+        found[0].put(found[1], self.read(source))
+        self.unlink(source)
+
+    def unlink(self, path: Path) -> None:
+        found = self._object(path)
+        if found is None:
+            self._host.unlink(path)
+        elif self._unnamed.pop(path, None) is None:
+            found[0].delete(found[1])
+
+    def remove_directory(self, path: Path) -> None:
+        if not self.holds(path):
+            self._host.remove_directory(path)
+
+    def list_directory(self, directory: Path) -> list[FileStatus]:
+        found = self._object(directory)
+        if found is None:
+            return self._host.list_directory(directory)
+        entries = found[0].list(found[1])
+        if not entries and found[1]:
+            raise FileNotFoundError(errno.ENOENT, "no object is below", str(directory))
+        return entries
+
+    def read(self, path: Path) -> bytes:
+        found = self._object(path)
+        if found is None:
+            return self._host.read(path)
+        content = self._unnamed.get(path)
+        return found[0].read(found[1]) if content is None else content
+
+    def stat(self, path: Path) -> FileStatus | None:
+        found = self._object(path)
+        if found is None:
+            return self._host.stat(path)
+        store, key = found
+        return store.status(key) if key else FileStatus(path.name, 0, 0, is_directory=True)
+
+    def exists(self, path: str) -> bool:
+        return self._host.exists(path) if self._object(path) is None else self.stat(Path(path)) is not None
+
+    def identity(self, path: str) -> object:
+        return self._host.identity(path)
+
+    def hold_shared(self, path: str, start: int, length: int) -> object:
+        return self._host.hold_shared(path, start, length)
+
+    def opening(self) -> AbstractContextManager[None]:
+        return self._host.opening()
+
+
+class _NewObject:
+    """Stored by its `fsync`, or at the end."""
+
+    def __init__(self, files: ObjectFiles, path: Path) -> None:
+        self._files, self._path = files, path
+        self._content = bytearray()
+        self._stored = False
+
+    def write(self, content: bytes) -> None:
+        self._content += content
+
+    def fsync(self) -> None:
+        if not self._stored:
+            self._files.write(self._path, bytes(self._content))
+            self._stored = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self.fsync()

@@ -1,0 +1,303 @@
+"""Tables in an S3-compatible store: log and data files are objects; the owner's ledger stays on its host."""
+
+from __future__ import annotations
+
+import sys
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+import refimpl
+from refimpl import log_path
+from refimpl.cli.output import ExitCode
+from refimpl.client.data_files import DataFileWriter, read_file
+from refimpl.client.data_maintenance import optimize, vacuum
+from refimpl.client.maintenance import write_checkpoint
+from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.commits import Landed
+from refimpl.environment import random_uuid
+from refimpl.errors import CorruptLogError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.log_store import LogStore
+from refimpl.spark.tables import Tables
+from refimpl.table_feature import MANAGED_COMMIT, CommitMode
+from spec_tests.cli.conftest import CommandLine, cli
+
+__all__ = ["cli"]
+
+deltalake = pytest.importorskip("deltalake", reason="the extra `benchmark` is not installed")
+obstore = pytest.importorskip("obstore", reason="the extra `object-stores` is not installed")
+exceptions = pytest.importorskip("obstore.exceptions")
+from_url = pytest.importorskip("obstore.store").from_url
+pytest.importorskip("flask", reason="moto's server is not installed")
+moto_server = pytest.importorskip("moto.server", reason="moto is not installed")
+
+SCHEMA = pa.schema({"id": pa.int64(), "day": pa.int32()})
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": list(ids), "day": pa.array([each % 2 for each in ids], pa.int32())}, schema=SCHEMA)
+
+
+def ids_in(table: Any, **which: Any) -> list[int]:
+    return sorted(table.snapshot(**which).to_arrow()["id"].to_pylist())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of an S3 server in this process."""
+    started = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    started.start()
+    host, port = started.get_host_and_port()
+    yield f"http://{host}:{port}"
+    started.stop()
+
+
+@pytest.fixture
+def store(server: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of an empty store."""
+    for key, value in {
+        "AWS_ENDPOINT_URL": server, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(key, value)
+    bucket = f"bucket-{random_uuid()}"
+    urllib.request.urlopen(urllib.request.Request(f"{server}/{bucket}", method="PUT"))
+    return f"s3://{bucket}/lake"
+
+
+@pytest.fixture
+def directory(tmp_path: Path, store: str) -> Path:
+    """A warehouse with the store `s3`."""
+    directory = tmp_path / "warehouse"
+    refimpl.open(directory, create=True, stores={"s3": store}).close()
+    return directory
+
+
+def objects(url: str) -> set[str]:
+    """The names of all objects below the store."""
+    return {found["path"] for page in obstore.list(from_url(url)) for found in page}
+
+
+def test_table_is_created_written_read_published_and_checkpointed(directory: Path, store: str) -> None:
+    """By one process after another; on the host there is only the ledger."""
+    location = directory / "s3.store" / "orders"
+    log = "orders/_delta_log"
+    with refimpl.open(directory) as warehouse:
+        table = warehouse.create_table("orders", SCHEMA, partition_columns=["day"], location=location)
+        assert objects(store) == {f"{log}/{0:020}.json"}
+        for number in range(4):
+            assert table.append(rows(2 * number, 2 * number + 1)) is not None
+        warehouse.owner.backfill_to_version(table.table_id or "")
+    with refimpl.open(directory) as warehouse:
+        table = warehouse.table("orders")
+        assert ids_in(table) == list(range(8))
+        assert ids_in(table, version=2) == list(range(4))
+        assert sorted(table.snapshot().to_arrow(["id"], "day = 1")["id"].to_pylist()) == [1, 3, 5, 7]
+        write_checkpoint(table)
+        table.overwrite(rows(9))
+        assert ids_in(warehouse.table("orders")) == [9]
+        assert [entry.version for entry in table.history()] == [5, 4, 3, 2, 1, 0]
+    names = objects(store)
+    assert {f"{log}/{version:020}.json" for version in range(5)} < names
+    assert f"{log}/{4:020}.checkpoint.parquet" in names
+    assert len([name for name in names if name.startswith("orders/day=")]) == 9
+    assert not [name for name in names if ".tmp-" in name]
+    assert (directory / "s3.store").is_file()
+
+
+@pytest.mark.parametrize("mode", CommitMode)
+def test_writers_with_handles_of_their_own_lose_no_row(directory: Path, mode: CommitMode) -> None:
+    with refimpl.open(directory) as warehouse:
+        location = directory / "s3.store" / "orders"
+        warehouse.create_table("orders", SCHEMA, location=location, commit_mode=mode)
+
+    def write(start: int) -> None:
+        with refimpl.open(directory) as own:
+            for each in range(start, start + 3):
+                assert own.table("orders").append(rows(each)) is not None
+
+    with ThreadPoolExecutor() as threads:
+        for done in [threads.submit(write, start) for start in (0, 100)]:
+            done.result()
+    with refimpl.open(directory) as warehouse:
+        assert ids_in(warehouse.table("orders")) == [0, 1, 2, 100, 101, 102]
+
+
+@pytest.mark.parametrize("landed", [True, False])
+@pytest.mark.parametrize("mode", CommitMode)
+def test_failed_put_of_a_commit_is_resolved(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, mode: CommitMode, landed: bool
+) -> None:
+    """Of the staged or of the published file, with its effect or without: the rows are there once or not at all."""
+    plain, failed = obstore.put, []
+
+    def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
+        fails = "/_delta_log/" in key and not failed
+        if not fails or landed:
+            plain(store, key, content, **options)
+        if fails:
+            failed.append(key)
+            raise exceptions.GenericError("the answer was lost")
+
+    with refimpl.open(directory) as warehouse:
+        location = directory / "s3.store" / "orders"
+        table = warehouse.create_table("orders", SCHEMA, location=location, commit_mode=mode)
+        with monkeypatch.context() as patched:
+            patched.setattr(obstore, "put", put)
+            try:
+                table.append(rows(1))
+                expected = [1]
+            except OwnerUnavailableError:
+                expected = []
+            except OutcomeUnknown as unknown:
+                outcome = warehouse.owner.attempt_outcome(table.table_id or "", unknown.attempt)
+                expected = [1] if isinstance(outcome, Landed) else []
+            warehouse.owner.backfill_to_version(table.table_id or "")
+        assert failed
+        assert ids_in(table) == expected
+        table.append(rows(2))
+        warehouse.owner.backfill_to_version(table.table_id or "")
+        assert ids_in(warehouse.table("orders")) == [*expected, 2]
+
+
+def test_put_whose_answer_was_lost_is_one_commit(directory: Path, store: str) -> None:
+    """The library sends it again, and the store answers that the object exists."""
+    with refimpl.open(directory) as warehouse:
+        location = directory / "s3.store" / "orders"
+        table = warehouse.create_table("orders", SCHEMA, location=location)
+        table.append(rows(1))
+        log = LogStore(location, warehouse.environment)
+        content = log.read(log_path.commit(0))
+        assert log.put_if_absent(log_path.commit(0), content)
+        assert not log.put_if_absent(log_path.commit(0), content + b"{}\n")
+        assert log.read(log_path.commit(0)) == content
+        with pytest.raises(CorruptLogError):
+            log.publish(0, b"other")
+        assert ids_in(table) == [1]
+
+
+def test_rows_are_changed_and_files_compacted(directory: Path, store: str) -> None:
+    with refimpl.open(directory) as warehouse:
+        fed = {"delta.enableChangeDataFeed": "true"}
+        location = directory / "s3.store" / "orders"
+        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
+        table = warehouse.create_table("orders", SCHEMA, location=location, properties=fed, policy=allowed)
+        table.append(rows(1, 2))
+        table.append(rows(3, 4))
+        table.delete("id = 1")
+        table.update({"day": "7"}, where="id = 2")
+        assert optimize(table).removed == 2
+        assert table.snapshot().to_arrow().sort_by("id").to_pydict() == {"id": [2, 3, 4], "day": [7, 1, 0]}
+        assert [name for name in objects(store) if name.startswith("orders/_change_data/")]
+        assert len(table.snapshot().files) == 1
+
+
+def test_code_for_files_is_refused_and_writes_nothing(directory: Path, store: str) -> None:
+    with refimpl.open(directory) as warehouse:
+        location = directory / "s3.store" / "orders"
+        table = warehouse.create_table("orders", SCHEMA, location=location, partition_columns=["day"])
+        table.append(rows(1, 2))
+        before = objects(store)
+        (add, _) = table.snapshot().files.values()
+        for work in (
+            lambda: vacuum(table),
+            lambda: Tables(warehouse).by_name("orders"),
+            lambda: DataFileWriter(location, table.snapshot().schema, ["day"]).write_all([rows(3)]),
+            lambda: read_file(location, add, table.snapshot().schema, ["day"]),
+        ):
+            with pytest.raises(InvalidRequestError, match="object store"):
+                work()
+        assert (objects(store), table.snapshot().version) == (before, 1)
+
+
+def test_delta_rs_reads_the_published_objects(directory: Path, store: str) -> None:
+    with refimpl.open(directory) as warehouse:
+        location = directory / "s3.store" / "orders"
+        table = warehouse.create_table(
+            "orders", SCHEMA, location=location, feature=MANAGED_COMMIT, partition_columns=["day"]
+        )
+        table.append(rows(1, 2))
+        table.append(rows(3))
+        warehouse.owner.backfill_to_version(table.table_id or "")
+        table.append(rows(4))
+    found = deltalake.DeltaTable(f"{store}/orders")
+    assert found.version() in (2, 3)
+    expected = list(range(1, found.version() + 2))
+    assert sorted(pa.table(found.to_pyarrow_table())["id"].to_pylist()) == expected
+
+
+def test_failed_commit_deletes_its_objects(directory: Path, store: str) -> None:
+    with refimpl.open(directory) as warehouse:
+        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
+        before = objects(store)
+        gone = patch.object(warehouse.owner, "commit", side_effect=OwnerUnavailableError("gone"))
+        with gone, pytest.raises(OwnerUnavailableError):
+            table.append(rows(1))
+        assert {name for name in objects(store) - before if name.endswith(".parquet")} == set()
+
+
+def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: CommandLine) -> None:
+    place = str(tmp_path / "lake")
+    cli("init", place, "--store", f"s3={store}")
+    location = str(tmp_path / "lake" / "s3.store" / "orders")
+    cli("create", "orders", "--columns", "id BIGINT", "-w", place, "--location", location)
+    assert cli("show", "orders", "-w", place, "--rows", "1", "--json").json["owner"]["location"] == location
+    assert cli("verify", "-w", place).code == 0
+    for wrong in ("s3", "s3=https://host"):
+        assert cli("init", place, "--store", wrong).code == ExitCode.USAGE
+    assert f"orders/_delta_log/{0:020}.json" in objects(store)
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "problem"),
+    [
+        ("a/b", "s3://bucket/x", "invalid name of a store"),
+        ("other", "https://bucket/x", "expected s3://bucket/prefix"),
+        ("other", "s3://missing-bucket/x", "cannot be used"),
+    ],
+)
+def test_store_that_cannot_be_used_is_refused(directory: Path, store: str, name: str, url: str, problem: str) -> None:
+    bucket = store.split("/")[2]
+    before = sorted(directory.rglob("*.store"))
+    for place in (directory, directory / "new"):
+        with pytest.raises(InvalidRequestError, match=problem):
+            refimpl.open(place, create=True, stores={name: url.format(bucket=bucket)})
+    assert sorted(directory.rglob("*.store")) == before
+    with pytest.raises(InvalidRequestError, match="choose another name"):
+        refimpl.open(directory, stores={"s3": f"{store}/elsewhere"})
+    refimpl.open(directory, stores={"s3": store}).close()
+
+
+def test_store_that_cannot_be_reached_is_refused(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    with pytest.raises(InvalidRequestError, match="cannot be used"):
+        refimpl.open(directory, stores={"other": store})
+
+
+def test_missing_package_is_named(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with refimpl.open(directory) as warehouse:
+        warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with refimpl.open(directory) as warehouse:
+        assert warehouse.tables() == ["orders"]
+        with pytest.raises(InvalidRequestError, match="object-stores"):
+            warehouse.table("orders").snapshot()
+
+
+def test_store_that_overwrites_is_refused(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that ignores the condition of a put would let one commit replace another."""
+    plain = obstore.put
+
+    def put(store: Any, key: str, content: bytes, **_: Any) -> Any:
+        return plain(store, key, content)
+
+    monkeypatch.setattr(obstore, "put", put)
+    with pytest.raises(InvalidRequestError, match="If-None-Match"):
+        refimpl.open(directory, stores={"other": store})
+    assert not (directory / "other.store").exists()
