@@ -196,6 +196,7 @@ class Creation:
         metadata = msgspec.structs.replace(draft, id=staged.table_id, name=staged.name)
         if staged.demands is not None:
             metadata = _with_properties(metadata, staged.demands.properties)
+            metadata = row_tracking.with_hidden_columns(metadata, environment.new_id)
         if feature.table_id_property is not None:
             metadata = _with_properties(metadata, {feature.table_id_property: staged.table_id})
         creation = cls(owner, environment, staged, metadata)

@@ -20,7 +20,7 @@ from refimpl.client.data_maintenance import optimize
 from refimpl.client.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.commit_owner import Maintenance, MaintenancePolicy, NewTableDemands
 from refimpl.errors import ConcurrentModificationError, InvalidRequestError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
@@ -129,6 +129,24 @@ def test_enabling_it_gives_ids_to_the_files_that_are_there(setting: Setting) -> 
     begun(setting.again(late), "a", 3).commit()
     with pytest.raises(ConcurrentModificationError):  # else a file without ids would be in a table that promises them
         enabling.commit()
+
+
+def test_a_catalog_that_demands_row_tracking_gets_a_table_that_keeps_ids(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catalogs demand properties, not the names of the hidden columns."""
+    plain = setting.owner.stage_table
+
+    def demanding(*arguments: Any, **options: Any) -> Any:
+        demands = NewTableDemands(
+            reader_features=(), writer_features=("rowTracking", "domainMetadata"), properties=TRACKED
+        )
+        return msgspec.structs.replace(plain(*arguments, **options), demands=demands)
+
+    monkeypatch.setattr(setting.owner, "stage_table", demanding)
+    table = setting.table()
+    found = table.snapshot()
+    assert len(row_tracking.hidden_columns(found.protocol, found.metadata)) == 2
 
 
 def test_suspended_row_tracking_assigns_nothing(setting: Setting) -> None:
