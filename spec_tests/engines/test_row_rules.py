@@ -1,4 +1,4 @@
-"""Tables with rules of rows and with row tracking, written in turn by our client and by Delta Spark."""
+"""Tables with rules of rows, row tracking and column mapping, written in turn by our client and by Delta Spark."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from refimpl.client.create import create_filesystem_table
+from refimpl.client.data_maintenance import optimize
+from refimpl.client.schema import arrow_type
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
 from spec_tests.engines.delta_spark_session import Engine, rows_of
@@ -87,3 +89,40 @@ def test_delta_spark_sees_the_row_ids_that_we_assign_and_keep(engine: Engine) ->
     engine.sql(f"UPDATE {name} SET x = 0 WHERE id = 1")
     table.update({"x": "1"}, "id = 1")
     assert ids() == expected | {1: (before[1][0], 8)}
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_a_table_with_column_mapping_is_written_in_turn(engine: Engine, mode: str) -> None:
+    """We create it; Delta Spark renames and drops columns; both write, and both read the same."""
+    inner = {"type": "struct", "fields": [column("a", "long"), column("b c", "string")]}
+    columns = [
+        column("id", "long"),
+        column("day", "string"),
+        column("s", "long") | {"type": inner},
+        column("old", "long"),
+    ]
+    table = made(engine, "mapped", columns, delta__columnMapping__mode=mode)
+    name = f"delta.`{table.location}`"
+
+    def appended(number: int, **more: int) -> None:
+        row = {"id": number, "day": str(number % 2), "s": {"a": number, "b c": "x"}, **more}
+        kinds = {column.name: arrow_type(column.type) for column in table.snapshot().schema.fields}
+        table.append(pa.table({key: pa.array([value], kinds[key]) for key, value in row.items()}))
+
+    appended(1, old=1)
+    engine.sql(f"INSERT INTO {name} VALUES (2, '0', named_struct('a', 2L, 'b c', 'x'), 2)")
+    engine.sql(f"ALTER TABLE {name} RENAME COLUMN s.a TO z")
+    engine.sql(f"ALTER TABLE {name} RENAME COLUMN s.`b c` TO a")
+    engine.sql(f"ALTER TABLE {name} DROP COLUMN old")
+    engine.sql(f"ALTER TABLE {name} ADD COLUMN old BIGINT")
+    rows = pa.table({"id": [3], "day": ["1"], "s": [{"z": 3, "a": "x"}], "old": [30]})
+    table.append(rows)
+    assert table.delete("s.z = 2").metrics["numDeletedRows"] == 1
+    assert table.update({"day": "'9'"}, "id = 3").metrics["numUpdatedRows"] == 1
+    engine.forget()
+    engine.sql(f"UPDATE {name} SET old = 10 WHERE s.a = 'x' AND id = 1")
+    optimize(table)
+    engine.forget()
+    read = engine.sql(f"SELECT id, day, s.z, s.a, old FROM {name} WHERE s.z > 0 ORDER BY id")
+    assert read == [(1, "1", 1, "x", 10), (3, "9", 3, "x", 30)]
+    assert rows_of(table) == [(1, "1", {"z": 1, "a": "x"}, 10), (3, "9", {"z": 3, "a": "x"}, 30)]
