@@ -160,7 +160,7 @@ class _LazyLedger(Wrapped):
         return self.wrapped.execute(statement.replace("synchronous=FULL", f"synchronous={self._level}"), *values)
 
 
-def _equal_file_believed(log: LogStore, version: Version, content: bytes) -> None:
+def _equal_file_believed(log: LogStore, version: Version, content: bytes, commit_mode: object = None) -> None:
     """A version that is there already with the right bytes is taken for published, once it is synced again."""
     name = log_path.commit(version)
     if not log.put_if_absent(name, content) and log.read(name) != content:
