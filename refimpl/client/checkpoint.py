@@ -30,7 +30,7 @@ from refimpl.actions import (
     Sidecar,
     Txn,
 )
-from refimpl.client.table_state import ReplayedState
+from refimpl.client.table_state import ReplayedState, collector_paused
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import SIDECAR_FOLDER, LogPath, Version
 from refimpl.log_store import LogStore
@@ -308,7 +308,8 @@ def _schema(*kinds: type[Action]) -> pa.Schema:
 
 _CLASSIC: Final = _schema(Protocol, Metadata, Txn, DomainMetadata, Remove, Add)
 _OF_SIDECARS: Final = _schema(Remove, Add)
-_TOP_LEVEL: Final = _schema(CheckpointMetadata, Protocol, Metadata, Txn, DomainMetadata, Sidecar)
+_TOP_LEVEL: Final = _schema(CheckpointMetadata, Protocol, Metadata, Txn, DomainMetadata, Sidecar, Remove, Add)
+"""Delta Spark needs the columns of files, although they are empty here."""
 
 
 def classic(state: ReplayedState, *, oldest_tombstone: int) -> tuple[bytes, int]:
@@ -345,7 +346,7 @@ def _files(state: ReplayedState, oldest_tombstone: int) -> list[Action]:
 
 def _encoded(actions: Sequence[Action], schema: pa.Schema) -> tuple[bytes, int]:
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, schema, compression="snappy") as writer:
+    with collector_paused(), pq.ParquetWriter(sink, schema, compression="snappy") as writer:
         for _, run in itertools.groupby(actions, type):
             alike = list(run)
             for start in range(0, len(alike), ROWS_AT_ONCE):

@@ -276,6 +276,8 @@ def test_a_v2_checkpoint_holds_the_whole_state(
         "v2Checkpoint": {"path": made.name, "sizeInBytes": top.size, "modificationTime": top.modified},
     }
     assert checkpoint.action_count(table.log, top) == made.actions
+    columns = set(pq.read_schema(pa.BufferReader(table.log.read(made.name))).names)
+    assert columns >= {"add", "remove", "sidecar", "checkpointMetadata"}, "Delta Spark reads no file without them"
     hide(table, *range(6))
     after = setting.again(table).snapshot()
     assert after.segment.checkpoint == (top,)
