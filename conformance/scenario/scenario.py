@@ -501,14 +501,15 @@ class Scenario:
                 yield self._unseen(name, f"the final log of {name} cannot be seen: the table was not found")
 
     def log_of(self, table: TableHandle) -> list[events.Witness]:
-        """The log as it is now: what is published, and what the owner lists. Raises `Inconclusive`."""
+        """The log as it is now: what is published, and what the owner lists. Raises `Inconclusive`, also if a violation
+        is on record already and the list ends before the latest version: a commit that is not listed is not lost."""
         listed = self._looked_up(m.GetCommits(table=table.reference), table.name)
         seen = self._looked_up(m.Observe(table=table.reference), table.name)
         if not isinstance(seen, m.Observation):
             raise Inconclusive(f"the final log of {table.name} cannot be seen: {in_words(seen)}")
         commits = listed.commits if isinstance(listed, m.Commits) else ()  # a table that is given back has no owner
         self.recording.seen(seen.files, commits)
-        return witnesses(
+        log = witnesses(
             table.name,
             seen.files,
             commits,
@@ -516,6 +517,13 @@ class Scenario:
             before=table.before,
             ownership=table.ownership,
         )
+        known = max((each.version for each in log), default=-1)
+        if self.violations and isinstance(listed, m.Commits) and listed.latest is not None and listed.latest > known:
+            raise Inconclusive(
+                f"the final log of {table.name} cannot be seen: the latest version is {listed.latest}, and versions "
+                f"above {known} are neither listed nor published"
+            )
+        return log
 
     def _looked_up(self, request: m.Request, name: str) -> m.Answer:
         """Asked once more after an unknown outcome, and again while it is refused for now. Raises `Inconclusive`."""

@@ -33,6 +33,7 @@ from conformance.interface.subject import GONE, AdapterError, Subject
 from conformance.models import proposals
 from conformance.models.owner import COMMIT_MODES, ModelOwner
 from conformance.models.storage import FolderStorage
+from conformance.results import UnusableError
 from conformance.scenario.adversary import Adversary, ClientHost
 
 PAGE: Final = "conformance/TEST_YOUR_OWNER.md"
@@ -370,7 +371,14 @@ class _Smoke:
         assert self.reopen is not None
         self._create(table)
         self.request = self.answer = None
-        self.subject = self.reopen()
+        try:
+            self.subject = self.reopen()
+        except UnusableError as error:
+            self._broken(
+                f"it did not start again with an empty folder: {error.problem}. Every start gets a new folder in "
+                "$CONFORMANCE_DIRECTORY; create in it what the subject needs, and use no file of an earlier start",
+                "2-connect-it-to-the-kit-3-minutes",
+            )
         if not isinstance(self._created_anew(replace(table, name=f"{table.name}-other")), m.Ratified):
             return  # a rejection of the other name would then show nothing
         answer = self._created_anew(table)

@@ -93,6 +93,14 @@ def test_past_escapes_are_not_conformant(identifier: str) -> None:
     assert (found.right, found.exit_code) == (True, ExitCode.VIOLATION), found.note
 
 
+def test_a_commit_that_the_list_leaves_out_is_not_called_lost() -> None:
+    name = "mutant:list-is-cut-after-two-commits"
+    [first, *_] = [case for case in kills.cases(kills.identity(name)) if case.check.name.startswith("ranges-of-unpub")]
+    named = {requirement for each in kills.run(first, name).violations for requirement in each.requirements}
+    assert named & {"MC-GET-01", "CM-GET-03"}
+    assert named.isdisjoint({"MC-COMMIT-02", "CM-COMMIT-08"})
+
+
 def test_ignored_advice_is_kept_apart() -> None:
     assert mutation_score.only_advice(all_mutants()["conflicts-with-every-removal"])
     assert not mutation_score.only_advice(all_mutants()["last-writer-wins"])

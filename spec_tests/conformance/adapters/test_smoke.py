@@ -17,11 +17,12 @@ from conformance.adapters.identity import contradictions
 from conformance.adapters.in_process import InProcess
 from conformance.command.application import application
 from conformance.interface import messages as m
+from conformance.interface.subject import Subject
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
 from conformance.mutants.registry import all_mutants
 from conformance.requirements import Profile
-from conformance.results import ExitCode
+from conformance.results import ExitCode, UnusableError
 from conformance.scenario.adversary import ClientHost
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import Outcome, SmokeReport, Step, smoke
@@ -314,6 +315,16 @@ def test_a_wrong_read_of_a_client_is_reported() -> None:
     assert "`snapshot_read` of version 1" in step.says
     client.snapshot = lambda asker, request: m.Unknown(reason="no answer")  # type: ignore[method-assign]
     assert failed(smoke(InProcess(client), host)).outcome is Outcome.ADAPTER
+
+
+def test_a_subject_that_needs_an_old_folder_is_explained() -> None:
+    def reopen() -> Subject:
+        raise UnusableError("the subject 'x' ended with exit code 1")
+
+    step = failed(smoke(InProcess(ModelOwner()), reopen=reopen))
+    assert (step.name, step.outcome) == ("empty folder", Outcome.ADAPTER)
+    assert "exit code 1" in step.says
+    assert "$CONFORMANCE_DIRECTORY" in step.says
 
 
 def test_a_first_hello_that_means_nothing_is_a_step_that_explains_it(tmp_path: Path) -> None:
