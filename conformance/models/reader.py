@@ -233,8 +233,8 @@ class ModelReader:
         return sorted(usable, key=lambda each: (each.version, each.rank), reverse=True)
 
     def _compacted(self, listed: Listing, owned: dict[int, m.CommitEntry], start: int, target: int) -> int | None:
-        """Up to where a compaction stands for the commits from `start` on: the widest, not beyond the target, and none
-        of the commits that the owner told."""
+        """The last version of the widest compaction that starts at `start`, ends at or before the target, and covers no
+        commit that the owner lists."""
         ends = [end for first, end in listed.compactions if first == start and end <= target]
         return max((end for end in ends if not any(start <= each <= end for each in owned)), default=None)
 

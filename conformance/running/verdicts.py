@@ -147,7 +147,7 @@ def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
     """Why what was tried is not enough to call a subject conformant, in words; nothing if it is enough.
 
     A subject may refuse much, and is judged by the rest. But where it refuses more than it does, the few cases that
-    passed prove nothing of what it does; and where it died or fell silent, nobody knows what it did. A client need not
+    passed prove nothing of what it does; and where it died or fell silent, what it did is unknown. A client need not
     do everything: of a reader that has no other operation the cases about reading are enough."""
     judged = sum(case.verdict in JUDGED for case in cases)
     open_ = [case for case in cases if case.verdict is Verdict.INCONCLUSIVE and not case.reason.startswith(NO_SUCH_JOB)]

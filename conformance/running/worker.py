@@ -351,7 +351,7 @@ class _Reports:
 
     def put(self, report: Report) -> None:
         line = encode(report)
-        with self._lock, contextlib.suppress(OSError):  # nobody hears any more: the input has ended too
+        with self._lock, contextlib.suppress(OSError):  # the coordinator has ended, and so has the input
             self._stream.write(line)
             self._stream.flush()
 

@@ -79,7 +79,7 @@ def _report_usage(error: Exception, what: str) -> int:
 
 
 def _leave_broken_pipe() -> int:
-    """Nobody reads any more. Point the standard output elsewhere, so that its last flush is silent."""
+    """The reader of the output has closed it. Point the standard output elsewhere, so that its last flush is silent."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _BROKEN_PIPE

@@ -278,7 +278,7 @@ class Ledger:
         SQLite goes on with the old ones, and two processes would ratify the same version. A ledger is replaced where
         one is restored: that one is opened. A write-ahead log that is gone, or another one, cannot be followed:
         SQLite shares the index of the old one between all connections of a process. A connection
-        to a ledger without such a log, which is a backup, is from before somebody gave it one: it is made anew, too.
+        to a ledger without such a log, which is a backup, is older than a log that it has now: it is made anew, too.
         """
         database = self._database()
         moved: ctypes.c_int = self._local.moved

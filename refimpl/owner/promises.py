@@ -144,7 +144,7 @@ def forget(writer: Writer, table: TableRecord, promise: Promise) -> None:
 def record(writer: Writer, table: TableRecord, promise: Promise, now: int) -> RatifiedCommit:
     """The promised commit is visible, durably: it is the version.
 
-    Another process may have recorded it meanwhile: one that got the owner's lock because somebody unlinked its file.
+    Another process may have recorded it meanwhile: one that got the owner's lock because its file was unlinked.
     """
     table = writer.table_by_key(table.key) or table
     known = writer.attempt(table, promise.attempt)

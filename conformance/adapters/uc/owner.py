@@ -51,8 +51,8 @@ class Known:
     proposed: dict[tuple[str, str], int] = field(default_factory=dict)
     """By table and attempt, the version that it was proposed for."""
     sent: dict[tuple[str, int, str], tuple[Documents, Documents]] = field(default_factory=dict)
-    """By table, version and file, the requirements and updates of a commit that landed, or may have: whoever sends it
-    again sends the same request, byte for byte."""
+    """By table, version and file, the requirements and updates of a commit that landed, or may have: a client that
+    sends it again sends the same request, byte for byte."""
     publishing: set[str] = field(default_factory=set)
     """The tables whose commits the kit leaves to the subject to publish."""
 
