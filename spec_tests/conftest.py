@@ -1,6 +1,6 @@
 """Shared by all tests: properties are checked on the same examples in every run, however slow the machine is.
 
-HYPOTHESIS_PROFILE=explore looks for new examples instead.
+HYPOTHESIS_PROFILE=explore looks for 1,000 new examples of each instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 settings.register_profile(
-    "repository", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "repository",
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
 settings.register_profile("explore", settings.get_profile("repository"), derandomize=False, max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repository"))

@@ -372,7 +372,7 @@ def latest_of(world: World) -> World:
     return replace(world, requested=None)
 
 
-@settings(deadline=None, derandomize=True, max_examples=400)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(worlds(), VERSIONS)
 def test_the_segment_of_any_log_follows_the_rules(world: World, known: int) -> None:
     latest = None if verdict(latest_of(world)).error else latest_of(world).build()
