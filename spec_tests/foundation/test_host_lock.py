@@ -254,7 +254,8 @@ def queued(path: Path, names: str) -> tuple[list[Writer], list[str]]:
     return writers, order
 
 
-def test_turns_come_in_the_order_of_the_tickets_one_at_a_time(tmp_path: Path) -> None:
+def test_turns_come_in_the_order_of_the_tickets_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 600)
     writers, order = queued(tmp_path / "turns", "abcd")
     for number, writer in enumerate(writers, 1):
         assert writer.has_turn.wait(20)

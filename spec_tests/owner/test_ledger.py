@@ -740,7 +740,7 @@ def test_a_fork_closes_the_connection(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(os, "register_at_fork", lambda **each: hooks.append(each))
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-        (mine,) = hooks
+        (mine,) = [each for each in hooks if getattr(each.get("before"), "__module__", "") == Ledger.__module__]
         mine["before"]()
         mine["after_in_child"]()
         assert table.latest == 0
