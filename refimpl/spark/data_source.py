@@ -518,12 +518,17 @@ class _Work:
         return gather(pa.concat_tables([message.rows for message in messages if isinstance(message, _Message)]))
 
     def commit(self, files: JobFiles, **batch: Any) -> None:
-        """On the driver: one transaction names the files; those of a batch that is committed already are deleted."""
-        transaction = self.plan.begin(self.table(), **batch)
-        if transaction is None:
-            data_files.delete(Path(self.plan.location), files.added)
-        else:
+        """On the driver: one transaction names the files. Those of a batch that is committed already are deleted, but
+        for files that the log names: the same messages may come twice."""
+        table = self.table()
+        transaction = self.plan.begin(table, **batch)
+        if transaction is not None:
             self.plan.commit(transaction, files.added)
+            return
+        snapshot = table.snapshot()
+        logged = (snapshot.files, snapshot.tombstones)
+        surplus = [add for add in files.added if not any(add.key in known for known in logged)]
+        data_files.delete(Path(self.plan.location), surplus)
 
     def abandon(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the files of a job in which a task failed. Where all tasks have reported, the commit has begun, and

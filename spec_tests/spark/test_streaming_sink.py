@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 import refimpl
@@ -23,8 +25,10 @@ from refimpl.errors import (
 )
 from refimpl.spark.data_source import Connection, DeltaOwnerSource
 from refimpl.warehouse import Warehouse
+from spec_tests.engines.prerequisites import served
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
+COLUMNS_OF_TABLE = StructType().add("id", "long").add("month", "integer")
 COLUMNS = StructType().add("ID", "integer").add("month", "integer")
 QUERY = "2ac6ec97-0000-4000-8000-7f5b0b6d6c01"
 
@@ -84,6 +88,20 @@ def test_a_batch_is_committed_once(warehouse: Warehouse, table: Table) -> None:
     assert table.snapshot().version == 2
     assert table.snapshot().transactions[QUERY].version == 7
     assert files(table) == 5, "those of the repeated batch are deleted"
+
+
+def test_a_commit_that_is_sent_again_deletes_nothing(warehouse: Warehouse, table: Table) -> None:
+    writer = stream(warehouse)
+    sent = [message(writer, (3, 1))]
+    for _ in range(2):
+        writer.commit(sent, 0)
+    assert ids(table) == [1, 2, 3]
+    table.overwrite(pa.table({"id": [9], "month": [1]}, schema=SCHEMA))
+    writer.commit(sent, 0)
+    assert ids(table) == [9]
+    assert sorted(table.snapshot(version=2).to_arrow()["id"].to_pylist()) == [1, 2, 3], (
+        "an older version keeps its files"
+    )
 
 
 def test_batches_of_two_queries_are_both_committed(warehouse: Warehouse, table: Table) -> None:
@@ -275,3 +293,25 @@ def test_a_missing_table_is_created(warehouse: Warehouse, tmp_path: Path) -> Non
     location = tmp_path / "by-path"
     batch(warehouse, (4, 1), path=f"file:{location}")
     assert Table.by_path(location).snapshot().to_arrow()["ID"].to_pylist() == [4]
+
+
+def test_a_served_table_is_streamed_and_its_tasks_ask_no_server(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="the extra `server` is not installed")
+    directory = tmp_path / "served"
+    refimpl.open(directory, create=True).close()
+    with ExitStack() as running:
+        url = running.enter_context(served(directory))
+        remote = running.enter_context(refimpl.open(url, token=None))
+        remote.create_table("sink", SCHEMA)
+        kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(remote, "UTC")})
+        writer = kind({"path": "sink"}).streamWriter(COLUMNS, False)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Connection, "warehouse", lambda _: pytest.fail("a task asks the server"))
+            sent = [message(writer, (3, 1))]
+        for _ in range(2):
+            again(writer).commit(sent, 0)
+        reader = kind({"path": "sink"}).streamReader(COLUMNS_OF_TABLE)
+        start = reader.initialOffset()
+        (partition,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+        reading = again(reader)
+    assert [row for batch in reading.read(again(partition)) for row in batch.to_pylist()] == [{"id": 3, "month": 1}]
