@@ -246,6 +246,8 @@ class _ThreadTurn(ThreadTurn):
         self._life = life
 
     def take(self, done: Callable[[], bool]) -> bool:
+        if done():
+            return False
         self._life.tell(Kind.ACQUIRE, "threads")
         if done():
             self._life.tell(Kind.RELEASE, "threads")
