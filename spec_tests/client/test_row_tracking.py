@@ -24,6 +24,7 @@ from refimpl.commit_owner import Maintenance, MaintenancePolicy, NewTableDemands
 from refimpl.errors import ConcurrentModificationError, InvalidRequestError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
+from spec_tests.support.builders import name_of
 from spec_tests.support.faults import ScriptedHost
 from spec_tests.support.unreliable_owner import UnreliableOwner
 
@@ -70,7 +71,9 @@ def test_a_table_without_row_tracking_gets_no_ids(setting: Setting) -> None:
     assert row_tracking.DOMAIN not in table.snapshot().domains
 
 
-@pytest.mark.parametrize("kind", [(None, None), *OWNED_COMMIT_MODES], ids=str)
+@pytest.mark.parametrize(
+    "kind", [(None, None), *OWNED_COMMIT_MODES], ids=lambda kind: name_of(*kind) if kind[0] else "no owner"
+)
 def test_ids_and_version_are_assigned_again_after_a_lost_race(setting: Setting, kind: tuple[Any, Any]) -> None:
     """DELTA.md#row-ids-after-conflict: each attempt has bytes of its own."""
     table = setting.table(*kind, properties=TRACKED)
