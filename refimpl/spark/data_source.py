@@ -76,6 +76,8 @@ _STREAM: Final = (
     "ignoreDeletes",
     "skipChangeCommits",
 )
+_OF_QUERY: Final = ("checkpointLocation", "queryName")
+"""Options of a streaming query, which Spark hands on to the sink."""
 _MAX_FILES_PER_TRIGGER: Final = 1000
 """Delta's own default."""
 _TASK_BYTES: Final = 64 * 2**20
@@ -235,7 +237,7 @@ class DeltaOwnerSource(DataSource):
         return _Writer(self._plan(schema, overwrite=overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        self._check_options(("mergeSchema", "overwriteSchema", "partitionBy", "checkpointLocation"))
+        self._check_options(("mergeSchema", "overwriteSchema", "partitionBy"), _OF_QUERY)
         return _StreamWriter(self._plan(schema, overwrite=overwrite))
 
     def _plan(self, schema: StructType, *, overwrite: bool) -> _Work:
@@ -481,6 +483,9 @@ class _Message(WriterCommitMessage):
 
     rows: pa.Table
     query_id: str | None
+    plan: WritePlan
+    """By which the files were written: Spark commits a batch of a stream with a writer that it makes anew, after the
+    tasks, when the table may have other columns, or the name another table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -509,7 +514,7 @@ class _Work:
         names = {name.lower(): name for name in self.plan.schema.names}
         renamed = (batch.rename_columns([names[name.lower()] for name in batch.schema.names]) for batch in batches)
         rows = self.plan.task.run(renamed, split=split, attempt=attempt)
-        return _Message(rows=pa.Table.from_batches([rows]), query_id=query_id)
+        return _Message(rows=pa.Table.from_batches([rows]), query_id=query_id, plan=self.plan)
 
     def table(self) -> Table:
         return _table(self.connection, self.reference)
@@ -519,16 +524,16 @@ class _Work:
 
     def commit(self, files: JobFiles, **batch: Any) -> None:
         """On the driver: one transaction names the files. Those of a batch that is committed already are deleted, but
-        for files that the log names: the same messages may come twice."""
+        where the same messages came before: then the log names their files."""
         table = self.table()
-        transaction = self.plan.begin(table, **batch)
-        if transaction is not None:
-            self.plan.commit(transaction, files.added)
-            return
         snapshot = table.snapshot()
-        logged = (snapshot.files, snapshot.tombstones)
-        surplus = [add for add in files.added if not any(add.key in known for known in logged)]
-        data_files.delete(Path(self.plan.location), surplus)
+        if any(add.key in known for add in files.added for known in (snapshot.files, snapshot.tombstones)):
+            return
+        transaction = self.plan.begin(table, **batch)
+        if transaction is None:
+            data_files.delete(Path(self.plan.location), files.added)
+        else:
+            self.plan.commit(transaction, files.added)
 
     def abandon(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the files of a job in which a task failed. Where all tasks have reported, the commit has begun, and
@@ -572,9 +577,10 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         return self.work.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
-        work = self.work
-        files = work.files(messages)
         query = _query_id(messages)
+        written = next(message.plan for message in messages if isinstance(message, _Message))
+        work = dataclasses.replace(self.work, plan=written)
+        files = work.files(messages)
         if not files.added and not work.plan.options.overwrite:
             return
         mode = "Complete" if work.plan.options.overwrite else "Append"

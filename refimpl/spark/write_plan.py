@@ -28,7 +28,7 @@ from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.environment import Environment, random_uuid
-from refimpl.errors import InvalidRequestError, UnsupportedFeatureError
+from refimpl.errors import InvalidRequestError, MetadataChangedError, UnsupportedFeatureError
 from refimpl.spark.commit_protocol import WriteTask
 
 OPTIONS: Final = (
@@ -231,13 +231,11 @@ class WritePlan:
         """The transaction of the write, on the version that the plan is for; None if the batch is committed already.
 
         `app`: application and number of the batch, where the options have none. An append may begin on a newer version
-        with the same metadata and protocol: it has read nothing else.
+        with the same metadata and protocol: it has read nothing else. Raises `MetadataChangedError` where the name or
+        path means another table by now: the files are not in its folder.
         """
         if snapshot is None:
-            snapshot = table.snapshot()
-            same = (snapshot.protocol, snapshot.metadata) == (self.protocol, self.before)
-            if snapshot.version != self.version and (self.options.overwrite or not same):
-                snapshot = table.snapshot(version=self.version)
+            snapshot = self._planned(table)
         described = {"mode": "Overwrite" if self.options.overwrite else "Append"} if parameters is None else parameters
         transaction = table.transaction(
             snapshot=snapshot,
@@ -247,6 +245,21 @@ class WritePlan:
         )
         batch = app or self.options.app
         return None if batch is not None and not transaction.claim(*batch) else transaction
+
+    def _planned(self, table: Table) -> Snapshot:
+        """The version on which the transaction begins."""
+        newest = table.snapshot()
+        if newest.version >= self.version:
+            same = (newest.protocol, newest.metadata) == (self.protocol, self.before)
+            stale = newest.version != self.version and (self.options.overwrite or not same)
+            begun = table.snapshot(version=self.version) if stale else newest
+            if begun.metadata.id == self.before.id:
+                return begun
+        raise MetadataChangedError(
+            f"{table.label} was dropped and created again while rows were written to it; nothing is committed: write "
+            "the rows again",
+            version=newest.version,
+        )
 
     def _parameters(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -265,7 +278,8 @@ class WritePlan:
             transaction.keeps_row_ids = True  # it copies none
             transaction.remove(*removed)
             if self.after != self.before:
-                transaction.set_metadata(self.after)
+                own = self.before.configuration  # the highest id of a mapped column is counted again
+                transaction.set_metadata(msgspec.structs.replace(self.after, configuration=own))
             transaction.add(*adds)
             written = describe(0, adds)
             transaction.metrics |= {

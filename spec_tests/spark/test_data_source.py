@@ -47,7 +47,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Iterator[Run]:
     def start(sink: str = "sink", to: dict[str, str] | None = None, **options: object) -> list[dict[str, Any]]:
         rows = spark.readStream.format(FORMAT).options(**options).load("source")
         writer = rows.writeStream.format(FORMAT).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.options(**(to or {})).trigger(availableNow=True).start(sink)
+        query = writer.options(**(to or {})).queryName("copy").trigger(availableNow=True).start(sink)
         try:
             query.awaitTermination()
         finally:

@@ -104,6 +104,43 @@ def test_a_commit_that_is_sent_again_deletes_nothing(warehouse: Warehouse, table
     )
 
 
+@pytest.mark.parametrize("query", [QUERY, None])
+def test_an_overwrite_that_is_sent_again_deletes_nothing(warehouse: Warehouse, table: Table, query: str | None) -> None:
+    made = stream(warehouse, overwrite=True) if query else source(warehouse).writer(COLUMNS, True)
+    sent = [message(made, (3, 1), query=query)]
+    for _ in range(2):
+        made.commit(sent, *([0] if query else []))
+    assert ids(table) == [3]
+    assert table.snapshot().version == 2
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("commits", [0, 1, 2])
+def test_a_table_that_was_created_again_gets_no_files_of_the_first(
+    warehouse: Warehouse, table: Table, overwrite: bool, commits: int
+) -> None:
+    writer = stream(warehouse, overwrite=overwrite)
+    sent = [message(writer, (3, 1))]
+    warehouse.owner.drop_table(warehouse.owner.resolve("sink").table_id)
+    second = warehouse.create_table("sink", SCHEMA, partition_columns=["month"])
+    for number in range(commits):
+        second.append(pa.table({"id": [number], "month": [1]}, schema=SCHEMA))
+    for committing in (writer, stream(warehouse, overwrite=overwrite)):
+        with pytest.raises(MetadataChangedError, match="was dropped and created again"):
+            committing.commit(sent, 0)
+    assert second.snapshot().version == commits
+    assert ids(second) == list(range(commits))
+
+
+def test_a_new_writer_commits_what_the_tasks_of_another_wrote(warehouse: Warehouse) -> None:
+    """As Spark does it. Both have planned the new column, with a physical name of its own."""
+    mapped = warehouse.create_table("mapped", SCHEMA, properties={"delta.columnMapping.mode": "name"})
+    given = StructType().add("id", "integer").add("month", "integer").add("more", "integer")
+    first, second = (source(warehouse, path="mapped", mergeSchema="true").streamWriter(given, False) for _ in range(2))
+    second.commit([message(first, (3, 1, 5), columns=["id", "month", "more"])], 0)
+    assert mapped.snapshot().to_arrow().to_pylist() == [{"id": 3, "month": 1, "more": 5}]
+
+
 def test_batches_of_two_queries_are_both_committed(warehouse: Warehouse, table: Table) -> None:
     for query in ("one", "two"):
         writer = stream(warehouse)
