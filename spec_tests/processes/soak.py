@@ -56,7 +56,7 @@ MERGED_IDS: Final = 300
 PROPERTIES: Final = {
     "delta.enableChangeDataFeed": "true",
     "delta.checkpointInterval": "7",
-    "delta.deletedFileRetentionDuration": "interval 5 minutes",
+    "delta.deletedFileRetentionDuration": "interval 10 minutes",  # longer than a stream is behind
 }
 OPERATIONS_OF_A_PROCESS: Final = 1_000_000
 SECONDS_TO_STOP: Final = 120
@@ -196,6 +196,7 @@ def spark(place: str) -> Callable[[Operation], Any]:
     """Operations of the pipeline on Spark."""
     from refimpl.spark import connect, local_session
 
+    _found(place)
     delta = connect(local_session(cores=1), place)
 
     def run(operation: Operation) -> Any:
@@ -276,12 +277,20 @@ def work(role: str, place: str, number: int, directory: Path) -> None:
         recorder.note("bug", text=f"{role}: {''.join(traceback.format_exception(error))}")
 
 
+def _found(place: str) -> Table:
+    """The table, as soon as the server, which may just be killed, is there again."""
+    while True:
+        with contextlib.suppress(OwnerUnavailableError):
+            return refimpl.open(place).table(TABLE)
+        time.sleep(0.2)
+
+
 def _steps(role: str, place: str, directory: Path, recorder: Recorder) -> Callable[[], None]:
     if role == "spark":
         return partial(recorder.step, spark(place))
     if role == "stream":
         return copy_changes(place, directory)
-    table = refimpl.open(place).table(TABLE)
+    table = _found(place)
     if role == "plain":
         return partial(recorder.step, plain(table))
     if role == "maintain":
@@ -401,8 +410,11 @@ class Soak:
     # The verdict
 
     def _judge(self, warehouse: refimpl.Warehouse) -> None:
-        if self._drivers:
-            copy_changes(str(self._warehouse), self._records)()
+        try:
+            if self._drivers:
+                copy_changes(str(self._warehouse), self._records)()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the finding
+            self.summary.violations.append(f"the stream: {error}")
         table = hand_back(warehouse.table(TABLE))
         lines = [
             msgspec.json.decode(line, type=Line)
