@@ -46,7 +46,10 @@ def check_store(name: str, url: str) -> None:
     try:
         _ObjectStore(url).try_conditional_put()
     except OSError as error:
-        raise InvalidRequestError(f"the store {url} cannot be used: {error}") from error
+        raise InvalidRequestError(
+            f"the store {url} cannot be used: {error.strerror or error}; check the URL and the environment variables "
+            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL"
+        ) from error
 
 
 def record_store(owner_folder: Path, name: str, url: str) -> None:
@@ -116,7 +119,8 @@ class _ObjectStore:
         try:
             yield
         except self._error as error:
-            raise OSError(errno.EIO, f"{self.url}: {error}") from error
+            text = str(error).partition("\n")[0]  # the library's debugging output follows
+            raise OSError(errno.EIO, f"{self.url}: {text}") from error
 
     def read(self, key: str) -> bytes:
         with self._errors():
@@ -159,7 +163,8 @@ class _ObjectStore:
         return folders + [_status(each) for each in found["objects"]]
 
     def try_conditional_put(self) -> None:
-        """`OSError` for a store that overwrites an object where it must not, or cannot be written."""
+        """`InvalidRequestError` for a store that overwrites an object where it must not; `OSError` if it cannot be
+        written."""
         key = f"_tried-{random_uuid()}"
         self.create(key, b"first")
         try:
@@ -168,7 +173,10 @@ class _ObjectStore:
             return
         finally:
             self.delete(key)
-        raise OSError(f"it ignores `If-None-Match: *`, so that one writer's commit would replace another's: {self.url}")
+        raise InvalidRequestError(
+            f"the store {self.url} cannot be used: it ignores `If-None-Match: *`, so that one writer's commit would "
+            "replace another's; use a store with conditional puts"
+        )
 
 
 def _status(found: Mapping[str, Any]) -> FileStatus:

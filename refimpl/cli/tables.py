@@ -38,7 +38,7 @@ from refimpl.cli.options import (
 from refimpl.cli.output import ExitCode
 from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
 from refimpl.errors import InvalidRequestError
-from refimpl.object_store import objects_at
+from refimpl.object_store import SUFFIX, objects_at
 from refimpl.table_feature import MANAGED_COMMIT, TABLE_FEATURES
 
 if TYPE_CHECKING:
@@ -52,7 +52,14 @@ _PANEL = "Tables"
 _OWNERSHIP = "Ownership"
 
 
-@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner init /data/warehouse --root /data/lake")
+_INIT = """Examples:
+
+commit-owner init /data/warehouse --root /data/lake
+
+commit-owner init /data/warehouse --store s3=s3://bucket/prefix"""
+
+
+@commands.command(rich_help_panel=_PANEL, epilog=_INIT)
 def init(
     directory: Annotated[
         Path | None, Argument(metavar="DIR", help="directory of the warehouse (default: the current directory)")
@@ -89,6 +96,8 @@ def init(
     output.show_line(f"{made['warehouse']} {'is already a warehouse' if existed else 'is now a warehouse'}")
     for path in roots:
         output.show_line(f"tables below {path} may be taken over")
+    for name, url in stores.items():
+        output.show_line(f"tables below {made['warehouse']}/{name}{SUFFIX} are in {url}")
     output.show_line(f"next: commit-owner create NAME --columns 'id BIGINT, name STRING' -w {made['warehouse']}")
 
 
@@ -103,6 +112,10 @@ _CREATE = """Examples:
 
 commit-owner create sales --columns 'id BIGINT, month INT, price DECIMAL(10,2)' --partition-by month
 
+commit-owner create visits --columns 'id BIGINT NOT NULL' --property 'delta.constraints.positive=id > 0'
+
+commit-owner create people --columns 'id BIGINT, name STRING' --property delta.columnMapping.mode=name
+
 commit-owner create events --like events.parquet --feature managedCommit --backfill-every 10
 
 commit-owner create sales --columns 'id BIGINT' -w 'https://catalog.example.org:8443?catalog=unity&schema=default'"""
@@ -112,7 +125,10 @@ commit-owner create sales --columns 'id BIGINT' -w 'https://catalog.example.org:
 def create(
     name: Annotated[str, Argument(metavar="NAME", help="table name: one to three identifiers joined by dots")],
     columns: Annotated[
-        str | None, Option("--columns", "-c", metavar="SQL", help="columns with Spark SQL types")
+        str | None,
+        Option(
+            "--columns", "-c", metavar="SQL", help="columns with Spark SQL types: 'id BIGINT NOT NULL, name STRING'"
+        ),
     ] = None,
     like: Annotated[
         Path | None, Option("--like", metavar="FILE", help="copy the columns of this Parquet or CSV file")

@@ -51,7 +51,7 @@ def backfill(
     table: TableArgument,
     to: Annotated[int | None, Option("--to", metavar="N", help="last version to publish (default: the latest)")] = None,
     by_client: Annotated[
-        bool, Option("--by-client", help="publish as any client may, then report to the owner (catalogManaged only)")
+        bool, Option("--by-client", help="publish from this process, then report it to the owner (catalogManaged only)")
     ] = False,
     warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,

@@ -142,7 +142,7 @@ class RowRules:
             if name in new:
                 if not identity.explicit:
                     raise InvalidRequestError(
-                        f"the identity column {name!r} takes no values of yours (GENERATED ALWAYS); leave it out",
+                        f"the identity column {name!r} is GENERATED ALWAYS: rows cannot bring its values; leave it out",
                         column=name,
                     )
                 identity.given(rows.column(name))

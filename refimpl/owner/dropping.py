@@ -16,6 +16,7 @@ import errno
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -107,8 +108,8 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
             age = 0 if table.dropped_at is None else context.now - table.dropped_at
             if table.purged_at is None and age < older_than:
                 raise InvalidRequestError(
-                    f"{table.label} was dropped {age} ms ago, and purge is allowed after {older_than} ms; wait, or "
-                    f"give a shorter time",
+                    f"{table.label} was dropped {_duration(age)} ago; expected at least {_duration(older_than)}; wait, "
+                    "or pass a smaller --older-than (older_than in Python)",
                     age=age,
                 )
             _refuse_others(context, writer, table)
@@ -139,6 +140,11 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
     _remove_empty(files, table)
     left = files.stat(table.location) is not None
     return Purged(table_id=table.table_id, name=table.name, location=table.location, files=deleted, left=left)
+
+
+def _duration(ms: int) -> str:
+    """Such as `7 days, 0:00:00`."""
+    return str(timedelta(seconds=ms // 1000))
 
 
 def _dropped(context: Context, reference: str, *, purged: bool = False) -> list[TableRecord]:

@@ -306,7 +306,7 @@ class _Check:
             yield self._finding(
                 Severity.NOTE,
                 "orphaned-staged-files",
-                f"{len(orphans)} staged files of decided versions, {sum(p.size for p in orphans)} bytes",
+                f"staged files of decided versions: {len(orphans)}, {sum(p.size for p in orphans)} bytes",
                 repairable=True,
             )
 

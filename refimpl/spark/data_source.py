@@ -282,7 +282,7 @@ class DeltaOwnerSource(DataSource):
             raise InvalidRequestError("the options path and table are mutually exclusive; give one of them")
         if not given or _OF_CATALOG in self.options:
             raise InvalidRequestError(
-                "no table is named: Spark's catalog keeps neither path nor options of a table of this format; use "
+                "no table given: Spark's catalog keeps neither path nor options of a table of this format; use "
                 f"spark.read.format('{NAME}').load('name'), df.write.format('{NAME}').save('name'), or in SQL CREATE "
                 f"TEMPORARY VIEW v USING `{NAME}` OPTIONS (table 'name')"
             )

@@ -54,7 +54,10 @@ class Tables:
     def _known(self, resolved: Table) -> Table:
         """The handle used before, if the name or path still means the same table."""
         if objects_at(self.environment, resolved.location) is not None:
-            raise InvalidRequestError(f"{resolved.label} is in an object store; Spark reads and writes files only here")
+            raise InvalidRequestError(
+                f"{resolved.label} is in an object store, which Spark cannot use; "
+                "use Table.append or commit-owner merge"
+            )
         if resolved.table_id is None:
             return resolved
         return self._handles.setdefault(resolved.table_id, resolved)

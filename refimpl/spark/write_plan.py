@@ -124,7 +124,7 @@ def truth(name: str, text: str | None) -> bool:
 def not_on_spark(feature: str, instead: str) -> UnsupportedFeatureError:
     """The error for a table that the pipeline does not change this way."""
     return UnsupportedFeatureError(
-        f"the Spark pipeline does not do this on a table with {feature}; use the plain client: {instead}",
+        f"the Spark pipeline does not support {feature} in this operation; use the plain client: {instead}",
         features=(feature,),
     )
 

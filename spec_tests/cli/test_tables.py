@@ -235,6 +235,7 @@ def test_a_dropped_table_is_brought_back_or_purged(cli: CommandLine, warehouse: 
     cli("drop", sales, "--yes")
     too_early = cli("purge", sales, "--yes")
     assert too_early.code == ExitCode.USAGE
+    assert "expected at least 7 days, 0:00:00; wait, or pass a smaller --older-than" in too_early.err
     assert "--yes" in cli("purge", sales, "--older-than", "0s").err
     assert location.is_dir()
     assert not cli("purge", sales, "--older-than", "0s", "--yes", "--json").json["left"]
