@@ -131,7 +131,7 @@ def test_purge_waits_for_the_retention(tmp_path: Path) -> None:
     with refimpl.open(tmp_path / "lake", create=True, environment=Environment(now=lambda: now[0])) as lake:
         table = dropped(lake)
         now[0] += 7 * DAY - 1
-        with pytest.raises(InvalidRequestError, match="604800000"):
+        with pytest.raises(InvalidRequestError, match="at least 7 days"):
             lake.owner.purge_table("orders")
         assert (table.location / "b.parquet").exists()
         now[0] += 1
