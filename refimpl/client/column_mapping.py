@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -26,7 +26,7 @@ from refimpl.client.schema import (
     each_field,
     parse,
 )
-from refimpl.errors import InvalidTableError, UnsupportedFeatureError
+from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 
 COLUMN_MAPPING: Final = "columnMapping"
 """The table feature."""
@@ -118,8 +118,39 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
 
     complete = visit(schema, known)
     assert isinstance(complete, Struct)
+    _check_distinct(complete, known)
     configuration = {**metadata.configuration, HIGHEST_ID_PROPERTY: str(used[-1])}
     return msgspec.structs.replace(metadata, schema_string=complete.to_json(), configuration=configuration)
+
+
+def _check_distinct(schema: Struct, known: Struct) -> None:
+    """Raise `InvalidRequestError` for columns that would be one column in data files, and for one that would be found
+    as another one was before."""
+    names: dict[Any, Any] = {}
+    numbers: dict[Any, set[Any]] = {}
+    seen: set[Any] = set()
+
+    def note(column: Field, _: str) -> Field:
+        name, number = column.metadata.get(PHYSICAL_NAME), column.metadata.get(FIELD_ID)
+        names[number] = name
+        numbers.setdefault(name, set()).add(number)
+        return column
+
+    def check(column: Field, path: str) -> Field:
+        name, number = column.metadata[PHYSICAL_NAME], column.metadata[FIELD_ID]
+        place = path.removesuffix(column.name), name
+        others = names.get(number, name) != name or number not in numbers.get(name, {number})
+        if number in seen or place in seen or others:
+            raise InvalidRequestError(
+                f"the column {path!r} has the id {number} and the physical name {name!r}, of which one is another "
+                "column's; leave both out of the metadata of a new column",
+                column=path,
+            )
+        seen.update((number, place))
+        return column
+
+    each_field(known, note)
+    each_field(schema, check)
 
 
 def _ids(schema: Struct) -> list[int]:

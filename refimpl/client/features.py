@@ -98,6 +98,7 @@ CONSTRAINT_PREFIX: Final = "delta.constraints."
 INVARIANTS: Final = "delta.invariants"
 GENERATION: Final = "delta.generationExpression"
 IDENTITY_PREFIX: Final = "delta.identity."
+HIGH_WATER_MARK: Final = f"{IDENTITY_PREFIX}highWaterMark"
 DEFAULT: Final = "CURRENT_DEFAULT"
 """Keys of the metadata of columns that hold rules of rows: `refimpl.client.row_rules`."""
 
@@ -278,15 +279,17 @@ def needed_features(metadata: Metadata) -> frozenset[str]:
     return frozenset(needed)
 
 
-def rules_of_rows(metadata: Metadata) -> frozenset[tuple[str, str]]:
-    """The conditions that all rows must meet: CHECK constraints, invariants and generated columns, with their SQL."""
+def rules_of_rows(protocol: Protocol, metadata: Metadata) -> frozenset[tuple[str, str]]:
+    """The conditions that all rows must meet: CHECK constraints, invariants and generated columns, with their SQL.
+
+    Those whose feature is missing do not count."""
+    supported = writer_features(protocol)
     constraints = {
         (key, text) for key, text in metadata.configuration.items() if key.lower().startswith(CONSTRAINT_PREFIX)
     }
     columns = _column_metadata(metadata)
-    return frozenset(
-        constraints | {(k, str(found[k])) for found in columns for k in (INVARIANTS, GENERATION) if k in found}
-    )
+    rules = constraints | {(k, str(found[k])) for found in columns for k in (INVARIANTS, GENERATION) if k in found}
+    return frozenset(rule for rule in rules if _COLUMN_KEYS.get(rule[0], "checkConstraints") in supported)
 
 
 def has_rules(schema: Struct, properties: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ or commits whose time is unknown (DELTA.md#ict-replace).
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -16,7 +17,8 @@ import msgspec
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.column_mapping import HIGHEST_ID_PROPERTY, MODE_PROPERTY
 from refimpl.client.conflicts import isolation_level
-from refimpl.client.features import CONSTRAINT_PREFIX
+from refimpl.client.features import CONSTRAINT_PREFIX, HIGH_WATER_MARK, IDENTITY_PREFIX
+from refimpl.client.schema import TYPE_CHANGES, Field, Struct, each_field, parse
 from refimpl.errors import InvalidRequestError, InvalidTableError
 from refimpl.table_feature import (
     ENABLEMENT_TIMESTAMP,
@@ -213,4 +215,29 @@ def carried_over(before: Metadata, after: Metadata) -> Metadata:
     for key, value in after.configuration.items():
         if before.configuration.get(key) != value:
             checked_for_users({key: value})
-    return msgspec.structs.replace(after, configuration={**after.configuration, **kept})
+    schema = _with_column_history(before.schema_string, after.schema_string)
+    return msgspec.structs.replace(after, schema_string=schema, configuration={**after.configuration, **kept})
+
+
+def _with_column_history(before: str, after: str) -> str:
+    """The new schema with what only the old one knows of columns that stay: the types that they had, and up to where
+    identity values were assigned. Without it, old files would be read wrongly, and values would be assigned twice."""
+    known: dict[str, Field] = {}
+    each_field(parse(before), lambda column, path: known.setdefault(path, column))
+
+    def one(column: Field, path: str) -> Field:
+        old, own = known.get(path), dict(column.metadata)
+        if old is None or str(old.type) != str(column.type):
+            return column
+        if TYPE_CHANGES in old.metadata:
+            own.setdefault(TYPE_CHANGES, old.metadata[TYPE_CHANGES])
+        mark, step = old.metadata.get(HIGH_WATER_MARK), own.get(f"{IDENTITY_PREFIX}step")
+        if type(mark) is int and type(step) is int:
+            given = own.get(HIGH_WATER_MARK, mark)
+            own[HIGH_WATER_MARK] = max(mark, given) if step > 0 else min(mark, given)
+        return column if own == column.metadata else dataclasses.replace(column, metadata=own)
+
+    new = parse(after)
+    kept = each_field(new, one)
+    assert isinstance(kept, Struct)
+    return after if kept == new else kept.to_json()

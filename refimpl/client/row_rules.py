@@ -18,7 +18,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import msgspec
 import pyarrow as pa
@@ -27,11 +27,17 @@ import pyarrow.compute as pc
 from refimpl.actions import Add, Metadata, Protocol
 from refimpl.client import arrow_columns, column_mapping, expression
 from refimpl.client.data_files import read_file
-from refimpl.client.features import CONSTRAINT_PREFIX, DEFAULT, GENERATION, IDENTITY_PREFIX, INVARIANTS, writer_features
+from refimpl.client.features import (
+    CONSTRAINT_PREFIX,
+    DEFAULT,
+    GENERATION,
+    HIGH_WATER_MARK,
+    IDENTITY_PREFIX,
+    INVARIANTS,
+    writer_features,
+)
 from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct, to_arrow
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
-
-HIGH_WATER_MARK: Final = f"{IDENTITY_PREFIX}highWaterMark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +133,8 @@ class RowRules:
                 rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
         rows = self._with_identities(rows, new)
         fitted = self._with_generated(self._fitted(rows), new)
+        for name in new & self.identities.keys():
+            self.identities[name].given(fitted.column(name))
         arrow_columns.check_nulls(fitted, self.schema)
         for check in self.checks:
             self._check(check, fitted)
@@ -145,7 +153,6 @@ class RowRules:
                         f"the identity column {name!r} is GENERATED ALWAYS: rows cannot bring its values; leave it out",
                         column=name,
                     )
-                identity.given(rows.column(name))
             elif name not in rows.column_names and rows.num_rows:
                 rows = rows.append_column(name, identity.next_values(rows.num_rows, name))
         return rows
@@ -303,19 +310,22 @@ def _default(column: Field, now: int) -> tuple[str, pa.Scalar]:
 def _identity(column: Field) -> Identity:
     found = {key.removeprefix(IDENTITY_PREFIX): value for key, value in column.metadata.items()}
     start, step, mark = found.get("start"), found.get("step"), found.get("highWaterMark")
+    explicit = found.get("allowExplicitInsert")
     if (
         type(start) is not int
         or type(step) is not int
         or step == 0
         or type(mark) not in (int, type(None))
+        or type(explicit) is not bool
         or column.type != Primitive(name="long")
     ):
         raise InvalidTableError(
-            f"the identity column {column.name!r} is {column.type} with start {start!r}, step {step!r} and high water "
-            f"mark {mark!r}; expected a long, and whole numbers, the step not 0",
+            f"the identity column {column.name!r} is {column.type} with start {start!r}, step {step!r}, high water "
+            f"mark {mark!r} and allowExplicitInsert {explicit!r}; expected a long, whole numbers, the step not 0, and "
+            "true or false",
             column=column.name,
         )
-    return Identity(start=start, step=step, mark=mark, explicit=found.get("allowExplicitInsert") is True)
+    return Identity(start=start, step=step, mark=mark, explicit=explicit)
 
 
 def _unsupported(

@@ -174,6 +174,17 @@ class Struct:
         assert isinstance(physical, Struct)
         return physical
 
+    def places(self) -> dict[str, str]:
+        """The physical name of every column and member, by its path."""
+        found: dict[str, str] = {}
+
+        def note(column: Field, path: str) -> Field:
+            found[path] = column.physical_name
+            return column
+
+        each_field(self, note)
+        return found
+
     def to_json(self) -> str:
         """The `schemaString` of a metaData action."""
         return json.dumps(_type_to_json(self), separators=(",", ":"), ensure_ascii=False)

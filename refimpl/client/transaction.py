@@ -118,6 +118,7 @@ class Transaction:
         self._domains: dict[str, DomainMetadata] = {}
         self._rules: RowRules | None = None
         self._over = False
+        self._may_have_landed = False
         self.keeps_row_ids = False
         """Whether the rows that it copies or changes keep their ids: `refimpl.client.row_tracking`."""
 
@@ -329,13 +330,13 @@ class Transaction:
     @contextlib.contextmanager
     def deleting_unless_landed(self, files: Collection[Add | Cdc]) -> Iterator[None]:
         """New data files, whose collection may grow meanwhile, are deleted after an error, unless the commit may have
-        landed: then the log may name them."""
+        landed: then the log may name them, whatever the error is."""
         try:
             yield
-        except BaseException as error:
+        except BaseException:
             from refimpl.client import data_files
 
-            if not self._over or isinstance(error, CERTAINLY_NOT_COMMITTED):
+            if not self._may_have_landed:
                 objects = objects_at(self._environment, self.snapshot.location)
                 data_files.delete(self.snapshot.location, files, objects)
             raise
@@ -350,7 +351,13 @@ class Transaction:
         self._advance_identities()
         self._check_metadata()
         self._over = True
-        committed = self._loop(self._actions()).run()
+        loop = self._loop(self._actions())
+        self._may_have_landed = True
+        try:
+            committed = loop.run()
+        except CERTAINLY_NOT_COMMITTED:
+            self._may_have_landed = False
+            raise
         if self._landed is not None:
             self._landed(committed)
         return committed
@@ -400,15 +407,20 @@ class Transaction:
         self._whole_table = True
 
     def _check_rules(self) -> None:
-        """DELTA.md#new-rules: rows that are there already must meet the rules that this commit adds."""
+        """DELTA.md#new-rules: rows that are there already must meet the rules that this commit adds, and all rules if
+        it gives the name of a column to another one."""
         assert self._metadata is not None
-        before, after = self.snapshot.metadata, self._metadata
-        if features.rules_of_rows(after) - features.rules_of_rows(before):
+        before, after = self.snapshot, self._metadata
+        protocol = self._protocol or before.protocol
+        rules_after = features.rules_of_rows(protocol, after)
+        places, places_after = before.schema.places(), self._schema().places()
+        moved = any(places_after.get(path) != place for path, place in places.items())
+        if rules_after - features.rules_of_rows(before.protocol, before.metadata) or (rules_after and moved):
             from refimpl.client.row_rules import RowRules
 
             self._whole_table = True
-            rules = RowRules.of(self._protocol or self.snapshot.protocol, after, now=self._environment.now())
-            kept = (add for key, add in self.snapshot.files.items() if key not in self._removes)
+            rules = RowRules.of(protocol, after, now=self._environment.now())
+            kept = (add for key, add in before.files.items() if key not in self._removes)
             rules.check_files(self.snapshot.location, [*kept, *self._adds.values()], after.partition_columns)
 
     def _check_clustering(self) -> None:

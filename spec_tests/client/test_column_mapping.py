@@ -277,6 +277,33 @@ def test_columns_are_renamed_dropped_and_added_without_a_rewrite(tmp_path: Path)
         table.changes(from_version=1)
 
 
+@pytest.mark.parametrize("change", [{"id": 1}, {"physicalName": "of-number"}, {"id": 9}, {"physicalName": "new"}])
+def test_two_columns_never_share_a_column_of_files(tmp_path: Path, change: dict[str, Any]) -> None:
+    table = created(tmp_path / "t", "id")
+    before = table.snapshot().metadata
+    schema = json.loads(before.schema_string)
+    number, month = (column["metadata"] for column in schema["fields"][:2])
+    if "physicalName" in change and change["physicalName"] == "of-number":
+        change = {"physicalName": number["delta.columnMapping.physicalName"]}
+    month |= {f"delta.columnMapping.{key}": value for key, value in change.items()}
+    with pytest.raises(InvalidRequestError, match="another column's"):
+        table.transaction().set_metadata(msgspec.structs.replace(before, schema_string=json.dumps(schema)))
+
+
+def test_a_replaced_schema_keeps_the_types_that_columns_had(tmp_path: Path) -> None:
+    """DELTA.md#type-widening: the statistics of older files are read by them."""
+    changes = [{"fromType": "float", "toType": "double"}]
+    widened = Field(name="x", type=Primitive(name="double"), metadata={"delta.typeChanges": changes})
+    log = WrittenLog(tmp_path)
+    log.publish(0, PROTOCOLS[0], Metadata(id="t", schema_string=Struct(fields=(widened,)).to_json()))
+    table = log.table()
+    plain = Struct(fields=(Field(name="x", type=Primitive(name="double")), Field(name="new", type=LONG)))
+    transaction = table.transaction()
+    transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, schema_string=plain.to_json()))
+    transaction.commit()
+    assert [column.was_float for column in table.snapshot().schema.fields] == [True, False]
+
+
 @pytest.mark.parametrize("mode", ["name", "none", None])
 def test_the_mode_of_a_table_cannot_change(tmp_path: Path, mode: str | None) -> None:
     table = created(tmp_path / "t", "id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from refimpl import actions, log_path
 from refimpl.actions import DomainMetadata
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize
+from refimpl.client.features import PLAIN_PROTOCOL
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
@@ -28,6 +30,7 @@ from refimpl.errors import (
 )
 from refimpl.warehouse import Warehouse
 from spec_tests.support.other_readers import by_delta_rs
+from spec_tests.support.written_log import WrittenLog
 
 UTC = datetime.UTC
 
@@ -205,8 +208,32 @@ class TestIdentityColumns:
         table.append(pa.table({"x": [1, 2]}))
 
     def test_invalid_metadata_of_a_column_is_named(self, warehouse: Warehouse) -> None:
-        with pytest.raises(InvalidTableError, match="'id'"):
-            made(warehouse, identity(step=0), X)
+        """One without `allowExplicitInsert` is inconsistent for Delta Spark."""
+        without = column("id", delta__identity__start=1, delta__identity__step=1)
+        for invalid in (identity(step=0), without):
+            with pytest.raises(InvalidTableError, match="'id'"):
+                made(warehouse, invalid, X)
+
+    def test_values_of_another_type_are_refused_or_cast(self, warehouse: Warehouse) -> None:
+        table = made(warehouse, identity(explicit=True), X)
+        assert "string" in refused(table, pa.table({"id": ["a"], "x": [1]})).message
+        table.append(pa.table({"id": pa.array([5]).dictionary_encode(), "x": [1]}))
+        table.append(pa.table({"x": [2]}))
+        assert [row["id"] for row in rows_of(table)] == [5, 6]
+
+    @pytest.mark.parametrize(("step", "mark", "expected"), [(1, None, [1, 2, 3]), (-1, 1, [1, 0, -1])])
+    def test_a_replaced_schema_does_not_set_the_mark_back(
+        self, warehouse: Warehouse, step: int, mark: int | None, expected: list[int]
+    ) -> None:
+        table = made(warehouse, identity(step=step), X)
+        table.append(pa.table({"x": [1, 2]}))
+        given = identity(step=step, **({} if mark is None else {"highWaterMark": mark}))
+        transaction = table.transaction()
+        text = json.dumps(struct(given, X, column("new")))
+        transaction.set_metadata(msgspec.structs.replace(table.snapshot().metadata, schema_string=text))
+        transaction.commit()
+        table.append(pa.table({"x": [3]}))
+        assert sorted((row["id"] for row in rows_of(table)), reverse=step < 0) == expected
 
 
 class TestRowChanges:
@@ -276,6 +303,39 @@ def test_a_new_constraint_must_be_true_for_the_rows_that_are_there(warehouse: Wa
     table.append(pa.table({"x": [2]}))
     with pytest.raises(refimpl.errors.ConcurrentModificationError):
         stricter.commit()
+
+
+@pytest.mark.parametrize(
+    ("names", "good"),
+    [("yx", False), ("xz", True), ("zy", False), ("y", False)],
+    ids=["swap", "other", "rename", "drop"],
+)
+def test_a_rule_holds_for_the_column_that_gets_the_name(warehouse: Warehouse, names: str, good: bool) -> None:
+    mode = {"delta.columnMapping.mode": "name", "delta.constraints.positive": "x > 0"}
+    table = made(warehouse, column("x"), column("y"), **mode)
+    table.append(pa.table({"x": [1], "y": [-1]}))
+    metadata = table.snapshot().metadata
+    columns = json.loads(metadata.schema_string)["fields"][-len(names) :]
+    text = json.dumps(struct(*({**given, "name": name} for given, name in zip(columns, names, strict=True))))
+    transaction = table.transaction()
+    transaction.set_metadata(msgspec.structs.replace(metadata, schema_string=text))
+    with contextlib.nullcontext() if good else pytest.raises(InvalidRequestError, match="positive"):
+        transaction.commit()
+    assert table.snapshot().version == 1 + good
+
+
+def test_a_rule_whose_feature_is_listed_later_is_a_new_rule(tmp_path: Path) -> None:
+    """DELTA.md#new-rules: any change of the metadata lists the feature."""
+    log = WrittenLog(tmp_path)
+    configuration = {"delta.constraints.low": "x < 5"}
+    schema = json.dumps(struct(X))
+    log.publish(0, PLAIN_PROTOCOL, actions.Metadata(id="t", schema_string=schema, configuration=configuration))
+    table = log.table()
+    table.append(pa.table({"x": [9]}))
+    transaction = table.transaction()
+    transaction.set_properties({"user": "1"})
+    with pytest.raises(InvalidRequestError, match="low"):
+        transaction.commit()
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,16 @@ def test_an_overwrite_that_lost_leaves_no_file(warehouse: Warehouse, table: Tabl
     assert len(data_files_of(table)) == 2
 
 
+def test_an_error_after_the_commit_deletes_no_file(table: Table) -> None:
+    transaction = table.transaction()
+    adds = transaction.data_file_writer().write_all([rows(1)])
+    with pytest.raises(InvalidRequestError), transaction.deleting_unless_landed(adds):
+        transaction.add(*adds)
+        transaction.commit()
+        transaction.commit()
+    assert ids(table) == [1]
+
+
 def test_a_batch_of_an_application_is_appended_once(table: Table) -> None:
     assert table.append(rows(1), app=("stream", 7)) is not None
     assert table.append(rows(1), app=("stream", 7)) is None
