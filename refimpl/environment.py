@@ -136,25 +136,31 @@ def _close(hold: _ThreadsHold) -> None:
 
 
 class ThreadTurn:
-    """One thread of this process at a time does the work of others that wait; see `refimpl.owner.group`."""
+    """One thread of this process at a time does the work of others that wait; see `refimpl.owner.group`.
+
+    An interruption (Ctrl-C) may come at every call of a Python function. So the lock is not taken through the
+    condition, whose `__exit__` is one: it would stay locked.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._taken = False
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._holder: int | None = None
 
     def take(self, done: Callable[[], bool]) -> bool:
         """Wait until this thread's work is `done` (False), or no other thread has the turn (True: it has it now)."""
-        with self._changed:
-            self._changed.wait_for(lambda: done() or not self._taken)
+        with self._lock:
+            self._changed.wait_for(lambda: done() or self._holder is None)
             if done():
                 return False
-            self._taken = True
+            self._holder = threading.get_ident()
             return True
 
     def pass_on(self) -> None:
-        """Wake those whose work is done, and let another thread have the turn."""
-        with self._changed:
-            self._taken = False
+        """Wake those whose work is done, and let another thread have the turn, if this one has it."""
+        with self._lock:
+            if self._holder == threading.get_ident():
+                self._holder = None
             self._changed.notify_all()
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from refimpl.environment import Environment, random_uuid
-from refimpl.errors import InvalidRequestError
+from refimpl.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.files import Files, FileStatus, NewFile, PosixFiles
 
 SUFFIX: Final = ".store"
@@ -33,6 +33,8 @@ _SCHEME: Final = "s3://"
 _TIMEOUTS: Final = {"timeout": "30s", "connect_timeout": "5s"}
 _RETRIES: Final[Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 """The owner's lock may be held meanwhile."""
+_used_in: Final[dict[str, int]] = {}
+"""The process whose threads send the requests to stores."""
 _EXTRA: Final = "install the extra: pip install 'delta-commit-owner[object-stores]'"
 
 
@@ -116,6 +118,13 @@ class _ObjectStore:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
+        """Raises `OwnerUnavailableError` in a forked child: the threads of the library are its parent's, and a request
+        would never end."""
+        if _used_in.setdefault("process", os.getpid()) != os.getpid():
+            raise OwnerUnavailableError(
+                f"this process was forked from one that used {self.url}, and obstore cannot follow; start such a "
+                f"process by spawning it"
+            )
         try:
             yield
         except self._error as error:
@@ -198,7 +207,7 @@ class ObjectFiles:
         path = Path(path)
         for place in self._urls:
             if path.is_relative_to(place):
-                return self._store_at(place), path.relative_to(place).as_posix().removeprefix(".")
+                return self._store_at(place), "" if path == place else path.relative_to(place).as_posix()
         return None
 
     def holds(self, path: Path) -> bool:

@@ -244,17 +244,21 @@ class _ThreadTurn(ThreadTurn):
 
     def __init__(self, life: _SimulatedLife) -> None:
         self._life = life
+        self._leader: greenlet.greenlet | None = None
 
     def take(self, done: Callable[[], bool]) -> bool:
         if done():
             return False
         self._life.tell(Kind.ACQUIRE, "threads")
+        self._leader = greenlet.getcurrent()
         if done():
-            self._life.tell(Kind.RELEASE, "threads")
+            self.pass_on()
         return not done()
 
     def pass_on(self) -> None:
-        self._life.tell(Kind.RELEASE, "threads")
+        if self._leader is greenlet.getcurrent():
+            self._leader = None
+            self._life.tell(Kind.RELEASE, "threads")
 
 
 class _Waiting(list[Any]):

@@ -261,7 +261,7 @@ class _Threads(ThreadTurn):
 
     def __init__(self) -> None:
         self._coming = False
-        self._held = False
+        self._leader: greenlet.greenlet | None = None
         self._hub: greenlet.greenlet | None = None
 
     def together(self, works: Sequence[Callable[[], None]]) -> None:
@@ -279,13 +279,15 @@ class _Threads(ThreadTurn):
             self._hub.switch()
 
     def take(self, done: Callable[[], bool]) -> bool:
-        while self._held and self._hub is not None and not done():
+        while self._leader is not None and self._hub is not None and not done():
             self._hub.switch()
-        self._held = self._held or not done()
+        if not done():
+            self._leader = greenlet.getcurrent()
         return not done()
 
     def pass_on(self) -> None:
-        self._held = False
+        if self._leader is greenlet.getcurrent():
+            self._leader = None
 
 
 @dataclass(frozen=True, slots=True)

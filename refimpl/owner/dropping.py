@@ -105,13 +105,8 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
             ids = ", ".join(table.table_id for table in candidates)
             raise InvalidRequestError(f"several dropped tables are called {reference!r}; give the id: {ids}")
         with context.changing(candidates[0].table_id) as (writer, table):
-            age = 0 if table.dropped_at is None else context.now - table.dropped_at
-            if table.purged_at is None and age < older_than:
-                raise InvalidRequestError(
-                    f"{table.label} was dropped {_duration(age)} ago; expected at least {_duration(older_than)}; wait, "
-                    "or pass a smaller --older-than (older_than in Python)",
-                    age=age,
-                )
+            if table.purged_at is None and older_than > 0:
+                _refuse_early(table, context.now, older_than)
             _refuse_others(context, writer, table)
             if table.purged_at is None:
                 _own_commit(context, writer, table)
@@ -128,7 +123,8 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
                 _refuse_others(context, view, table)
                 try:
                     evidence = context.log(table).folder / _own_commit(context, view, table)
-                except LocationError:  # the last file is deleted, or was by an earlier purge
+                except LocationError:  # the last file was deleted by an earlier purge
+                    _remove_empty(files, table)
                     break
             if evidence != last:
                 last, steps = evidence, _deleting(files, table.location, keep=evidence)
@@ -136,8 +132,8 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
             done = batch < BATCH
             if done:
                 files.unlink(evidence)
+                _remove_empty(files, table)  # under the lock: from now on another table may be created here
             deleted += batch + done
-    _remove_empty(files, table)
     left = files.stat(table.location) is not None
     return Purged(table_id=table.table_id, name=table.name, location=table.location, files=deleted, left=left)
 
@@ -147,14 +143,30 @@ def _duration(ms: int) -> str:
     return str(timedelta(seconds=ms // 1000))
 
 
+def _refuse_early(table: TableRecord, now: int, older_than: int) -> None:
+    if table.dropped_at is None:
+        raise InvalidRequestError(
+            f"an older release dropped {table.label}, and did not record when; pass --older-than 0d (older_than=0 in "
+            f"Python) to purge it"
+        )
+    age = now - table.dropped_at
+    if age < older_than:
+        raise InvalidRequestError(
+            f"{table.label} was dropped {_duration(age)} ago; expected at least {_duration(older_than)}; wait, "
+            "or pass a smaller --older-than (older_than in Python)",
+            age=age,
+        )
+
+
 def _dropped(context: Context, reference: str, *, purged: bool = False) -> list[TableRecord]:
-    """The tables of this id or name that were dropped, the last one first. `purged`: by id, purged ones too."""
+    """The tables of this id or name that were dropped, the last one first. `purged`: also one whose purge began, by id,
+    or by name the last one."""
     with context.ledger.read() as view:
         dropped = [table for table in view.dropped() if table.latest is not None]
     known = [table for table in dropped if table.purged_at is None]
     found = [table for table in known if reference in (table.table_id, table.name)]
     if purged and not found:
-        found = [table for table in dropped if table.table_id == reference]
+        found = [table for table in dropped if reference in (table.table_id, table.name)][:1]
     if not found:
         names = ", ".join(dict.fromkeys(f"{table.name} ({table.table_id})" for table in known[:20])) or "none"
         raise TableNotFoundError(f"no dropped table {reference!r}; dropped tables: {names}", reference=reference)
@@ -163,6 +175,8 @@ def _dropped(context: Context, reference: str, *, purged: bool = False) -> list[
 
 def _refuse_others(context: Context, view: View, table: TableRecord) -> None:
     """`LocationError` if the owner's folder, or a table that is not dropped, is at, in or around the location."""
+    if is_link(table.location) or is_link(table.location / LOG_FOLDER):
+        raise LocationError(f"{table.location} is, or its log, a symbolic link now", location=str(table.location))
     refuse_overlap(view, table.location)
     other = view.table_at(table.location)
     if other is not None or context.ledger.path.is_relative_to(table.location):

@@ -13,12 +13,15 @@ The rules:
    one is never the answer to another one.
 5. A leader that is interrupted leaves its members undecided. The next one decides them again: a proposal that landed is
    recognised by its attempt.
+6. If the lock is not free in time, that is the answer to all who waited since the leader asked for it: else each in
+   turn would wait as long again.
 
 Processes do not form groups together: a proposal would have to be made durable for the process that decides it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +29,7 @@ from dataclasses import dataclass
 from refimpl.catalog_owner import PreconditionFailed, UpdatePreconditions
 from refimpl.commits import DirectProposal, Outcome
 from refimpl.environment import Environment, HostLock
-from refimpl.errors import OutcomeUnknown
+from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.records import Examined, TableRecord
 
 
@@ -45,7 +48,7 @@ class Waiting:
     place: TableRecord
     examined: Examined
     preconditions: UpdatePreconditions | None
-    answer: Decision | OutcomeUnknown | None = None
+    answer: Decision | OutcomeUnknown | OwnerUnavailableError | None = None
     alone: bool = False
     """Whether it needs a transaction of its own."""
 
@@ -72,26 +75,34 @@ class Groups:
     def decided(self, mine: Waiting) -> Decision:
         """Wait for the answer, or decide it, and others with it."""
         if self._process != os.getpid():  # a forked child: the threads that waited are its parent's
-            self._process, self._waiting, self._turn = os.getpid(), [], self._environment.thread_turn()
+            self._waiting, self._turn, self._process = [], self._environment.thread_turn(), os.getpid()
         waiting, turn = self._waiting, self._turn
         # A commit point by link takes two transactions.
         mine.alone = isinstance(mine.examined.proposal, DirectProposal)
         waiting.append(mine)
         try:
             while turn.take(lambda: mine.answer is not None):
-                try:
-                    self._lead(mine)
-                finally:
-                    turn.pass_on()
+                self._lead(mine)
+                turn.pass_on()
+        except BaseException:  # also one that interrupted `take` or `pass_on`
+            turn.pass_on()
+            raise
         finally:
             waiting.remove(mine)
         assert mine.answer is not None
-        if isinstance(mine.answer, OutcomeUnknown):
+        if not isinstance(mine.answer, Decision):
             raise mine.answer
         return mine.answer
 
     def _lead(self, mine: Waiting) -> None:
-        with self._lock():
+        waited = list(self._waiting)
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(self._lock())
+            except OwnerUnavailableError as error:
+                for each in waited:
+                    each.answer = each.answer or error
+                return
             group = [each for each in self._waiting.copy() if each.answer is None and not each.alone]
             if len(group) > 1 and not mine.alone:
                 self._decide(sorted(group, key=lambda each: each.examined.version))

@@ -83,9 +83,11 @@ def verify(owner: LocalOwner) -> list[Finding]:
             table=table.name or table.table_id,
             severity=Severity.NOTE,
             code="dropped-files",
-            message=f"was dropped; its files are in {place}: commit-owner undrop {table.table_id}, or purge"
-            if table.latest is not None
-            else f"was never registered; its files are in {place}: delete them by hand",
+            message=f"was never registered; its files are in {place}: delete them by hand"
+            if table.latest is None
+            else f"was dropped; its files are in {place}: commit-owner undrop {table.table_id}, or purge"
+            if table.purged_at is None
+            else f"was purged; there are files in {place}: commit-owner purge {table.table_id}, if it was interrupted",
         )
         for place, table in dropped.items()
         if place not in known and context.environment.files.stat(place) is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import urllib.request
 from collections.abc import Iterator
@@ -180,6 +182,31 @@ def test_put_whose_answer_was_lost_is_one_commit(directory: Path, store: str) ->
         with pytest.raises(CorruptLogError):
             log.publish(0, b"other")
         assert ids_in(table) == [1]
+
+
+def test_hidden_folder_in_a_store_has_objects_of_its_own(directory: Path, store: str) -> None:
+    with refimpl.open(directory) as warehouse:
+        warehouse.create_table("hidden", SCHEMA, location=directory / "s3.store" / ".orders").append(rows(1))
+        warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders").append(rows(2))
+        assert ids_in(warehouse.table("hidden")) == [1]
+    assert {name.split("/")[0] for name in objects(store)} == {".orders", "orders"}
+
+
+def test_forked_process_gets_an_error(directory: Path, store: str) -> None:
+    """It would wait without end for a thread that it does not have."""
+    with refimpl.open(directory) as warehouse:
+        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
+        child = os.fork()
+        if not child:
+            signal.alarm(20)
+            try:
+                table.append(rows(1))
+            except OwnerUnavailableError:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        table.append(rows(2))
+        assert ids_in(table) == [2]
 
 
 def test_rows_are_changed_and_files_compacted(directory: Path, store: str) -> None:

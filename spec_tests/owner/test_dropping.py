@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,9 +13,16 @@ import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import TableState
 from refimpl.commits import Ratified, Rejected, RejectionReason
-from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.environment import Environment, host_lock
+from refimpl.errors import (
+    InvalidRequestError,
+    LocationError,
+    NameTakenError,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
 from refimpl.owner import dropping
+from refimpl.owner.local import LOCK_FILE
 from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned
@@ -174,3 +184,61 @@ def test_purge_lets_others_commit_in_between(warehouse: refimpl.Warehouse, monke
     other = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     assert not warehouse.owner.purge_table(table.table_id, older_than=0).left
     other.land()
+
+
+def test_interrupted_purge_goes_on_by_name(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = dropped(warehouse)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(dropping, "_deleting", Mock(side_effect=KeyboardInterrupt))
+        warehouse.owner.purge_table("orders", older_than=0)
+    assert [finding.message for finding in verify(warehouse.owner) if "commit-owner purge" in finding.message]
+    assert not warehouse.owner.purge_table("orders").left
+    assert not table.location.exists()
+
+
+@pytest.mark.parametrize("moved", ["", "_delta_log"])
+def test_files_behind_a_link_in_place_of_the_table_or_its_log_stay(
+    warehouse: refimpl.Warehouse, tmp_path: Path, moved: str
+) -> None:
+    table = dropped(warehouse)
+    place = (table.location / moved).rename(tmp_path / "moved")
+    (table.location / moved).symlink_to(place)
+    before = tree(place)
+    for act in (warehouse.owner.undrop_table, lambda name: warehouse.owner.purge_table(name, older_than=0)):
+        with pytest.raises(LocationError, match="symbolic link"):
+            act("orders")
+    assert tree(place) == before
+
+
+def test_empty_folders_are_removed_under_the_lock(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they could be those of a table that another process creates there."""
+    dropped(warehouse)
+    remove, seen = dropping._remove_empty, []
+
+    def removing(*values: Any) -> None:
+        with pytest.raises(OwnerUnavailableError):
+            ThreadPoolExecutor(1).submit(take).result()
+        seen.append(remove(*values))
+
+    def take() -> None:
+        with host_lock(warehouse.owner.ledger.path.parent / LOCK_FILE, timeout=lambda: 0.0)():
+            pass
+
+    monkeypatch.setattr(dropping, "_remove_empty", removing)
+    assert not warehouse.owner.purge_table("orders", older_than=0).left
+    assert seen
+
+
+def test_table_that_an_older_release_dropped_is_purged_on_demand(warehouse: refimpl.Warehouse) -> None:
+    """It did not record when."""
+    table = dropped(warehouse)
+    with warehouse.lock(), warehouse.owner.ledger.write() as writer:
+        record = writer.table(table.table_id)
+        assert record is not None
+        writer.set_dropped(record, None)
+        writer.set_state(record, TableState.DROPPED)
+    with pytest.raises(InvalidRequestError, match="older release"):
+        warehouse.owner.purge_table("orders")
+    assert not warehouse.owner.purge_table("orders", older_than=0).left

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -297,6 +298,65 @@ def test_members_of_an_interrupted_leader_are_decided_by_the_next(
     assert [type(outcome) for outcome in outcomes] == [KeyboardInterrupt, Ratified, Ratified]
     assert [outcome.replayed for outcome in outcomes[1:]] == [moment == "after"] * 2
     assert [table.latest for table in tables] == [int(moment == "after"), 1, 1]
+
+
+def test_interruption_at_any_call_leaves_the_turn_free(tmp_path: Path) -> None:
+    """Python looks for signals (Ctrl-C) where a function in Python begins. Another thread commits afterwards."""
+    places = (("group.py", ""), ("threading.py", ""), ("environment.py", "ThreadTurn."))
+    interrupted_in = set()
+    left = -1
+
+    def trace(frame: Any, _event: str, _argument: object) -> None:
+        nonlocal left
+        code = frame.f_code
+        if any(code.co_filename.endswith(file) and code.co_qualname.startswith(name) for file, name in places):
+            left -= 1
+            if left == -1:
+                interrupted_in.add(code.co_name)
+                raise KeyboardInterrupt
+
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+        outcomes: list[Any] = []
+        for number in range(100):
+            left, before = number, sys.gettrace()
+            outcomes.clear()
+            sys.settrace(trace)
+            try:
+                table.commit((table.latest or 0) + 1)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(before)
+            other = threading.Thread(target=lambda: outcomes.append(table.commit((table.latest or 0) + 1)), daemon=True)
+            other.start()
+            other.join(10)
+            assert [type(outcome) for outcome in outcomes] == [Ratified], f"after call {number}"
+            if left >= 0:
+                break
+    assert {"decided", "take", "_lead", "pass_on", "notify_all"} <= interrupted_in
+    assert left >= 0
+
+
+def test_lock_that_is_not_free_is_the_answer_to_all_that_waited(threads: Threads, tables: list[OwnedTable]) -> None:
+    """Each in turn would wait for the lock as long as the one before it."""
+    lock = tables[0].owner.context.lock
+    tries = []
+
+    @contextmanager
+    def busy() -> Iterator[None]:
+        with lock():
+            tries.append(None)
+        raise OwnerUnavailableError("the owner's lock was held by another process")
+        yield
+
+    groups = tables[0].owner._groups
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(groups, "_lock", busy)
+        outcomes = threads.together(*(lambda v=v: tables[0].commit(v) for v in (1, 2, 3, 4)))
+    assert [type(outcome) for outcome in outcomes] == [OwnerUnavailableError] * 4
+    assert len(tries) == 2, "the first, and the next for those that came after it began"
+    assert tables[0].latest == 0
 
 
 def test_every_member_is_backfilled_by_its_policy(threads: Threads, warehouse: refimpl.Warehouse) -> None:
