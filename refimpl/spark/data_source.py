@@ -176,6 +176,9 @@ class DeltaOwnerSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         self._check_options(_TIME_TRAVEL, _FEED)
         if self._feed:
+            given = [name for name in _TIME_TRAVEL if name in self.options]
+            if given:
+                raise InvalidRequestError(f"the options {given[0]} and readChangeFeed are mutually exclusive")
             table, (first, last) = self._table(), self._range()
             reader, files = table.change_files(first, last)
             return _Reader(_Rows.of(reader, schema, feed=True), files)
@@ -209,6 +212,14 @@ class DeltaOwnerSource(DataSource):
 
     def _range(self) -> tuple[int, int]:
         """The versions of a read of the change data feed."""
+        for first, second, needed in (
+            ("startingVersion", "startingTimestamp", True),
+            ("endingVersion", "endingTimestamp", False),
+        ):
+            given = (first in self.options) + (second in self.options)
+            if given > 1 or (needed and not given):
+                wanted = "exactly" if needed else "at most"
+                raise InvalidRequestError(f"readChangeFeed needs {wanted} one of the options {first} and {second}")
         ended = self._version is not None
         return change_feed.versions(
             self._table().snapshot().commit_times(),
@@ -317,8 +328,11 @@ class DeltaOwnerSource(DataSource):
         return self._number("startingVersion")
 
     def _time(self, name: str) -> int | None:
+        """ms since the epoch, which is also how the option may give it: Spark passes numbers as text."""
         text = self.options.get(name)
-        return None if text is None else milliseconds_of(text, self.connection.time_zone, name)
+        if text is None or (len(text) > len("YYYYMMDD") and text.isascii() and text.isdecimal()):
+            return None if text is None else int(text)
+        return milliseconds_of(text, self.connection.time_zone, name)
 
 
 def _table(connection: Connection, reference: str) -> Table:

@@ -21,6 +21,7 @@ from refimpl.errors import (
     CorruptionError,
     InvalidRequestError,
     MetadataChangedError,
+    NotFoundInHistoryError,
     OutcomeUnknown,
 )
 from refimpl.spark.data_source import Connection, DeltaOwnerSource
@@ -352,3 +353,26 @@ def test_a_served_table_is_streamed_and_its_tasks_ask_no_server(tmp_path: Path) 
         (partition,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
         reading = again(reader)
     assert [row for batch in reading.read(again(partition)) for row in batch.to_pylist()] == [{"id": 3, "month": 1}]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"readChangeFeed": "true"}, "exactly one of the options startingVersion and startingTimestamp"),
+        ({"readChangeFeed": "true", "startingVersion": "0", "startingTimestamp": "2026-01-01"}, "exactly one of"),
+        (
+            {"readChangeFeed": "true", "startingVersion": "0", "endingVersion": "1", "endingTimestamp": "2026-01-01"},
+            "at most one of the options endingVersion and endingTimestamp",
+        ),
+        ({"readChangeFeed": "true", "startingVersion": "0", "versionAsOf": "1"}, "mutually exclusive"),
+        ({"startingVersion": "0"}, "needs readChangeFeed=true"),
+        ({"timestampAsOf": "1712123100000"}, "the time 1712123100000 is before the oldest commit"),
+    ],
+)
+def test_contradictory_options_of_a_read(
+    warehouse: Warehouse, table: Table, options: dict[str, str], message: str
+) -> None:
+    """A number is a time in ms, also where it could be a date of the year 1712."""
+    made = source(warehouse, **options)
+    with pytest.raises((InvalidRequestError, NotFoundInHistoryError), match=message):
+        made.reader(made.schema())
