@@ -14,6 +14,7 @@ writer to the driver's process and to the tasks.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -47,7 +48,7 @@ from refimpl.client.schema import Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.table_stream import Offset, StreamOptions, TableStream
-from refimpl.errors import CorruptionError, InvalidRequestError, LocationError, NameTakenError
+from refimpl.errors import CorruptionError, DeltaError, InvalidRequestError, LocationError, NameTakenError
 from refimpl.spark.commit_protocol import JobFiles, gather
 from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
 from refimpl.spark.reader import milliseconds_of
@@ -534,7 +535,15 @@ class _Work:
         return _table(self.connection, self.reference)
 
     def files(self, messages: Sequence[WriterCommitMessage | None]) -> JobFiles:
-        return gather(pa.concat_tables([message.rows for message in messages if isinstance(message, _Message)]))
+        """Of all tasks. Where one has refused its rows, nothing is committed: the files of the others are deleted."""
+        written = [message for message in messages if isinstance(message, _Message)]
+        try:
+            return gather(pa.concat_tables([message.rows for message in written]))
+        except DeltaError:
+            for message in written:
+                with contextlib.suppress(DeltaError):
+                    data_files.delete(Path(self.plan.location), _files_of(message))
+            raise
 
     def commit(self, files: JobFiles, **batch: Any) -> None:
         """On the driver: one transaction names the files. Those of a batch that is committed already are deleted, but

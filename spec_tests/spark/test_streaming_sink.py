@@ -376,3 +376,15 @@ def test_contradictory_options_of_a_read(
     made = source(warehouse, **options)
     with pytest.raises((InvalidRequestError, NotFoundInHistoryError), match=message):
         made.reader(made.schema())
+
+
+def test_refused_rows_leave_no_files(warehouse: Warehouse) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("month", pa.int32())])
+    strict = warehouse.create_table("strict", schema)
+    writer = source(warehouse, path="strict").streamWriter(COLUMNS, False)
+    sent = [message(writer, (3, 1)), message(writer, (None, 1), split=1), message(writer, (5, 1), split=2)]  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="id"):
+        writer.commit(sent, 0)
+    writer.abort(sent, 0)
+    assert strict.snapshot().version == 0
+    assert files(strict) == 0
