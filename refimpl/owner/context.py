@@ -15,6 +15,7 @@ from refimpl.environment import Environment, HostLock
 from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
+from refimpl.object_store import objects_at
 from refimpl.owner import decide, promises
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, TableRecord
@@ -143,7 +144,8 @@ class Context:
                 mine = promises.publish(promise, log)
             except OSError as error:
                 failure = error
-                if log.published(promise.version):
+                # A store may carry out a put after its client has given it up.
+                if log.published(promise.version) or objects_at(self.environment, table.location):
                     raise
             with self.ledger.write() as writer:
                 if failure is None and mine:

@@ -8,6 +8,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -166,6 +167,30 @@ def test_failed_put_of_a_commit_is_resolved(
         table.append(rows(2))
         warehouse.owner.backfill_to_version(table.table_id or "")
         assert ids_in(warehouse.table("orders")) == [*expected, 2]
+
+
+def test_put_that_is_carried_out_after_it_was_given_up_is_not_denied(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a commit whose commit point is the put."""
+    plain, late = obstore.put, []
+
+    def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
+        if key.endswith(log_path.commit(1)) and not late:
+            late.append(lambda: plain(store, key, content, **options))
+            raise exceptions.GenericError("timeout")
+        return plain(store, key, content, **options)
+
+    with refimpl.open(directory) as warehouse:
+        location = directory / "s3.store" / "orders"
+        table = warehouse.create_table("orders", SCHEMA, location=location, commit_mode=CommitMode.DIRECT)
+        monkeypatch.setattr(obstore, "put", put)
+        with suppress(OutcomeUnknown):
+            table.append(rows(1))
+        with suppress(exceptions.AlreadyExistsError):
+            late[0]()
+        table.append(rows(2))
+        assert ids_in(warehouse.table("orders")) == [1, 2]
 
 
 def test_put_whose_answer_was_lost_is_one_commit(directory: Path, store: str) -> None:
