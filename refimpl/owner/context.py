@@ -144,8 +144,9 @@ class Context:
                 mine = promises.publish(promise, log)
             except OSError as error:
                 failure = error
-                # A store may carry out a put after its client has given it up.
-                if log.published(promise.version) or objects_at(self.environment, table.location):
+                if log.published(promise.version):
+                    raise
+                if objects_at(self.environment, table.location):  # a put may be carried out later
                     raise
             with self.ledger.write() as writer:
                 if failure is None and mine:
