@@ -56,10 +56,12 @@ MERGED_IDS: Final = 300
 PROPERTIES: Final = {
     "delta.enableChangeDataFeed": "true",
     "delta.checkpointInterval": "7",
-    "delta.deletedFileRetentionDuration": "interval 10 minutes",  # longer than a stream is behind
+    "delta.deletedFileRetentionDuration": "interval 5 minutes",
 }
 OPERATIONS_OF_A_PROCESS: Final = 1_000_000
 SECONDS_TO_STOP: Final = 120
+SECONDS_OF_LAG: Final = 60
+STREAM: Final = "stream"
 PROGRESS_SECONDS: Final = 10
 FOLLOWED: Final = "followed.json"
 EVERYTHING_ALLOWED: Final = MaintenancePolicy(allowed=frozenset(Maintenance))
@@ -138,8 +140,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 class Recorder:
     """Writes down each operation before it is sent, and the answer after. Death by SIGKILL loses no line."""
 
-    def __init__(self, file: Path, number: int) -> None:
-        self._file = file.open("ab", buffering=0)
+    def __init__(self, directory: Path, number: int) -> None:
+        self._file = (directory / f"{number}.jsonl").open("ab", buffering=0)
+        self._stream = directory / STREAM
         self._random = random.Random(number)
         self._number = number * OPERATIONS_OF_A_PROCESS
 
@@ -168,12 +171,18 @@ class Recorder:
     def maintain(self, table: Table) -> None:
         """OPTIMIZE and VACUUM; checkpoints come with the commits."""
         with self._judging(-1):
-            if self._random.random() < 0.5:
+            if self._random.random() < 0.5 or self._stream_lags():
                 done = "optimize" if optimize(table).version is not None else "optimize of nothing"
             else:
                 done = "vacuum" if vacuum(table, dry_run=False).files else "vacuum of nothing"
             self.note("did", text=done)
         time.sleep(0.2)
+
+    def _stream_lags(self) -> bool:
+        """VACUUM deletes what a stream has not read within the table's retention, as it should."""
+        batches = list((self._stream / "commits").glob("[0-9]*"))
+        newest = max((batch.stat().st_mtime for batch in batches), default=0)
+        return self._stream.exists() and time.time() - newest > SECONDS_OF_LAG
 
 
 def plain(table: Table) -> Callable[[Operation], Any]:
@@ -224,7 +233,7 @@ def copy_changes(place: str, directory: Path) -> Callable[[], None]:
         changes = session.readStream.format("delta-owner").option("readChangeFeed", True).option("startingVersion", 1)
         columns = ("id", "value", "_change_type AS change", "_commit_version AS version")
         stream = changes.load(TABLE).selectExpr(*columns).writeStream.format("delta-owner")
-        stream = stream.option("checkpointLocation", str(directory / "stream")).trigger(availableNow=True)
+        stream = stream.option("checkpointLocation", str(directory / STREAM)).trigger(availableNow=True)
         stream.start(COPY).awaitTermination()
 
     return run
@@ -267,7 +276,7 @@ def work(role: str, place: str, number: int, directory: Path) -> None:
         nonlocal running
         running = False
 
-    recorder = Recorder(directory / f"{number}.jsonl", number)
+    recorder = Recorder(directory, number)
     try:
         step = _steps(role, place, directory, recorder)
         signal.signal(signal.SIGTERM, stop)
