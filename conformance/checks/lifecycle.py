@@ -248,8 +248,9 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     s.land(table)
     _newest(s, table, change, "metaData", "kit.changed")
     attempt, time = s.attempt(), s.timestamp(3)
-    current = (_inner(answer.protocol, "protocol"), proposals.body_of(s.published(table).get(0, ""), "protocol") or {})
-    protocol = next((each for each in current if each.get("writerFeatures")), None)  # the owner may have added features
+    # The owner may have added features; not every resolution has the whole protocol.
+    current = (proposals.body_of(s.published(table).get(0, ""), "protocol") or {}, _inner(answer.protocol, "protocol"))
+    protocol = next((each for each in current if each.get("writerFeatures")), None)
     protocol = protocol or json.loads(proposals.protocol(s.feature))["protocol"]
     protocol["writerFeatures"] = [*protocol["writerFeatures"], "appendOnly"]
     upgrade = (proposals.commit_info(attempt, time), proposals.line("protocol", protocol))

@@ -92,7 +92,7 @@ def _route(name: str, monkeypatch: pytest.MonkeyPatch, frame: DataFrame) -> Data
     if name == "driver":
         monkeypatch.setattr(commit_protocol, "write", None)
         return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
-    monkeypatch.setattr(data_files, "write", None)
+    monkeypatch.setattr(data_files.DataFileWriter, "write_all", None)
     return frame
 
 

@@ -313,7 +313,7 @@ GREETS = f"{LOOP}        print({HELLO!r}, flush=True)\n    else:\n"
     ("source", "headline", "broken"),
     [
         ("def broken(:\n", "SyntaxError", True),
-        ("import time\nprint('thinking')\ntime.sleep(60)\n", "which is not JSON", True),
+        ("import time\nprint('thinking', flush=True)\ntime.sleep(60)\n", "which is not JSON", True),
         ("import time\ntime.sleep(60)\n", "no answer within 0.5 s", True),
         ("while True: print('x' * 1000)\n", "which is not JSON", True),
         ("import sys\nwhile True: sys.stderr.write('x' * 1000)\n", "no answer within 0.5 s", True),
