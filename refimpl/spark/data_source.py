@@ -151,6 +151,8 @@ def _private_file(token: str) -> str:
 def register(spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
     """Make `delta-owner` a format of the session, for the tables of this warehouse; it replaces an earlier one."""
     connection = Connection.of(warehouse, str(spark.conf.get("spark.sql.session.timeZone")))
+    # Spark looks the name up in its active session too, and refuses what another session has: this makes ours active.
+    spark.createDataFrame([], "id long")
     spark.dataSource.register(type("DeltaOwner", (DeltaOwnerSource,), {"connection": connection}))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from refimpl.spark import DeltaConnection
+from refimpl.spark import DeltaConnection, connect
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:
@@ -132,3 +132,15 @@ def test_errors_name_the_call_to_use(spark: SparkSession, source: str) -> None:
         spark.read.format(FORMAT).option("versionOf", 1).load(source)
     with pytest.raises(AnalysisException, match="the column 'name' of string is not among the table's columns"):
         spark.read.format(FORMAT).schema("name string").load(source).collect()
+
+
+def test_a_second_session_has_the_format_too(spark: SparkSession, delta: DeltaConnection, warehouse: Warehouse) -> None:
+    """Also while the first one is Spark's active session."""
+    spark.createDataFrame([(1,)], "id long")
+    second = connect(spark.newSession(), warehouse).spark
+    try:
+        warehouse.create_table("source", SCHEMA)
+        appended(warehouse, "source", 7)
+        assert ids(second.read.format(FORMAT).load("source")) == [7]
+    finally:
+        spark.createDataFrame([(1,)], "id long")  # the first one is active again
