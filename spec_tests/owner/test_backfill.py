@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import apsw
 import msgspec
@@ -12,11 +13,14 @@ import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import Backfilled, MaintenancePolicy
 from refimpl.commits import Ratified, Rejected, RejectionReason
+from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
+from refimpl.log_store import LogStore
 from refimpl.owner import backfill
+from refimpl.owner.ledger import FILE_NAME
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt
-from spec_tests.support.faults import OPENING, Faults, disk_is_broken
+from spec_tests.support.faults import OPENING, FailingFiles, Faults, disk_is_broken
 
 
 def backfilled(table: OwnedTable, version: int | None = None) -> Backfilled:
@@ -232,3 +236,29 @@ def test_a_backfill_that_fails_after_a_commit_is_no_failed_commit(
     assert table.latest == 1
     table.land()
     assert table.published() == [0, 1, 2], "the next one makes up for it"
+
+
+def test_a_client_publishes_in_order_or_not_at_all(delayed: OwnedTable) -> None:
+    delayed.land(3)
+    first, *others = delayed.owner.get_commits(delayed.table_id).commits
+    with pytest.raises(CorruptLogError) as refused:
+        delayed.log.publish_ratified(CATALOG_MANAGED.staging_folder, others)
+    assert refused.value.facts["missing_version"] == first.version
+    assert not delayed.log.published(others[0].version)
+
+
+def test_a_client_makes_durable_what_another_one_published(warehouse: refimpl.Warehouse) -> None:
+    """Its staged file may be gone by then: the owner removes it once a client has reported the version."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
+    (commit,) = table.owner.get_commits(table.table_id).commits
+    table.log.put_if_absent(log_path.commit(1), table.history()[1])
+    table.log.delete(f"{CATALOG_MANAGED.staging_folder}/{commit.file_name}")
+    files = FailingFiles()
+    LogStore(table.location, Environment(files=files)).publish_ratified(CATALOG_MANAGED.staging_folder, [commit])
+    assert [operation for operation, _ in files.done[-2:]] == ["replace", "fsync_directory"], "it is written anew"
+
+
+def test_the_ledger_can_be_read_by_its_user_alone(tmp_path: Path) -> None:
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
+        files = warehouse.owner.ledger.path.parent.glob(f"{FILE_NAME}*")
+        assert {path.stat().st_mode & 0o077 for path in files} == {0}
