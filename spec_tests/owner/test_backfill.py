@@ -245,6 +245,8 @@ def test_a_client_publishes_in_order_or_not_at_all(delayed: OwnedTable) -> None:
         delayed.log.publish_ratified(CATALOG_MANAGED.staging_folder, others)
     assert refused.value.facts["missing_version"] == first.version
     assert not delayed.log.published(others[0].version)
+    delayed.log.publish_ratified(CATALOG_MANAGED.staging_folder, [first, *others])
+    assert delayed.log.published(others[-1].version)
 
 
 def test_a_client_makes_durable_what_another_one_published(warehouse: refimpl.Warehouse) -> None:
