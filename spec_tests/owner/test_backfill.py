@@ -242,10 +242,10 @@ def test_a_client_publishes_in_order_or_not_at_all(delayed: OwnedTable) -> None:
     delayed.land(3)
     first, *others = delayed.owner.get_commits(delayed.table_id).commits
     with pytest.raises(CorruptLogError) as refused:
-        delayed.log.publish_ratified(CATALOG_MANAGED.staging_folder, others)
+        delayed.log.publish_ratified(delayed.feature.staging_folder, others)
     assert refused.value.facts["missing_version"] == first.version
     assert not delayed.log.published(others[0].version)
-    delayed.log.publish_ratified(CATALOG_MANAGED.staging_folder, [first, *others])
+    delayed.log.publish_ratified(delayed.feature.staging_folder, [first, *others])
     assert delayed.log.published(others[-1].version)
 
 
