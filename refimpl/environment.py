@@ -173,6 +173,10 @@ def random_uuid() -> str:
     return str(uuid.uuid4())
 
 
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """All effects. The defaults are this host."""
@@ -190,5 +194,8 @@ class Environment:
     random: Callable[[], float] = random.random
     pause: Callable[[float], None] = time.sleep
     """Wait so many seconds: back-off after a lost race."""
+    afterwards: Callable[[Callable[[], None]], None] = _at_once
+    """Does work that no answer has to wait for: here at once, in a server on another thread. Nothing may depend on it:
+    a process that ends leaves it undone."""
     connect: Callable[[Path], Any] | None = None
     """Opens the ledger's database; None: as `refimpl.owner.ledger` does it on this host."""

@@ -22,61 +22,63 @@ from refimpl.owner import policy
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
-from refimpl.table_feature import CommitMode
 
+_Stored = tuple[RatifiedCommit, bytes]
+"""A commit and the SHA-256 of its bytes."""
 BATCH: Final = 64
-"""Commits published, or confirmed as published, under one hold of the lock; in between others get their turn."""
+"""Commits published, or confirmed as published, before the ledger records them."""
 
 
 def backfill(context: Context, table_id: str, version: Version | None) -> Backfilled:
-    """Publish up to `version`, or to the latest; see `CommitOwner.backfill_to_version`.
+    """Publish up to `version`, or to what is the latest now; see `CommitOwner.backfill_to_version`.
 
     Raises `CorruptLogError`, and halts the table, if a staged file is gone or altered or another
     `<v>.json` is in the way. An interruption anywhere is continued by the next call.
     """
     published = 0
-    while True:
-        with context.lock():
+    with context.publishing(table_id):
+        while True:
             through, count, done = _batch(context, table_id, version)
-        published += count
-        if done:
-            return Backfilled(through=through, published=published)
+            published += count
+            if done:
+                return Backfilled(through=through, published=published)
 
 
 def finish(context: Context, table_id: str) -> None:
-    """Publish what is left. The caller holds the lock, so that nothing is added meanwhile."""
+    """Publish what is left. The caller holds both locks, so that nothing is added meanwhile."""
     done = False
     while not done:
         _, _, done = _batch(context, table_id, None)
 
 
 def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Version | None, int, bool]:
-    with context.changing(table_id) as (writer, table):
-        if table.state is TableState.DROPPED:
-            raise InvalidRequestError(f"{table.label} was dropped: nothing is published there any more")
-        if table.latest is None:
-            return None, 0, True
-        target = table.latest if version is None else min(version, table.latest)
-        start = table.first_unbackfilled
-        if start > target:
+    """Publish the next versions, then record them: through which version, how many, and whether none is left.
+
+    The caller holds the table's publishing lock. Others commit meanwhile: the owner's lock is taken for the record.
+    """
+    table, commits = _next(context, table_id, version)
+    target = table.next - 1 if version is None else min(version, table.next - 1)
+    if not commits:
+        with context.lock(), context.changing(table_id) as (_, table):  # completes what an interrupted call left
             return table.backfilled, 0, True
-        end = min(target, start + BATCH - 1)
-        # Durability order: each `publish` returns after `<v>.json` and its name are durable, the next
-        # version starts after that, and the ledger forgets the bytes in the transaction that follows.
-        problem: CorruptLogError | OSError | None = None
-        through = table.backfilled
-        log = context.log(table)
-        for each in range(start, end + 1):
-            try:
-                log.publish(each, *_content(writer, table, log, each))
-            except (CorruptLogError, OSError) as error:
-                problem = error
-                break
-            through = each
-        if through is not None and through >= start:
-            writer.mark_published(table, through, context.now)
+    # Durability order: each `publish` returns after `<v>.json` and its name are durable, the next version
+    # starts after that, and the ledger forgets the bytes in the transaction that follows.
+    log = context.log(table)
+    published: list[_Stored] = []
+    problem: CorruptLogError | OSError | None = None
+    for commit, digest in commits:
+        try:
+            log.publish(commit.version, _content(table, log, commit, digest), commit.commit_mode)
+        except (CorruptLogError, OSError) as error:
+            problem = error
+            break
+        published.append((commit, digest))
+    with context.lock(), context.changing(table_id) as (writer, table):
+        through = _record(writer, table, published, context.now)
+        if through is not None and through >= commit.version:  # recorded by another one, whatever the problem was
+            problem = None
         if isinstance(problem, CorruptLogError):
-            writer.halt(table, f"backfill of version {each} failed: {problem}")
+            writer.halt(table, f"backfill of version {commit.version} failed: {problem}")
     if isinstance(problem, OSError):
         raise OwnerUnavailableError(
             f"backfill of {table.label} stopped after version {through}: {problem}; "
@@ -84,7 +86,44 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
         ) from problem
     if problem is not None:
         raise problem
-    return through, end - start + 1, end == target
+    return through, len(commits), through is not None and through >= target
+
+
+def _next(context: Context, table_id: str, version: Version | None) -> tuple[TableRecord, list[_Stored]]:
+    """The table, and the next of its commits that are to be published."""
+    with context.ledger.read() as view:
+        table = context.required(view, table_id)
+        if table.state is TableState.DROPPED:
+            raise InvalidRequestError(f"{table.label} was dropped: nothing is published there any more")
+        first, size = table.first_unbackfilled, 0
+        commits: list[_Stored] = []
+        while first + len(commits) < table.next and len(commits) < BATCH and size < policy.MAX_INLINE_BYTES:
+            if version is not None and first + len(commits) > version:
+                break
+            found = view.commit_details(table, first + len(commits))
+            assert found is not None, f"the ledger of {table.label} lacks version {first + len(commits)}"
+            commits.append(found[:2])
+            size += len(found[0].content or b"")
+    return table, commits
+
+
+def _record(writer: Writer, table: TableRecord, published: Sequence[_Stored], now: int) -> Version | None:
+    """Forget the bytes of what was published; the newest version that is recorded as published then.
+
+    A client may have reported some of these versions meanwhile, or a backup may have replaced the ledger: another
+    commit of the same version is not forgotten.
+    """
+    through = table.backfilled
+    for commit, digest in published:
+        if commit.version < table.first_unbackfilled:
+            continue
+        found = writer.commit_details(table, commit.version)
+        if found is None or found[1] != digest:
+            break
+        through = commit.version
+    if through is not None and through != table.backfilled:
+        writer.mark_published(table, through, now)
+    return through
 
 
 def confirm_published(writer: Writer, table: TableRecord, log: LogStore, versions: Sequence[Version]) -> str | None:
@@ -119,27 +158,24 @@ def _published_bytes(log: LogStore, found: LogPath, commit: RatifiedCommit, dige
     return content if is_ratified or (commit.content is not None and same_actions(content, commit.content)) else None
 
 
-def _content(writer: Writer, table: TableRecord, log: LogStore, version: Version) -> tuple[bytes, CommitMode]:
-    """The bytes that were ratified, and how they were proposed."""
-    found = writer.commit_details(table, version)
-    assert found is not None, f"the ledger of {table.label} lacks version {version}"
-    commit, digest, _ = found
+def _content(table: TableRecord, log: LogStore, commit: RatifiedCommit, digest: bytes) -> bytes:
+    """The bytes that were ratified."""
     content = commit.content if commit.content is not None else _stored_bytes(table, log, commit)
     if hashlib.sha256(content).digest() != digest:
         raise CorruptLogError(
-            f"the bytes of version {version} of {table.label} are not those that were ratified "
+            f"the bytes of version {commit.version} of {table.label} are not those that were ratified "
             f"(attempt {commit.attempt}, {commit.size} bytes then, {len(content)} now)",
             path=commit.file_name,
-            version=version,
+            version=commit.version,
         )
-    return content, commit.commit_mode
+    return content
 
 
 def _stored_bytes(table: TableRecord, log: LogStore, commit: RatifiedCommit) -> bytes:
     if commit.file_name is not None:
         with contextlib.suppress(FileNotFoundError):
             return log.read_staged(table.feature.staging_folder, commit.file_name)
-    try:  # adopted, or published by somebody who cleaned up
+    try:  # adopted, or published by a client that removed the staged file
         return log.read(log_path.commit(commit.version))
     except FileNotFoundError:
         raise CorruptLogError(

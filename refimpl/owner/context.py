@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +39,7 @@ class Context:
         self.environment = environment
         self._places: dict[str, TableRecord] = {}
         self._logs: dict[Path, LogStore] = {}
+        self._publishing: dict[str, HostLock] = {}
         self._listings: dict[Path, tuple[int, frozenset[Version]]] = {}
 
     @property
@@ -51,6 +52,18 @@ class Context:
         if found is None:
             found = self._logs[table.location] = LogStore(table.location, self.environment)
         return found
+
+    def publishing(self, table_id: str) -> AbstractContextManager[object]:
+        """A table's publishing lock: only its holder publishes ratified commits of the table, or ends that (drop, hand
+        back). So nothing is published late, where another table may be by then.
+
+        It is taken before the owner's lock: commits to this table and all others go on while it is held.
+        """
+        lock = self._publishing.get(table_id)
+        if lock is None:
+            path = self.ledger.path.parent / f"publishing-{self.place(table_id).table_id}"
+            lock = self._publishing[table_id] = self.environment.host_lock(path)
+        return lock()
 
     def place(self, table_id: str) -> TableRecord:
         """What never changes of a table (key, location, table feature); the rest of the record may be old.
@@ -111,7 +124,7 @@ class Context:
         managed-commits, "Commit Protocol", choice 2, and catalog-managed, "Commit Protocol", option 3: such a commit
         has succeeded when its file is visible, regardless of when or whether the owner hears of it. In the other
         tables the owner's record is the commit, a writer that publishes by itself breaks the protocol, and the owner
-        refuses to go on until somebody looks: its record may be older than the log, after a restore.
+        stops until an operator looks at the table: after a restore, its record may be older than the log.
         """
         direct = table.commit_mode is CommitMode.DIRECT and table.state is TableState.ACTIVE and table.halted is None
         return direct and self.log(table).published(table.next)
@@ -251,7 +264,9 @@ class Context:
             answer = stored_commits(view, table, None, None)
             current = view.protocol_and_metadata(table.key)
             extra = view.catalog_properties(table.key)
-            newest = () if table.latest is None else view.commits(table, table.latest, table.latest)
+            newest = answer.commits[-1:] or (
+                () if table.latest is None else view.commits(table, table.latest, table.latest)
+            )
         if current is None or not newest:
             raise InvalidRequestError(f"{table.label} has no version 0 yet; create it first", table_id=table.table_id)
         found = TableDescription(

@@ -49,7 +49,7 @@ def drop_table(context: Context, table_id: str) -> None:
     """
     with contextlib.suppress(CorruptionError):
         backfill(context, table_id, None)
-    with context.lock():
+    with context.publishing(table_id), context.lock():
         with contextlib.suppress(CorruptionError):
             finish(context, table_id)
         with context.changing(table_id) as (writer, table):

@@ -35,10 +35,12 @@ from refimpl.owner.records import Examined, TableRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The outcome of a proposal, durable if it is `Ratified`; and whether the policy now wants a backfill."""
+    """The outcome of a proposal, durable if it is `Ratified`; and whether the policy now wants a backfill (`due`), for
+    which the next commit should wait (`overdue`)."""
 
     outcome: Outcome | PreconditionFailed
     due: bool = False
+    overdue: bool = False
 
 
 @dataclass(slots=True, eq=False)

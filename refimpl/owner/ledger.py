@@ -355,8 +355,8 @@ class Ledger:
         return database
 
     def _make_name_durable(self) -> None:
-        """Before SQLite makes a write-ahead log beside it: whoever renamed the ledger into place may have died before
-        he synced that, and a log without its ledger is damage."""
+        """Before SQLite makes a write-ahead log beside it: the process that renamed the ledger into place may have died
+        before it synced the folder, and a log without its ledger is damage."""
         files = self._environment.files
         if files.stat(self._wal) is None:
             try:
@@ -365,8 +365,8 @@ class Ledger:
                 raise OwnerUnavailableError(f"cannot make {self.path} durable: {error}", path=str(self.path)) from error
 
     def _make_durable_what_is_seen(self, database: apsw.Connection) -> None:
-        """Whoever dies between writing a commit and syncing it, or is told that the sync failed, leaves it in the
-        write-ahead log, and the first connection afterwards finds it there. Nobody may act on what a power cut can
+        """A process that dies between writing a commit and syncing it, or whose sync failed, leaves the commit in the
+        write-ahead log, where the first connection afterwards finds it. No process may act on what a power cut can
         still take back.
 
         Order: SQLite reads the log; its last transaction is written again and synced; then its name is (and with it,
@@ -394,8 +394,8 @@ class Ledger:
             log = WriteAheadLog(file)
             while True:
                 try:
-                    database.execute("BEGIN EXCLUSIVE")  # nobody appends meanwhile, or begins the log anew
-                except apsw.BusyError:  # whoever writes now has made durable what he saw
+                    database.execute("BEGIN EXCLUSIVE")  # no writer appends to the log or restarts it now
+                except apsw.BusyError:  # the writer of now has made durable what it saw
                     file.xSync(apsw.SQLITE_SYNC_FULL)
                     return
                 try:

@@ -438,7 +438,7 @@ def hand_back(context: Context, table_id: str, version: Version, proposal: Direc
         return flaw
     examined = decide.examine(table.feature, version, proposal, proposal.content)
     while True:
-        with context.lock():
+        with context.publishing(table_id), context.lock():
             outcome = _hand_back(context, table_id, examined)
         if outcome is not None:
             return outcome
@@ -458,7 +458,7 @@ def _hand_back(context: Context, table_id: str, examined: Examined) -> Outcome |
     commit = context.keep(table, promise)
     if commit is not None:
         return Ratified(commit=commit)
-    with context.changing(table_id) as (writer, table):  # somebody went round the owner: halted by that file
+    with context.changing(table_id) as (writer, table):  # a writer bypassed the owner: that file halts the table
         verdict = _judge(context, writer, table, examined)
     if isinstance(verdict, decide.Ratify):
         raise OwnerUnavailableError(f"the log of {table.label} changed under the owner; propose again")

@@ -2,7 +2,7 @@
 
 stage, read, hash, parse          outside the lock
 decide, one transaction           inside it: the commit point, together with all that wait in this process: see `group`
-backfill, if the policy says so   in bounded holds of the lock; its failure is never a failed commit
+backfill, if the policy says so   beside it, under the table's publishing lock; its failure is never a failed commit
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class LocalOwner:
         self._groups = Groups(environment, lock, self._decide_together, self._decide_alone)
         self._queues: dict[str, HostQueue] = {}
         self._lost: list[tuple[int, Version, AttemptId, int]] = []
+        self._due: set[str] = set()
+        """Tables that are backfilled soon, as their policies say."""
         self._in_doubt: set[str] = set()
         """Staged files whose fsync failed."""
 
@@ -239,8 +241,11 @@ class LocalOwner:
             decided = self._groups.decided(Waiting(place, examined, preconditions))
         except (OutcomeUnknown, OwnerUnavailableError, OSError) as error:
             raise _report(error, f"commit to {place.label}", table_id, version, proposal.attempt) from error
-        if decided.due:
+        if decided.overdue:
             self._backfill_by_policy(place)
+        elif decided.due and place.table_id not in self._due:
+            self._due.add(place.table_id)
+            self._context.environment.afterwards(lambda: self._backfill_when_due(place))
         return decided.outcome
 
     def _examined(self, place: TableRecord, version: Version, proposal: Proposal) -> Examined:
@@ -372,8 +377,10 @@ class LocalOwner:
             table = self._apply(writer, table, facts, current[1], examined.metadata)
         commit_mode = COMMIT_MODE_OF[type(examined.proposal)]
         commit = writer.ratify(table, examined, commit_mode, self._context.now, published=False)
-        every = table.policy.backfill_every
-        return Decision(outcome=Ratified(commit=commit), due=every is not None and table.backlog + 1 >= every)
+        backlog, every, limit = table.backlog + 1, table.policy.backfill_every, table.policy.backlog_limit
+        due = every is not None and backlog >= every
+        overdue = every is not None and (backlog >= 2 * every or backlog + every > limit)
+        return Decision(outcome=Ratified(commit=commit), due=due, overdue=due and overdue)
 
     def _judge(
         self, writer: Writer, table: TableRecord, waiting: Waiting
@@ -473,6 +480,10 @@ class LocalOwner:
         refused = self.update(table_id, UpdatePreconditions(published_through=log_path.checked(through)))
         if refused is not None:
             raise InvalidRequestError(refused.detail, version=through)
+
+    def _backfill_when_due(self, place: TableRecord) -> None:
+        self._due.discard(place.table_id)  # first: what lands from now on may come too late for this backfill
+        self._backfill_by_policy(place)
 
     def _backfill_by_policy(self, place: TableRecord) -> None:
         try:

@@ -5,7 +5,7 @@
     3. one transaction records what is visible, and forgets the promise
 
 managed-commits, "Converting an existing filesystem based table": a two-phase commit; after the link
-the owner must not refuse, and if somebody else was first it forgets. A crash anywhere leaves a
+the owner must not refuse, and if another writer was first it forgets. A crash anywhere leaves a
 promise, and `settle`, with which every later change of the table begins, does what is left of it.
 
 A link that this owner did not promise is a commit all the same, in a table whose commits are links: `adopt`.

@@ -114,8 +114,9 @@ def _settle_promise(context: Context, table_id: str) -> str | None:
 
 
 def _adopt(context: Context, table_id: str) -> str | None:
-    """Record published versions above the latest; what is stored below them is published first."""
-    with context.lock():
+    """Record published versions above the latest; what is stored below them is published first. The last of them may
+    hand the table back: nothing is published meanwhile."""
+    with context.publishing(table_id), context.lock():
         with context.ledger.read() as view:
             first = context.required(view, table_id).next
         with context.changing(table_id) as (_, table):

@@ -149,7 +149,7 @@ class DeltaApi:
         found = self.describe(catalog, schema, table)
         try:
             self.owner.drop_table(found.table.table_id)
-        except InvalidRequestError:  # somebody else was faster
+        except InvalidRequestError:  # another request dropped it first
             raise no_such_table(f"{catalog}.{schema}.{table}") from None
 
     def staging_credentials(self, table_id: str) -> dict[str, Any]:

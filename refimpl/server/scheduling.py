@@ -8,13 +8,14 @@ deadline, a time of the monotonic clock that was fixed when its headers arrived.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -23,6 +24,8 @@ from typing import Any, Final
 from refimpl.environment import Environment, HostLock, host_lock
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.server.errors import ApiError
+
+logger = logging.getLogger("refimpl.server")
 
 GRACE_SECONDS: Final = 1.0
 """After its deadline a thread may still say what it waited for in vain."""
@@ -59,9 +62,37 @@ def _seconds_left() -> float:
     return _STARTING_SECONDS if _allowed.deadline is None else max(0.0, _allowed.deadline - time.monotonic())
 
 
-def shared_environment() -> Environment:
+def shared_environment(publisher: Publisher) -> Environment:
     """The host's effects for the threads of a server."""
-    return Environment(host_lock=request_lock)
+    return Environment(host_lock=request_lock, afterwards=publisher.submit)
+
+
+class Publisher:
+    """Threads on which the owner publishes what no answer waits for. What is left when they are closed is published
+    with a later commit to the table."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="publish")
+        self._running: set[Future[None]] = set()
+
+    def submit(self, work: Callable[[], None]) -> None:
+        def carried_out() -> None:
+            try:
+                with limited(time.monotonic() + _STARTING_SECONDS, lock=True):
+                    work()
+            except Exception:
+                logger.exception("publishing after an answer failed")
+                raise
+
+        with suppress(RuntimeError):  # closed
+            call = self._threads.submit(carried_out)
+            self._running.add(call)
+            call.add_done_callback(self._running.discard)
+
+    def close(self, seconds: float) -> bool:
+        """Begin nothing more; whether all that was begun ended within `seconds`."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return not wait_for(tuple(self._running), seconds).not_done
 
 
 def request_lock(path: Path) -> HostLock:
@@ -161,8 +192,12 @@ PATIENCE_SECONDS: Final = 0.25
 LONGEST_WAIT_SECONDS: Final = 2.0
 """How long a proposal waits at most: clients and what stands before them have time limits, too."""
 
+MISSES: Final = 3
+"""So many clients in a row do not come back until the queue is given up. One alone may be slow, and where the queue is
+given up, each version costs the requests of all clients."""
+
 GIVEN_UP_SECONDS: Final = 2.0
-"""How long no client waits any more after one did not come back."""
+"""How long no client waits any more then."""
 
 LOSERS_KEPT: Final = 10_000
 """Clients whose lost version is remembered; the oldest are forgotten first."""
@@ -176,6 +211,8 @@ class _Line:
     patience: asyncio.TimerHandle | None = None
     """Runs while the holder is waited for, and not while its proposal is judged."""
     waiting: deque[tuple[Hashable, asyncio.Future[None]]] = field(default_factory=deque)
+    misses: int = 0
+    """How many holders in a row did not come back."""
     given_up_until: float = 0.0
 
     def stop_patience(self) -> None:
@@ -227,6 +264,8 @@ class FairQueue:
         if loop.time() < line.given_up_until:
             return
         if line.holder in (None, client):
+            if line.holder is not None:
+                line.misses = 0
             line.stop_patience()
             line.holder = client
             return
@@ -260,8 +299,12 @@ class FairQueue:
             del self._lines[table]
 
     def _give_up(self, line: _Line) -> None:
-        """The holder did not come back: all waiting proposals are judged now, and none waits for a while."""
-        line.given_up_until = asyncio.get_running_loop().time() + GIVEN_UP_SECONDS
-        while line.waiting:
-            line.pass_on()
+        """The holder did not come back: the next one has the turn. After several in a row all waiting proposals are
+        judged now, and none waits for a while."""
+        line.misses += 1
+        if line.misses >= MISSES:
+            line.misses = 0
+            line.given_up_until = asyncio.get_running_loop().time() + GIVEN_UP_SECONDS
+            while line.waiting:
+                line.pass_on()
         line.pass_on()

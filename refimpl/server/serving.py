@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import socket
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +22,7 @@ from refimpl.errors import InvalidRequestError
 from refimpl.server.access import is_loopback
 from refimpl.server.application import Limits, Server, line
 from refimpl.server.names import Names
-from refimpl.server.scheduling import shared_environment
+from refimpl.server.scheduling import Publisher, shared_environment
 
 logger = logging.getLogger("refimpl.server")
 
@@ -70,7 +71,8 @@ def serve(wanted: Serving) -> None:
     process ends all the same, with status 1: that is a crash, which loses nothing that was acknowledged.
     """
     names = Names(wanted.catalog, wanted.schemas)
-    warehouse = refimpl.open(wanted.warehouse, environment=shared_environment())
+    publisher = Publisher(wanted.limits.threads)
+    warehouse = refimpl.open(wanted.warehouse, environment=shared_environment(publisher))
     server = Server(
         warehouse,
         names,
@@ -95,10 +97,16 @@ def serve(wanted: Serving) -> None:
         process = _Process(_configuration(server, wanted), line(facts))
         process.run(sockets=[listener])
     finally:
+        deadline = time.monotonic() + LAST_SECONDS
         ended = server.close(LAST_SECONDS)
+        published = publisher.close(max(0.0, deadline - time.monotonic()))
     if not ended:
         logger.error("%s", line({"message": "open requests did not finish in time; the process exits without them"}))
         os._exit(1)
+    if not published:  # no answer waits for it: another process may hold a publishing lock
+        message = "not all ratified commits were published in time; a later commit or commit-owner backfill does it"
+        logger.warning("%s", line({"message": message}))
+        os._exit(0)
 
 
 def _configuration(server: Server, wanted: Serving) -> uvicorn.Config:

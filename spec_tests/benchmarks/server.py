@@ -112,8 +112,8 @@ class OverHttp:
 def client(kind: type[InProcess | OverHttp], place: str, name: str, seconds: float, ready: Any, results: Any) -> None:
     """Land as many as it can. A single writer does not queue."""
     proposer = kind(place, name)
-    version = proposer.latest() + 1
-    proposer.propose(version)
+    while not proposer.propose(proposer.latest() + 1):  # a loser that did not come back would be waited for
+        pass
     ready.wait()
     landed = 0
     version = proposer.latest() + 1

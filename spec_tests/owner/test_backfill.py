@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -11,16 +14,19 @@ import pytest
 
 import refimpl
 from refimpl import log_path
+from refimpl.catalog_owner import UpdatePreconditions
 from refimpl.commit_owner import Backfilled, MaintenancePolicy
-from refimpl.commits import Ratified, Rejected, RejectionReason
-from refimpl.environment import Environment
+from refimpl.commits import DirectProposal, Ratified, Rejected, RejectionReason
+from refimpl.environment import Environment, HostLock, host_lock
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.owner import backfill
 from refimpl.owner.ledger import FILE_NAME
+from refimpl.owner.local import LOCK_FILE, OWNER_FOLDER
+from refimpl.owner.repair import Action, repair
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
-from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt
-from spec_tests.support.faults import OPENING, FailingFiles, Faults, disk_is_broken
+from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt, owned
+from spec_tests.support.faults import OPENING, FailingFiles, Faults, Result, disk_is_broken
 
 
 def backfilled(table: OwnedTable, version: int | None = None) -> Backfilled:
@@ -60,9 +66,56 @@ def test_the_policy_says_how_often_the_owner_publishes_by_itself(
     assert seen == expected
 
 
-def test_a_long_backlog_is_published_in_bounded_holds_of_the_lock(
-    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+def test_a_server_publishes_after_its_answer_until_the_backlog_is_twice_as_long(
+    warehouse: refimpl.Warehouse,
 ) -> None:
+    create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, policy=MaintenancePolicy(backfill_every=2, backlog_limit=6))
+    later: list[Callable[[], None]] = []
+    with refimpl.open(warehouse.directory, environment=Faults().environment(afterwards=later.append)) as server:
+        table = owned(server, "orders")
+        table.land(3)
+        assert len(later) == 1
+        assert table.published() == [0]
+        later.pop()()
+        assert table.published() == [0, 1, 2, 3]
+        table.land(3)
+        assert len(later) == 1, "again"
+        table.land()
+        assert table.published() == [0, 1, 2, 3, 4, 5, 6, 7], "its commit waited"
+        table.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=2, backlog_limit=3))
+        table.land(2)
+        assert table.published()[-1] == 9, "else the next commit would be rejected"
+
+
+def test_commits_that_land_during_a_backfill_of_the_server_get_another_one(warehouse: refimpl.Warehouse) -> None:
+    """Else they stay unpublished until the next commit, which may be days later."""
+    later: list[Callable[[], None]] = []
+    waiting: list[Callable[[], object]] = []
+
+    def lock(path: Path) -> HostLock:
+        real = host_lock(path)
+
+        @contextlib.contextmanager
+        def held() -> Iterator[None]:
+            with real():
+                yield
+            if path.name.startswith("publishing") and waiting:
+                waiting.pop()()
+
+        return held
+
+    create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, policy=MaintenancePolicy(backfill_every=2))
+    with refimpl.open(warehouse.directory, environment=Environment(host_lock=lock, afterwards=later.append)) as server:
+        table = owned(server, "orders")
+        table.land(2)
+        waiting.append(lambda: table.land(2))
+        later.pop()()
+        assert (waiting, table.published()) == ([], [0, 1, 2])
+        later.pop()()
+        assert table.published() == [0, 1, 2, 3, 4]
+
+
+def test_a_long_backlog_is_recorded_in_steps(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backfill, "BATCH", 4)
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=10)
     truth = table.history()
@@ -90,6 +143,142 @@ def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: re
         "unlink temporary",
         "commit",
     ]
+
+
+class Publishing(Faults):
+    """A backfill during which another process acts once, as soon as version 1 has its name."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.act: Callable[[], object] | None = act
+
+    def effect(self, name: str, act: Callable[[], Result], torn: Callable[[], object] | None = None) -> Result:
+        done = super().effect(name, act, torn)
+        others, self.act = (self.act, None) if name == "link 1.json" else (None, self.act)
+        if others is not None:
+            others()
+        return done
+
+
+@contextlib.contextmanager
+def impatient(warehouse: refimpl.Warehouse) -> Iterator[OwnedTable]:
+    """The table in another process, which does not wait for a lock."""
+    environment = Faults().environment(host_lock=lambda path: host_lock(path, timeout=lambda: 0.0))
+    with refimpl.open(warehouse.directory, environment=environment) as other:
+        yield owned(other, "orders")
+
+
+def published_beside(warehouse: refimpl.Warehouse, act: Callable[[], object], version: int = 2) -> Backfilled:
+    """The backfill of the table while another process acts."""
+    publishing = Publishing(act)
+    with refimpl.open(warehouse.directory, environment=publishing.environment()) as publisher:
+        done = publisher.owner.backfill_to_version(publisher.owner.resolve("orders").table_id, version)
+    assert publishing.act is None
+    return done
+
+
+def test_others_commit_while_versions_are_published(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
+    with impatient(warehouse) as other:
+        done = published_beside(warehouse, other.land)
+    assert done == Backfilled(through=2, published=2)
+    assert table.latest == 3
+    assert table.published() == [0, 1, 2]
+
+
+def test_versions_are_published_under_the_publishing_lock(warehouse: refimpl.Warehouse) -> None:
+    create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
+    free: list[bool] = []
+    published_beside(warehouse, lambda: free.append(publishing_is_free(warehouse)))
+    assert free == [False]
+
+
+def publishing_is_free(warehouse: refimpl.Warehouse) -> bool:
+    (path,) = (warehouse.directory / OWNER_FOLDER).glob("publishing-*")
+    try:
+        with host_lock(path, timeout=lambda: 0.0)():
+            return True
+    except OwnerUnavailableError:
+        return False
+
+
+@pytest.mark.parametrize("end", ["drop", "hand back"])
+def test_nothing_is_published_while_a_table_ends(warehouse: refimpl.Warehouse, end: str) -> None:
+    """Else a version could be published where another table is by then."""
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
+    table.backfill()
+    free: list[bool] = []
+
+    def watched(path: Path) -> HostLock:
+        real = host_lock(path)
+
+        @contextlib.contextmanager
+        def held() -> Iterator[None]:
+            with real():
+                if path.name == LOCK_FILE:
+                    free.append(publishing_is_free(warehouse))
+                yield
+
+        return held
+
+    with refimpl.open(warehouse.directory, environment=Faults().environment(host_lock=watched)) as other:
+        if end == "drop":
+            other.owner.drop_table(table.table_id)
+        else:
+            proposal = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 2))
+            assert isinstance(other.owner.hand_back(table.table_id, 2, proposal), Ratified)
+    assert free
+    assert not any(free)
+
+
+def test_a_repair_adopts_nothing_while_versions_are_published(warehouse: refimpl.Warehouse) -> None:
+    """The last one that it adopts may hand the table back."""
+    create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
+    done: list[Action] = []
+    environment = Faults().environment(host_lock=lambda path: host_lock(path, timeout=lambda: 0.0))
+    with refimpl.open(warehouse.directory, environment=environment) as other:
+        published_beside(warehouse, lambda: done.extend(repair(other.owner, adopt_published=True)))
+    assert [(action.code, action.done) for action in done] == [("adopt", False)]
+
+
+@pytest.mark.parametrize(("wanted", "reported"), [(2, 1), (2, 2), (1, 2)])
+def test_versions_that_a_client_reports_meanwhile_are_recorded_once(
+    warehouse: refimpl.Warehouse, wanted: int, reported: int
+) -> None:
+    """Their files may be cleaned up by then, and that is no damage."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
+    commits, truth = table.owner.get_commits(table.table_id).commits, table.history()
+
+    def reports(other: OwnedTable) -> None:
+        for commit in commits[1:reported]:
+            other.log.publish(commit.version, truth[commit.version])
+        assert other.owner.update(table.table_id, UpdatePreconditions(published_through=reported)) is None
+        for commit in commits[:reported]:
+            other.log.delete(f"{CATALOG_MANAGED.staging_folder}/{commit.file_name}")
+            other.log.delete(log_path.commit(commit.version))
+
+    with impatient(warehouse) as other:
+        assert published_beside(warehouse, lambda: reports(other), wanted).through == 2
+    after = table.owner.resolve("orders")
+    assert after.halted is None
+    assert after.commits.commits == ()
+
+
+def test_another_commit_of_a_restored_ledger_is_not_forgotten(warehouse: refimpl.Warehouse) -> None:
+    """What was published is the version of the ledger that was replaced: the table stops."""
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
+    other = append(START + 1)
+
+    def replaced() -> None:
+        with apsw.Connection(str(warehouse.owner.ledger.path)) as database:
+            values = (other, hashlib.sha256(other).digest(), len(other))
+            database.execute("UPDATE commits SET content = ?, digest = ?, size = ? WHERE version = 1", values)
+
+    with pytest.raises(CorruptLogError):
+        published_beside(warehouse, replaced)
+    (kept,) = table.owner.get_commits(table.table_id).commits
+    assert kept.content == other
+    assert table.owner.resolve("orders").halted
 
 
 def test_an_inline_commit_may_be_reformatted_when_published(warehouse: refimpl.Warehouse) -> None:

@@ -202,12 +202,32 @@ def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.Monk
 
     async def play() -> None:
         line = FairQueue()
-        await loses(line, "gone")
+        for number in range(scheduling.MISSES):
+            await loses(line, f"gone {number}")
         await asyncio.gather(*(waits(line, name) for name in "abc"))
         line.lost("orders", "a", 1)
         last = asyncio.create_task(waits(line, "d"))
         await settled()
         assert last.done(), "no client has the turn for a while"
+
+    asyncio.run(play())
+
+
+def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
+
+    async def play() -> None:
+        line = FairQueue()
+        for number in range(2 * scheduling.MISSES):
+            await loses(line, f"slow {number}")
+            await loses(line, "a", 2 * number)  # has the turn, once that of the slow one has ended
+            other = asyncio.create_task(waits(line, "b", version=2 * number + 1))
+            await settled()
+            assert not other.done()
+            await waits(line, "a", version=2 * number + 1)
+            line.done("orders", "a")
+            await other
+            line.done("orders", "b")
 
     asyncio.run(play())
 
@@ -218,7 +238,8 @@ def test_queue_is_used_again_some_time_after_it_was_given_up(monkeypatch: pytest
 
     async def play() -> None:
         line = FairQueue()
-        await loses(line, "gone")
+        for number in range(scheduling.MISSES):
+            await loses(line, f"gone {number}")
         await waits(line, "a")
         await waits(line, "a")
         line.done("orders", "a")

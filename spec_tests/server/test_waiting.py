@@ -24,7 +24,7 @@ from refimpl.environment import HostLock, host_lock
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.server import scheduling
 from refimpl.server.application import Limits
-from refimpl.server.scheduling import LockNeededError, Pool, limited, request_lock
+from refimpl.server.scheduling import LockNeededError, Pool, Publisher, limited, request_lock, shared_environment
 from refimpl.table_feature import CommitMode
 from spec_tests.server.conftest import Serve
 from spec_tests.server.test_faults import process
@@ -123,6 +123,26 @@ def test_a_read_that_needs_the_lock_goes_on_among_the_writes(
     assert table.state()[:2] == (1, [])
 
 
+def test_a_publisher_that_closes_ends_what_it_began_and_begins_nothing(tmp_path: Path) -> None:
+    publisher, begun, end, done = Publisher(1), threading.Event(), threading.Event(), list[str]()
+    lock = request_lock(tmp_path / "lock")
+
+    def first() -> None:
+        with lock():
+            begun.set()
+            assert end.wait(20)
+        done.append("first")
+
+    shared_environment(publisher).afterwards(first)
+    publisher.submit(lambda: done.append("second"))
+    assert begun.wait(20)
+    assert not publisher.close(0.0)
+    publisher.submit(lambda: done.append("third"))
+    end.set()
+    assert publisher.close(20)
+    assert done == ["first"]
+
+
 def test_a_thread_for_reads_never_takes_the_lock(tmp_path: Path) -> None:
     lock = request_lock(tmp_path / "lock")
     with limited(time.monotonic() + 60, lock=False), pytest.raises(LockNeededError), lock():
@@ -192,3 +212,23 @@ def test_a_server_stops_while_another_process_holds_the_lock(tmp_path: Path) -> 
             os.kill(started.pid, signal.SIGTERM)
             assert answers_of(writer).startswith(b"HTTP/1.1 503")
             assert started.wait(20) == 0
+
+
+@pytest.mark.processes
+def test_a_server_stops_while_another_process_publishes(tmp_path: Path) -> None:
+    """No request is open, so that the stop is no failure."""
+    directory = tmp_path / "warehouse"
+    with (
+        process("-c", PROGRAM, str(directory), "10", "0.5") as (started, url),
+        httpx2.Client(base_url=url, timeout=30) as client,
+    ):
+        table = WireTable(client).create()
+        with (
+            refimpl.open(directory) as warehouse,
+            host_lock(directory / "_owner" / f"publishing-{table.table_id}")(),
+        ):
+            warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=1))
+            table.land(1)
+            os.kill(started.pid, signal.SIGTERM)
+            assert started.wait(20) == 0
+            assert [commit.version for commit in warehouse.owner.get_commits(table.table_id).commits] == [1]

@@ -1,4 +1,4 @@
-"""Sees whether what only the holder of the owner's lock may do is done under it, and inside a transaction."""
+"""Sees whether what only the holder of a lock may do is done under it, and inside a transaction."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ import apsw
 
 import refimpl
 from refimpl.environment import HostLock, host_lock
+from refimpl.owner.local import LOCK_FILE
 from spec_tests.support.faults import Faults, FaultyConnection, Result, disk_is_broken
 
 
 class Watch(Faults):
-    """Notes every effect that only the holder of the lock may have, with whether the lock is held."""
+    """Notes every effect that only the holder of a lock may have, with whether it is held: of the owner's lock for the
+    ledger, of that or a table's publishing lock for a log."""
 
     def __init__(self) -> None:
         super().__init__()
         self.held = 0
+        self.publishing = 0
         self.inside: set[str] = set()
         self.outside: list[str] = []
         self.failing: str | None = None
@@ -31,15 +34,16 @@ class Watch(Faults):
 
     def lock(self, path: Path) -> HostLock:
         real = host_lock(path)
+        counter = "held" if path.name == LOCK_FILE else "publishing"
 
         @contextmanager
         def watched() -> Iterator[None]:
             with real():
-                self.held += 1
+                setattr(self, counter, getattr(self, counter) + 1)
                 try:
                     yield
                 finally:
-                    self.held -= 1
+                    setattr(self, counter, getattr(self, counter) - 1)
 
         return watched
 
@@ -50,8 +54,10 @@ class Watch(Faults):
             self.outside.append(name)
 
     def effect(self, name: str, act: Callable[[], Result], torn: Callable[[], object] | None = None) -> Result:
-        if name in ("commit", "fold", "unlink staged") or name.startswith(("link ", "replace ")):
-            self.note(name.partition(" ")[0], allowed=self.held > 0)
+        if name in ("commit", "fold"):
+            self.note(name, allowed=self.held > 0)
+        elif name == "unlink staged" or name.startswith(("link ", "replace ")):
+            self.note(name.partition(" ")[0], allowed=self.held + self.publishing > 0)
         if name == self.failing:
             self.seen.append(name)
             raise disk_is_broken()
