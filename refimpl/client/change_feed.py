@@ -36,6 +36,7 @@ from refimpl.client.schema import (
 from refimpl.client.snapshot import Snapshot, at
 from refimpl.errors import InvalidRequestError, NotFoundInHistoryError, UnsupportedFeatureError
 from refimpl.log_path import Version
+from refimpl.object_store import ObjectFiles
 
 
 def versions(
@@ -177,7 +178,7 @@ class FeedReader:
         fields = (Field(name=name, type=Primitive(name=kind)) for name, kind in extra)
         return Struct(fields=(*self.columns.fields, *fields))
 
-    def read(self, files: Iterable[ChangedFile]) -> Iterator[pa.RecordBatch]:
+    def read(self, files: Iterable[ChangedFile], objects: ObjectFiles | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of the files, one file in memory at a time."""
         schema = self.schema
         arrow = to_arrow(schema)
@@ -185,7 +186,7 @@ class FeedReader:
         for changed in files:
             file = changed.file
             needed = with_type if isinstance(file, Cdc) else columns
-            rows = read_file(Path(self.location), file, needed, self.partition_columns)
+            rows = read_file(Path(self.location), file, needed, self.partition_columns, objects=objects)
             constants: dict[str, int | str] = {
                 COMMIT_VERSION: changed.version,
                 COMMIT_TIMESTAMP: changed.timestamp * 1000,
@@ -196,6 +197,6 @@ class FeedReader:
                 rows = rows.append_column(name, pa.repeat(pa.scalar(value, arrow.field(name).type), rows.num_rows))
             yield from pa.Table.from_arrays(rows.select(arrow.names).columns, schema=arrow).to_batches()
 
-    def all(self, files: Iterable[ChangedFile]) -> pa.RecordBatchReader:
+    def all(self, files: Iterable[ChangedFile], objects: ObjectFiles | None = None) -> pa.RecordBatchReader:
         """The rows of the files as one stream."""
-        return pa.RecordBatchReader.from_batches(to_arrow(self.schema), self.read(files))
+        return pa.RecordBatchReader.from_batches(to_arrow(self.schema), self.read(files, objects))

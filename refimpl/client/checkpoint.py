@@ -58,7 +58,7 @@ def read(log: LogStore, checkpoint: tuple[LogPath, ...]) -> list[Action]:
     """
     content: list[Action] = []
     for path in checkpoint:
-        content += _decode(log.read(path.name), str(log.folder / path.name))
+        content += decode(log.read(path.name), str(log.folder / path.name))
     small = [action for action in content if type(action) is not Add and type(action) is not Remove]
     for action in small:
         if isinstance(action, Sidecar):
@@ -83,7 +83,7 @@ def _sidecar(log: LogStore, sidecar: Sidecar, checkpoint: LogPath) -> Iterator[A
         content = log.read(name)
     except FileNotFoundError:
         raise CorruptLogError(f"the sidecar {path} of {checkpoint.name} is missing", path=path) from None
-    return _decode(content, path)
+    return decode(content, path)
 
 
 def _sidecar_name(sidecar: Sidecar) -> str:
@@ -102,11 +102,12 @@ def action_count(log: LogStore, path: LogPath) -> int:
 
 def sidecar_names(log: LogStore, path: LogPath) -> set[str]:
     """The sidecars that a checkpoint file names. Raises `CorruptLogError`, `FileNotFoundError`."""
-    sidecars = _decode(log.read(path.name), str(log.folder / path.name), kinds=("sidecar",))
+    sidecars = decode(log.read(path.name), str(log.folder / path.name), kinds=("sidecar",))
     return {_sidecar_name(action) for action in sidecars if isinstance(action, Sidecar)}
 
 
-def _decode(content: bytes, source: str, kinds: Container[str] = _KINDS) -> Iterator[Action]:
+def decode(content: bytes, source: str, kinds: Container[str] = _KINDS) -> Iterator[Action]:
+    """The actions of one file of a checkpoint, or of those kinds. Raises `CorruptLogError`."""
     if source.endswith(".json"):
         return iter(actions.decode(content, source=source))
     return _decode_parquet(content, source, kinds)
@@ -318,41 +319,56 @@ def classic(state: ReplayedState, *, oldest_tombstone: int) -> tuple[bytes, int]
     `oldest_tombstone`: files removed at or before this time (ms since the epoch) are left out; no
     reader needs them once VACUUM may delete them.
     """
-    return _encoded([*_small(state), *_files(state, oldest_tombstone)], _CLASSIC)
+    return classic_of([*small(state), *_files(state, oldest_tombstone)])
+
+
+def classic_of(actions: Iterable[Action]) -> tuple[bytes, int]:
+    """The same of these actions, those of one kind after each other."""
+    return _encoded(actions, _CLASSIC)
 
 
 def sidecars(state: ReplayedState, *, oldest_tombstone: int) -> Iterator[tuple[bytes, int]]:
     """The bytes of each sidecar of a V2 checkpoint, one by one, and how many actions it holds."""
     files = _files(state, oldest_tombstone)
     for start in range(0, len(files), ACTIONS_OF_A_SIDECAR):
-        yield _encoded(files[start : start + ACTIONS_OF_A_SIDECAR], _OF_SIDECARS)
+        yield sidecar(files[start : start + ACTIONS_OF_A_SIDECAR])
+
+
+def sidecar(files: Iterable[Action]) -> tuple[bytes, int]:
+    """The bytes of a sidecar with these files, and how many there are."""
+    return _encoded(files, _OF_SIDECARS)
 
 
 def top_level(state: ReplayedState, version: Version, named: Sequence[Sidecar]) -> tuple[bytes, int]:
     """The bytes of the file of a V2 checkpoint that names its sidecars, and how many actions it holds."""
-    return _encoded([CheckpointMetadata(version=version), *_small(state), *named], _TOP_LEVEL)
+    return _encoded([CheckpointMetadata(version=version), *small(state), *named], _TOP_LEVEL)
 
 
-def _small(state: ReplayedState) -> list[Action]:
+def small(state: ReplayedState) -> list[Action]:
+    """All actions but those of files."""
     assert state.protocol is not None
     assert state.metadata is not None
     return [state.protocol, state.metadata, *state.transactions.values(), *state.domains.values()]
 
 
 def _files(state: ReplayedState, oldest_tombstone: int) -> list[Action]:
-    tombstones = [remove for remove in state.tombstones.values() if (remove.deletion_timestamp or 0) > oldest_tombstone]
-    return [*tombstones, *state.files.values()]
+    return [*(file for file in state.tombstones.values() if is_kept(file, oldest_tombstone)), *state.files.values()]
 
 
-def _encoded(actions: Sequence[Action], schema: pa.Schema) -> tuple[bytes, int]:
-    sink = pa.BufferOutputStream()
+def is_kept(file: Add | Remove, oldest_tombstone: int) -> bool:
+    """Whether a checkpoint holds this action of a file."""
+    return isinstance(file, Add) or (file.deletion_timestamp or 0) > oldest_tombstone
+
+
+def _encoded(actions: Iterable[Action], schema: pa.Schema) -> tuple[bytes, int]:
+    sink, count = pa.BufferOutputStream(), 0
     with collector_paused(), pq.ParquetWriter(sink, schema, compression="snappy") as writer:
         for _, run in itertools.groupby(actions, type):
-            alike = list(run)
-            for start in range(0, len(alike), ROWS_AT_ONCE):
-                writer.write_table(_table_of(alike[start : start + ROWS_AT_ONCE], schema))
+            while alike := list(itertools.islice(run, ROWS_AT_ONCE)):
+                writer.write_table(_table_of(alike, schema))
+                count += len(alike)
     content: bytes = sink.getvalue().to_pybytes()
-    return content, len(actions)
+    return content, count
 
 
 def _table_of(actions: Sequence[Action], schema: pa.Schema) -> pa.Table:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -14,6 +15,7 @@ from refimpl.client.log_reading import LogReader, last_checkpoint
 from refimpl.client.log_segment import complete_checkpoints
 from refimpl.client.properties import DELETED_FILES, retention
 from refimpl.client.snapshot import Snapshot
+from refimpl.client.table_state import ReplayedState
 from refimpl.commit_owner import Maintenance, ResolvedTable, TableState
 from refimpl.errors import MaintenanceRefusedError
 from refimpl.log_path import LAST_CHECKPOINT, SIDECAR_FOLDER, FileKind, LogPath, Version
@@ -70,12 +72,48 @@ class Checkpointed:
     """How many sidecars it has; `size` and `actions` include them."""
 
 
-def write(snapshot: Snapshot) -> Checkpointed:
+class CheckpointFiles(Protocol):
+    """Writes what a checkpoint holds of a table's files: this process, or others."""
+
+    @property
+    def count(self) -> int:
+        """How many active files there are."""
+
+    def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
+        """Sidecars whose bytes are durable, and how many actions each one holds."""
+
+    def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
+        """Write a classic checkpoint, durably; its size, and how many actions it holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OfState:
+    state: ReplayedState
+
+    @property
+    def count(self) -> int:
+        return len(self.state.files)
+
+    def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
+        from refimpl.client import checkpoint
+
+        for content, count in checkpoint.sidecars(self.state, oldest_tombstone=oldest_tombstone):
+            yield written_sidecar(log, content), count
+
+    def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
+        from refimpl.client import checkpoint
+
+        content, count = checkpoint.classic(self.state, oldest_tombstone=oldest_tombstone)
+        log.overwrite(name, content)
+        return len(content), count
+
+
+def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpointed:
     """A checkpoint of the snapshot's version: a V2 one if the table's `delta.checkpointPolicy` says so, else a classic.
 
     DELTA.md#checkpoint-published: only of a version whose `<v>.json` is published. DELTA.md#v2-checkpoints.
     Order: the sidecars and their names are durable before a file names them; the checkpoint is durable before
-    `_last_checkpoint` names it, and the pointer moves forward only.
+    `_last_checkpoint` names it, and the pointer moves forward only. `files`: by default the snapshot's own.
 
     Raises `MaintenanceRefusedError` for a version that is not published (it says to backfill), or where the owner
     forbids it.
@@ -86,17 +124,19 @@ def write(snapshot: Snapshot) -> Checkpointed:
     ask(snapshot, Maintenance.CHECKPOINT)
     check_published(snapshot.reader, snapshot.version, Maintenance.CHECKPOINT)
     oldest = log.environment.now() - retention(snapshot.metadata, DELETED_FILES)
+    files = files or _OfState(snapshot.state)
     sidecars: list[Sidecar] = []
     count = 0
     if writes_v2_checkpoints(snapshot.protocol, snapshot.metadata):
         name = log_path.v2_checkpoint(snapshot.version, log.environment.new_id())
         try:
-            for content, actions in checkpoint.sidecars(snapshot.state, oldest_tombstone=oldest):
-                sidecars.append(_written_sidecar(log, content))
+            for sidecar, actions in files.sidecars(log, oldest):
+                sidecars.append(sidecar)
                 count += actions
             log.sync_sidecars()
             content, actions = checkpoint.top_level(snapshot.state, snapshot.version, sidecars)
             log.overwrite(name, content)
+            size = len(content)
         except OSError:
             if log.find(name) is None:
                 for sidecar in sidecars:
@@ -104,17 +144,17 @@ def write(snapshot: Snapshot) -> Checkpointed:
             raise
     else:
         name = log_path.classic_checkpoint(snapshot.version)
-        content, actions = checkpoint.classic(snapshot.state, oldest_tombstone=oldest)
-        log.overwrite(name, content)
+        size, actions = files.classic(log, name, oldest)
     count += actions
-    size = len(content) + sum(sidecar.size_in_bytes for sidecar in sidecars)
+    size += sum(sidecar.size_in_bytes for sidecar in sidecars)
     written = log.find(name)
     if written is not None:  # else a cleanup was faster
-        _point_to_last(log, (written,), size=count, size_in_bytes=size, files=len(snapshot.files))
+        _point_to_last(log, (written,), size=count, size_in_bytes=size, files=files.count)
     return Checkpointed(version=snapshot.version, name=name, size=size, actions=count, sidecars=len(sidecars))
 
 
-def _written_sidecar(log: LogStore, content: bytes) -> Sidecar:
+def written_sidecar(log: LogStore, content: bytes) -> Sidecar:
+    """A new sidecar, whose bytes are durable; its name is after `LogStore.sync_sidecars`."""
     name = f"{log.environment.new_id()}.parquet"
     log.write_sidecar(name, content)
     return Sidecar(path=name, size_in_bytes=len(content), modification_time=log.environment.now())

@@ -25,6 +25,7 @@ from refimpl.client.schema import (
     Struct,
     each_field,
     parse,
+    walk,
 )
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 
@@ -91,8 +92,8 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
         return metadata
     known = Struct() if before is None else parse(before.schema_string)
     schema = parse(metadata.schema_string)
-    used = [int((before or metadata).configuration.get(HIGHEST_ID_PROPERTY, "0"))]
-    used[0] = max(*used, *_ids(known), *_ids(schema))
+    recorded = int((before or metadata).configuration.get(HIGHEST_ID_PROPERTY, "0"))
+    highest = max([recorded, *_ids(known), *_ids(schema)])
 
     def visit(kind: DataType, old: DataType | None) -> DataType:
         match kind:
@@ -107,11 +108,12 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
         return kind
 
     def one(column: Field, old: Field | None) -> Field:
+        nonlocal highest
         found = column.metadata if PHYSICAL_NAME in column.metadata else {} if old is None else old.metadata
         own = {key: found[key] for key in (PHYSICAL_NAME, FIELD_ID) if key in found}
         if FIELD_ID not in own:
-            used.append(used[-1] + 1)
-            own = {FIELD_ID: used[-1], PHYSICAL_NAME: f"col-{new_id()}", **own}
+            highest += 1
+            own = {FIELD_ID: highest, PHYSICAL_NAME: f"col-{new_id()}", **own}
         return dataclasses.replace(
             column, type=visit(column.type, None if old is None else old.type), metadata={**column.metadata, **own}
         )
@@ -119,7 +121,7 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
     complete = visit(schema, known)
     assert isinstance(complete, Struct)
     _check_distinct(complete, known)
-    configuration = {**metadata.configuration, HIGHEST_ID_PROPERTY: str(used[-1])}
+    configuration = {**metadata.configuration, HIGHEST_ID_PROPERTY: str(highest)}
     return msgspec.structs.replace(metadata, schema_string=complete.to_json(), configuration=configuration)
 
 
@@ -130,13 +132,11 @@ def _check_distinct(schema: Struct, known: Struct) -> None:
     numbers: dict[Any, set[Any]] = {}
     seen: set[Any] = set()
 
-    def note(column: Field, _: str) -> Field:
+    for column, _ in walk(known):
         name, number = column.metadata.get(PHYSICAL_NAME), column.metadata.get(FIELD_ID)
         names[number] = name
         numbers.setdefault(name, set()).add(number)
-        return column
-
-    def check(column: Field, path: str) -> Field:
+    for column, path in walk(schema):
         name, number = column.metadata[PHYSICAL_NAME], column.metadata[FIELD_ID]
         place = path.removesuffix(column.name), name
         others = names.get(number, name) != name or number not in numbers.get(name, {number})
@@ -147,22 +147,11 @@ def _check_distinct(schema: Struct, known: Struct) -> None:
                 column=path,
             )
         seen.update((number, place))
-        return column
-
-    each_field(known, note)
-    each_field(schema, check)
 
 
 def _ids(schema: Struct) -> list[int]:
-    found: list[int] = [0]
-
-    def note(column: Field, _: str) -> Field:
-        number = column.metadata.get(FIELD_ID)
-        found.append(number if type(number) is int else 0)
-        return column
-
-    each_field(schema, note)
-    return found
+    numbers = (column.metadata.get(FIELD_ID) for column, _ in walk(schema))
+    return [number for number in numbers if type(number) is int]
 
 
 def planned(schema: Struct, properties: Mapping[str, str], new_id: Callable[[], str]) -> Struct:

@@ -24,6 +24,7 @@ import dataclasses
 import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +59,8 @@ OPEN_FILES: Final = 200
 
 _HOST: Final = PosixFiles()
 _ONLY_FILES: Final = "{} is in an object store, and this operation works on files of this host only"
+SYNCS: Final = 8
+"""Files that are made durable at the same time."""
 EXTENSION: Final = ".snappy.parquet"
 CHANGE_FOLDER: Final = "_change_data"
 
@@ -166,17 +169,22 @@ class DataFileWriter:
     def finish(self) -> list[Add | Cdc]:
         """Write the buffered rows, make every file and folder durable, and return the actions.
 
-        Order: fsync each file, then the folders from the deepest up to the table's, whose entry the creation
+        Order: fsync all files, then the folders from the deepest up to the table's, whose entry the creation
         of the table made durable. Only then may a transaction name the files.
         """
+        self.end_files()
+        if self._objects is None:
+            sync_files(self._made)
+            sync_folders(self._location, self._folders)
+        return self._actions
+
+    def end_files(self) -> None:
+        """Rows that are written after this go to other files. The files that end here become durable in `finish`."""
         self._split_by_partition()
         for key in list(self._waiting):
             self._write_group(key)
         for key in list(self._open):
             self._close(key)
-        if self._objects is None:
-            sync_folders(self._location, self._folders)
-        return self._actions
 
     def abort(self) -> None:
         """Delete every file of this writer. Only for a caller that has used none of their names."""
@@ -257,9 +265,7 @@ class DataFileWriter:
     def _close(self, key: PartitionKey) -> None:
         file = self._open.pop(key)
         file.parquet.close()
-        if file.content is None:
-            sync_file(file.path)
-        elif self._objects is not None:
+        if file.content is not None and self._objects is not None:
             self._objects.write(file.path, file.content.getvalue().to_pybytes())
         stats = file_statistics.from_footer(
             file.footers[0], self._data_schema, self._indexed, with_nan=file.with_nan, null_counts=file.null_counts
@@ -329,9 +335,15 @@ def make_folder(location: Path, folder: str) -> None:
         ) from error
 
 
-def sync_file(path: Path) -> None:
-    """Make a closed data file durable."""
-    _fsync(path, os.O_RDONLY)
+def sync_files(paths: Sequence[Path]) -> None:
+    """Make closed data files durable. Several at once: a file system takes one write to its journal for all of them."""
+    if len(paths) < 2:
+        for path in paths:
+            _HOST.fsync(path)
+        return
+    with ThreadPoolExecutor(min(SYNCS, len(paths))) as threads:
+        for _ in threads.map(_HOST.fsync, paths):
+            """An error of one file is raised here, after all others ended."""
 
 
 def sync_folders(location: Path, folders: set[str]) -> None:
@@ -343,15 +355,7 @@ def sync_folders(location: Path, folders: set[str]) -> None:
             pending.add(path)
             path = path.parent
     for path in sorted(pending, key=lambda item: len(item.parts), reverse=True):
-        _fsync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _fsync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        _HOST.fsync_directory(path)
 
 
 def batches_of(data: Any) -> Iterable[pa.Table | pa.RecordBatch]:
@@ -474,7 +478,11 @@ def read_file(
     except NotADirectoryError as error:
         raise InvalidRequestError(_ONLY_FILES.format(path)) from error
     except FileNotFoundError:
-        raise CorruptionError(f"the data file {path} is missing, although the log has it", path=str(path)) from None
+        raise CorruptionError(
+            f"the data file {path} is missing, although the log has it; VACUUM deletes change data and files of old "
+            "versions: read newer versions, or restore the file",
+            path=str(path),
+        ) from None
     except (pa.ArrowException, OSError, InvalidRequestError) as error:
         raise CorruptionError(f"the data file {path} cannot be read: {error}", path=str(path)) from error
     if described.keys() & _LEGACY_CALENDAR and any(arrow_columns.is_ancient(column) for column in stored.columns):

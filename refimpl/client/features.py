@@ -216,6 +216,11 @@ def writes_v2_checkpoints(protocol: Protocol, metadata: Metadata) -> bool:
     return _wants_v2_checkpoints(metadata) and V2_CHECKPOINT in writer_features(protocol)
 
 
+def wants_row_tracking(metadata: Metadata) -> bool:
+    """Whether the metadata asks for row tracking; it counts where the protocol has the feature."""
+    return metadata.configuration.get(ENABLE_ROW_TRACKING, "").lower() == "true"
+
+
 def _wants_v2_checkpoints(metadata: Metadata) -> bool:
     return metadata.configuration.get("delta.checkpointPolicy", "").lower() == "v2"
 
@@ -268,7 +273,7 @@ def needed_features(metadata: Metadata) -> frozenset[str]:
     if _enables_change_feed(metadata):
         needed.add(CHANGE_FEED_FEATURE)
         check_no_change_columns(metadata)
-    if metadata.configuration.get(ENABLE_ROW_TRACKING, "").lower() == "true":
+    if wants_row_tracking(metadata):
         needed |= {ROW_TRACKING, "domainMetadata"}
     if _wants_v2_checkpoints(metadata):
         needed.add(V2_CHECKPOINT)

@@ -105,14 +105,19 @@ class _Clustering(msgspec.Struct):
 _CLUSTERING: Final = msgspec.json.Decoder(_Clustering)
 
 
-def row_count(add: Add) -> int | None:
-    """The rows of a file by its statistics, without deleted ones; None where they do not say it."""
+def record_count(add: Add) -> int | None:
+    """The rows of a file by its statistics, deleted ones included; None where they do not say it."""
     try:
         count = msgspec.json.decode(add.stats or "{}").get("numRecords")
     except (msgspec.DecodeError, AttributeError):
         return None
-    deleted = 0 if add.deletion_vector is None else add.deletion_vector.cardinality
-    return count - deleted if type(count) is int else None
+    return count if type(count) is int else None
+
+
+def row_count(add: Add) -> int | None:
+    """The same without deleted rows."""
+    count = record_count(add)
+    return None if count is None else count - (0 if add.deletion_vector is None else add.deletion_vector.cardinality)
 
 
 def _indexable(path: Leaf, kind: DataType) -> Iterator[Leaf]:

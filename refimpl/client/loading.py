@@ -8,14 +8,13 @@ compaction that cannot be read is replaced by the commits that it stands for whe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from refimpl import log_path
 from refimpl.actions import Action, Add, CommitInfo, FileKey, Remove
 from refimpl.client import log_segment
 from refimpl.client.checksum import disagreements, parse
-from refimpl.client.log_reading import LogReader
+from refimpl.client.log_reading import Loaded, LogReader
 from refimpl.client.log_segment import Commit, LogSegment
 from refimpl.client.table_state import Changes, ReplayedState, collector_paused
 from refimpl.commits import CommitsAnswer
@@ -25,17 +24,6 @@ from refimpl.table_feature import in_commit_timestamps_enabled
 
 ATTEMPTS: Final = 6
 """How often one load lists a log that keeps changing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """A version as it was read."""
-
-    state: ReplayedState
-    segment: LogSegment
-    in_commit_timestamp: int | None
-    """As the target's commit says it."""
-    warnings: tuple[str, ...] = ()
 
 
 def load(reader: LogReader, version: Version | None = None) -> Loaded:
@@ -78,9 +66,11 @@ def _load_from(
     """`distrusted`: unreadable checkpoints and compactions with the reason; new ones are added."""
     while True:
         segment = log_segment.build(listing, answer, reader.feature, version=version, distrusted=distrusted)
+        warnings = [str(error) for error in distrusted.values()]
         try:
-            return _read(reader, segment, ReplayedState(), [str(error) for error in distrusted.values()])
-        except _Unreadable as failure:
+            elsewhere = None if reader.replay is None else reader.replay(reader, segment, warnings)
+            return elsewhere or _read(reader, segment, ReplayedState(), warnings)
+        except Unreadable as failure:
             distrusted |= dict.fromkeys((path.name for path in failure.files), failure.cause)
 
 
@@ -98,6 +88,8 @@ def refresh(reader: LogReader, loaded: Loaded) -> Loaded:
         segment = log_segment.build(listing, answer, reader.feature, known=known)
         if segment.version == known:
             return loaded
+        if not loaded.complete:
+            return load(reader)
         return _read(reader, segment, loaded.state, list(loaded.warnings))
     except FileNotFoundError:
         return load(reader)
@@ -113,7 +105,7 @@ def _still_there(reader: LogReader, segment: LogSegment) -> bool:
     return isinstance(last, LogPath) and reader.log.find(last.name) == last
 
 
-class _Unreadable(Exception):  # noqa: N818 - never leaves this module
+class Unreadable(Exception):  # noqa: N818 - `load` reads the commits instead
     """Files that stand for commits cannot be read; the commits themselves may still be there."""
 
     def __init__(self, files: tuple[LogPath, ...], cause: CorruptLogError) -> None:
@@ -131,7 +123,7 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
             try:
                 changes.apply(checkpoint.read(reader.log, segment.checkpoint))
             except CorruptLogError as error:
-                raise _Unreadable(segment.checkpoint, error) from error
+                raise Unreadable(segment.checkpoint, error) from error
         reached, newest = segment.checkpoint_version, None
         checksum = segment.checksum
         for commit in segment.deltas():
@@ -142,19 +134,28 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
             changes.apply(_actions(reader, commit))
             reached, newest = commit.version, commit
         state = state.after(changes)
+    time = checked_time(reader, segment, state, changes.commit_info, newest)
+    if checksum is not None and checksum.version == segment.version:
+        warnings += _compare(reader, checksum, state, time)
+    return Loaded(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings))
+
+
+def checked_time(
+    reader: LogReader, segment: LogSegment, state: ReplayedState, info: CommitInfo | None, newest: Commit | None
+) -> int | None:
+    """The in-commit timestamp of the target. `info`: of `newest`, the last commit or compaction that was read.
+
+    Raises `CorruptLogError` for a log without protocol or metadata.
+    """
     if state.protocol is None or state.metadata is None:
         absent = "protocol" if state.protocol is None else "metaData"
         raise CorruptLogError(
             f"the log {reader.log.folder} has no {absent} action up to version {segment.version}",
             path=str(reader.log.folder),
         )
-    info = changes.commit_info
     if newest is not segment.last_commit and in_commit_timestamps_enabled(state.protocol, state.metadata):
         info = _info_if_there(reader, segment.last_commit)
-    time = None if info is None else info.in_commit_timestamp
-    if checksum is not None and checksum.version == segment.version:
-        warnings += _compare(reader, checksum, state, time)
-    return Loaded(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings))
+    return None if info is None else info.in_commit_timestamp
 
 
 def _actions(reader: LogReader, commit: Commit) -> list[Action]:
@@ -162,13 +163,13 @@ def _actions(reader: LogReader, commit: Commit) -> list[Action]:
         return reader.actions(commit)
     try:
         actions = reader.actions(commit)
-        _check_reconciled(actions, str(reader.log.folder / commit.name))
+        check_reconciled(actions, str(reader.log.folder / commit.name))
     except CorruptLogError as error:
-        raise _Unreadable((commit,), error) from error
+        raise Unreadable((commit,), error) from error
     return actions
 
 
-def _check_reconciled(actions: Sequence[Action], path: str) -> None:
+def check_reconciled(actions: Sequence[Action], path: str) -> None:
     """DELTA.md#compaction-reconciled. In a file that is not, the order of its actions may be any."""
     seen: set[FileKey] = set()
     for action in actions:

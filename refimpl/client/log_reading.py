@@ -7,6 +7,8 @@ it with a second listing; one order for both is simpler.
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +16,8 @@ import msgspec
 
 from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo
-from refimpl.client.log_segment import Commit
+from refimpl.client.log_segment import Commit, LogSegment
+from refimpl.client.table_state import ReplayedState
 from refimpl.commit_owner import CommitOwner, ResolvedTable, TableState
 from refimpl.commits import CommitsAnswer
 from refimpl.errors import CorruptLogError, InvalidRequestError, TableNotFoundError
@@ -28,10 +31,30 @@ LOOK_AHEAD: Final = 4
 must not look like one that ends there."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A version as it was read."""
+
+    state: ReplayedState
+    segment: LogSegment
+    in_commit_timestamp: int | None
+    """As the target's commit says it."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether `state` has the files: else they are where the `replay` of the reader has put them."""
+        return True
+
+
+Replay = Callable[["LogReader", LogSegment, Sequence[str]], Loaded | None]
+"""Replays a log segment, with the warnings so far; None leaves it to this process."""
+
+
 class LogReader:
     """One table's log and its owner, if any. Cheap to create; holds no state of the table."""
 
-    __slots__ = ("catalog", "commit_mode", "feature", "log", "name", "owner", "table_id")
+    __slots__ = ("catalog", "commit_mode", "feature", "log", "name", "owner", "replay", "table_id")
 
     def __init__(
         self,
@@ -40,14 +63,17 @@ class LogReader:
         catalog: CommitOwner | None = None,
         resolved: ResolvedTable | None = None,
         name: str | None = None,
+        replay: Replay | None = None,
     ) -> None:
         """`catalog`: the owner by which the table was found; None for access by path. `resolved`: its
-        answer; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages."""
+        answer; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages. `replay`: replays
+        versions instead of this process, or returns None."""
         owned = resolved if resolved is not None and resolved.state is not TableState.HANDED_BACK else None
         if owned is not None and catalog is None:
             raise ValueError("an owned table requires its owner")
         self.log = log
         self.name = name
+        self.replay = replay
         self.catalog = catalog
         self.owner = None if owned is None else catalog
         self.table_id = None if owned is None else owned.table_id
@@ -61,7 +87,13 @@ class LogReader:
 
     def without_owner(self) -> LogReader:
         """The published commits alone."""
-        return LogReader(self.log, catalog=self.catalog, name=self.name)
+        return LogReader(self.log, catalog=self.catalog, name=self.name, replay=self.replay)
+
+    def replayed_by(self, replay: Replay) -> LogReader:
+        """The same table, whose versions are replayed elsewhere."""
+        other = copy.copy(self)
+        other.replay = replay
+        return other
 
     def resolved_again(self) -> LogReader:
         """The table at this location as its catalog knows it now, after take-overs and hand-backs."""
@@ -70,7 +102,7 @@ class LogReader:
             resolved = self.catalog.resolve(self.log.location)
         except TableNotFoundError:
             resolved = None
-        return LogReader(self.log, catalog=self.catalog, resolved=resolved, name=self.name)
+        return LogReader(self.log, catalog=self.catalog, resolved=resolved, name=self.name, replay=self.replay)
 
     def ask(self, start: Version | None = None, end: Version | None = None) -> CommitsAnswer | None:
         """The owner's commits and its latest version; None for access by path. Ask before listing."""

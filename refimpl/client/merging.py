@@ -28,6 +28,7 @@ from refimpl.client.condition import And, Column, Condition, Constant, FileTest,
 from refimpl.client.expression import assigned, evaluated, matching
 from refimpl.client.predicate import Sides
 from refimpl.client.row_changes import AFTER, BEFORE, DELETED, INSERTED, RowChange, RowsChanged
+from refimpl.client.row_rules import RowRules
 from refimpl.client.schema import Array, Map, Struct, arrow_type, from_arrow
 from refimpl.client.transaction import Transaction
 from refimpl.errors import InvalidRequestError
@@ -57,6 +58,19 @@ class Clause:
         if self.values is None and not self.all_columns:
             return "delete"
         return "insert" if self.kind is Kind.NOT_MATCHED else "update"
+
+    def assignments(
+        self, target: Sequence[str], source: Sequence[str], alias: str, rules: RowRules
+    ) -> Mapping[str, Any] | None:
+        """What it sets; None: delete. Of all columns, those are left out that the source lacks and the table fills."""
+        if not self.all_columns:
+            return self.values
+        filled = rules.filled if self.kind is Kind.NOT_MATCHED else rules.filled - rules.defaults.keys()
+        return {
+            name: f"`{alias}`.`{name.replace('`', '``')}`"
+            for name in target
+            if name not in filled or arrow_columns.stored_name(source, name) is not None
+        }
 
 
 class Clauses:
@@ -229,23 +243,12 @@ class _Run:
         elif clause.kind is Kind.NOT_MATCHED_BY_SOURCE:
             scope = scope.only(self._target_alias)
         target = self._change.snapshot.schema
-        values = clause.values
-        if clause.all_columns:
-            values = {
-                name: f"`{self._source_alias}`.`{name.replace('`', '``')}`"
-                for name in target.names
-                if not self._filled(name, clause)
-            }
+        rules = self._change.transaction.rules
+        values = clause.assignments(target.names, self._source.column_names, self._source_alias, rules)
         return _BoundClause(
             condition=None if clause.where is None else predicate.parse(clause.where).condition(scope),
             assignments=None if values is None else assigned(values, columns=target, scope=scope),
         )
-
-    def _filled(self, name: str, clause: Clause) -> bool:
-        """Whether the source lacks the column, and the table gives it a value."""
-        rules = self._change.transaction.rules
-        filled = rules.filled if clause.kind is Kind.NOT_MATCHED else rules.filled - rules.defaults.keys()
-        return name in filled and arrow_columns.stored_name(self._source.column_names, name) is None
 
     def _values(self, target: Column, source: Column) -> list[Any]:
         """The source's distinct keys in order, without nulls and NaN. Notes all of them as the next column to join."""

@@ -18,7 +18,7 @@ from refimpl.actions import Metadata, Protocol
 from refimpl.client.column_mapping import HIGHEST_ID_PROPERTY, MODE_PROPERTY
 from refimpl.client.conflicts import isolation_level
 from refimpl.client.features import CONSTRAINT_PREFIX, HIGH_WATER_MARK, IDENTITY_PREFIX
-from refimpl.client.schema import TYPE_CHANGES, Field, Struct, each_field, parse
+from refimpl.client.schema import TYPE_CHANGES, Field, Struct, each_field, parse, walk
 from refimpl.errors import InvalidRequestError, InvalidTableError
 from refimpl.table_feature import (
     ENABLEMENT_TIMESTAMP,
@@ -222,8 +222,7 @@ def carried_over(before: Metadata, after: Metadata) -> Metadata:
 def _with_column_history(before: str, after: str) -> str:
     """The new schema with what only the old one knows of columns that stay: the types that they had, and up to where
     identity values were assigned. Without it, old files would be read wrongly, and values would be assigned twice."""
-    known: dict[str, Field] = {}
-    each_field(parse(before), lambda column, path: known.setdefault(path, column))
+    known = {path: column for column, path in walk(parse(before))}
 
     def one(column: Field, path: str) -> Field:
         old, own = known.get(path), dict(column.metadata)

@@ -532,7 +532,12 @@ class OwnerProposer:
         if newest > lost.version:
             cause = history_moved(self.reader.log, lost.version, newest)
         if lost.attempt is not None:
-            resolved = self._resolve(lost.version, lost.attempt, cause)
+            try:
+                resolved = self._resolve(lost.version, lost.attempt, cause)
+            except OutcomeUnknown:
+                if newest > lost.version:  # no log can show it any more, and a conflict means that it did not land
+                    raise cause from None
+                raise
             if isinstance(resolved, Landed):
                 return Won(version=resolved.commit.version, attempt=lost.attempt)
             self.discard(lost)

@@ -68,10 +68,11 @@ class RowChange:
         self._started = self._environment.now()
         self._adds: list[Add] = []
         self._removed: list[Add] = []
+        self._rows: DataFileWriter | None = None
         self._feed = self._change_writer()
         self._changes: list[Cdc] = []
         self._undo = contextlib.ExitStack()
-        self._hidden = row_tracking.hidden_columns(self.snapshot.protocol, self.snapshot.metadata)
+        self.hidden = row_tracking.hidden_columns(self.snapshot.protocol, self.snapshot.metadata)
 
     def __enter__(self) -> Self:
         self._undo.enter_context(self.transaction.deleting_unless_landed(self._adds))
@@ -79,8 +80,10 @@ class RowChange:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._feed is not None and error[0] is not None:
-            self._feed.abort()
+        if error[0] is not None:
+            for writer in (self._rows, self._feed):
+                if writer is not None:
+                    writer.abort()
         self._undo.__exit__(*error)
 
     def _change_writer(self) -> DataFileWriter | None:
@@ -97,7 +100,7 @@ class RowChange:
         schema = self.snapshot.schema
         fields = schema.fields if columns is None else tuple(c for c in schema.fields if c.name in columns)
         needed = Struct(fields=fields or schema.fields[:1])  # a table without columns has no number of rows
-        hidden = self._hidden if columns is None else ()
+        hidden = self.hidden if columns is None else ()
         partitions = self.snapshot.partition_columns
         return data_files.read_file(self._location, add, needed, partitions, hidden=hidden, objects=self._objects)
 
@@ -118,7 +121,7 @@ class RowChange:
         for name in set(self.snapshot.schema.names) - set(values):
             rows = rows.append_column(name, before.column(name))
         rows = self.transaction.rules.completed(rows, values)
-        for column in self._hidden[:1]:  # a changed row keeps its id; its commit version is that of the new file
+        for column in self.hidden[:1]:  # a changed row keeps its id; its commit version is that of the new file
             rows = rows.append_column(column.name, before.column(column.name))
         return rows
 
@@ -127,8 +130,12 @@ class RowChange:
         self._removed.append(add)
 
     def write(self, *parts: pa.Table) -> None:
-        """Rows join the table, in files of their own."""
-        self._adds += self.transaction.data_file_writer(copies=True).write_all(parts)
+        """Rows join the table, in files of their own, which `commit` makes durable together."""
+        if self._rows is None:
+            self._rows = self.transaction.data_file_writer(copies=True)
+        for rows in parts:
+            self._rows.write(rows)
+        self._rows.end_files()
 
     def record(self, change_type: str, rows: pa.Table) -> None:
         """Rows of the change data feed, where it is on."""
@@ -150,6 +157,9 @@ class RowChange:
         A commit that only adds, or only removes, files needs no change data: readers infer it from them.
         """
         transaction = self.transaction
+        if self._rows is not None:
+            self._adds += (action for action in self._rows.finish() if isinstance(action, Add))
+            self._rows = None
         if self._feed is not None and self._adds and self._removed:
             self._changes += (action for action in self._feed.finish() if isinstance(action, Cdc))
             self._feed = None

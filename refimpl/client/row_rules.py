@@ -13,12 +13,13 @@ A rule that `refimpl.client.expression` cannot evaluate makes the table one that
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import msgspec
 import pyarrow as pa
@@ -38,6 +39,12 @@ from refimpl.client.features import (
 )
 from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct, to_arrow
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from refimpl.object_store import ObjectFiles
+
+SPLITS: Final = 4096
+"""The tasks of one write to a table with identity columns, at most: none knows how many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +68,8 @@ class Identity:
     explicit: bool
     """Whether rows may bring their own values."""
     moved: bool = False
+    reached: int | None = None
+    """Of the values of this transaction, the last one in the direction of the step."""
 
     def next_values(self, count: int, name: str) -> pa.Array:
         first = self._after(self.mark)
@@ -71,17 +80,26 @@ class Identity:
                 f"{self.step}; write to a new table with another start",
                 column=name,
             )
-        self.mark, self.moved = last, True
+        self.reach(last)
         return pc.add(pc.multiply(pa.arange(0, count), self.step), first)
 
     def given(self, values: pa.ChunkedArray) -> None:
         """Rows bring values of their own: those after them must differ."""
         extreme = pc.max(values) if self.step > 0 else pc.min(values)
-        if not extreme.is_valid:
-            return
-        value = extreme.as_py()
+        if extreme.is_valid:
+            self.reach(extreme.as_py())
+
+    def reach(self, value: int) -> None:
+        """A row has this value, which may be given or generated."""
+        if self.reached is None or (value - self.reached) * self.step > 0:
+            self.reached = value
         if self.mark is None or (value - self.mark) * self.step > 0:
             self.mark, self.moved = self._after(value) - self.step, True
+
+    def of_split(self, split: int) -> Identity:
+        """The same for one task: its values are every `SPLITS`th, beginning with the one of its number."""
+        start = self._after(self.mark) + split * self.step
+        return Identity(start=start, step=self.step * SPLITS, mark=None, explicit=self.explicit)
 
     def _after(self, value: int | None) -> int:
         """The first value of `start + k * step` beyond another one."""
@@ -119,6 +137,33 @@ class RowRules:
         """The columns that rows may lack although they have values."""
         return frozenset([*self.defaults, *self.generated, *self.identities])
 
+    @property
+    def reached(self) -> dict[str, int]:
+        """What the identity columns have reached: for `advance`, in another process."""
+        return {name: column.reached for name, column in self.identities.items() if column.reached is not None}
+
+    def __bool__(self) -> bool:
+        """Whether there is any rule besides types and `NOT NULL`."""
+        return bool(self.checks or self.filled)
+
+    def of_split(self, split: int) -> Self:
+        """The rules for one task of a distributed write, whose identity values no other task has. The driver calls
+        `advance` with what they have `reached`. Raises `InvalidRequestError` for too many tasks."""
+        if self.identities and split >= SPLITS:
+            raise InvalidRequestError(
+                f"a write to a table with an identity column has at most {SPLITS} tasks, and this is number "
+                f"{split + 1}; write fewer partitions, such as df.coalesce({SPLITS})"
+            )
+        return dataclasses.replace(
+            self, identities={name: column.of_split(split) for name, column in self.identities.items()}
+        )
+
+    def advance(self, reached: Mapping[str, Iterable[int]]) -> None:
+        """Rows that other processes completed have these values of identity columns."""
+        for name, values in reached.items():
+            for value in values:
+                self.identities[name].reach(value)
+
     def completed(self, rows: pa.Table | pa.RecordBatch, given: Collection[str] | None = None) -> pa.Table:
         """The rows with all columns of the table, in its order and types.
 
@@ -140,10 +185,16 @@ class RowRules:
             self._check(check, fitted)
         return fitted
 
-    def check_files(self, location: Path, files: Iterable[Add], partition_columns: Sequence[str]) -> None:
+    def check_files(
+        self,
+        location: Path,
+        files: Iterable[Add],
+        partition_columns: Sequence[str],
+        objects: ObjectFiles | None = None,
+    ) -> None:
         """Raise `InvalidRequestError` where a row of these files breaks a rule."""
         for add in files:
-            self.completed(read_file(location, add, self.schema, partition_columns), self.generated)
+            self.completed(read_file(location, add, self.schema, partition_columns, objects=objects), self.generated)
 
     def _with_identities(self, rows: pa.Table, new: Collection[str]) -> pa.Table:
         for name, identity in self.identities.items():

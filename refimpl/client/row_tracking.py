@@ -9,12 +9,13 @@ and again for the next one: `refimpl.client.transaction`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from refimpl.actions import Action, Add, DomainMetadata, Metadata, Protocol
-from refimpl.client.features import ENABLE_ROW_TRACKING, ROW_TRACKING, writer_features
+from refimpl.client.features import ROW_TRACKING, wants_row_tracking, writer_features
+from refimpl.client.file_statistics import record_count
 from refimpl.client.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from refimpl.client.schema import Field, Primitive
 from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError
@@ -35,16 +36,15 @@ def assigns(protocol: Protocol, metadata: Metadata) -> bool:
 
 def enabled(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether all rows have ids, so that a writer that copies rows keeps them."""
-    return assigns(protocol, metadata) and metadata.configuration.get(ENABLE_ROW_TRACKING, "").lower() == "true"
+    return assigns(protocol, metadata) and wants_row_tracking(metadata)
 
 
 def with_hidden_columns(metadata: Metadata, new_id: Callable[[], str]) -> Metadata:
     """The metadata with names for the hidden columns, where it enables row tracking and has none."""
-    configuration = metadata.configuration
-    if configuration.get(ENABLE_ROW_TRACKING, "").lower() != "true":
+    if not wants_row_tracking(metadata):
         return metadata
     names = {ROW_ID_COLUMN: f"_row-id-col-{new_id()}", ROW_VERSION_COLUMN: f"_row-commit-version-col-{new_id()}"}
-    return msgspec.structs.replace(metadata, configuration={**names, **configuration})
+    return msgspec.structs.replace(metadata, configuration={**names, **metadata.configuration})
 
 
 def hidden_columns(protocol: Protocol, metadata: Metadata) -> tuple[Field, ...]:
@@ -83,12 +83,9 @@ def high_water_mark(domain: DomainMetadata) -> int:
     return mark
 
 
-def after_winner(free: int, actions: Iterable[Action]) -> int:
+def after_winner(free: int, domains: Iterable[DomainMetadata]) -> int:
     """The first free row id after a commit that landed in between; `free` is the one before it."""
-    marks = [
-        high_water_mark(action) for action in actions if isinstance(action, DomainMetadata) if action.domain == DOMAIN
-    ]
-    return max(free, *(mark + 1 for mark in marks)) if marks else free
+    return max([free, *(high_water_mark(domain) + 1 for domain in domains if domain.domain == DOMAIN)])
 
 
 def numbered(adds: Iterable[Add], version: Version, free: int) -> list[Action]:
@@ -113,13 +110,8 @@ def numbered(adds: Iterable[Add], version: Version, free: int) -> list[Action]:
 
 def _physical_rows(add: Add) -> int:
     """The number of rows in the file, deleted ones included."""
-    stats: Any = None
-    try:
-        stats = msgspec.json.decode(add.stats or "{}")
-        count = stats["numRecords"]
-    except (msgspec.DecodeError, LookupError, TypeError):
-        count = None
-    if type(count) is not int or count < 0:
+    count = record_count(add)
+    if count is None or count < 0:
         raise InvalidRequestError(
             f"{add.path} has no number of rows in its statistics, which row tracking needs; add numRecords",
             path=add.path,

@@ -176,14 +176,7 @@ class Struct:
 
     def places(self) -> dict[str, str]:
         """The physical name of every column and member, by its path."""
-        found: dict[str, str] = {}
-
-        def note(column: Field, path: str) -> Field:
-            found[path] = column.physical_name
-            return column
-
-        each_field(self, note)
-        return found
+        return {path: column.physical_name for column, path in walk(self)}
 
     def to_json(self) -> str:
         """The `schemaString` of a metaData action."""
@@ -209,6 +202,18 @@ def parse(schema_string: str) -> Struct:
     if not isinstance(parsed, Struct):
         raise InvalidTableError(f"the schema is a {parsed}, not a struct")
     return parsed
+
+
+def walk(kind: DataType) -> list[tuple[Field, str]]:
+    """Every field, at any depth, with its path."""
+    found: list[tuple[Field, str]] = []
+
+    def note(column: Field, path: str) -> Field:
+        found.append((column, path))
+        return column
+
+    each_field(kind, note)
+    return found
 
 
 def each_field(kind: DataType, change: Callable[[Field, str], Field], where: str = "") -> DataType:

@@ -13,8 +13,7 @@ from refimpl.client.condition import FileTest
 from refimpl.client.features import check_readable
 from refimpl.client.history import commit_times
 from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, enablement
-from refimpl.client.loading import Loaded
-from refimpl.client.log_reading import LogReader
+from refimpl.client.log_reading import Loaded, LogReader
 from refimpl.client.log_segment import LogSegment
 from refimpl.client.schema import Struct
 from refimpl.client.table_state import ReplayedState
@@ -103,6 +102,11 @@ class Snapshot:
     def segment(self) -> LogSegment:
         """What was read for this version. After a refresh: what was read since the version before (its `known`)."""
         return self._loaded.segment
+
+    @property
+    def loaded(self) -> Loaded:
+        """As it was read."""
+        return self._loaded
 
     @property
     def warnings(self) -> Sequence[str]:

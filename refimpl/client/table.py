@@ -10,13 +10,14 @@ table.update({"price": "price * 2"}, where="month = 3")
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from refimpl import log_path
 from refimpl.client.history import HistoryEntry, history
-from refimpl.client.log_reading import LogReader
+from refimpl.client.log_reading import LogReader, Replay
 from refimpl.client.properties import checkpoint_interval
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
@@ -30,6 +31,7 @@ from refimpl.errors import (
 )
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
+from refimpl.object_store import objects_at
 from refimpl.table_feature import CommitMode, TableFeature
 
 if TYPE_CHECKING:
@@ -117,6 +119,12 @@ class Table:
     def reader(self) -> LogReader:
         """Reads single commits instead of snapshots."""
         return self._reader
+
+    def replayed_by(self, replay: Replay) -> Table:
+        """Another handle, whose snapshots are replayed elsewhere: they may lack the files."""
+        other = copy.copy(self)
+        other._reader, other._newest = self._reader.replayed_by(replay), None
+        return other
 
     def snapshot(self, *, version: Version | None = None, timestamp: int | None = None) -> Snapshot:
         """The newest version, or the given one, or the one that was the newest at `timestamp` (ms since the epoch).
@@ -251,7 +259,7 @@ class Table:
         reader, files = self.change_files(
             from_version, to_version, from_timestamp=from_timestamp, to_timestamp=to_timestamp
         )
-        return reader.all(files)
+        return reader.all(files, objects_at(self.environment, self.location))
 
     def change_files(
         self,
@@ -300,8 +308,8 @@ class Table:
         self.log.publish_ratified(feature.staging_folder, due)
         if due:
             owner.report_published(table_id, due[-1].version)
-        first = next((commit.version for commit in answer.commits if commit not in due), None)
-        return Backfilled(through=latest if first is None else first - 1 if first else None, published=len(due))
+        left = answer.commits[len(due) :]  # commits are ordered by version
+        return Backfilled(through=left[0].version - 1 if left else latest, published=len(due))
 
     def checkpoint_if_due(self, committed: Committed) -> None:
         """Write a checkpoint after every `delta.checkpointInterval` commits, 10 where the table says nothing: of the

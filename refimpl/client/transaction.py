@@ -245,7 +245,7 @@ class Transaction:
     def set_properties(self, changes: Mapping[str, str], *, remove: Iterable[str] = ()) -> None:
         """Set and remove table properties. Those of the owner and of in-commit timestamps are rejected."""
         self._check_open()
-        self._change(properties.edited(self._metadata or self.snapshot.metadata, changes, remove))
+        self._change(properties.edited(self._new_metadata, changes, remove))
 
     def set_metadata(self, metadata: Metadata) -> None:
         """Replace schema, partitioning, name, comment or properties. Owner and in-commit timestamps stay.
@@ -259,7 +259,7 @@ class Transaction:
         if (metadata.schema_string, metadata.partition_columns) != (before.schema_string, before.partition_columns):
             mapped = self.snapshot.schema.is_mapped
             check_columns(parse(metadata.schema_string), metadata.partition_columns, mapped=mapped)
-        metadata = properties.carried_over(self._metadata or self.snapshot.metadata, metadata)
+        metadata = properties.carried_over(self._new_metadata, metadata)
         self._change(column_mapping.assigned(metadata, before, self._environment.new_id))
 
     def add_feature(self, name: str) -> None:
@@ -280,7 +280,7 @@ class Transaction:
             return
         self._enables_timestamps = True
         self._need(IN_COMMIT_TIMESTAMP_FEATURE)
-        before = self._metadata or self.snapshot.metadata
+        before = self._new_metadata
         configuration = {**before.configuration, IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
         self._metadata = msgspec.structs.replace(before, configuration=configuration)
 
@@ -291,8 +291,17 @@ class Transaction:
         self._metadata = metadata
         self._need(*needed)
 
+    @property
+    def _new_metadata(self) -> Metadata:
+        """Of the table after this transaction."""
+        return self._metadata or self.snapshot.metadata
+
+    @property
+    def _new_protocol(self) -> Protocol:
+        return self._protocol or self.snapshot.protocol
+
     def _need(self, *names: str) -> None:
-        before = self._protocol or self.snapshot.protocol
+        before = self._new_protocol
         after = features.supporting(before, names)
         if after != before:
             self._protocol = after
@@ -377,7 +386,7 @@ class Transaction:
 
     def _advance_identities(self) -> None:
         """DELTA.md#identity-columns: the high water marks move in the commit of the rows."""
-        before = self._metadata or self.snapshot.metadata
+        before = self._new_metadata
         metadata = None if self._rules is None else self._rules.advanced(before)
         if metadata is not None:
             self._change(metadata)
@@ -410,8 +419,7 @@ class Transaction:
         """DELTA.md#new-rules: rows that are there already must meet the rules that this commit adds, and all rules if
         it gives the name of a column to another one."""
         assert self._metadata is not None
-        before, after = self.snapshot, self._metadata
-        protocol = self._protocol or before.protocol
+        before, after, protocol = self.snapshot, self._metadata, self._new_protocol
         rules_after = features.rules_of_rows(protocol, after)
         places, places_after = before.schema.places(), self._schema().places()
         moved = any(places_after.get(path) != place for path, place in places.items())
@@ -421,7 +429,9 @@ class Transaction:
             self._whole_table = True
             rules = RowRules.of(protocol, after, now=self._environment.now())
             kept = (add for key, add in before.files.items() if key not in self._removes)
-            rules.check_files(self.snapshot.location, [*kept, *self._adds.values()], after.partition_columns)
+            location = self.snapshot.location
+            objects = objects_at(self._environment, location)
+            rules.check_files(location, [*kept, *self._adds.values()], after.partition_columns, objects)
 
     def _check_clustering(self) -> None:
         """DELTA.md#clustering: the table has its clustering columns, and no partitions."""
@@ -434,8 +444,7 @@ class Transaction:
 
     def _give_row_ids(self) -> None:
         """DELTA.md#row-tracking: a commit that enables it commits the files that have no row ids again."""
-        before, after = self.snapshot, self._metadata or self.snapshot.metadata
-        protocol = self._protocol or before.protocol
+        before, after, protocol = self.snapshot, self._new_metadata, self._new_protocol
         if row_tracking.enabled(protocol, after) and not row_tracking.enabled(before.protocol, before.metadata):
             self._whole_table = True
             for key, add in before.files.items():
@@ -443,7 +452,7 @@ class Transaction:
                     self._adds[key] = msgspec.structs.replace(add, data_change=False)
 
     def _check_partition_values(self, adds: Iterable[Add]) -> None:
-        columns = self._schema().physical_names((self._metadata or self.snapshot.metadata).partition_columns)
+        columns = self._schema().physical_names(self._new_metadata.partition_columns)
         for add in adds:
             if add.partition_values.keys() != set(columns):
                 raise InvalidRequestError(
@@ -456,7 +465,7 @@ class Transaction:
         """Of the table after this transaction."""
         if self._metadata is None:
             return self.snapshot.schema
-        return column_mapping.of_table(self._protocol or self.snapshot.protocol, self._metadata)
+        return column_mapping.of_table(self._new_protocol, self._metadata)
 
     def _actions(self) -> list[Action]:
         described = [action for action in (self._protocol, self._metadata) if action is not None]
@@ -501,7 +510,7 @@ class Transaction:
 
     def _tags(self) -> dict[str, str]:
         """DELTA.md#row-ids-kept."""
-        if not row_tracking.enabled(self._protocol or self.snapshot.protocol, self._metadata or self.snapshot.metadata):
+        if not row_tracking.enabled(self._new_protocol, self._new_metadata):
             return {}
         kept = self.keeps_row_ids or not (self._adds and self._removes)
         return {row_tracking.PRESERVED: "true" if kept else "false"}
@@ -624,7 +633,7 @@ class CommitLoop:
             proposer.discard(result)
             for winner in winners:
                 basis = check(self._summary, winner, basis)
-                self._free_row_id = row_tracking.after_winner(self._free_row_id, winner.actions)
+                self._free_row_id = row_tracking.after_winner(self._free_row_id, winner.of(DomainMetadata))
             self._restamp(winners[-1])
             version = winners[-1].version + 1
             if seen is None:

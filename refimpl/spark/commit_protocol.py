@@ -21,19 +21,21 @@ be collected exactly once, because a second collection would run, and write, eve
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 import msgspec
 
 from refimpl import actions, errors
 from refimpl.actions import Add, Cdc
+from refimpl.client import data_files
 from refimpl.client.data_files import DataFileWriter, change_writer
 from refimpl.client.file_statistics import Leaf
-from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct
+from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Field, Struct
 from refimpl.errors import CorruptionError, DeltaError, InvalidRequestError
 
 if TYPE_CHECKING:
@@ -42,15 +44,31 @@ if TYPE_CHECKING:
 
     from refimpl.client.row_rules import RowRules
 
-MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, counts string"
-"""One row for each file of a task, and one with `counts` of rows, where it was asked for changes. A task that refuses
-its rows sends one row with `error` instead of failing: Spark would try in vain again, and would lose the kind of the
-error."""
+MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, totals string"
+"""One row for each file of a task, and one with `totals`, where there are any. A task that refuses its rows sends one
+row with `error` instead of failing: Spark would try in vain again, and would lose the kind of the error."""
 
 
 class _TaskError(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     message: str
+
+
+class _Totals(msgspec.Struct, frozen=True, kw_only=True):
+    counts: dict[str, int]
+    identities: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRows:
+    """Rows that an UPDATE or MERGE makes: what a task does with them before they are written."""
+
+    given: frozenset[str]
+    """The columns that have new values."""
+    inserted: bool
+    """Whether the table gives them the other columns; else those are as they were."""
+    change: str | None
+    """Their `_change_type` in the change data feed; None where it is off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +83,13 @@ class WriteTask:
     """Those of the table that the rows have; None: all."""
     rules: RowRules | None = None
     """What the table demands of the rows; None where it has been seen to already."""
-    with_changes: bool = False
-    """Whether the rows have the columns `_change_type` and `__is_cdc` after the table's: those with "true" go to change
-    data files, those with "false" to data files, without either column. Others are only counted. The counts of all rows
-    that are no change data, by `_change_type`, are in a message of their own."""
+    new_rows: Mapping[str, NewRows] | None = None
+    """For rows that have the columns `_change_type` and `__is_cdc` after the table's. Those with "true" go to change
+    data files; those with "false" to data files, without either column; others are only counted. The counts of all
+    rows that are no change data, by `_change_type`, are among the totals. Rules hold for the rows whose `_change_type`
+    is a key of this mapping; others are copies."""
+    hidden: tuple[Field, ...] = ()
+    """With `new_rows`: columns between the table's and those, which keep row ids."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of one task; one message row for each file, after all of them are durable."""
@@ -76,26 +97,25 @@ class WriteTask:
 
         context = TaskContext.get()
         split, attempt = (0, 0) if context is None else (context.partitionId(), context.taskAttemptId())
-        names = [*(self.columns or self.schema.names), *((CHANGE_TYPE, CHANGE_COLUMN) if self.with_changes else ())]
+        names = [*(self.columns or self.schema.names)]
+        if self.new_rows is not None:
+            names += [*(column.name for column in self.hidden), CHANGE_TYPE, CHANGE_COLUMN]
         yield self.run((batch.rename_columns(names) for batch in batches), split=split, attempt=attempt)
 
     def run(self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int) -> pa.RecordBatch:
         """The same for attempt `attempt` of task `split`, wherever it runs."""
-        import pyarrow.compute as pc
-
         location, schema, columns = Path(self.location), self.schema, self.partition_columns
-        rows = DataFileWriter(location, schema, columns, split=split, indexed=self.indexed)
+        stored = Struct(fields=(*schema.fields, *self.hidden))
+        rows = DataFileWriter(location, stored, columns, split=split, indexed=self.indexed)
         changes = change_writer(location, schema, columns, split=split)
         counts = Counter[str]()
         try:
+            rules = None if self.rules is None else self.rules.of_split(split)
             for batch in batches:
-                if self.with_changes:
-                    last = batch.num_columns - 1  # by position: a table without a feed may have such a column, too
-                    kinds = batch.column(last)
-                    changes.write(batch.filter(pc.equal(kinds, "true")))
-                    counts.update(batch.column(last - 1).filter(pc.not_equal(kinds, "true")).to_pylist())
-                    batch = batch.filter(pc.equal(kinds, "false")).select(list(range(last - 1)))
-                rows.write(batch if self.rules is None else self.rules.completed(batch))
+                if self.new_rows is not None:
+                    self._write_changes(batch, rules, rows, changes, counts)
+                else:
+                    rows.write(batch if rules is None else rules.completed(batch))
             files = [*rows.finish(), *changes.finish()]
         except BaseException as error:
             rows.abort()
@@ -103,7 +123,45 @@ class WriteTask:
             if isinstance(error, DeltaError):
                 return _messages(split, attempt, [], error)
             raise
-        return _messages(split, attempt, files, None, counts)
+        totals = _Totals(counts=dict(counts), identities={} if rules is None else rules.reached)
+        return _messages(split, attempt, files, None, totals)
+
+    def _write_changes(
+        self,
+        batch: pa.RecordBatch,
+        rules: RowRules | None,
+        rows: DataFileWriter,
+        changes: DataFileWriter,
+        counts: Counter[str],
+    ) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        assert self.new_rows is not None
+        last = batch.num_columns - 1  # by position: a table without a feed may have a column of this name
+        own, stored = list(range(len(self.schema.fields))), list(range(last - 1))
+        labels, kinds = batch.column(last - 1), batch.column(last)
+        changes.write(batch.filter(pc.equal(kinds, "true")).select([*own, last - 1, last]))
+        counts.update(labels.filter(pc.not_equal(kinds, "true")).to_pylist())
+        kept = batch.filter(pc.equal(kinds, "false"))
+        labels = kept.column(last - 1)
+        rows.write(kept.filter(pc.invert(pc.is_in(labels, pa.array(list(self.new_rows), pa.string())))).select(stored))
+        for label, new in self.new_rows.items():
+            chosen = kept.filter(pc.equal(labels, label)).select(stored)
+            if not chosen.num_rows:
+                continue
+            after = pa.Table.from_batches([chosen.select(own)])
+            if rules is not None:
+                given = [name for name in self.schema.names if name in new.given or not new.inserted]
+                after = rules.completed(after.select(given), new.given)
+            tracked = after
+            for number, column in enumerate(self.hidden, start=len(own)):
+                tracked = tracked.append_column(column.name, chosen.column(number))
+            rows.write(tracked)
+            if new.change is not None:
+                for name, value in ((CHANGE_TYPE, new.change), (CHANGE_COLUMN, "true")):
+                    after = after.append_column(name, pa.repeat(value, after.num_rows))
+                changes.write(after)
 
 
 def _messages(
@@ -111,14 +169,14 @@ def _messages(
     attempt: int,
     files: list[Add | Cdc],
     error: DeltaError | None,
-    counts: Counter[str] | None = None,
+    totals: _Totals | None = None,
 ) -> pa.RecordBatch:
     import pyarrow as pa
 
     messages: list[tuple[str | None, str | None, str | None]]
     messages = [(actions.encode([file]).decode(), None, None) for file in files]
-    if counts:
-        messages.append((None, None, msgspec.json.encode(dict(counts)).decode()))
+    if totals is not None and (totals.counts or totals.identities):
+        messages.append((None, None, msgspec.json.encode(totals).decode()))
     if error is not None:
         text = msgspec.json.encode(_TaskError(kind=type(error).__name__, message=error.message)).decode()
         messages = [(None, text, None)]
@@ -128,7 +186,7 @@ def _messages(
             "attempt": pa.array([attempt] * len(messages), pa.int64()),
             "action": pa.array([action for action, _, _ in messages], pa.string()),
             "error": pa.array([text for _, text, _ in messages], pa.string()),
-            "counts": pa.array([text for _, _, text in messages], pa.string()),
+            "totals": pa.array([text for _, _, text in messages], pa.string()),
         }
     )
 
@@ -140,7 +198,9 @@ class JobFiles:
     added: tuple[Add, ...]
     changes: tuple[Cdc, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
-    """Rows by `_change_type`: see `WriteTask.with_changes`."""
+    """Rows by `_change_type`: see `WriteTask.new_rows`."""
+    identities: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The values of identity columns that the tasks have reached: `RowRules.advance`."""
 
 
 def gather(messages: pa.Table) -> JobFiles:
@@ -152,6 +212,7 @@ def gather(messages: pa.Table) -> JobFiles:
     attempts: dict[int, int] = {}
     found: list[Add | Cdc] = []
     counts = Counter[str]()
+    identities: dict[str, list[int]] = {}
     for message in messages.sort_by("split").to_pylist():
         if message["error"] is not None:
             raise _rebuilt(message["error"])
@@ -161,8 +222,11 @@ def gather(messages: pa.Table) -> JobFiles:
                 f"task {split} reports files of two attempts, {attempts[split]} and {attempt}; nothing is committed",
                 split=split,
             )
-        if message["counts"] is not None:
-            counts.update(msgspec.json.decode(message["counts"], type=dict[str, int]))
+        if message["totals"] is not None:
+            totals = msgspec.json.decode(message["totals"], type=_Totals)
+            counts.update(totals.counts)
+            for name, value in totals.identities.items():
+                identities.setdefault(name, []).append(value)
             continue
         for action in actions.decode(message["action"].encode(), source=f"the message of task {split}"):
             if isinstance(action, Add | Cdc):
@@ -172,7 +236,28 @@ def gather(messages: pa.Table) -> JobFiles:
         added=tuple(action for action in found if isinstance(action, Add)),
         changes=tuple(action for action in found if isinstance(action, Cdc)),
         counts=counts,
+        identities=identities,
     )
+
+
+def gather_or_delete(messages: pa.Table, location: Path) -> JobFiles:
+    """`gather`; where that fails, nothing can be committed, and the files of all tasks are deleted."""
+    try:
+        return gather(messages)
+    except DeltaError:
+        for text in messages.column("action").drop_null().to_pylist():
+            with contextlib.suppress(DeltaError):
+                found = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
+                data_files.delete(location, found)
+        raise
+
+
+def _is_file(action: actions.Action) -> TypeGuard[Add | Cdc]:
+    """Whether an action is for a file that a task may have written."""
+    if not isinstance(action, Add | Cdc):
+        return False
+    _check_relative(action.path)
+    return True
 
 
 def _rebuilt(text: str) -> DeltaError:
@@ -199,12 +284,13 @@ def write(
     *,
     indexed: frozenset[Leaf],
     rules: RowRules | None = None,
-    with_changes: bool = False,
+    new_rows: Mapping[str, NewRows] | None = None,
+    hidden: tuple[Field, ...] = (),
 ) -> JobFiles:
-    """Run one write job of the protocol; its files, durable and in no log.
+    """Run one write job of the protocol; its files, durable and in no log. After an error they are deleted.
 
     `frame` has the columns of `schema`, in its order (without those that `rules` fill), and those of
-    `WriteTask.with_changes` after them. The job runs once: its messages are collected here and nowhere else. The tasks
+    `WriteTask.new_rows` after them. The job runs once: its messages are collected here and nowhere else. The tasks
     get the columns by position: `mapInArrow` would take a name with a dot for a member of a struct.
     """
     task = WriteTask(
@@ -212,9 +298,10 @@ def write(
         schema=schema,
         partition_columns=partition_columns,
         indexed=indexed,
-        columns=None if with_changes else tuple(frame.columns),
+        columns=tuple(frame.columns) if new_rows is None else None,
         rules=rules,
-        with_changes=with_changes,
+        new_rows=new_rows,
+        hidden=hidden,
     )
     by_position = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
-    return gather(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow())
+    return gather_or_delete(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow(), location)

@@ -14,7 +14,6 @@ writer to the driver's process and to the tasks.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import dataclasses
 import os
 import shutil
@@ -25,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
+import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -48,8 +48,8 @@ from refimpl.client.schema import Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.table_stream import Offset, StreamOptions, TableStream
-from refimpl.errors import CorruptionError, DeltaError, InvalidRequestError, LocationError, NameTakenError
-from refimpl.spark.commit_protocol import JobFiles, gather
+from refimpl.errors import CorruptionError, InvalidRequestError, LocationError, NameTakenError
+from refimpl.spark.commit_protocol import JobFiles, gather, gather_or_delete
 from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
 from refimpl.spark.reader import milliseconds_of
 from refimpl.spark.tables import NamedTarget, PathTarget, Tables, is_utc
@@ -161,7 +161,7 @@ class DeltaOwnerSource(DataSource):
 
     connection: ClassVar[Connection]
     _version: int | None = None
-    """The version that Spark was told the schema of."""
+    """The version whose schema Spark has."""
 
     @classmethod
     def name(cls) -> str:
@@ -477,14 +477,10 @@ def _stream_task(rows: _Rows) -> _StreamReader:
 
 
 def _to_json(offset: Offset) -> dict[str, Any]:
-    import msgspec
-
     return dict(msgspec.to_builtins(offset))
 
 
 def _offset(given: dict[str, Any]) -> Offset:
-    import msgspec
-
     try:
         return msgspec.convert(given, Offset)
     except msgspec.ValidationError as error:
@@ -538,14 +534,8 @@ class _Work:
 
     def files(self, messages: Sequence[WriterCommitMessage | None]) -> JobFiles:
         """Of all tasks. Where one has refused its rows, nothing is committed: the files of the others are deleted."""
-        written = [message for message in messages if isinstance(message, _Message)]
-        try:
-            return gather(pa.concat_tables([message.rows for message in written]))
-        except DeltaError:
-            for message in written:
-                with contextlib.suppress(DeltaError):
-                    data_files.delete(Path(self.plan.location), _files_of(message))
-            raise
+        written = pa.concat_tables([message.rows for message in messages if isinstance(message, _Message)])
+        return gather_or_delete(written, Path(self.plan.location))
 
     def commit(self, files: JobFiles, **batch: Any) -> None:
         """On the driver: one transaction names the files. Those of a batch that is committed already are deleted, but
@@ -558,7 +548,7 @@ class _Work:
         if transaction is None:
             data_files.delete(Path(self.plan.location), files.added)
         else:
-            self.plan.commit(transaction, files.added)
+            self.plan.commit(transaction, files)
 
     def abandon(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delete the files of a job in which a task failed. Where all tasks have reported, the commit has begun, and

@@ -9,17 +9,18 @@ protocol, and one transaction commits. DELTA.md#row-changes says which rows and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from refimpl import actions
 from refimpl.actions import Add, Cdc, Remove
-from refimpl.client import predicate, row_tracking
+from refimpl.client import checkpointing, predicate
 from refimpl.client.change_feed import ChangedFile, FeedReader
+from refimpl.client.checkpointing import Checkpointed
 from refimpl.client.condition import Column as TableColumn
 from refimpl.client.condition import FileTest
-from refimpl.client.features import ROW_TRACKING
 from refimpl.client.file_statistics import row_count
 from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
 from refimpl.client.partition_values import local_path
@@ -38,10 +39,11 @@ from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import commit_protocol
+from refimpl.spark.commit_protocol import NewRows
 from refimpl.spark.frames import quoted, spark_schema, table_schema
+from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.reader import FILE_COLUMN, path_of, read_files
 from refimpl.spark.tables import TableAccess
-from refimpl.spark.write_plan import not_on_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +57,7 @@ _IN_SOURCE: Final = "__in_source"
 _KEY_TYPES: Final = tuple(Primitive(name=name) for name in ("long", "integer", "short", "byte", "string", "date"))
 _KEPT, _COUNTED, _CHANGE = "false", "none", "true"
 """Values of `__is_cdc`: a row of a data file, one that is only counted, one of a change data file."""
+_COPY: Final = "copy"
 
 
 class DeltaTable:
@@ -102,10 +105,19 @@ class DeltaTable:
         tasks = work.repartition(-(-len(lines) // _FILES_PER_TASK))
         return tasks.mapInArrow(_FeedTask(reader=reader).__call__, spark_schema(reader.schema))
 
+    def checkpoint(self) -> Checkpointed:
+        """Write a checkpoint of the newest published version; by tasks, where the log is large.
+
+        Raises what `refimpl.client.maintenance.write_checkpoint` raises.
+        """
+        snapshot = self._access.reading(self._table).published_snapshot()
+        loaded = snapshot.loaded
+        return checkpointing.write(snapshot, loaded if isinstance(loaded, OnSpark) else None)
+
     def _work(self, operation: str, condition: str | Column | None) -> _Work:
         text = None if condition is None else str(condition)
         work = _Work(self._access, self._table, operation)
-        work.check_supported(changes=operation != "DELETE")
+        work.check_rules()
         work.change.transaction.parameters |= predicate_parameter(text)
         work.change.transaction.check_removable()
         return work
@@ -135,24 +147,13 @@ class _Work:
         self.change = RowChange(table.transaction(operation=operation, landed=table.checkpoint_if_due))
         self.schema = self.change.snapshot.schema
         self._by_path: dict[str, Add] = {}
+        self._new_rows: dict[str, NewRows] = {}
+        """By the text in `_change_type` that marks them."""
 
-    def check_supported(self, *, changes: bool) -> None:
-        """Raise `UnsupportedFeatureError` where tasks would lose row ids, or (`changes`) break rules of new rows."""
-        snapshot, operation = self.change.snapshot, self.change.transaction.operation
-        if row_tracking.enabled(snapshot.protocol, snapshot.metadata):
-            raise not_on_spark(ROW_TRACKING, f"Table.{operation.lower()}")
-        if not changes:
-            return
-        rules = self.change.transaction.rules
-        for feature, used in (
-            ("checkConstraints", [check for check in rules.checks if "constraint" in check.facts]),
-            ("invariants", rules.checks),
-            ("generatedColumns", rules.generated),
-            ("identityColumns", rules.identities),
-            ("allowColumnDefaults", rules.defaults),
-        ):
-            if used:
-                raise not_on_spark(feature, f"Table.{operation.lower()}")
+    def check_rules(self) -> None:
+        """Raise `UnsupportedFeatureError`, before a job runs, for rules that cannot be evaluated."""
+        if self.change.transaction.operation != "DELETE":
+            _ = self.change.transaction.rules
 
     def delete(self, condition: str | Column | None) -> RowsChanged:
         from pyspark.sql import functions
@@ -170,19 +171,19 @@ class _Work:
         rows = self._touched(condition, test, true)
         changed = [self._counted("delete"), *self._changes((DELETED, self._columns()))]
         counts = self._write(
-            rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept("copy")))
+            rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept()))
         )
         return self.change.commit({"numDeletedRows": counts["delete"], "numCopiedRows": counts["copy"]})
 
     def update(self, values: Mapping[str, Any], condition: str | Column | None) -> RowsChanged:
         from pyspark.sql import functions
 
-        after = self._assigned(values, self._columns())
+        after, given = self._assigned(values, self._columns())
         true = self._true(condition)
         rows = self._touched(condition, self._test(condition), true, after)
-        changed = [self._kept("update", after), *self._changes((BEFORE, self._columns()), (AFTER, after))]
+        changed = [self._new("update", after, given), *self._changes((BEFORE, self._columns()))]
         counts = self._write(
-            rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept("copy")))
+            rows, functions.when(true, functions.array(*changed)).otherwise(functions.array(self._kept()))
         )
         return self.change.commit({"numUpdatedRows": counts["update"], "numCopiedRows": counts["copy"]})
 
@@ -215,11 +216,15 @@ class _Work:
         matching = rows.where(true)
         check_deterministic(matching, f"the condition {condition}")
         check_deterministic(rows.select(*after), "what is set")
-        return self.rows(self.leaving(row[0] for row in matching.select(FILE_COLUMN).distinct().collect()))
+        found = self.leaving(row[0] for row in matching.select(FILE_COLUMN).distinct().collect())
+        return self.rows(found, tracked=True)
 
-    def rows(self, files: Sequence[Add], *, with_file: bool = False) -> DataFrame:
-        self._by_path |= {str(local_path(self._table.location, add.path)): add for add in files}
-        return read_files(self._access.spark, self._table.location, self.change.snapshot, files, with_file=with_file)
+    def rows(self, files: Sequence[Add], *, with_file: bool = False, tracked: bool = False) -> DataFrame:
+        """`tracked`: with the columns that keep row ids, for rows that are written again."""
+        location, hidden = self._table.location, self.change.hidden if tracked else ()
+        self._by_path |= {str(local_path(location, add.path)): add for add in files}
+        snapshot = self.change.snapshot
+        return read_files(self._access.spark, location, snapshot, files, with_file=with_file, hidden=hidden)
 
     def leaving(self, uris: Iterator[str]) -> list[Add]:
         """These files leave the table."""
@@ -247,8 +252,11 @@ class _Work:
         side = "" if alias is None else f"{quoted(alias)}."
         return [functions.col(side + quoted(name)) for name in self.schema.names]
 
-    def _assigned(self, values: Mapping[str, Any], otherwise: Sequence[Column] | None) -> list[Column]:
-        """The columns with these values, cast to the table's types; the others as `otherwise` has them, or null."""
+    def _assigned(
+        self, values: Mapping[str, Any], otherwise: Sequence[Column] | None
+    ) -> tuple[list[Column], frozenset[str]]:
+        """The columns with these values, cast to the table's types; the others as `otherwise` has them, or null. And
+        the names of the columns that get values."""
         from pyspark.sql import Column, functions
 
         if not values:
@@ -258,6 +266,7 @@ class _Work:
                 "spark.sql.ansi.enabled is false: Spark would change values that do not fit their column, without an "
                 "error; set it to true for this session"
             )
+        names: list[str] = []
         by_name = {name.lower(): position for position, name in enumerate(self.schema.names)}
         types = [field.dataType for field in spark_schema(self.schema).fields]
         columns = list(otherwise) if otherwise is not None else [functions.lit(None).cast(kind) for kind in types]
@@ -274,17 +283,41 @@ class _Work:
                 else functions.lit(value)
             )
             columns[position] = given.cast(types[position])
-        return columns
+            names.append(self.schema.names[position])
+        return columns, frozenset(names)
 
-    def _row(self, change_type: str, kind: str, columns: Sequence[Column]) -> Column:
+    def _row(self, change_type: str, kind: str, columns: Sequence[Column], hidden: Sequence[Column] = ()) -> Column:
         from pyspark.sql import functions
 
-        names = (*self.schema.names, CHANGE_TYPE, CHANGE_COLUMN)
-        values = (*columns, functions.lit(change_type), functions.lit(kind))
+        names = (*self.schema.names, *(column.name for column in self.change.hidden), CHANGE_TYPE, CHANGE_COLUMN)
+        nulls = [functions.lit(None).cast("long") for _ in self.change.hidden]
+        values = (*columns, *hidden, *nulls[len(hidden) :], functions.lit(change_type), functions.lit(kind))
         return functions.struct(*(column.alias(name) for column, name in zip(values, names, strict=True)))
 
-    def _kept(self, what: str, columns: Sequence[Column] | None = None) -> Column:
-        return self._row(what, _KEPT, self._columns() if columns is None else columns)
+    def _kept(self, alias: str | None = None) -> Column:
+        """A row as it is, with its id and commit version."""
+        return self._row(_COPY, _KEPT, self._columns(alias), self._hidden(alias))
+
+    def _hidden(self, alias: str | None) -> list[Column]:
+        from pyspark.sql import functions
+
+        side = "" if alias is None else f"{quoted(alias)}."
+        return [functions.col(side + quoted(column.name)) for column in self.change.hidden]
+
+    def _new(
+        self,
+        what: str,
+        columns: Sequence[Column],
+        given: frozenset[str],
+        *,
+        inserted: bool = False,
+        alias: str | None = None,
+    ) -> Column:
+        """A changed row, which keeps its id, or an inserted one."""
+        label = f"{what} {len(self._new_rows)}"
+        change = None if not self.change.feeds_changes else INSERTED if inserted else AFTER
+        self._new_rows[label] = NewRows(given=given, inserted=inserted, change=change)
+        return self._row(label, _KEPT, columns, () if inserted else self._hidden(alias)[:1])
 
     def _counted(self, what: str) -> Column:
         """A row that no file holds: its operation is counted."""
@@ -304,16 +337,24 @@ class _Work:
         from pyspark.sql import functions
 
         snapshot = self.change.snapshot
+        rules = self.change.transaction.rules if self._new_rows else None
         files = commit_protocol.write(
             rows.select(functions.explode(outputs).alias("output")).select("output.*"),
             self._table.location,
             self.schema,
             snapshot.partition_columns,
             indexed=snapshot.indexed_columns,
-            with_changes=True,
+            rules=rules or None,
+            new_rows=self._new_rows,
+            hidden=self.change.hidden,
         )
         self.change.adopt(files.added, files.changes)
-        return files.counts
+        if rules is not None:
+            rules.advance(files.identities)
+        counts = Counter[str]()
+        for label, count in files.counts.items():
+            counts[label.partition(" ")[0]] += count
+        return counts
 
 
 def check_deterministic(frame: DataFrame, what: str) -> None:
@@ -388,7 +429,7 @@ class DeltaMerge:
     def execute(self) -> RowsChanged:
         """Run it, on the table's newest version. Several source rows for one target row are always refused here."""
         work = _MergeWork(self._access, self._table, self._source, self._on, self._aliases, self._clauses)
-        work.check_supported(changes=True)
+        work.check_rules()
         self._clauses.begin(work.change.transaction, self._on)
         with work.change:
             return work.run()
@@ -423,7 +464,7 @@ class _MergeWork(_Work):
         inserts = bool(self._clauses.of(Kind.NOT_MATCHED))
         candidates = self._files(given)
         files = self._find(candidates, source)
-        target = self._target(files or candidates[:0])
+        target = self._target(files or candidates[:0], tracked=True)
         if not self._clauses.of(Kind.MATCHED) and not self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE):
             joined = source.join(self._target(candidates), functions.expr(self._on), "left_anti")
             outputs = self._outputs(Kind.NOT_MATCHED)
@@ -448,10 +489,12 @@ class _MergeWork(_Work):
                     if "deterministic" in str(error):
                         raise
 
-    def _target(self, files: Sequence[Add]) -> DataFrame:
+    def _target(self, files: Sequence[Add], *, tracked: bool = False) -> DataFrame:
         from pyspark.sql import functions
 
-        rows = self.rows(files, with_file=True).withColumn(_ROW, functions.monotonically_increasing_id())
+        rows = self.rows(files, with_file=True, tracked=tracked).withColumn(
+            _ROW, functions.monotonically_increasing_id()
+        )
         return rows.alias(self._target_alias)
 
     def _files(self, source: DataFrame) -> list[Add]:
@@ -521,9 +564,7 @@ class _MergeWork(_Work):
         from pyspark.sql import functions
 
         old = None if kind is Kind.NOT_MATCHED else self._columns(self._target_alias)
-        nothing = (
-            functions.array(self._kept("copy", old)) if old is not None else functions.array(self._counted("nothing"))
-        )
+        nothing = functions.array(self._kept(self._target_alias) if old is not None else self._counted("nothing"))
         branches: Column | None = None
         for clause in self._clauses.of(kind):
             outputs = functions.array(*self._applied(clause, old))
@@ -536,13 +577,13 @@ class _MergeWork(_Work):
         if clause.action == "delete":
             assert old is not None
             return [self._counted(f"{what[clause.kind]}Deleted"), *self._changes((DELETED, old))]
-        values = clause.values
-        if clause.all_columns:
-            values = {name: f"{quoted(self._source_alias)}.{quoted(name)}" for name in self.schema.names}
-        new = self._assigned(values or {}, old)
+        rules = self.change.transaction.rules
+        values = clause.assignments(self.schema.names, self._given.columns, self._source_alias, rules)
+        new, given = self._assigned(values or {}, old)
         if old is None:
-            return [self._kept("Inserted", new), *self._changes((INSERTED, new))]
-        return [self._kept(f"{what[clause.kind]}Updated", new), *self._changes((BEFORE, old), (AFTER, new))]
+            return [self._new("Inserted", new, given, inserted=True)]
+        changed = self._new(f"{what[clause.kind]}Updated", new, given, alias=self._target_alias)
+        return [changed, *self._changes((BEFORE, old))]
 
     def _metrics(self, counts: Mapping[str, int], source_rows: int) -> dict[str, int]:
         found = dict.fromkeys(METRICS, 0)

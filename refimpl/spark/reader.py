@@ -11,6 +11,7 @@ a leading underscore or dot, which Spark silently skips. Tasks read such files t
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
 import warnings
@@ -23,12 +24,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from refimpl import actions
 from refimpl.actions import Add
 from refimpl.client import partition_values
+from refimpl.client.condition import FileTest
 from refimpl.client.in_commit_timestamp import milliseconds
 from refimpl.client.schema import ColumnMapping, DataType, Field, Primitive, Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
 from refimpl.spark.frames import optional, quoted, spark_schema
+from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.tables import TableAccess
 
 if TYPE_CHECKING:
@@ -112,31 +115,36 @@ class DeltaReader:
         )
 
     def _frame(self, table: Table) -> DataFrame:
-        snapshot = self.snapshot(table)
+        snapshot = self.snapshot(self._access.reading(table))
         if snapshot.staleness is not None:
             warnings.warn(snapshot.staleness, stacklevel=3)
-        frame = read_files(self._access.spark, table.location, snapshot, self._files(snapshot))
+        if isinstance(snapshot.loaded, OnSpark):
+            frame = snapshot.loaded.reading(snapshot, self._tests(snapshot))
+        else:
+            frame = read_files(self._access.spark, table.location, snapshot, self._files(snapshot))
         for condition in self._conditions:
             frame = frame.where(condition)
         return frame
 
     def _files(self, snapshot: Snapshot) -> Sequence[Add]:
         """The active files that may hold rows for which every condition is true."""
-        files: list[Add] = list(snapshot.files.values())
+        tests = self._tests(snapshot)
+        return [add for add in snapshot.files.values() if all(test.may_match(add) for test in tests)]
+
+    def _tests(self, snapshot: Snapshot) -> list[FileTest]:
+        """The conditions that exclude files; Spark understands more, filters the rows, and reports what is wrong."""
+        tests = []
         for condition in self._conditions:
             if isinstance(condition, str):
-                files = self._matching(snapshot, files, condition)
-        return files
+                with contextlib.suppress(InvalidRequestError):
+                    tests.append(snapshot.file_test(condition))
+        if self._access.in_utc:
+            return tests
 
-    def _matching(self, snapshot: Snapshot, files: list[Add], condition: str) -> list[Add]:
-        try:
-            test = snapshot.file_test(condition)
-        except InvalidRequestError:  # Spark understands more; it filters the rows, and reports what is wrong
-            return files
-        zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
-        if zoned and not self._access.in_utc:  # the test takes times without a zone for UTC, Spark does not
-            return files
-        return [add for add in files if test.may_match(add)]
+        def zoned(test: FileTest) -> bool:  # it takes times without a zone for UTC, Spark does not
+            return any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
+
+        return [test for test in tests if not zoned(test)]
 
 
 def milliseconds_of(moment: Any, time_zone: str, option: str = "timestampAsOf") -> int:
@@ -178,30 +186,38 @@ def path_of(uri: str) -> str:
 
 
 def read_files(
-    spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add], *, with_file: bool = False
+    spark: SparkSession,
+    location: Path,
+    snapshot: Snapshot,
+    files: Sequence[Add],
+    *,
+    with_file: bool = False,
+    hidden: tuple[Field, ...] = (),
 ) -> DataFrame:
     """The rows of these files of the snapshot, with its columns in order; missing columns are null.
 
-    `with_file`: `FILE_COLUMN` follows them.
+    `hidden`: those of `row_tracking.hidden_columns`, which follow them: tasks compute ids and commit versions of rows.
+    `with_file`: `FILE_COLUMN` comes last.
     """
     folders = _Folders(snapshot.schema, snapshot.partition_columns)
     plain: list[Add] = []
     other: list[Add] = []
     for add in files:
-        (plain if add.deletion_vector is None and folders.tell_all(add) else other).append(add)
+        by_spark = not hidden and add.deletion_vector is None and folders.tell_all(add)
+        (plain if by_spark else other).append(add)
     parts = []
     if plain:
         parts.append(_read_by_spark(spark, location, snapshot, plain, with_file))
     if other:
-        parts.append(_read_by_arrow(spark, location, snapshot, other, with_file))
+        parts.append(_read_by_arrow(spark, location, snapshot, other, with_file, hidden))
     if not parts:
-        return spark.createDataFrame([], _schema(snapshot, with_file))
+        return spark.createDataFrame([], _schema(snapshot, with_file, hidden))
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
 
 
-def _schema(snapshot: Snapshot, with_file: bool) -> StructType:
+def _schema(snapshot: Snapshot, with_file: bool, hidden: tuple[Field, ...]) -> StructType:
     extra = (Field(name=FILE_COLUMN, type=Primitive(name="string")),) if with_file else ()
-    return spark_schema(Struct(fields=(*snapshot.schema.fields, *extra)))
+    return spark_schema(Struct(fields=(*snapshot.schema.fields, *hidden, *extra)))
 
 
 class _Folders:
@@ -259,7 +275,8 @@ def _read_by_spark(
         if error.getCondition() != "PATH_NOT_FOUND":
             raise
         raise CorruptionError(
-            f"a data file of version {snapshot.version} is missing below {location}, although the log has it: {error}",
+            f"a data file of version {snapshot.version} is missing below {location}, although the log has it (VACUUM "
+            f"deletes the files of old versions; read a newer version, or restore the file): {error}",
             path=str(location),
             version=snapshot.version,
         ) from error
@@ -286,6 +303,7 @@ class _ReadTask:
     schema: Struct
     partition_columns: tuple[str, ...]
     with_file: bool
+    hidden: tuple[Field, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -297,7 +315,7 @@ class _ReadTask:
             for line in batch.column("action").to_pylist():
                 for add in actions.decode(line.encode(), source="a read task"):
                     assert isinstance(add, Add)
-                    rows = read_file(location, add, self.schema, self.partition_columns)
+                    rows = read_file(location, add, self.schema, self.partition_columns, hidden=self.hidden)
                     if self.with_file:
                         path = partition_values.local_path(location, add.path)
                         uri = f"file:{partition_values.encode_path(str(path))}"
@@ -306,14 +324,20 @@ class _ReadTask:
 
 
 def _read_by_arrow(
-    spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add], with_file: bool
+    spark: SparkSession,
+    location: Path,
+    snapshot: Snapshot,
+    files: Sequence[Add],
+    with_file: bool,
+    hidden: tuple[Field, ...],
 ) -> DataFrame:
     task = _ReadTask(
         location=str(location),
         schema=snapshot.schema,
         partition_columns=snapshot.partition_columns,
         with_file=with_file,
+        hidden=hidden,
     )
     lines = [(actions.encode([add]).decode(),) for add in files]
     work = spark.createDataFrame(lines, "action string").repartition(-(-len(lines) // _FILES_PER_TASK))
-    return work.mapInArrow(task.__call__, _schema(snapshot, with_file))
+    return work.mapInArrow(task.__call__, _schema(snapshot, with_file, hidden))

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
     from refimpl.warehouse import AnyWarehouse
 
 
+def check_location(table: Table) -> None:
+    """Raise `InvalidRequestError` for a table in an object store."""
+    if objects_at(table.environment, table.location) is not None:
+        raise InvalidRequestError(
+            f"{table.label} is in an object store, which Spark cannot use; use Table.append or commit-owner merge"
+        )
+
+
 class Tables:
     """The tables of a warehouse, or those at paths. Any number of threads may use it."""
 
@@ -53,11 +61,7 @@ class Tables:
 
     def _known(self, resolved: Table) -> Table:
         """The handle used before, if the name or path still means the same table."""
-        if objects_at(self.environment, resolved.location) is not None:
-            raise InvalidRequestError(
-                f"{resolved.label} is in an object store, which Spark cannot use; "
-                "use Table.append or commit-owner merge"
-            )
+        check_location(resolved)
         if resolved.table_id is None:
             return resolved
         return self._handles.setdefault(resolved.table_id, resolved)
@@ -69,6 +73,18 @@ class TableAccess(Tables):
     def __init__(self, spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
         super().__init__(warehouse)
         self.spark = spark
+        self._reading: dict[str, Table] = {}
+
+    def reading(self, table: Table) -> Table:
+        """A handle for reads, whose snapshots are replayed by Spark where the log is large."""
+        from refimpl.spark.log_replay import SparkReplay
+
+        if table.table_id is None:
+            return table.replayed_by(SparkReplay(spark=self.spark))
+        known = self._reading.get(table.table_id)
+        if known is None:
+            known = self._reading[table.table_id] = table.replayed_by(SparkReplay(spark=self.spark))
+        return known
 
     @property
     def time_zone(self) -> str:

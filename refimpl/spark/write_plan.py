@@ -2,7 +2,7 @@
 
     plan = WritePlan.of(table.snapshot(), frames.table_schema(frame), WriteOptions(overwrite=True))
     transaction = plan.begin(table)
-    written = plan.commit(transaction, adds)
+    written = plan.commit(transaction, files)
 
 `delta.write(df)` and the data source `delta-owner` share it. Tasks write the files between `of` and `commit`, and make
 them durable; one transaction names them. If it certainly did not land they are deleted; after an unknown outcome they
@@ -28,8 +28,8 @@ from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.environment import Environment, random_uuid
-from refimpl.errors import InvalidRequestError, MetadataChangedError, UnsupportedFeatureError
-from refimpl.spark.commit_protocol import WriteTask
+from refimpl.errors import InvalidRequestError, MetadataChangedError
+from refimpl.spark.commit_protocol import JobFiles, WriteTask
 
 OPTIONS: Final = (
     "replaceWhere",
@@ -121,14 +121,6 @@ def truth(name: str, text: str | None) -> bool:
     return True
 
 
-def not_on_spark(feature: str, instead: str) -> UnsupportedFeatureError:
-    """The error for a table that the pipeline does not change this way."""
-    return UnsupportedFeatureError(
-        f"the Spark pipeline does not support {feature} in this operation; use the plain client: {instead}",
-        features=(feature,),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
     """Picklable: the data source commits in another process than it plans in."""
@@ -177,8 +169,7 @@ class WritePlan:
             clustered=snapshot.clustering_columns,
         )
         plan.replaced()
-        if plan.rules.identities:
-            raise not_on_spark("identityColumns", "Table.append")
+        _ = plan.rules  # refused here, if they cannot be evaluated
         if options.overwrite and not options.dynamic and snapshot.files:
             features.check_removable(plan.protocol, before, snapshot.reader.label)
         return plan
@@ -209,11 +200,6 @@ class WritePlan:
     def rules(self) -> RowRules:
         """What the table demands of the rows. Defaults of the current time are from now."""
         return RowRules.of(self.protocol, self.after, now=Environment().now())
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """Of the table."""
-        return self.after.configuration
 
     def replaced(self) -> FileTest | None:
         """See the function of this name."""
@@ -269,17 +255,19 @@ class WritePlan:
             found["partitionBy"] = msgspec.json.encode(self.options.partition_by).decode()
         return found
 
-    def commit(self, transaction: Transaction, adds: Sequence[Add]) -> Written:
+    def commit(self, transaction: Transaction, files: JobFiles) -> Written:
         """Commit durable files; one version. Deletes them if it certainly did not land."""
-        test = self.replaced()
+        adds, rules, test = files.added, self.rules, self.replaced()
+        rules.advance(files.identities)
+        after = rules.advanced(self.after) or self.after
         with transaction.deleting_unless_landed(adds):
             check_inside(adds, test)
             removed = self._removed(transaction, adds, test)
             transaction.keeps_row_ids = True  # it copies none
             transaction.remove(*removed)
-            if self.after != self.before:
+            if after != self.before:
                 own = self.before.configuration  # the highest id of a mapped column is counted again
-                transaction.set_metadata(msgspec.structs.replace(self.after, configuration=own))
+                transaction.set_metadata(msgspec.structs.replace(after, configuration=own))
             transaction.add(*adds)
             written = describe(0, adds)
             transaction.metrics |= {

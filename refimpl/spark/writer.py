@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from refimpl.actions import Add
 from refimpl.client import data_files, features, file_statistics
 from refimpl.client.file_statistics import Leaf
 from refimpl.client.row_rules import RowRules
@@ -26,6 +25,7 @@ from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.spark import commit_protocol, frames
+from refimpl.spark.commit_protocol import JobFiles
 from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Target
 from refimpl.spark.write_plan import OPTIONS as WRITE_OPTIONS
 from refimpl.spark.write_plan import WriteOptions, WritePlan, Written, check_inside, describe, replaced
@@ -162,17 +162,17 @@ class DeltaWriter:
         options = self._write_options(overwrite=self._mode == "overwrite")
         if options.app is not None or features.has_rules(schema, self._properties):
             return self._change(creation.finish(()), overwrite=False, by_position=False)
-        adds: tuple[Add, ...] = ()
+        files = JobFiles(added=())
         try:
             test = replaced(options, schema, partition_columns, in_utc=self._access.in_utc)
             indexed = file_statistics.indexed(schema.without(partition_columns), self._properties)
-            adds = self._write_files(self._frame, creation.location, schema, partition_columns, indexed)
-            check_inside(adds, test)
+            files = self._write_files(self._frame, creation.location, schema, partition_columns, indexed)
+            check_inside(files.added, test)
         except BaseException:
-            creation.abandon(adds)
+            creation.abandon(files.added)
             raise
-        creation.finish(adds)
-        return describe(0, adds)
+        creation.finish(files.added)
+        return describe(0, files.added)
 
     def _change(self, table: Table, *, overwrite: bool, by_position: bool) -> Written | None:
         snapshot = table.snapshot()
@@ -183,8 +183,8 @@ class DeltaWriter:
         if transaction is None:
             return None
         columns = plan.after.partition_columns
-        adds = self._write_files(frame, table.location, plan.schema, columns, plan.indexed, rules)
-        return plan.commit(transaction, adds)
+        files = self._write_files(frame, table.location, plan.schema, columns, plan.indexed, rules)
+        return plan.commit(transaction, files)
 
     def _plan(self, snapshot: Snapshot, *, overwrite: bool) -> WritePlan:
         options = self._write_options(overwrite=overwrite)
@@ -202,13 +202,15 @@ class DeltaWriter:
         partition_columns: tuple[str, ...],
         indexed: frozenset[Leaf],
         rules: RowRules | None = None,
-    ) -> tuple[Add, ...]:
-        """Add actions of durable files with the rows of `frame`, which no log names yet: commit or delete them."""
+    ) -> JobFiles:
+        """Durable files with the rows of `frame`, which no log names yet: commit or delete them."""
         if self._frame.isLocal():  # the frame as it was given: one made of its columns never is
             writer = data_files.DataFileWriter(location, schema, partition_columns, indexed=indexed)
             rows = frame.toArrow()
-            return tuple(writer.write_all([rows if rules is None else rules.completed(rows)]))
-        return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed, rules=rules).added
+            adds = writer.write_all([rows if rules is None else rules.completed(rows)])
+            reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
+            return JobFiles(added=tuple(adds), identities=reached)
+        return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed, rules=rules)
 
     def _check_options_of_change(self) -> None:
         for given in (*(name for name in ("feature", "commitMode") if name in self._options), *self._properties):

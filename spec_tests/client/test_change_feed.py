@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import refimpl
 from refimpl.actions import Cdc
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.schema import Field, Primitive, Struct
@@ -159,11 +158,6 @@ BUSY = [
     (5, "insert", 5, 5), (5, "update_postimage", 12, 2), (5, "update_preimage", 12, 1),
     (6, "delete", 12, 2), (6, "delete", 5, 5), (6, "insert", 7, 7),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return refimpl.open(tmp_path / "lake", create=True)
 
 
 def fed(warehouse: Warehouse, name: str = "fed", **options: Any) -> Table:

@@ -29,6 +29,7 @@ from refimpl.errors import (
     BacklogFullError,
     CommitRejectedError,
     ConcurrentAppendError,
+    ConcurrentModificationError,
     CorruptionError,
     CorruptLogError,
     LostRaceError,
@@ -342,6 +343,28 @@ def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) ->
     assert staged_versions(table) == [1]
     setting.owner.faults.nothing_listed = False
     assert setting.paths(table) == {"mine"}
+
+
+def test_a_conflict_is_one_although_its_winner_was_cleaned_up(setting: Setting) -> None:
+    """A conflict means that the attempt did not land; an owner that cannot look that up any more changes nothing."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+
+    def go_on() -> None:
+        for path in ("theirs", "more"):
+            setting.append(table, path)
+        assert table.table_id is not None
+        setting.owner.backfill_to_version(table.table_id)
+        write_checkpoint(table)
+        for version in (0, 1):
+            table.log.delete(log_path.commit(version))
+        setting.owner.faults.conflicts_without_winners = True
+        setting.owner.faults.unresolvable = MAX_LOOKS
+
+    setting.owner.faults.before_proposal = [go_on]
+    with pytest.raises(ConcurrentModificationError):
+        transaction.commit()
+    assert setting.paths(table) == {"theirs", "more"}
 
 
 def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) -> None:

@@ -10,7 +10,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-import refimpl
 from refimpl.client import checkpointing
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize, reorg, vacuum
@@ -37,11 +36,6 @@ POLICY = msgspec.structs.replace(ALL, backfill_every=None)
 
 def rows(*ids: int) -> pa.Table:
     return pa.table({"id": list(ids), "month": [f"{i % 2:02d}" for i in ids]}, schema=SCHEMA)
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return refimpl.open(tmp_path / "lake", create=True)
 
 
 @pytest.fixture

@@ -248,6 +248,13 @@ def test_the_order_of_the_listing_does_not_matter() -> None:
         assert build(shuffled) == expected
 
 
+@pytest.mark.parametrize(("latest", "unclaimed"), [(1, True), (2, False)])
+def test_a_version_is_unclaimed_if_its_owner_knows_only_older_ones(latest: int, unclaimed: bool) -> None:
+    """Else each snapshot would ask the catalog once more who the owner is."""
+    segment = build(published(0, 1, 2), answer(latest=latest), MANAGED_COMMIT)
+    assert (segment.version, segment.unclaimed) == (2, unclaimed)
+
+
 def test_a_segment_with_a_hole_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="cannot hold"):
         LogSegment(version=3, commits=tuple(published(0, 1, 3)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -248,6 +249,13 @@ def test_rows_are_changed_and_files_compacted(directory: Path, store: str) -> No
         assert table.snapshot().to_arrow().sort_by("id").to_pydict() == {"id": [2, 3, 4], "day": [7, 1, 0]}
         assert [name for name in objects(store) if name.startswith("orders/_change_data/")]
         assert len(table.snapshot().files) == 1
+        changes = [(row["_change_type"], row["id"]) for row in table.changes(3).read_all().to_pylist()]
+        assert changes == [("delete", 1), ("update_preimage", 2), ("update_postimage", 2)]
+        for condition, landed in (("id > 2", False), ("id > 1", True)):
+            adding = table.transaction()
+            adding.set_properties({"delta.constraints.low": condition})
+            with contextlib.nullcontext() if landed else pytest.raises(InvalidRequestError, match="low"):
+                adding.commit()
 
 
 def test_code_for_files_is_refused_and_writes_nothing(directory: Path, store: str) -> None:
@@ -301,6 +309,10 @@ def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: Com
     cli("create", "orders", "--columns", "id BIGINT", "-w", place, "--location", location)
     assert cli("show", "orders", "-w", place, "--rows", "1", "--json").json["owner"]["location"] == location
     assert cli("verify", "-w", place).code == 0
+    (tmp_path / "rows.csv").write_text("id\n1\n")
+    with patch("refimpl.spark.local_session", side_effect=AssertionError):
+        refused = cli("ingest", "orders", str(tmp_path / "rows.csv"), "-w", place)
+    assert "object store" in refused.err
     for wrong in ("s3", "s3=https://host"):
         assert cli("init", place, "--store", wrong).code == ExitCode.USAGE
     assert f"orders/_delta_log/{0:020}.json" in objects(store)

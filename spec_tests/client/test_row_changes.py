@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-import refimpl
 from refimpl.client import data_files
 from refimpl.client.merging import Merge
 from refimpl.client.table import Table
@@ -45,11 +44,6 @@ def info_of(table: Table) -> dict[str, Any]:
     info = table.history(1)[0].info
     assert info is not None
     return info.fields
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return refimpl.open(tmp_path / "lake", create=True)
 
 
 @pytest.fixture

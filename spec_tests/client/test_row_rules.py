@@ -57,11 +57,6 @@ def invariant(name: str, text: str) -> dict[str, Any]:
     return column(name, delta__invariants=json.dumps({"expression": {"expression": text}}))
 
 
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return refimpl.open(tmp_path / "lake", create=True)
-
-
 def made(warehouse: Warehouse, *columns: dict[str, Any], **properties: str) -> Table:
     named = {key.replace("__", "."): value for key, value in properties.items()}
     policy = MaintenancePolicy(allowed=frozenset(Maintenance))

@@ -165,8 +165,8 @@ def test_suspended_row_tracking_assigns_nothing(setting: Setting) -> None:
     assert ranges(table) == {"a": (None, None)}
 
 
-def stable(table: Table) -> dict[int, tuple[int, int]]:
-    """Row id and row commit version of each row, by its `id`, as PROTOCOL.md has readers reconstruct them."""
+def stable(table: Table, key: str = "id") -> dict[int, tuple[int, int]]:
+    """Row id and row commit version of each row, by its `key`, as PROTOCOL.md has readers reconstruct them."""
     snapshot = table.snapshot()
     names = [snapshot.metadata.configuration[key] for key in (ROW_ID_COLUMN, ROW_VERSION_COLUMN)]
     found: dict[int, tuple[int, int]] = {}
@@ -177,7 +177,7 @@ def stable(table: Table) -> dict[int, tuple[int, int]]:
         rows = pq.read_table(table.location / add.path, partitioning=None).rename_columns(logical).to_pylist()
         for number, row in enumerate(rows):
             row_id, version = row.get(names[0]), row.get(names[1])
-            found[row["id"]] = (
+            found[row[key]] = (
                 add.base_row_id + number if row_id is None else row_id,
                 add.default_row_commit_version if version is None else version,
             )

@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import refimpl
 from refimpl.client.table import Table
 from refimpl.errors import ConcurrentAppendError, InvalidRequestError
 from refimpl.warehouse import Warehouse
@@ -26,11 +25,6 @@ def ids(table: Table) -> list[int]:
 
 def data_files_of(table: Table) -> set[Path]:
     return set(table.location.rglob("*.parquet"))
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Warehouse:
-    return refimpl.open(tmp_path / "lake", create=True)
 
 
 @pytest.fixture

@@ -373,7 +373,8 @@ TABLES = structs(TYPES).flatmap(
 def location(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder for data files that need not be durable."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(data_files, "_fsync", lambda path, flags: None)
+        patch.setattr(data_files, "sync_files", lambda paths: None)
+        patch.setattr(data_files, "sync_folders", lambda location, folders: None)
         yield tmp_path_factory.mktemp("random")
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import msgspec
 import pyarrow as pa
 import pytest
 
-import refimpl
 from refimpl import log_path
 from refimpl.client import data_maintenance
 from refimpl.client.change_feed import FeedReader
@@ -29,12 +27,6 @@ SCHEMA = pa.schema([("id", pa.int64())])
 
 def rows(*ids: int) -> pa.Table:
     return pa.table({"id": list(ids)}, schema=SCHEMA)
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
-    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import refimpl
 from refimpl.spark import DeltaConnection, connect
 from refimpl.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
-    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -32,12 +31,6 @@ SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
 COLUMNS_OF_TABLE = StructType().add("id", "long").add("month", "integer")
 COLUMNS = StructType().add("ID", "integer").add("month", "integer")
 QUERY = "2ac6ec97-0000-4000-8000-7f5b0b6d6c01"
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
-    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
-        yield opened
 
 
 @pytest.fixture

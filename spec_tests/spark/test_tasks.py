@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from refimpl.actions import Add, encode
+from refimpl.actions import Add, Metadata, encode
 from refimpl.client import data_files, file_statistics, partition_values, schema
+from refimpl.client.features import PLAIN_PROTOCOL, supporting
+from refimpl.client.row_rules import SPLITS, RowRules
 from refimpl.errors import CorruptionError, InvalidRequestError
 from refimpl.spark.commit_protocol import WriteTask, gather
 
@@ -59,7 +61,7 @@ def test_a_table_without_a_feed_may_have_a_column_of_that_name(tmp_path: Path) -
     rows = pa.table({"id": [1, 2], "_change_type": ["own", None]})
     columns = [*rows.columns, pa.array(["copy", "delete"]), pa.array(["false", "none"])]
     marked = pa.Table.from_arrays(columns, [*rows.column_names, "_change_type", "__is_cdc"])
-    work = dataclasses.replace(task(tmp_path, rows), with_changes=True)
+    work = dataclasses.replace(task(tmp_path, rows), new_rows={})
     files = gather(messages(work.run(iter(marked.to_batches()), split=0, attempt=0)))
     assert files.counts == {"copy": 1, "delete": 1}
     (path,) = on_disk(tmp_path)
@@ -103,6 +105,30 @@ def test_rows_are_written_in_their_order(tmp_path: Path) -> None:
     halves = iter([*ROWS.slice(0, 5).to_batches(), *ROWS.slice(5).to_batches()])
     (add,) = gather(messages(task(tmp_path, ROWS).run(halves, split=0, attempt=0))).added
     assert parquet.read_table(tmp_path / add.path).equals(ROWS)
+
+
+@pytest.mark.parametrize("step", [3, -3])
+def test_no_two_tasks_give_rows_the_same_identity_value(tmp_path: Path, step: int) -> None:
+    """DELTA.md#identity-columns. The mark moves beyond the values of all tasks."""
+    metadata = {"delta.identity.start": 7, "delta.identity.step": step, "delta.identity.allowExplicitInsert": False}
+    long = schema.Primitive(name="long")
+    columns = schema.Struct(
+        fields=(schema.Field(name="id", type=long, metadata=metadata), schema.Field(name="x", type=long))
+    )
+    described = Metadata(id="t", schema_string=columns.to_json(), partition_columns=(), configuration={})
+    rules = RowRules.of(supporting(PLAIN_PROTOCOL, ["identityColumns"]), described, now=0)
+    work = dataclasses.replace(task(tmp_path, ROWS), schema=columns, columns=("x",), rules=rules)
+    rows = pa.table({"x": ROWS["id"]})
+    files = gather(messages(*(work.run(iter(rows.to_batches()), split=n, attempt=n) for n in range(3))))
+    ids = [number for add in files.added for number in parquet.read_table(tmp_path / add.path)["id"].to_pylist()]
+    assert len(set(ids)) == len(ids) == 27
+    assert {(number - 7) % 3 for number in ids} == {0}
+    rules.advance(files.identities)
+    advanced = rules.advanced(described)
+    assert advanced is not None
+    assert schema.parse(advanced.schema_string)["id"].metadata["delta.identity.highWaterMark"] == ids[-1]
+    with pytest.raises(InvalidRequestError, match="coalesce"):
+        gather(messages(work.run(iter(rows.to_batches()), split=SPLITS, attempt=9)))
 
 
 def failing(*_: object) -> None:

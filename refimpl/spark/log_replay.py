@@ -1,0 +1,418 @@
+"""Log replay by Spark's tasks: for a table whose log is too large for the driver's memory.
+
+Tasks decode the files of the log segment with the client's own decoders, and a shuffle keeps the last action on each
+file (DELTA.md#actions). The driver gets protocol, metadata, transactions and domains, and totals of the files; the
+files stay in Spark. `delta.read` hands them to the tasks that read rows, `DeltaTable.checkpoint` to those that write
+checkpoint files.
+
+A log of at most `spark.commitOwner.logBytes` bytes (default: `DEFAULT_BYTES`) is replayed on the driver, which is
+faster. Writes always replay on the driver: a transaction needs the files for its conflict rules.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from refimpl import actions, log_path
+from refimpl.actions import (
+    Action,
+    Add,
+    CheckpointMetadata,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Sidecar,
+    Txn,
+)
+from refimpl.client import checkpoint, loading
+from refimpl.client.checkpointing import written_sidecar
+from refimpl.client.condition import FileTest
+from refimpl.client.data_files import read_file
+from refimpl.client.loading import Unreadable
+from refimpl.client.log_reading import Loaded, LogReader
+from refimpl.client.log_segment import LogSegment
+from refimpl.client.schema import Struct
+from refimpl.client.snapshot import Snapshot
+from refimpl.client.table_state import Changes, LayeredMap, ReplayedState
+from refimpl.environment import Environment
+from refimpl.errors import CorruptLogError, InvalidRequestError
+from refimpl.log_path import SIDECAR_FOLDER, FileKind, LogPath
+from refimpl.log_store import LogStore
+from refimpl.spark.frames import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SETTING: Final = "spark.commitOwner.logBytes"
+DEFAULT_BYTES: Final = 64 * 2**20
+_TASK_BYTES: Final = 16 * 2**20
+"""Of the log that one task decodes, about; a file is not divided."""
+_DATA_BYTES: Final = 128 * 2**20
+_DATA_FILES: Final = 1000
+"""Of the data files that one task reads, about."""
+_LINES: Final = 1 << 40
+"""More than a file of the log has: a position is the number of the file times this, plus the line."""
+_BATCH_ROWS: Final = 10_000
+_SOURCES: Final = "number long, kind string, names array<string>, content binary"
+_ROWS: Final = "kind string, key string, position long, action string, size long, masked boolean"
+_SIDECARS: Final = "action string, count long"
+_FILE, _ERROR, _SEEN = "file", "error", "seen"
+_CHECKPOINT, _SIDECAR, _COMMIT, _LAST_COMMIT, _COMPACTION = "checkpoint", "sidecar", "commit", "last", "compaction"
+
+
+class _Error(msgspec.Struct, frozen=True, kw_only=True):
+    message: str
+    path: str
+    missing: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """One file of a log segment, or a commit that the owner stores."""
+
+    kind: str
+    names: tuple[str, ...]
+    """In the log folder: the first one that is there counts."""
+    size: int
+    content: bytes | None = None
+    of: tuple[LogPath, ...] = ()
+    """What is not trusted where this cannot be read; nothing for a commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnSpark(Loaded):
+    """A version whose files are rows of a data frame; its `state` has none."""
+
+    rows: DataFrame
+    """`action` of each active and each removed file, a line of JSON; `size` of the active ones, null for others."""
+    count: int
+    """How many active files there are."""
+
+    @property
+    def complete(self) -> bool:
+        return False
+
+    def reading(self, snapshot: Snapshot, tests: Sequence[FileTest]) -> DataFrame:
+        """The rows of the active files that may be wanted by all `tests`. Tasks read them through Arrow."""
+        task = _ReadTask(
+            location=str(snapshot.location),
+            schema=snapshot.schema,
+            partition_columns=snapshot.partition_columns,
+            tests=tuple(tests),
+        )
+        tasks = 1 + max(self.state.size_in_bytes // _DATA_BYTES, self.count // _DATA_FILES)
+        files = self.rows.where("size IS NOT NULL").select("action").repartition(tasks)
+        return files.mapInArrow(task.__call__, spark_schema(snapshot.schema))
+
+    # Checkpoints: `checkpointing.CheckpointFiles`
+
+    def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
+        tasks = 1 + self.count // checkpoint.ACTIONS_OF_A_SIDECAR
+        task = _CheckpointTask(location=str(log.location), oldest_tombstone=oldest_tombstone)
+        rows = self.rows.repartition(tasks).sortWithinPartitions("size").select("action")
+        for line, count in rows.mapInArrow(task.__call__, _SIDECARS).collect():
+            (sidecar,) = actions.decode(line.encode(), source="a checkpoint task")
+            assert isinstance(sidecar, Sidecar)
+            yield sidecar, count
+
+    def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
+        small = actions.encode(checkpoint.small(self.state))
+        task = _CheckpointTask(location=str(log.location), oldest_tombstone=oldest_tombstone, name=name, small=small)
+        rows = self.rows.repartition(1).sortWithinPartitions("size").select("action")
+        ((line, count),) = rows.mapInArrow(task.__call__, _SIDECARS).collect()
+        (written,) = actions.decode(line.encode(), source="a checkpoint task")
+        assert isinstance(written, Sidecar)
+        return written.size_in_bytes, count
+
+
+class _InSpark(LayeredMap[Any, Any]):
+    """Stands for the files of the state, which only Spark has: reading them raises, because it is a defect."""
+
+    def get_or_none(self, key: object) -> NoReturn:
+        raise RuntimeError(f"the files of this version are in Spark, {key} too")
+
+    def _folded(self) -> NoReturn:
+        raise RuntimeError("the files of this version are in Spark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkReplay:
+    """See `LogReader.replay`."""
+
+    spark: SparkSession
+
+    def __call__(self, reader: LogReader, segment: LogSegment, warnings: Sequence[str]) -> OnSpark | None:
+        """The version; None if its log is small enough for the driver. Raises what `loading.load` handles."""
+        sources = list(_sources(reader, segment))
+        if sum(source.size for source in sources) <= self._bound():
+            return None
+        rows = self._latest(reader.log, sources)
+        found: dict[str, list[tuple[str, str]]] = {}
+        for kind, key, line in rows.where(f"kind <> '{_FILE}'").select("kind", "key", "action").collect():
+            found.setdefault(kind, []).append((key, line))
+        _raise_first(found.pop(_ERROR, ()), sources)
+        _check_checkpoint(reader.log, segment, found.pop(_SEEN, ()), found.pop("checkpointMetadata", ()))
+        changes = Changes()
+        for lines in found.values():
+            changes.apply(actions.decode("".join(line for _, line in lines).encode(), source="a replay task"))
+        files = rows.where(f"kind = '{_FILE}'").select("action", "size", "masked")
+        totals = files.selectExpr("count(size)", "sum(size)", "count_if(masked)").first()
+        assert totals is not None
+        state = ReplayedState(
+            protocol=changes.protocol,
+            metadata=changes.metadata,
+            files=_InSpark(),
+            tombstones=_InSpark(),
+            transactions=ReplayedState().transactions.updated(changes.transactions),
+            domains=ReplayedState().domains.updated(changes.domains),
+            size_in_bytes=totals[1] or 0,
+            files_with_deletion_vectors=totals[2],
+        )
+        newest = next(reversed(list(segment.deltas())), None)
+        time = loading.checked_time(reader, segment, state, changes.commit_info, newest)
+        return OnSpark(
+            state=state,
+            segment=segment,
+            in_commit_timestamp=time,
+            warnings=tuple(warnings),
+            rows=files,
+            count=totals[0],
+        )
+
+    def _bound(self) -> int:
+        text = self.spark.conf.get(SETTING, str(DEFAULT_BYTES)) or ""
+        if not (text.isascii() and text.isdecimal()):
+            raise InvalidRequestError(f"invalid {SETTING} {text!r}; expected a number of bytes")
+        return int(text)
+
+    def _latest(self, log: LogStore, sources: Sequence[_Source]) -> DataFrame:
+        """The last action on each thing. Computed now, and once: later the files of the log may be cleaned up."""
+        from pyspark import StorageLevel
+        from pyspark.sql import functions
+
+        given = [(number, source.kind, list(source.names), source.content) for number, source in enumerate(sources)]
+        tasks = min(len(sources), 1 + sum(source.size for source in sources) // _TASK_BYTES)
+        work = self.spark.createDataFrame(given, _SOURCES).repartition(tasks, "number")
+        decoded = work.mapInArrow(_ReplayTask(location=str(log.location)).__call__, _ROWS)
+        newest = functions.max_by(functions.struct("action", "size", "masked"), "position").alias("newest")
+        last = decoded.groupBy("kind", "key").agg(newest).select("kind", "key", "newest.*")
+        return last.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+
+
+def _sources(reader: LogReader, segment: LogSegment) -> Iterator[_Source]:
+    """Oldest first. Raises `Unreadable`, `FileNotFoundError`."""
+    for path in segment.checkpoint:
+        yield _Source(kind=_CHECKPOINT, names=(path.name,), size=path.size, of=segment.checkpoint)
+        sidecars = sorted(_sidecars(reader.log, segment, path))
+        sizes = {status.name: status.size for status in reader.log.sidecars()} if sidecars else {}
+        for name in sidecars:
+            inside = (f"{SIDECAR_FOLDER}/{name}",)
+            yield _Source(kind=_SIDECAR, names=inside, size=sizes.get(name, 0), of=segment.checkpoint)
+    deltas = list(segment.deltas())
+    for commit in deltas:
+        kind = _LAST_COMMIT if commit is deltas[-1] else _COMMIT
+        if not isinstance(commit, LogPath):
+            names = [log_path.commit(commit.version)]
+            if commit.file_name is not None and reader.feature is not None:
+                names.insert(0, f"{reader.feature.staging_folder}/{commit.file_name}")
+            yield _Source(kind=kind, names=tuple(names), size=commit.size, content=commit.content)
+        elif commit.kind is FileKind.COMPACTION:
+            yield _Source(kind=_COMPACTION, names=(commit.name,), size=commit.size, of=(commit,))
+        else:
+            yield _Source(kind=kind, names=(commit.name,), size=commit.size)
+
+
+def _sidecars(log: LogStore, segment: LogSegment, path: LogPath) -> set[str]:
+    """The sidecars that a checkpoint file names. Of a Parquet file without such a column, only the footer is read."""
+    try:
+        if path.name.endswith(".parquet") and "sidecar" not in pq.read_schema(log.folder / path.name).names:
+            return set()
+        return checkpoint.sidecar_names(log, path)
+    except pa.ArrowException as error:
+        source = str(log.folder / path.name)
+        cause = CorruptLogError(f"the checkpoint file {source} cannot be decoded: {error}", path=source)
+        raise Unreadable(segment.checkpoint, cause) from error
+    except CorruptLogError as error:
+        raise Unreadable(segment.checkpoint, error) from error
+
+
+def _raise_first(errors: Iterable[tuple[str, str]], sources: Sequence[_Source]) -> None:
+    """What replay on the driver raises for the first file that cannot be read."""
+    first = min(errors, key=lambda error: int(error[0]), default=None)
+    if first is None:
+        return
+    source, error = sources[int(first[0])], msgspec.json.decode(first[1], type=_Error)
+    if error.missing and source.kind != _SIDECAR:
+        raise FileNotFoundError(errno.ENOENT, error.message, error.path)
+    cause = CorruptLogError(error.message, path=error.path)
+    raise Unreadable(source.of, cause) if source.of else cause
+
+
+def _check_checkpoint(
+    log: LogStore, segment: LogSegment, seen: Iterable[tuple[str, str]], stated: Iterable[tuple[str, str]]
+) -> None:
+    if not segment.checkpoint:
+        return
+    first = segment.checkpoint[0]
+    problems = [f"holds no {kind}" for kind in ("protocol", "metadata") if kind not in {key for key, _ in seen}]
+    for _, line in stated:
+        (action,) = actions.decode(line.encode(), source="a replay task")
+        if isinstance(action, CheckpointMetadata) and action.version != first.version:
+            problems.append(f"states version {action.version}")
+    if problems:
+        path = str(log.folder / first.name)
+        raise Unreadable(segment.checkpoint, CorruptLogError(f"the checkpoint {path} {problems[0]}", path=path))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReplayTask:
+    """Decodes files of the log. An unreadable file becomes a row, not an exception: Spark would retry the task."""
+
+    location: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        log = LogStore(Path(self.location), Environment())
+        for batch in batches:
+            for source in batch.to_pylist():
+                try:
+                    yield from self._rows(source, self._actions(log, source))
+                except (FileNotFoundError, CorruptLogError) as error:
+                    yield _batch([(_ERROR, str(source["number"]), 0, self._described(log, source, error), None, None)])
+
+    def _described(self, log: LogStore, source: dict[str, Any], error: Exception) -> str:
+        missing = isinstance(error, FileNotFoundError)
+        path = str(log.folder / source["names"][-1])
+        message = f"the file {path} is missing, but the log names it" if missing else str(error)
+        return msgspec.json.encode(_Error(message=message, path=path, missing=missing)).decode()
+
+    def _actions(self, log: LogStore, source: dict[str, Any]) -> Iterable[Action]:
+        content, name = source["content"], source["names"][0]
+        *others, last = source["names"]
+        if content is None:
+            for name in others:
+                try:
+                    content = log.read(name)
+                    break
+                except FileNotFoundError:  # published meanwhile
+                    continue
+            else:
+                name, content = last, log.read(last)
+        path = str(log.folder / name)
+        if source["kind"] in (_CHECKPOINT, _SIDECAR):
+            return checkpoint.decode(bytes(content), path)
+        found = actions.decode(bytes(content), source=path)
+        if source["kind"] == _COMPACTION:
+            loading.check_reconciled(found, path)
+        return found
+
+    def _rows(self, source: dict[str, Any], found: Iterable[Action]) -> Iterator[pa.RecordBatch]:
+        rows: list[tuple[Any, ...]] = []
+        first, kind = source["number"] * _LINES, source["kind"]
+        for position, action in enumerate(found, start=first):
+            identity = _identity(action)
+            if identity is None or (isinstance(action, CommitInfo) and kind != _LAST_COMMIT):
+                continue
+            size = action.size if isinstance(action, Add) else None
+            masked = isinstance(action, Add) and action.deletion_vector is not None
+            rows.append((*identity, position, actions.encode([action]).decode(), size, masked))
+            if kind == _CHECKPOINT and isinstance(action, Protocol | Metadata):
+                rows.append((_SEEN, type(action).__name__.lower(), position, "", None, None))
+            if len(rows) >= _BATCH_ROWS:
+                yield _batch(rows)
+                rows = []
+        if rows:
+            yield _batch(rows)
+
+
+def _identity(action: Action) -> tuple[str, str] | None:
+    """Of two actions with the same one, the later counts. None: it is no part of a version."""
+    match action:
+        case Add() | Remove():
+            path, vector = action.key
+            return _FILE, path if vector is None else f"{path}\0{vector}"
+        case Txn():
+            return "txn", action.app_id
+        case DomainMetadata():
+            return "domainMetadata", action.domain
+        case Protocol() | Metadata() | CommitInfo() | CheckpointMetadata():
+            name = type(action).__name__
+            return f"{name[0].lower()}{name[1:]}", ""
+        case _:
+            return None
+
+
+def _batch(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+    kinds = {"kind": pa.string(), "key": pa.string(), "position": pa.int64(), "action": pa.string()}
+    kinds |= {"size": pa.int64(), "masked": pa.bool_()}
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_pydict(
+        {name: pa.array(values, kind) for (name, kind), values in zip(kinds.items(), columns, strict=True)}
+    )
+
+
+def _files(batches: Iterator[pa.RecordBatch]) -> Iterator[Add | Remove]:
+    for batch in batches:
+        for line in batch.column("action").to_pylist():
+            (file,) = actions.decode(line.encode(), source="a replay task")
+            assert isinstance(file, Add | Remove)
+            yield file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReadTask:
+    """Reads the rows of data files, one file in memory at a time."""
+
+    location: str
+    schema: Struct
+    partition_columns: tuple[str, ...]
+    tests: tuple[FileTest, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for add in _files(batches):
+            assert isinstance(add, Add)
+            if all(test.may_match(add) for test in self.tests):
+                yield from read_file(Path(self.location), add, self.schema, self.partition_columns).to_batches()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CheckpointTask:
+    """Writes sidecars, or, with a `name`, the one file of a classic checkpoint.
+
+    The bytes of a sidecar are durable before the task reports it; the sidecars of a killed attempt are in no report,
+    and the cleanup of the log deletes them. A second attempt at a classic checkpoint replaces the file by an equal one.
+    """
+
+    location: str
+    oldest_tombstone: int
+    name: str | None = None
+    small: bytes = b""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        log = LogStore(Path(self.location), Environment())
+        files = (file for file in _files(batches) if checkpoint.is_kept(file, self.oldest_tombstone))
+        if self.name is not None:
+            own = actions.decode(self.small, source="the driver")
+            content, count = checkpoint.classic_of(itertools.chain(own, files))
+            log.overwrite(self.name, content)
+            written = Sidecar(path=self.name, size_in_bytes=len(content), modification_time=log.environment.now())
+            yield _report(written, count)
+            return
+        while some := list(itertools.islice(files, checkpoint.ACTIONS_OF_A_SIDECAR)):
+            content, count = checkpoint.sidecar(some)
+            yield _report(written_sidecar(log, content), count)
+
+
+def _report(written: Sidecar, count: int) -> pa.RecordBatch:
+    line = actions.encode([written]).decode()
+    return pa.RecordBatch.from_pydict({"action": pa.array([line]), "count": pa.array([count], pa.int64())})
