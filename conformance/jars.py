@@ -2,7 +2,11 @@
 
 The list is `pom.xml` beside this module. Maven copies the files once into a folder whose name holds the list's digest,
 so that another list has another folder; `DELTA_CONFORMANCE_JARS` names a folder instead, for example one that was
-filled on another machine. Nothing is fetched unless somebody asks for it with `delta-commit-conformance jars`.
+filled on another machine. Only the command `jars` and the option `--fetch` of `engines` and `matrix` download anything.
+
+Another version of Delta has a folder of its own, with the libraries of Delta Kernel alone. Not every library has every
+patch release of Delta: one that does not is taken in its newest earlier release of the same minor version, except
+`delta-kernel-api`.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -23,6 +28,12 @@ VARIABLE: Final = "DELTA_CONFORMANCE_JARS"
 COMMAND: Final = "delta-commit-conformance jars"
 SECONDS: Final = 600
 """How long Maven may take."""
+KERNEL: Final = "unity"
+"""The group of Delta Kernel, the only one that another version of Delta has."""
+MAIN: Final = "delta-kernel-api"
+"""The library whose version is that of Delta."""
+_UNITY_CLIENTS: Final[Mapping[str, str]] = {"4.3": "0.5.0"}
+"""By minor version of Delta: that of Unity Catalog's client with which it was built, where it is not the list's."""
 
 _STORAGE: Final = ("delta-storage",)
 _SPARK: Final = ("delta-spark_4.2_2.13", *_STORAGE, "aws-java-sdk-dynamodb")
@@ -56,14 +67,17 @@ class JarsError(Exception):
         return type(self), (self.problem,)
 
 
-def classpath(group: str, *, hadoop: bool = False) -> str:
+def classpath(group: str, *, hadoop: bool = False, delta: str | None = None) -> str:
     """The group's libraries as the JVM's `-classpath` wants them; `hadoop` adds all that PySpark ships, for a JVM that
-    is not Spark's own. Raises `JarsError` where one is missing, `KeyError` for an unknown group."""
-    return os.pathsep.join([*map(str, jars(group)), *([pyspark_jars()] if hadoop else [])])
+    is not Spark's own. `delta`: another version of Delta, which has the group `unity` alone. Raises `JarsError` where
+    one is missing, `KeyError` for an unknown group."""
+    return os.pathsep.join([*map(str, jars(group, delta)), *([pyspark_jars()] if hadoop else [])])
 
 
-def jars(group: str) -> tuple[Path, ...]:
+def jars(group: str, delta: str | None = None) -> tuple[Path, ...]:
     """The group's files. Raises `JarsError` where one of them is not there."""
+    if _is_other(delta):
+        return _of_version(group, delta or "")
     names = _file_names()
     wanted = [folder() / names[artifact] for artifact in GROUPS[group]]
     absent = [path.name for path in wanted if not path.is_file()]
@@ -73,6 +87,25 @@ def jars(group: str) -> tuple[Path, ...]:
             f"(needs Maven), or set {VARIABLE} to a folder that has them"
         )
     return tuple(wanted)
+
+
+def _is_other(delta: str | None) -> bool:
+    return delta is not None and delta != version(MAIN)
+
+
+def _of_version(group: str, delta: str) -> tuple[Path, ...]:
+    if not set(GROUPS[group]) <= set(GROUPS[KERNEL]):
+        raise JarsError(f"Delta {delta} is fetched without the group {group!r}; another version has Delta Kernel alone")
+    place, found = _folder_of(delta), []
+    for artifact in GROUPS[group]:
+        fitting = sorted(place.glob(f"{artifact}-[0-9]*.jar"))
+        if not fitting:
+            raise JarsError(
+                f"the Java library {artifact} of Delta {delta} is missing in {place}; fetch it with: {COMMAND} "
+                f"--delta {delta} (needs Maven)"
+            )
+        found.append(fitting[-1])
+    return tuple(found)
 
 
 def pyspark_jars() -> str:
@@ -96,37 +129,73 @@ def folder() -> Path:
     return cache / "delta-commit-conformance" / f"jars-{digest}"
 
 
-def fetch() -> Path:
-    """All that are missing. Files are moved in whole, for concurrent calls. Raises `JarsError`."""
-    target = folder()
+def _folder_of(delta: str) -> Path:
+    """Raises `JarsError` for what is no version."""
+    if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.-]*", delta):
+        raise JarsError(
+            f"invalid Delta version {delta!r}; expected a version of {MAIN} on Maven, such as {version(MAIN)}"
+        )
+    return folder().with_name(f"{folder().name}-delta-{delta}")
+
+
+def fetch(delta: str | None = None) -> Path:
+    """All that are missing, or those of Delta Kernel in another version. Files are moved in whole, for concurrent
+    calls. Raises `JarsError`, also for a version that does not exist."""
+    group, target, pom = "all", folder(), POM.read_text(encoding="utf-8")
+    if _is_other(delta):
+        group, target, pom = KERNEL, _folder_of(delta or ""), _pom_of(delta or "")
     try:
-        jars("all")
+        jars(group, delta)
         return target
     except JarsError:
-        target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target) as scratch:
-        _copy_dependencies(Path(scratch))
+        pass
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetching-", dir=target.parent) as scratch:
+        _copy_dependencies(Path(scratch), pom, delta)
+        target.mkdir(exist_ok=True)
         for path in sorted(Path(scratch).glob("*.jar")):
             path.replace(target / path.name)
-    jars("all")
+    jars(group, delta)
     return target
 
 
-def _copy_dependencies(scratch: Path) -> None:
+def _pom_of(delta: str) -> str:
+    """The list for Delta Kernel in that version."""
+    minor = ".".join(delta.split(".")[:2])
+    project = ElementTree.parse(POM).getroot()
+    versions = {**_versions(), MAIN: delta}
+    dependencies = project.find("dependencies")
+    for dependency in list(dependencies if dependencies is not None else ()):
+        artifact = dependency.findtext("artifactId", "")
+        number = dependency.find("version")
+        if artifact not in GROUPS[KERNEL] or number is None:
+            dependencies.remove(dependency)  # type: ignore[union-attr]
+        elif artifact.startswith("unitycatalog-"):
+            number.text = _UNITY_CLIENTS.get(minor, versions[artifact])
+        elif artifact.startswith("delta-"):
+            number.text = f"[{delta}]" if artifact == MAIN else f"[{minor}.0,{delta}]"
+    return ElementTree.tostring(project, encoding="unicode")
+
+
+def _copy_dependencies(scratch: Path, content: str, delta: str | None) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JarsError(
             f"no `mvn` on the PATH; install Maven, which downloads the Java libraries, or set {VARIABLE} to a folder "
             f"that has them ({len(GROUPS['all'])} files, listed in {POM})"
         )
-    pom = shutil.copy(POM, scratch / "pom.xml")
+    pom = scratch / "pom.xml"
+    pom.write_text(content, encoding="utf-8")
     command = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={scratch}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
         raise JarsError(f"Maven did not finish within {SECONDS} s; check the network") from error
     if done.returncode != 0:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:3]
+        output = re.sub("\x1b\\[[0-9;]*m", "", done.stdout + done.stderr)
+        if "No versions available for" in output:
+            raise JarsError(f"there is no {MAIN} of Delta {delta} on Maven Central; its versions are listed there")
+        lines = [line for line in output.splitlines() if "ERROR" in line][:3]
         raise JarsError(f"Maven failed with exit code {done.returncode}: {' | '.join(lines) or 'no output'}")
 
 

@@ -7,11 +7,15 @@ from typing import Final
 
 from conformance.adapters import wire
 from conformance.history.events import Promise
+from conformance.interface.log_names import FILESYSTEM
 from conformance.interface.messages import INTERFACE_VERSION, Identity
 from conformance.requirements.catalogue import Profile
 
 SIDES: Final = ("owner", "client")
 FEATURES: Final = ("managedCommit", "catalogManaged")
+"""Table features of an owner."""
+EVERY_TABLE: Final = (*FEATURES, FILESYSTEM)
+"""What a client may offer: also tables that it knows by their path, and commits to without an owner."""
 COMMIT_MODES: Final = ("staged", "inline", "direct")
 FEATURE_COMMIT_MODES: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": COMMIT_MODES}
 """Only catalogManaged has inline commits."""
@@ -25,7 +29,7 @@ def contradictions(identity: Identity) -> list[str]:
         *_about_the_interface(identity),
         *_unknown("profile", identity.profiles, [profile.value for profile in Profile]),
         *_unknown("promise", identity.promises, [promise.value for promise in Promise]),
-        *_unknown("feature", identity.features, FEATURES),
+        *_unknown("feature", identity.features, EVERY_TABLE if identity.side == "client" else FEATURES),
         *_about_commit_modes(identity),
         *_about_profiles(identity),
     ]

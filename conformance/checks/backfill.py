@@ -25,6 +25,7 @@ from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
+from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import difference, different_action, versions_in_words
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
@@ -485,6 +486,28 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
               observed=f"a rejected commit landed: version {seen.latest} is the latest")  # fmt: skip
     s.backfill(table, latest)
     s.published(table)
+
+
+@check(
+    Family.BACKFILL, "FIELD-05", side="client", features=("catalogManaged",), commit_modes=("staged",),
+)  # fmt: skip
+def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
+    """A client that publishes finds a file with other content under the name of version 1. It does not report success,
+    and publishes no later version."""
+    table = s.create()
+    s.land_all(table, 3)
+    with blocked(s, table, 1) as foreign:
+        call = s.act("publisher", BackfillToVersion(table=s.name_of(table), version=3))
+        files = glance(s, table)
+        s.require(
+            not isinstance(call.answer, Done) or files.get(commit_file(1)) != foreign, "FIELD-05",
+            evidence=(call,), expected="version 1 was ratified with other content than the file of its name has",
+            observed="the client answered `done`, but the file of version 1 is not the ratified commit",
+        )  # fmt: skip
+        s.require(
+            commit_file(2) not in files, "FIELD-05", evidence=(call,),
+            expected="version 1 is not published: no later version is", observed="version 2 is published",
+        )  # fmt: skip
 
 
 WAITING = 8

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks.registry import check
 from conformance.interface import messages as m
+from conformance.interface.log_names import FILESYSTEM, commit_file
 from conformance.interface.messages import DataFile, Isolation, Transact
 from conformance.models import proposals
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
+from conformance.scenario.log_builder import LogBuilder, file, gone
 from conformance.scenario.scenario import Exchange, TableHandle
 
 COMMON = ("CONFLICT-CHECK-01", "CONFLICT-CHECK-02", "CONFLICT-ORDER-01")
@@ -43,10 +47,11 @@ class Race:
         )  # fmt: skip
 
     def commits(self, *requirements: str, why: str) -> None:
-        """It is the version after the winner."""
+        """It is the version after the winner. `requirements`: if none, that a transaction without a conflict is
+        proposed again."""
         done = self.exchange.answer
         self.s.require(
-            isinstance(done, m.Committed) and done.version == 3, *requirements, "CONFLICT-RETRY-05",
+            isinstance(done, m.Committed) and done.version == 3, *(requirements or ("CONFLICT-RETRY-05",)),
             evidence=(self.exchange, self.winner), expected=f"{why}: the transaction is committed as version 3",
             observed=f"the transaction was answered {in_words(done)}",
         )  # fmt: skip
@@ -107,7 +112,7 @@ def removed(s: ClientScenario, path: str) -> str:
 NEW = (DataFile(path="mine"),)
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-02", "CONFLICT-RETRY-05", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, side="client", features=EVERY_TABLE)
 def a_blind_append_does_not_conflict_with_an_append(s: ClientScenario) -> None:
     """A transaction that read nothing and only adds files is committed after another writer's append."""
     race(s, prepare(s), [added(s, "theirs")], adds=NEW).commits(
@@ -115,7 +120,7 @@ def a_blind_append_does_not_conflict_with_an_append(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-FILES-02", *COMMON, side="client", features=EVERY_TABLE)
 def a_blind_append_does_not_conflict_with_a_removal(s: ClientScenario) -> None:
     """A transaction that read nothing and only adds files is committed after another writer removed files."""
     race(s, prepare(s), [removed(s, "a")], adds=NEW).commits(
@@ -124,7 +129,8 @@ def a_blind_append_does_not_conflict_with_a_removal(s: ClientScenario) -> None:
 
 
 @check(
-    Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-ISOLATION-01", *COMMON, side="client"
+    Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-FILES-03", "CONFLICT-ISOLATION-01", *COMMON, side="client",
+    features=EVERY_TABLE,
 )  # fmt: skip
 def a_full_read_conflicts_with_an_append(s: ClientScenario) -> None:
     """A serializable transaction that read the whole table conflicts with files that another writer added, even
@@ -135,7 +141,7 @@ def a_full_read_conflicts_with_an_append(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
 def a_partition_read_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
     """A transaction that read one partition conflicts with a file added to that partition."""
     table = prepare(s, partitioned=True)
@@ -145,7 +151,7 @@ def a_partition_read_conflicts_with_an_append_to_it(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-04", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-FILES-04", *COMMON, side="client", features=EVERY_TABLE)
 def a_partition_read_does_not_conflict_with_another(s: ClientScenario) -> None:
     """A transaction that read one partition is committed after a file was added to another one."""
     table = prepare(s, partitioned=True)
@@ -155,7 +161,7 @@ def a_partition_read_does_not_conflict_with_another(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-03", "CONFLICT-ORDER-08", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-FILES-03", "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
 def any_read_of_an_unpartitioned_table_is_full(s: ClientScenario) -> None:
     """In an unpartitioned table any read conflicts with any added file."""
     race(s, prepare(s), [added(s, "theirs")], reads="x", removes=("a",), adds=NEW).conflicts(
@@ -165,7 +171,7 @@ def any_read_of_an_unpartitioned_table_is_full(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)
 def a_full_read_conflicts_with_a_removal(s: ClientScenario) -> None:
     """A transaction that read the whole table conflicts with any removed file."""
     race(s, prepare(s), [removed(s, "b")], reads="*", removes=("a",), adds=NEW).conflicts(
@@ -173,7 +179,7 @@ def a_full_read_conflicts_with_a_removal(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)
 def a_read_file_conflicts_with_its_removal(s: ClientScenario) -> None:
     """A transaction that read a partition conflicts with the removal of a file in it, and of no other."""
     table = prepare(s, partitioned=True)
@@ -187,7 +193,15 @@ def a_read_file_conflicts_with_its_removal(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-FILES-01", "CONFLICT-ORDER-09", "CONFLICT-ORDER-10", *COMMON, side="client")
+@check(
+    Family.CONFLICTS,
+    "CONFLICT-FILES-01",
+    "CONFLICT-ORDER-09",
+    "CONFLICT-ORDER-10",
+    *COMMON,
+    side="client",
+    features=EVERY_TABLE,
+)
 def of_two_rewrites_one_lands(s: ClientScenario) -> None:
     """Two transactions read the same files and replace them: the second one fails, and the table has the result of the
     first."""
@@ -198,7 +212,7 @@ def of_two_rewrites_one_lands(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
 def no_file_is_removed_twice(s: ClientScenario) -> None:
     """Two transactions that remove the same file conflict, whatever they read."""
     table = prepare(s, partitioned=True)
@@ -207,7 +221,17 @@ def no_file_is_removed_twice(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-RETRY-05", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
+def of_two_overwrites_one_lands(s: ClientScenario) -> None:
+    """Two transactions replace all files of the table without reading them: the second one fails, or the rows are there
+    twice."""
+    theirs = [removed(s, "a"), removed(s, "b"), added(s, "theirs")]
+    race(s, prepare(s), theirs, isolation=Isolation.SNAPSHOT, removes=("a", "b"), adds=NEW).conflicts(
+        "CONFLICT-ORDER-10", why="another transaction has replaced the files `a` and `b` that it replaces"
+    )
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-05", *COMMON, side="client", features=EVERY_TABLE)
 def paths_are_compared_decoded_once(s: ClientScenario) -> None:
     """Paths in actions are URL-encoded once. Two transactions that remove the same file conflict if its path needs
     encoding; two files whose paths only look alike are different."""
@@ -220,10 +244,10 @@ def paths_are_compared_decoded_once(s: ClientScenario) -> None:
         if theirs == same:
             outcome.conflicts("CONFLICT-ORDER-10", why=f"both remove the file `two words`, written as `{same}`")
         else:
-            outcome.commits(why=f"`{alike}` is the file `two%20words`, and not `two words`")
+            outcome.commits("CONFLICT-FILES-05", why=f"`{alike}` is the file `two%20words`, and not `two words`")
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-04", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-04", *COMMON, side="client", features=EVERY_TABLE)
 def two_metadata_changes_conflict(s: ClientScenario) -> None:
     """Two transactions that change the metadata conflict; so does any transaction with a changed schema or
     partitioning."""
@@ -234,7 +258,7 @@ def two_metadata_changes_conflict(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, side="client", features=EVERY_TABLE)
 def an_append_conflicts_with_a_new_partitioning(s: ClientScenario) -> None:
     """A transaction that added files without partitions conflicts with a change that partitions the table, at every
     isolation level."""
@@ -250,36 +274,34 @@ def an_append_conflicts_with_a_new_partitioning(s: ClientScenario) -> None:
 def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> dict[str, str]:
     """The properties that a change of the metadata must keep: those that name the owner."""
     owner = {"delta.managedCommit.commitOwner": s.owner.owner.name} if s.feature == "managedCommit" else {}
-    return {**owner, **(more or {})}
+    plain = {"delta.enableInCommitTimestamps": "false"} if s.feature == FILESYSTEM else {}
+    return {**owner, **plain, **(more or {})}
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-03", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-03", *COMMON, side="client", features=EVERY_TABLE)
 def two_protocol_changes_conflict(s: ClientScenario) -> None:
     """A transaction that adds a table feature conflicts with a winner that added one."""
     table = prepare(s)
-    theirs = {**proposals.PROTOCOLS[s.feature]}
-    theirs["writerFeatures"] = sorted([*theirs["writerFeatures"], "domainMetadata"])
-    race(s, table, [proposals.line("protocol", theirs)], add_feature="appendOnly").conflicts(
+    theirs = proposals.with_features(s.feature, "appendOnly")
+    race(s, table, [proposals.line("protocol", theirs)], add_feature="domainMetadata").conflicts(
         "CONFLICT-ORDER-03", why="both change the table's protocol"
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-02", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-02", *COMMON, side="client", features=EVERY_TABLE)
 def an_unsupported_protocol_of_the_winner_stops_a_writer(s: ClientScenario) -> None:
     """A writer that does not support a feature that the winner added does not commit."""
     table = prepare(s)
-    theirs = {**proposals.PROTOCOLS[s.feature]}
-    theirs["writerFeatures"] = sorted([*theirs["writerFeatures"], "anUnknownFeature"])
+    theirs = proposals.with_features(s.feature, "anUnknownFeature")
     race(s, table, [proposals.line("protocol", theirs)], adds=NEW).conflicts(
         "CONFLICT-ORDER-02", why="the winner's protocol asks writers for a feature that no client has"
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-06", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-06", *COMMON, side="client", features=EVERY_TABLE)
 def two_changes_of_one_domain_conflict(s: ClientScenario) -> None:
     """Two transactions that change the same metadata domain conflict; two that change different ones do not."""
-    with_domains = {**proposals.PROTOCOLS[s.feature]}
-    with_domains["writerFeatures"] = sorted([*with_domains["writerFeatures"], "domainMetadata"])
+    with_domains = proposals.with_features(s.feature, "domainMetadata")
     for domain, agrees in (("d", False), ("e", True)):
         table = s.create(f"table-{domain}")
         win(s, table, [proposals.line("protocol", with_domains), added(s, "a")])
@@ -291,7 +313,7 @@ def two_changes_of_one_domain_conflict(s: ClientScenario) -> None:
             found.conflicts("CONFLICT-ORDER-06", why="both change the domain `d`")
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-07", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-07", *COMMON, side="client", features=EVERY_TABLE)
 def two_batches_of_one_application_conflict(s: ClientScenario) -> None:
     """A transaction that relies on an application's last batch conflicts with a winner that recorded another one."""
     table = prepare(s)
@@ -301,7 +323,7 @@ def two_batches_of_one_application_conflict(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-REPEAT-01", side="client")
+@check(Family.CONFLICTS, "CONFLICT-REPEAT-01", side="client", features=EVERY_TABLE)
 def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
     """Writing a batch that the table has recorded changes nothing; the next batch is written."""
     table = prepare(s)
@@ -321,7 +343,7 @@ def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
     table.versions = 4
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-01", side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-01", side="client", features=EVERY_TABLE)
 def every_winner_is_checked(s: ClientScenario) -> None:
     """Of several winners the first one conflicts: checking only the newest misses it."""
     table = prepare(s)
@@ -335,6 +357,20 @@ def every_winner_is_checked(s: ClientScenario) -> None:
         expected="version 2, the oldest of four winners, removed the file that the transaction removes: a conflict",
         observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
+
+
+@check(Family.CONFLICTS, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05", side="client", features=EVERY_TABLE)
+def many_winners_fail_no_append(s: ClientScenario) -> None:
+    """A transaction that only adds files, and read a version that is twenty versions old, is committed after them."""
+    table = prepare(s)
+    for _ in range(20):
+        win(s, table, [added(s, f"theirs-{table.versions}")])
+    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, adds=NEW))
+    expected = f"twenty winners only added files: the transaction is committed as version {table.versions}"
+    done = s.expect(call, m.Committed, "CONFLICT-RETRY-01", expected=expected)
+    s.require(done.version == table.versions, "CONFLICT-RETRY-05", evidence=(call,), expected=expected,
+              observed=f"the transaction was answered {in_words(done)}")  # fmt: skip
+    table.versions += 1
 
 
 @check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-CHECK-01", "CONFLICT-CHECK-02", side="client")
@@ -367,7 +403,7 @@ REWRITE: dict[str, Any] = {"reads": "*", "removes": ("a", "b"), "adds": NEW}
 """It read the whole table, and replaces all of it."""
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
 def write_serializable_checks_winners_that_read(s: ClientScenario) -> None:
     """Under WriteSerializable only blind appends may be ignored: files of a winner that read something conflict."""
     race(s, prepare(s), [added(s, "theirs")], isolation=Isolation.WRITE_SERIALIZABLE, **REWRITE).conflicts(
@@ -375,7 +411,7 @@ def write_serializable_checks_winners_that_read(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
 def a_metadata_change_conflicts_with_a_blind_append(s: ClientScenario) -> None:
     """A transaction that read the whole table and changes its metadata conflicts with a blind append, under
     WriteSerializable too."""
@@ -385,7 +421,7 @@ def a_metadata_change_conflicts_with_a_blind_append(s: ClientScenario) -> None:
     )
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-ISOLATION-04", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-08", "CONFLICT-ISOLATION-04", *COMMON, side="client", features=EVERY_TABLE)
 def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     """A transaction that changes the partitioning and replaces all files conflicts with a file added under the old
     partitioning. Under SnapshotIsolation this is advice."""
@@ -403,7 +439,7 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client")
+@check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)
 def no_isolation_ignores_removed_files(s: ClientScenario) -> None:
     """At every isolation level a transaction that read the whole table conflicts with a removal."""
     for isolation in Isolation:
@@ -414,7 +450,9 @@ def no_isolation_ignores_removed_files(s: ClientScenario) -> None:
         )
 
 
-@check(Family.CONFLICTS, "CONFLICT-RETRY-05", "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", side="client")
+@check(
+    Family.CONFLICTS, "CONFLICT-RETRY-05", "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", side="client", features=EVERY_TABLE
+)
 def appends_that_may_be_ignored(s: ClientScenario) -> None:
     """Blind appends under WriteSerializable, all appends under SnapshotIsolation, and appends beside a transaction that
     only rearranges data: a writer may ignore them or fail, and its report is true."""
@@ -435,7 +473,7 @@ def _either(found: Race) -> None:
         found.conflicts(why="what it may overlook, it may look at too")
 
 
-@check(Family.WRITING, "PROFILE-CLIENT-02", side="client")
+@check(Family.WRITING, "PROFILE-CLIENT-02", side="client", features=EVERY_TABLE)
 def an_empty_transaction_is_one_commit_or_none(s: ClientScenario) -> None:
     """A transaction without changes is an empty commit or no commit; the client reports which, and continues."""
     table = s.create()
@@ -445,7 +483,7 @@ def an_empty_transaction_is_one_commit_or_none(s: ClientScenario) -> None:
         table.versions += done.version is not None
         _is(s, table, done, call)
     after = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=NEW))
-    done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected="nothing stands in the way")
+    done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict")
     table.versions += 1
     _is(s, table, done, after)
 
@@ -458,3 +496,121 @@ def _is(s: ClientScenario, table: TableHandle, done: m.Committed, call: Exchange
         done.version in (None, newest) and latest == newest, "PROFILE-CLIENT-02", evidence=(call,),
         expected=f"the table's latest version is {newest} after `{done}`", observed=f"the latest version is {latest}",
     )  # fmt: skip
+
+
+# Winners in every place, and what a conflict leaves behind. The writer reads the newest version; others commit before
+# its first proposal arrives.
+
+
+def fails(s: ClientScenario, call: Exchange, *requirements: str, why: str) -> None:
+    """The transaction ends with an error."""
+    s.require(
+        isinstance(call.answer, m.Conflict | m.Rejected), *requirements, "CONFLICT-CHECK-02", evidence=(call,),
+        expected=f"{why}: the transaction ends with an error, and commits nothing",
+        observed=f"the transaction was answered {in_words(call.answer)}",
+    )  # fmt: skip
+
+
+def lands(s: ClientScenario, table: TableHandle, call: Exchange, version: int, *requirements: str, why: str) -> None:
+    """The transaction is committed as this version."""
+    done = s.expect(call, m.Committed, *requirements, "PROFILE-CLIENT-02", expected=f"{why}: version {version}")
+    s.require(
+        done.version == version, *requirements, "PROFILE-CLIENT-02", evidence=(call,),
+        expected=f"{why}: version {version}", observed=f"the transaction was answered {in_words(done)}",
+    )  # fmt: skip
+    table.versions = version + 1
+
+
+@check(
+    Family.CONFLICTS, "CONFLICT-ORDER-01", "CONFLICT-RETRY-04", "CONFLICT-ORDER-10", "CONFLICT-CHECK-02", "FIELD-04",
+    "CONFLICT-RETRY-05", side="client", commit_modes=("staged", "inline"),
+)  # fmt: skip
+def published_and_unpublished_winners_are_checked(s: ClientScenario) -> None:
+    """Four other transactions are faster; two of them are published, two are not. The writer checks all four: it fails
+    if one of them removed the file that it removes. A blind append in its place is committed after them."""
+    for name, position in (("published", 1), ("unpublished", 2), ("none", None)):
+        table = prepare(s, name)
+
+        def others(table: TableHandle = table, position: int | None = position) -> None:
+            for number in range(4):
+                win(s, table, [removed(s, "a") if number == position else added(s, f"theirs-{number}")])
+            s.backfill(table, 3)
+
+        s.owner.on(m.Commit, before=others)
+        changes: dict[str, Any] = {"adds": NEW} if position is None else {"removes": ("a",)}
+        call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), **changes))
+        if position is None:
+            lands(s, table, call, 6, "CONFLICT-RETRY-05", "FIELD-04", why="a blind append after four others")
+        else:
+            where = f"version {position + 2}, which is {name},"
+            fails(s, call, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", why=f"{where} removed the file `a`")
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", "CONFLICT-CHECK-02", side="client")
+def winners_that_were_cleaned_up_are_not_skipped(s: ClientScenario) -> None:
+    """While a transaction runs that removes file `a`, other writers commit versions 2 to 5, of which version 2 removes
+    `a`; then version 5 gets a checkpoint, and all earlier commits are deleted. The transaction fails. A blind append in
+    its place fails, or is version 6; the next transaction is committed."""
+    for name, blind in (("removal", False), ("append", True)):
+        log = LogBuilder.create(s, name)
+        log.land(file("a"), file("b"))
+        s.owner.on(m.Commit, before=partial(_go_on_and_clean_up, log))
+        adds = (DataFile(path="mine"),)
+        mine = Transact(table=s.name_of(log.table), marker=s.attempt(), adds=adds, removes=() if blind else ("a",))
+        call = s.act("writer", mine, log.table)
+        if blind and isinstance(call.answer, m.Committed):
+            lands(s, log.table, call, 6, why="a blind append after five others")
+        elif not blind:
+            fails(s, call, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", why="version 2 removed the file `a`, as it does")
+        s.owner.rules.clear()
+        again = Transact(table=s.name_of(log.table), marker=s.attempt(), adds=(DataFile(path="next"),))
+        call = s.act("writer", again, log.table)
+        lands(s, log.table, call, log.table.versions, why="no conflict on the newest version")
+
+
+def _go_on_and_clean_up(log: LogBuilder) -> None:
+    """Versions 2 to 5, and the cleanup of everything before the checkpoint of version 5."""
+    log.land(gone("a"))
+    for version in (3, 4, 5):
+        log.land(file(f"theirs-{version}"))
+    log.backfill(5)
+    log.checkpoint(5)
+    log.hint(5)
+    log.hide(*(commit_file(version) for version in range(5)))
+
+
+@check(Family.CONFLICTS, "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", "DELAYED-11", side="client")
+def a_transaction_after_a_lost_race_starts_anew(s: ClientScenario) -> None:
+    """A client's append loses a race, and is committed after the winner; a later transaction of the client loses a race
+    and ends with a conflict. After each of them its next transactions start from the newest version, and commit only
+    their own changes. A client that says that it proposes once may give up the first one too."""
+    table = prepare(s)
+    steps: tuple[tuple[str, dict[str, Any], list[str], int | None], ...] = (
+        ("an append that loses to another one", {"adds": (DataFile(path="one"),)}, [added(s, "theirs")], 1),
+        ("an append that follows", {"adds": (DataFile(path="two"),)}, [], 1),
+        (
+            "a transaction that removes file `a`, as the winner does",
+            {"reads": "*", "removes": ("a",), "adds": (DataFile(path="lost"),)}, [removed(s, "a")], None,
+        ),
+        ("an append after the conflict", {"adds": (DataFile(path="three"),)}, [], 1),
+        ("a transaction that reads the whole table and removes file `b`", {"reads": "*", "removes": ("b",)}, [], 0),
+    )  # fmt: skip
+    for what, changes, winner, adds in steps:
+        if winner:
+            s.owner.on(m.Commit, before=partial(win, s, table, winner))
+        call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), **changes))
+        version = table.versions
+        if adds is None:
+            fails(s, call, why=what)
+            continue
+        if s.gave_up(call):
+            continue
+        lands(s, table, call, version, "CONFLICT-RETRY-05" if winner else "PROFILE-CLIENT-02", why=what)
+        removes = list(changes.get("removes", ()))
+        found = len(s.actions_of(table, version, "add"))
+        gone_files = [s.decoded(body["path"]) for body in s.actions_of(table, version, "remove")]
+        s.require(
+            (found, gone_files) == (adds, removes), "CONFLICT-CHECK-02", "DELAYED-11", evidence=(call,),
+            version=version, observed=f"it adds {found} and removes {gone_files}",
+            expected=f"version {version} is {what}: it adds {adds} file(s) and removes {removes}",
+        )  # fmt: skip

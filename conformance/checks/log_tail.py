@@ -97,7 +97,7 @@ def a_removed_staged_file_was_published(s: ClientScenario) -> None:
 
     s.owner.after_commits_are_read(published_and_removed)
     must_read(
-        log, 2, "LOG-13", *FRESH,
+        log, 2, "LOG-13",
         expected="a staged file is removed only after its commit is published: a reader that finds it gone reads "
         "<version>.json instead",
     )  # fmt: skip
@@ -115,7 +115,7 @@ def a_reader_asks_the_owner_for_every_snapshot(s: ClientScenario) -> None:
         expected="version 2 was ratified before this read began; that the reader's last snapshot had no unpublished "
         "commit says nothing of this one",
     )  # fmt: skip
-    log.land(file("much later"))
+    log.land(file("much-later"))
     log.backfill(3)
     log.land(file("last"))
     must_read(log, 4, *FRESH, expected="version 3 was published and version 4 ratified since the last read")

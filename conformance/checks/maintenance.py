@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks.registry import check
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING, commit_file
+from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
 from conformance.models import proposals
 from conformance.models.log_files import actions_in
 from conformance.models.proposals import line
@@ -42,7 +43,7 @@ def log_of(s: ClientScenario, published: int = 3, latest: int = 5) -> LogBuilder
 def done(s: ClientScenario, log: LogBuilder, request: m.Request) -> Exchange:
     """The job, which has to succeed; a client that cannot do it leaves the scenario inconclusive."""
     call = s.act("maintenance", request, log.table)
-    s.expect(call, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="nothing stands in the way of the job")
+    s.expect(call, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="no rule forbids the job")
     return call
 
 
@@ -58,7 +59,7 @@ def checkpoints(log: LogBuilder, version: int) -> list[str]:
 # Checkpoints
 
 
-@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-02", "LOG-34", side="client")
+@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-02", "LOG-34", side="client", features=EVERY_TABLE)
 def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
     """A checkpoint of a published version, even if not the newest, has its prescribed name, and alone yields that
     version's snapshot."""
@@ -76,6 +77,61 @@ def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
         expected=f"the checkpoint alone gives the files of version 2: {sorted(log.at(2).files)}",
         observed=f"the kit reads the files {sorted(found)} from it",
     )  # fmt: skip
+
+
+LONG_AGO = 1_500_000_000_000
+"""ms since the epoch: older than any retention period."""
+
+
+@check(
+    Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", side="client",
+    commit_modes=TWO_STEPS,
+)  # fmt: skip
+def a_checkpoint_of_the_clients_choice_is_published(s: ClientScenario) -> None:
+    """Asked for a checkpoint of any version, a client writes one of a published version; a version that it publishes
+    for it is published before any file of the checkpoint is written. All files of the log are old, and the catalog does
+    not allow metadata cleanup: the client deletes none."""
+    log = log_of(s)
+    for version in range(log.published + 1):
+        log.touch(version, LONG_AGO + version)
+    before = set(names(log))
+
+    def unpublished() -> list[str]:
+        found = {name: version_of_checkpoint(name) for name in names(log)}
+        return sorted(name for name, of in found.items() if of is not None and of > log.published)
+
+    early: list[str] = []
+    s.owner.on(m.BackfillToVersion, before=lambda: early.extend(unpublished()), times=10)
+    s.owner.on(m.MaintenancePolicy, answer=m.Policy(allowed=("checkpoint", "log-compaction", "checksum")), times=10)
+    call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=log.published, any_version=True))
+    s.require(
+        not (early or unpublished()), *CHECKPOINT, evidence=(call,),
+        expected=f"checkpoints of published versions only; the newest one is {log.published}",
+        observed=f"{early or unpublished()} was written before its version was published",
+    )  # fmt: skip
+    if s.feature == "catalogManaged":
+        missing = sorted(before - set(names(log)))
+        s.require(
+            not missing, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", evidence=(call,),
+            expected="the catalog does not allow metadata cleanup: every file stays",
+            observed=f"{missing} were deleted with the checkpoint",
+        )  # fmt: skip
+    made = [of for name in names(log) if (of := version_of_checkpoint(name)) is not None]
+    if not made:
+        raise Inconclusive(f"operation {call.number}: the client wrote no checkpoint")
+    log.hide(*(commit_file(version) for version in range(max(made) + 1)))
+    found, right = s.kit_reads(log.table, max(made)), set(log.at(max(made)).files)
+    s.require(
+        found == right, "LOG-34", evidence=(call,), version=max(made),
+        expected=f"the checkpoint alone gives the files of version {max(made)}: {sorted(right)}",
+        observed=f"the kit reads the files {sorted(found)} from it",
+    )  # fmt: skip
+
+
+def version_of_checkpoint(name: str) -> int | None:
+    """Of a file of the log; None: it is no checkpoint."""
+    version, _, rest = name.partition(".")
+    return int(version) if rest.startswith("checkpoint.") and version.isdigit() else None
 
 
 @check(Family.MAINTENANCE, *CHECKPOINT, side="client", commit_modes=TWO_STEPS)
@@ -98,7 +154,7 @@ def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "FIELD-01", side="client")
+@check(Family.MAINTENANCE, "FIELD-01", side="client", features=EVERY_TABLE)
 def the_checkpoint_hint_never_goes_back(s: ClientScenario) -> None:
     """`_last_checkpoint` names an existing checkpoint; a checkpoint of an older version does not change it."""
     log = log_of(s)
@@ -114,7 +170,7 @@ def the_checkpoint_hint_never_goes_back(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "FIELD-02", side="client")
+@check(Family.MAINTENANCE, "FIELD-02", side="client", features=EVERY_TABLE)
 def checkpoints_of_one_version_do_not_interfere(s: ClientScenario) -> None:
     """Another client is writing a multi-part checkpoint of the same version: its parts are unchanged."""
     log = log_of(s)
@@ -128,7 +184,7 @@ def checkpoints_of_one_version_do_not_interfere(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "LOG-34", side="client")
+@check(Family.MAINTENANCE, "LOG-34", side="client", features=EVERY_TABLE)
 def a_checkpoint_is_complete(s: ClientScenario) -> None:
     """A checkpoint also contains the table's properties, the last transaction of each application, and the metadata
     domains."""
@@ -153,7 +209,7 @@ def a_checkpoint_is_complete(s: ClientScenario) -> None:
 # Compactions and checksums
 
 
-@check(Family.MAINTENANCE, *COMPACTION, "LOG-02", "LOG-35", side="client")
+@check(Family.MAINTENANCE, *COMPACTION, "LOG-02", "LOG-35", side="client", features=EVERY_TABLE)
 def a_compaction_equals_its_commits(s: ClientScenario) -> None:
     """A compaction of published versions has its prescribed name and the same effect as its commits."""
     log = log_of(s)
@@ -172,7 +228,7 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *COMPACTION, "LOG-35", side="client")
+@check(Family.MAINTENANCE, *COMPACTION, "LOG-35", side="client", features=EVERY_TABLE)
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
     """A file removed by a compacted commit may have been added before the compaction begins: the removal is kept."""
     log = log_of(s)
@@ -200,7 +256,7 @@ def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "LOG-02", side="client")
+@check(Family.MAINTENANCE, "LOG-02", side="client", features=EVERY_TABLE)
 def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
     """The checksum of a version is named `<version>.crc`."""
     log = log_of(s)
@@ -263,7 +319,7 @@ def a_forbidden_cleanup_deletes_nothing(s: ClientScenario) -> None:
 # version 5, so the cut-off checkpoint is the one of version 4.
 
 CUT_OFF = 4
-KEEPS = ("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04")
+KEEPS = ("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +338,9 @@ class Cleaned:
         )  # fmt: skip
 
     def deletes(self, name: str, *requirements: str, why: str) -> None:
-        """Advice. A cleanup that deletes nothing at all may do so."""
+        """Advice. A cleanup that deletes nothing at all may do so, and so may any cleanup of a plain table."""
+        if self.s.feature == FILESYSTEM:
+            return
         self.s.require(
             name not in self.after or self.after == self.before, *requirements, evidence=(self.exchange,),
             expected=f"{why}: {name} is deleted", observed=f"{name} was kept, although the cleanup deleted other files",
@@ -299,12 +357,14 @@ def prepare(s: ClientScenario, *, published: int = 6, latest: int = 8) -> LogBui
 
 
 def clean(s: ClientScenario, log: LogBuilder, version: int = 5) -> Cleaned:
-    """Clean up what is older than the time of a version."""
+    """Clean up what is older than the time of a version. What a failed cleanup deleted is deleted all the same."""
     before = everything(log)
     request = m.Cleanup(table=s.name_of(log.table), older_than=s.timestamp(version))
     call = s.act("maintenance", request, log.table)
-    s.expect(call, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner allows metadata cleanup")
-    return Cleaned(s=s, exchange=call, before=before, after=everything(log))
+    after = everything(log)
+    if after == before:
+        s.expect(call, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner allows metadata cleanup")
+    return Cleaned(s=s, exchange=call, before=before, after=after)
 
 
 def everything(log: LogBuilder) -> set[str]:
@@ -316,7 +376,8 @@ def checkpoint(version: int) -> str:
 
 
 @check(
-    Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-05", "CM-CLEANUP-05", *KEEPS, side="client"
+    Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-05", "CM-CLEANUP-05", *KEEPS,
+    side="client", features=EVERY_TABLE,
 )  # fmt: skip
 def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
     """Cleanup up to version 5 cuts off at the checkpoint of version 4: that checkpoint, later checkpoints and commits
@@ -344,7 +405,7 @@ def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, *KEEPS, side="client")
+@check(Family.MAINTENANCE, *KEEPS, side="client", features=EVERY_TABLE)
 def sidecars_of_kept_checkpoints_stay(s: ClientScenario) -> None:
     """The checkpoints of versions 2, 4 and 6 have sidecars. Cleanup may delete only those that no kept checkpoint
     names."""
@@ -359,17 +420,17 @@ def sidecars_of_kept_checkpoints_stay(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.MAINTENANCE, "MC-CLEANUP-03", "CM-CLEANUP-03", side="client")
+@check(Family.MAINTENANCE, "MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", side="client", features=EVERY_TABLE)
 def without_a_cut_off_checkpoint_nothing_is_deleted(s: ClientScenario) -> None:
     """If the only checkpoint is newer than the cleanup version, cleanup deletes nothing; with an older one it may."""
     log = prepare(s)
     log.checkpoint(6)
     cleaned = clean(s, log)
     for name in sorted(cleaned.before):
-        cleaned.keeps(name, "MC-CLEANUP-03", "CM-CLEANUP-03", why="no checkpoint is at or before version 5")
+        cleaned.keeps(name, "MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", why="no checkpoint is at or before version 5")
 
 
-@check(Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", *KEEPS, side="client")
+@check(Family.MAINTENANCE, "MC-CLEANUP-01", "CM-CLEANUP-01", "LOG-39", *KEEPS, side="client", features=EVERY_TABLE)
 def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
     """A checkpoint with a missing part does not count: the older, complete one is the cut-off checkpoint."""
     log = prepare(s)
@@ -377,6 +438,12 @@ def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
     first, _ = log.checkpoint(5, parts=2)
     log.hide(first)
     cleaned = clean(s, log)
+    s.require(
+        s.kit_reads(log.table, log.latest) == set(log.at(log.latest).files), "LOG-39", "MC-CLEANUP-01",
+        "CM-CLEANUP-01", *KEEPS, evidence=(cleaned.exchange,),
+        expected="the checkpoint of version 5 lacks a part: the one of version 3 and all later commits are needed",
+        observed="the table cannot be read after the cleanup",
+    )  # fmt: skip
     for name in (checkpoint(3), *(commit_file(version) for version in (3, 4, 5))):
         cleaned.keeps(
             name, "MC-CLEANUP-01", "CM-CLEANUP-01", *KEEPS,

@@ -779,6 +779,48 @@ def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
+@check(
+    Family.OWNERSHIP, "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", "PROFILE-CLIENT-02", side="client"
+)  # fmt: skip
+def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
+    """A client commits to a table, which is then handed back and taken over again under its name, with a new reference:
+    between two of the client's transactions, and then again during one. A writer with an old handle may fail, each
+    time; a new writer commits through the new owner. No writer creates a file."""
+    log = LogBuilder.create(s)
+
+    def change() -> None:
+        log.backfill(log.table.versions - 1)
+        log.actions = {version: [] for version in range(log.table.versions)}
+        log.hand_back()
+        log.take_over(timestamp=s.timestamp(log.table.versions), properties={})
+
+    def append(path: str, writer: str = "writer") -> Exchange:
+        request = Transact(table=s.name_of(log.table), marker=s.attempt(), adds=(DataFile(path=path),))
+        return s.act(writer, request, log.table)
+
+    def append_at_last(path: str, new: str) -> Exchange:
+        call = append(path)
+        return call if isinstance(call.answer, m.Committed) else append(f"{path}, again", new)
+
+    def lands(call: Exchange, version: int, expected: str) -> None:
+        done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected=expected)
+        s.require(
+            done.version == version, "PROFILE-CLIENT-02", evidence=(call,), expected=expected,
+            observed=f"the transaction was answered {in_words(done)}",
+        )  # fmt: skip
+        log.table.versions = version + 1
+
+    lands(append("before"), 1, "there is no conflict: version 1")
+    change()
+    lands(append_at_last("between", "second"), 4, "the table has a new owner since version 3, which ratifies version 4")
+    s.owner.on(m.Commit, before=change)
+    call = append("during")
+    if isinstance(call.answer, m.Committed):
+        lands(call, 7, "the new owner ratifies version 7")
+    s.owner.rules.clear()
+    lands(append_at_last("after", "third"), log.table.versions, "version 6 gave the table a new owner")
+
+
 @check(Family.OWNERSHIP, "MC-CONVERT-04", side="client", needs=GIVEN, features=MANAGED)
 def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
     """The owner rejected the take-over: clients commit through the filesystem as before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks.log_tail import FRESH, table_with
 from conformance.checks.registry import check
 from conformance.interface import messages as m
@@ -34,7 +35,7 @@ def published_and_unpublished_commits_make_one_snapshot(s: ClientScenario) -> No
               expected="versions 0 to 2 from the listing and 3 from the owner, nothing missing")  # fmt: skip
 
 
-@check(Family.READING, *APPLIED, "LOG-09", "PROFILE-CLIENT-01", side="client")
+@check(Family.READING, *APPLIED, "LOG-09", "PROFILE-CLIENT-01", side="client", features=EVERY_TABLE)
 def every_version_applies_all_earlier_commits(s: ClientScenario) -> None:
     """Each version has the files of all commits up to it: added, removed, and added again."""
     log = LogBuilder.create(s)
@@ -49,7 +50,16 @@ def every_version_applies_all_earlier_commits(s: ClientScenario) -> None:
                   f"since")  # fmt: skip
 
 
-@check(Family.READING, "LOG-09", "PROFILE-CLIENT-01", "LOG-11", "CM-READ-09", "MC-LOG-03", side="client")
+@check(
+    Family.READING,
+    "LOG-09",
+    "PROFILE-CLIENT-01",
+    "LOG-11",
+    "CM-READ-09",
+    "MC-LOG-03",
+    side="client",
+    features=EVERY_TABLE,
+)
 def the_requested_version_is_read(s: ClientScenario) -> None:
     """A read returns the requested version, published or not; a version above the latest is an error."""
     log = table_with(s, 2)
@@ -66,17 +76,19 @@ def the_requested_version_is_read(s: ClientScenario) -> None:
 
 @check(Family.READING, "CM-READ-04", "LOG-09", "LOG-15", side="client", features=("catalogManaged",))
 def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
-    """Commits published after the catalog answered are above the version that it returned, and are ignored."""
+    """Commits published after the catalog answered are above the version that it returned, and are ignored, also by a
+    reader that lists the log during its question and again after the answer."""
     log = table_with(s, 2)
 
-    def two_more() -> None:
-        log.land(file("file-3"))
-        log.land(file("file-4"))
-        log.backfill(4)
-        log.checkpoint(4)
-        log.hint(4)
+    def three_more() -> None:
+        log.land(file(f"file-{log.latest + 1}"))
+        log.land(file(f"file-{log.latest + 1}"))
+        log.backfill(log.latest)
+        log.checkpoint(log.latest)
+        log.hint(log.latest)
+        log.land(file(f"file-{log.latest + 1}"))
 
-    s.owner.after_commits_are_read(two_more)
+    s.owner.on(m.GetCommits, before=lambda: log.backfill(log.latest), after=three_more, times=5)
     call, since = ask(log)
     read = s.expect(call, m.SnapshotRead, "CM-READ-04", expected="a snapshot of version 2")
     latest = newest_returned(s, since)
@@ -87,6 +99,7 @@ def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
         f"newer files the listing shows",
     )  # fmt: skip
     is_snapshot(log, call, read, "CM-READ-04", "LOG-15")
+    s.owner.rules.clear()
     must_read(log, log.latest, "CM-READ-05", expected="asked again, the catalog tells the newest version")
 
 
@@ -156,14 +169,14 @@ def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
     kept = listed or tuple(m.CommitEntry(version=version) for version in (1, 2))
     log.land(file("file-3"))
     log.backfill(3)
-    must_read(log, 3, "LOG-08", *FRESH, expected="versions 0 to 3 are published")
+    must_read(log, 3, "LOG-18", *FRESH, expected="versions 0 to 3 are published")
 
     def some(_: Entries, latest: int | None) -> CommitsAndLatest:
         return kept, latest
 
     s.owner.override_commits(some)
     must_read(
-        log, 3, "LOG-08", "LOG-18", *FRESH,
+        log, 3, "LOG-08",
         expected="the owner lists versions 1 and 2, which are published too, and tells 3 as the latest: version 3 is "
         "taken from the listing",
     )  # fmt: skip
@@ -283,20 +296,13 @@ def a_name_resolves_to_its_current_table(s: ClientScenario) -> None:
 def catalog_metadata_is_for_the_latest_version(s: ClientScenario) -> None:
     """A catalog may return the latest protocol and metadata, and a reader may use them, but not for an older
     version."""
-    log = LogBuilder.create(s, properties={"delta.appendOnly": "false"})
-    log.land(_append_only_metadata(log, "true"))
+    log = LogBuilder.create(s, properties={"kit.state": "early"})
+    log.land(_metadata(log, {"kit.state": "late"}))
     log.land(file("file-2"))
     must_read(log, 2, *APPLIED, *FRESH, about=("properties",),
               expected="the properties of version 2, from its catalog or from its log")  # fmt: skip
     must_read(log, 0, *APPLIED, version=0, about=("properties",),
               expected="the properties of version 0: the catalog's are those of the latest version")  # fmt: skip
-
-
-def _append_only_metadata(log: LogBuilder, append_only: str) -> str:
-    body = next(each["metaData"] for each in log.actions[0] if "metaData" in each)
-    return json.dumps(
-        {"metaData": {**body, "configuration": {**body["configuration"], "delta.appendOnly": append_only}}}
-    )
 
 
 # Actions
@@ -310,7 +316,7 @@ def with_checkpoint(log: LogBuilder, version: int) -> None:
     log.hide(*(commit_file(each) for each in range(version)))
 
 
-@check(Family.READING, "LOG-29", *APPLIED, side="client")
+@check(Family.READING, "LOG-29", *APPLIED, side="client", features=EVERY_TABLE)
 def unknown_actions_and_fields_are_ignored(s: ClientScenario) -> None:
     """Unknown kinds of actions, unknown fields, and actions that change no file are ignored."""
     log = LogBuilder.create(s)
@@ -327,7 +333,7 @@ def unknown_actions_and_fields_are_ignored(s: ClientScenario) -> None:
     must_read(log, 3, "LOG-29", *APPLIED, expected="version 3 has a commitInfo and nothing else: the files stay")
 
 
-@check(Family.READING, "LOG-30", side="client")
+@check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
 def a_file_is_identified_by_path_and_vector(s: ClientScenario) -> None:
     """An update adds a file with a deletion vector and removes it without one. Both have the same path, and are
     different logical files."""
@@ -346,7 +352,7 @@ def a_file_is_identified_by_path_and_vector(s: ClientScenario) -> None:
     must_read(log, 5, "LOG-30", may_refuse=True, expected="the file that the checkpoint has is removed")
 
 
-@check(Family.READING, "LOG-30", side="client")
+@check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
 def a_removed_deletion_vector_removes_no_file(s: ClientScenario) -> None:
     """A file is rewritten without its deletion vector: the commit adds its path without a vector and removes it with
     one. No file in the table has a vector, so that readers need not support them."""
@@ -363,11 +369,11 @@ def a_removed_deletion_vector_removes_no_file(s: ClientScenario) -> None:
               expected="b never had the deletion vector with which version 4 removes it: b is there")  # fmt: skip
 
 
-@check(Family.READING, "LOG-31", side="client")
+@check(Family.READING, "LOG-31", side="client", features=EVERY_TABLE)
 def the_latest_metadata_txn_and_domain_count(s: ClientScenario) -> None:
     """The last metadata, the last transaction of each application and the last state of each domain count; a domain may
     be removed."""
-    log = LogBuilder.create(s, properties={"delta.appendOnly": "false", "kit.first": "1"})
+    log = LogBuilder.create(s, properties={"kit.first": "1"})
     log.land(application("loader", 1), application("other", 7), domain("owners", "first"), domain("rows", "kept"))
     about = ("applications", "domains", "properties")
     must_read(log, 1, "LOG-31", about=about, expected="what version 1 says")
@@ -389,7 +395,7 @@ def _metadata(log: LogBuilder, properties: dict[str, str]) -> str:
     return json.dumps({"metaData": {**body, "configuration": {**kept, **properties}}})
 
 
-@check(Family.READING, "LOG-32", side="client")
+@check(Family.READING, "LOG-32", side="client", features=EVERY_TABLE)
 def a_path_is_a_uri(s: ClientScenario) -> None:
     """The path of a file is URL-encoded in the log, and decoded once by the reader; it may be absolute."""
     log = LogBuilder.create(s)
@@ -405,7 +411,7 @@ def a_path_is_a_uri(s: ClientScenario) -> None:
     must_read(log, 3, "LOG-32", expected="both are removed by the paths under which they were added")
 
 
-@check(Family.READING, "LOG-33", side="client")
+@check(Family.READING, "LOG-33", side="client", features=EVERY_TABLE)
 def a_partition_value_is_a_string_or_null(s: ClientScenario) -> None:
     """Partition values are strings in the log; null may be written as null or as the empty string."""
     log = LogBuilder.create(s, partitioned=True)

@@ -7,8 +7,8 @@
         ...
 
 The function's name is the check's, its docstring what the report says. It runs once for every table feature and
-commit mode that the subject offers, unless the check names some. Which of its requirements count follows from these
-two and the subject's profiles.
+commit mode that the subject offers, unless the check names some (`EVERY_TABLE`: plain tables too). Which of its
+requirements count follows from these two and the subject's profiles.
 """
 
 from __future__ import annotations

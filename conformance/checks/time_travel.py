@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks.log_tail import FRESH
 from conformance.checks.reading import APPLIED
 from conformance.checks.registry import check
@@ -165,7 +166,7 @@ def copied_files_do_not_change_time_travel(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-22", side="client", commit_modes=("direct",))
+@check(Family.TIMESTAMPS, "ICT-22", side="client", features=EVERY_TABLE, commit_modes=("direct",))
 def disabled_timestamps_are_not_used(s: ClientScenario) -> None:
     """If the latest version disables in-commit timestamps, every version has the time of its file, even if its commit
     has one."""
@@ -213,7 +214,7 @@ def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
             )  # fmt: skip
 
 
-@check(Family.TIMESTAMPS, "ICT-16", *APPLIED, side="client", commit_modes=("direct",))
+@check(Family.TIMESTAMPS, "ICT-16", *APPLIED, side="client", features=EVERY_TABLE, commit_modes=("direct",))
 def an_incomplete_enablement(s: ClientScenario) -> None:
     """With one enablement property missing, or the feature's name in the plural, as one sentence of the document has
     it, a reader may reject the table; if it reads it, the snapshot is correct."""

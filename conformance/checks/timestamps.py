@@ -25,7 +25,7 @@ def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: 
     """One transaction of the client under test, which has to succeed."""
     adds = () if options.pop("no_file", False) else (DataFile(path=file),)
     call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds, **options))
-    s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="nothing stands in the way: the transaction is committed")
+    s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: the transaction is committed")
     table.versions += 1
     return call
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from conformance.command import learning, listing, playing, puzzling, reporting, running, serving, simulating
+from conformance.command import learning, listing, matrix, playing, puzzling, reporting, running, serving, simulating
 from conformance.command.output import examples, say
 from conformance.results import ExitCode, UnusableError
 
@@ -158,6 +158,14 @@ for function, epilog in (
         examples("replay report/findings/some-case/finding.json", "replay finding.json 'stdio:./my-owner --debug'"),
     ),
     (
+        matrix.matrix,
+        examples(
+            "matrix",
+            "matrix reference 'stdio:node my-owner.mjs' --output matrix",
+            "matrix engine:duckdb report-of-yesterday --profile standard --json",
+        ),
+    ),
+    (
         reporting.report,
         examples(
             "report report/result.json",
@@ -222,6 +230,7 @@ for function, epilog in (
         serving.proxy,
         examples("proxy http://127.0.0.1:8080 --seed 7 --share drop-response=0.05 --share delay=0.1"),
     ),
+    (serving.engines, examples("engines", "engines --fetch delta-kernel-rs", "engines --fetch delta-kernel-rs@0.24.0")),
     (serving.jars, examples("jars") + '\n\njava -cp "$(delta-commit-conformance jars --print)" ...'),
 ):
     application.command(function.__name__.rstrip("_"), epilog=epilog)(function)

@@ -71,13 +71,17 @@ SubjectArgument = Annotated[
     typer.Argument(
         metavar="SUBJECT",
         help="subject to test: `reference`, `mutant:ID`, `python:MODULE:CLASS`, `'stdio:COMMAND WITH ARGUMENTS'`, "
-        "`http:URL`, `uc:URL` or `jvm:CLASS` (required; all forms: `list subjects`)",
+        "`http:URL`, `uc:URL`, `jvm:CLASS` or `engine:NAME` (required; all forms: `list subjects`)",
         show_default=False,
     ),
 ]
 ClasspathOption = Annotated[
     str | None,
     typer.Option("--classpath", metavar="JARS", help="class path of a subject jvm:CLASS", show_default=False),
+]
+EngineVersionOption = Annotated[
+    str | None,
+    typer.Option("--engine-version", metavar="VERSION", help="version of a subject engine:NAME", show_default=False),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document to stdout")]
 TimeoutOption = Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import msgspec
 import typer
 
+from conformance.adapters.wire import near
 from conformance.command.output import JsonOption, counted, say, show, show_json
 from conformance.results import ExitCode, UnusableError
 
@@ -192,10 +193,9 @@ def findings(
         show(str(stored.keep(keep, identifier) / stored.ABOUT))
     else:
         pages = {each.id: markdown.report(each) for each in stored.findings()}
-        pages |= {each.id: markdown.deviation_report(each) for each in markdown.deviations()}
         if identifier is None:
-            sys.stdout.write(markdown.page(stored.runs(), stored.findings(), markdown.deviations()))
+            sys.stdout.write(markdown.page(stored.runs(), stored.findings(), markdown.bugs()))
         elif identifier in pages:
             sys.stdout.write(pages[identifier])
         else:
-            raise UnusableError(f"unknown finding {identifier!r}; expected one of {', '.join(pages)}")
+            raise UnusableError(f"unknown finding {identifier!r}{near(identifier, pages)} (all: `findings`)")

@@ -19,6 +19,7 @@ import typer
 from conformance.command.output import (
     TIMEOUT_TEXT,
     ClasspathOption,
+    EngineVersionOption,
     JsonOption,
     SubjectArgument,
     TimeoutOption,
@@ -48,6 +49,7 @@ _EXTRA_OF: Final = {"hypothesis": "conformance", "jinja2": "conformance", "py4j"
 def run(
     subject: SubjectArgument = None,
     classpath: ClasspathOption = None,
+    engine_version: EngineVersionOption = None,
     profile: Annotated[
         str, typer.Option("--profile", "-p", metavar="NAME", help=f"size of the run: {', '.join(PROFILES)}")
     ] = "quick",
@@ -114,13 +116,13 @@ def run(
     from conformance.running.execution import Options, execute
     from conformance.running.plan import select
 
-    named = subject_of(subject, classpath)
+    named = subject_of(subject, classpath, engine_version)
     require_libraries(named, report=report is not None)
     options = Options(
         subject=named,
         profile=profile_named(profile),
         seed=seed,
-        workers=_number_of(workers),
+        workers=number_of(workers),
         selection=select(check=check or (), requirement=requirement or (), family=family or (), layer=layer or ()),
         known=() if known is None else known_failures.read(known),
         strict=strict,
@@ -145,13 +147,17 @@ def run(
     raise typer.Exit(result.exit_code)
 
 
-def subject_of(name: str | None, classpath: str | None = None) -> str:
-    """The subject's name, with the class path as a part of it. There is no default: raises `UnusableError` with the
-    forms."""
+def subject_of(name: str | None, classpath: str | None = None, engine_version: str | None = None) -> str:
+    """The subject's name, with the class path or the engine's version as a part of it. There is no default: raises
+    `UnusableError` with the forms."""
     from conformance.subjects.names import FORMS
 
     if name is None or not name.strip():
         raise UnusableError(f"SUBJECT is required; it is one of\n{FORMS}")
+    if engine_version is not None:
+        if not name.startswith("engine:") or "@" in name:
+            raise UnusableError(f"--engine-version works only with a subject engine:NAME, not with {name!r}")
+        name = f"{name}@{engine_version}"
     if classpath is None:
         return name
     if not name.startswith("jvm:"):
@@ -192,7 +198,7 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _number_of(workers: str) -> int:
+def number_of(workers: str) -> int:
     if workers == "auto":
         return max(1, min(os.cpu_count() or 1, 4))
     if not workers.isdecimal() or not int(workers):
@@ -225,6 +231,7 @@ def _write_known(file: Path, result: RunResult) -> None:
 def smoke(
     subject: SubjectArgument = None,
     classpath: ClasspathOption = None,
+    engine_version: EngineVersionOption = None,
     json: JsonOption = False,
     timeout: TimeoutOption = TIMEOUT_TEXT,
 ) -> None:
@@ -236,7 +243,7 @@ def smoke(
     from conformance.running.worker_pool import Session
     from conformance.subjects.smoke import first_hello
 
-    named = subject_of(subject, classpath)
+    named = subject_of(subject, classpath, engine_version)
     require_libraries(named)
     try:
         with Session(named, timeout=seconds(timeout, "--timeout")) as session:

@@ -1,4 +1,4 @@
-"""The commands `serve`, `proxy` and `jars`."""
+"""The commands `serve`, `proxy`, `jars` and `engines`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from conformance import jars as libraries
 from conformance.command.output import SubjectArgument, say
 from conformance.proxy.server import Fault, Match, Plan
 from conformance.results import UnusableError
+from conformance.subjects import names
 
 
 def serve(
@@ -92,20 +93,44 @@ def jars(
     group: Annotated[
         str,
         typer.Option("--group", metavar="GROUP", help=f"libraries in the class path: {', '.join(libraries.GROUPS)}"),
-    ] = "all",
+    ] = "",
+    delta: Annotated[
+        str | None,
+        typer.Option(
+            "--delta", metavar="VERSION", help="Delta Kernel of another version, for engine:delta-kernel@VERSION"
+        ),
+    ] = None,
 ) -> None:
-    """Download the Java libraries of the subjects `jvm:...`, once, with Maven.
+    """Download the Java libraries of `jvm:...`, `engine:delta-kernel` and `engine:delta-spark`, once, with Maven.
 
-    The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names.
+    The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names; another version has a folder
+    beside it.
     """
 
+    group = group or ("all" if delta is None else libraries.KERNEL)
     if group not in libraries.GROUPS:
         raise UnusableError(f"unknown group {group!r}; expected one of {', '.join(libraries.GROUPS)}")
     try:
         if show:
-            print(libraries.classpath(group))
+            print(libraries.classpath(group, delta=delta))
         else:
-            folder = libraries.fetch()
-            say(f"{len(libraries.jars(group))} Java libraries are in {folder}")
+            folder = libraries.fetch(delta)
+            say(f"{len(libraries.jars(group, delta))} Java libraries are in {folder}")
     except libraries.JarsError as error:
         raise UnusableError(error.problem) from error
+
+
+def engines(
+    fetch: Annotated[
+        str | None,
+        typer.Option("--fetch", metavar="NAME[@VERSION]", help="download or build this engine, once, below ~/.cache"),
+    ] = None,
+) -> None:
+    """Show which engines can run here as subjects `engine:NAME`, and what the others need."""
+    if fetch is not None:
+        engine, version = names.engine_of(f"engine:{fetch}", fetch)
+        print(engine.fetch(version))
+        return
+    for name in names.known_engines():
+        problem = names.engine_of(f"engine:{name}", name)[0].missing(None)
+        print(f"engine:{name}: {problem or 'can run here'}")

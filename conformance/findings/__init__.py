@@ -1,4 +1,4 @@
-"""Print what the kit found in published owners and clients, with the file or test that reproduces it.
+"""Print what the kit found in published owners and clients, with the file that reproduces it.
 
     delta-commit-conformance findings                      the page: subjects and findings
     delta-commit-conformance findings ID                   one finding, as a report for the maintainers
@@ -6,6 +6,5 @@
     delta-commit-conformance findings --keep BUNDLE ID     keep the finding of a bundle, to be described in `about.toml`
 
 `runs` has one file for each subject that was tested, `found` one folder for each finding. Every requirement that a run
-found violated is explained by a finding of that subject, and every finding is replayed by the tests. What other
-people's clients do wrong with an owner that is right is in `clients.toml`: a test is what shows it again.
+found violated is explained by a finding of that subject, and every finding is replayed by the tests.
 """

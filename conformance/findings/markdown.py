@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import textwrap
 import tomllib
@@ -18,89 +17,76 @@ from conformance.history.events import FileLook
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import HISTORY, replay_command
 from conformance.reports.recorded import Recorded, Step, began, ended, read_history
-from conformance.requirements.catalogue import citation, load, origin
+from conformance.requirements.catalogue import Level, load, origin
 from conformance.requirements.lookup import place_of
 from conformance.results import Violation
 from conformance.safe_text import code, escaped
 
-FILE: Final = HOME / "clients.toml"
+RECORD: Final = HOME / "record.toml"
 
 
-class Deviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As it can be sent to those who maintain the engine."""
+class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bug that others reported, shown by a check on a version that has it."""
 
-    id: str
-    subject: str
-    versions: str
-    date: datetime.date
+    report: str
+    """`owner/repository#number`, on GitHub."""
     title: str
-    requirements: tuple[str, ...]
-    """The one that is violated first."""
-    steps: tuple[str, ...]
-    expected: str
-    observed: str
-    test: str
-    """As pytest names it, from the top of the repository."""
-    known: str = ""
+    engine: str
+    check: str
+    unfixed: str
+    fixed: str
+    """A later version, on which the check passes."""
+    seconds: int
+    """Of the run that shows it."""
 
-    @property
-    def again(self) -> str:
-        return f"pytest -n0 -m engines {self.test}"
+    def command(self, version: str) -> str:
+        """What checks that version: exit code 1 with the bug, 0 without it."""
+        return f"delta-commit-conformance run engine:{self.engine}@{version} --strict --check {self.check}"
 
 
-def deviations(file: Path = FILE) -> list[Deviation]:
+def bugs(file: Path = RECORD) -> list[Bug]:
     """All of them. Raises `ReportError` for a file that cannot be read."""
     try:
-        return msgspec.convert(tomllib.loads(file.read_text("utf-8"))["deviation"], list[Deviation])
+        return msgspec.convert(tomllib.loads(file.read_text("utf-8"))["bug"], list[Bug])
     except (OSError, KeyError, msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
         raise ReportError(f"{file} cannot be read: {error}") from error
 
 
-def deviation_entry(found: Deviation) -> str:
-    """The deviation as one item of the page's list."""
-    return item(found.title, f"Found on {found.date}.", found.requirements, found.known, code(found.again))
+def _bug_row(bug: Bug) -> str:
+    repository, _, number = bug.report.partition("#")
+    link = f"[{bug.report.partition('/')[2]}](https://github.com/{repository}/issues/{number})"
+    command = code(bug.command(bug.unfixed))
+    return f"| {link} | {_cell(bug.title)} | {command} | {bug.fixed} | {bug.seconds} |"
 
 
 def item(title: str, when: str, requirements: Sequence[str], known: str, again: str) -> str:
     """One item of the page: the title, its conditions, what is violated, and the command that shows it again."""
     before = f"Known: {escaped(known)}." if known else "**New.**"
-    facts = f"{when} Violates {', '.join(requirements)}. {before}".strip()
+    facts = f"{when} {_levels(requirements)} {before}".strip()
     wrapped = textwrap.fill(
         facts, 100, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return f"- **{escaped(title)}.**\n{wrapped}\n  {again}"
 
 
-def deviation_report(found: Deviation) -> str:
-    """One of them, complete."""
-    asked = [load().requirement(each) for each in found.requirements]
-    parts = [
-        f"# {escaped(found.title)}",
-        f"Versions: {escaped(found.versions)}. Found on {found.date}. "
-        + (f"Known: {escaped(found.known)}." if found.known else "Not known."),
-        "## What is asked for",
-        "\n".join(
-            f"- {escaped(each.paraphrase)} ({escaped(citation(each.source, each.passage))}; {each.id})"
-            for each in asked
-        ),
-        "## Steps",
-        "\n".join(f"{number}. {escaped(step)}" for number, step in enumerate(found.steps, 1)),
-        "## Expected",
-        escaped(found.expected),
-        "## Observed",
-        escaped(found.observed),
-        "## Again",
-        code(found.again),
-    ]
-    return "\n\n".join(parts) + "\n"
+def _levels(requirements: Sequence[str]) -> str:
+    """What is violated, and which advice is not followed."""
+    advice = [each for each in requirements if load().requirement(each).level is Level.SHOULD]
+    binding = [each for each in requirements if each not in advice]
+    parts = [("Violates", binding), ("Does not follow the advice", advice)]
+    return " ".join(f"{what} {', '.join(names)}." for what, names in parts if names)
 
 
 FOLDER: Final = Path("conformance/findings/found")
 """As seen from the top of the repository."""
 
 
-def page(tested: Sequence[Tested], found: Sequence[Stored], of_clients: Sequence[Deviation] = ()) -> str:
-    """Which subjects were tested, what was found in each, and what clients do wrong; at most 100 columns in tables."""
+def page(
+    tested: Sequence[Tested],
+    found: Sequence[Stored],
+    reported: Sequence[Bug] = (),
+) -> str:
+    """Which subjects were tested, what was found in each, and bugs that others reported."""
     rows = [
         f"| {code(run.subject)} | {_cell(run.version)} | {run.date} | {run.profile}, seed {run.seed}, "
         f"{run.cases} cases | {len(run.held)} | {_count(run.violated)} | {len(run.inconclusive)} |"
@@ -116,9 +102,9 @@ def page(tested: Sequence[Tested], found: Sequence[Stored], of_clients: Sequence
             (each for each in found if each.subject == subject), key=lambda each: (bool(each.about.known), each.id)
         )
         text += f"\n\n### {code(subject)}\n\n" + "\n".join(_entry(each) for each in mine)
-    for versions in sorted({each.versions for each in of_clients}):
-        mine_too = [each for each in of_clients if each.versions == versions]
-        text += f"\n\n### {escaped(versions)}\n\n" + "\n".join(deviation_entry(each) for each in mine_too)
+    if reported:
+        head = "| report | what goes wrong | command | gone in | seconds |\n|---|---|---|---|---|\n"
+        text += "\n\n### Bugs reported by others\n\n" + head + "\n".join(_bug_row(each) for each in reported)
     return text + "\n"
 
 

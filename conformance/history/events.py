@@ -277,7 +277,7 @@ class Header(_Line, frozen=True, kw_only=True, tag="header"):
     schema: int
     clock: Clock
     subject: Subject
-    feature: Literal["managedCommit", "catalogManaged"]
+    feature: Literal["managedCommit", "catalogManaged", "filesystem"]
     profiles: tuple[str, ...] = ()
     """As the subject declared them. `idempotent-retry` changes what a conflict may mean."""
     promises: tuple[Promise, ...] = ()

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 LOG: Final = "_delta_log"
+FILESYSTEM: Final = "filesystem"
+"""In the place of a table feature: a plain table. No owner knows it, and creating `<version>.json` is the commit."""
 STAGING: Final[Mapping[str, str]] = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
 """The staging folder of each table feature, below the log folder."""
+
+TABLE_ID: Final = "io.unitycatalog.tableId"
+"""The table property in which Unity Catalog keeps its id of the table."""
 
 _DIGITS: Final = 20
 

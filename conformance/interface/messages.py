@@ -60,7 +60,7 @@ class CreateTable(_Request, frozen=True, kw_only=True):
 
     name: str
     feature: str
-    """`managedCommit` or `catalogManaged`."""
+    """`managedCommit` or `catalogManaged`; the kit itself creates plain tables, for clients: `filesystem`."""
     commit_mode: str
     """How later commits will be proposed: `staged`, `inline` or `direct`."""
     attempt: AttemptId
@@ -204,11 +204,14 @@ class Snapshot(_Request, frozen=True, kw_only=True):
 
 
 class DataFile(Message, frozen=True, kw_only=True):
-    """A file of the table, as the actions name it. Its data is never read."""
+    """A file of the table, as the actions name it. Its data is never read. A client may write it (below the table's
+    folder, before it proposes the commit) and choose another path; the file of a commit that lands must then stay."""
 
     path: str
     partition: str | None = None
     """Its value of the kit's one partition column, `part`, if the table has that."""
+    rows: int | None = None
+    """How many rows it has; always given for tables with row tracking (profile `row-tracking`)."""
 
 
 class Isolation(Enum):
@@ -235,6 +238,8 @@ class Transact(_Request, frozen=True, kw_only=True):
     adds: tuple[DataFile, ...] = ()
     removes: tuple[str, ...] = ()
     """Paths."""
+    changes: tuple[DataFile, ...] = ()
+    """Its change data, for the `cdc` actions of the same commit; only with the profile `change-data`."""
     data_change: bool = True
     """False: it only rearranges data."""
     isolation: Isolation = Isolation.SERIALIZABLE
@@ -259,6 +264,8 @@ class Checkpoint(_Request, frozen=True, kw_only=True):
 
     table: TableRef
     version: Version
+    any_version: bool = False
+    """A checkpoint of any other version does too: for a client that chooses the version itself."""
 
 
 class Compact(_Request, frozen=True, kw_only=True):

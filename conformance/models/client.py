@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import STAGING
+from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
 from conformance.models import proposals
 from conformance.models.log_files import HINT, Listing, actions_in, checkpoint_parquet
 from conformance.models.owner import COMMIT_MODES, OWNER_PROPERTY
@@ -41,6 +41,9 @@ class ModelMaintainer(ModelReader):
 
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
         return self._job(lambda: self._ask_for(client, self._resolve(client, request.table), request.job))
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        return self._job(lambda: self._publish_all(client, self._resolve(client, request.table), request.version))
 
     def _job(self, run: Callable[[], None]) -> m.Answer:
         try:
@@ -93,6 +96,24 @@ class ModelMaintainer(ModelReader):
             raise Refused(f"version {version} is not published")
         return listed
 
+    def _publish_all(self, client: str, table: Resolved, version: int) -> None:
+        """catalog-managed, "Publishing Commits": copy the owner's staged commits, in order. A file that is there must
+        be the commit."""
+        self._gather(client, table)
+        for commit in sorted(table.commits, key=lambda commit: commit.version):
+            if commit.version <= version and commit.file_name is not None:
+                staged = table.log / STAGING[table.feature or ""] / commit.file_name
+                target = table.log / commit_file(commit.version)
+                try:
+                    with target.open("xb") as file:
+                        file.write(staged.read_bytes())
+                except FileExistsError:
+                    self._check_published(target, staged)
+
+    def _check_published(self, published: Path, staged: Path) -> None:
+        if published.read_bytes() != staged.read_bytes():
+            raise Refused(f"{published.name} is not the ratified commit")
+
     def _hint(self, table: Resolved, version: int) -> None:
         """`_last_checkpoint` never goes back."""
         path = table.log / HINT
@@ -116,7 +137,8 @@ class ModelMaintainer(ModelReader):
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         """Delete what is older than the cut-off checkpoint; without one, nothing."""
-        self._ask_for(client, table, METADATA_CLEANUP)
+        if table.reference is not None:
+            self._ask_for(client, table, METADATA_CLEANUP)
         listed = self._gather(client, table)
         cut_off = self._cut_off(table, listed, older_than)
         if cut_off is None:
@@ -144,7 +166,9 @@ class ModelMaintainer(ModelReader):
 
     def _staged(self, table: Resolved, cut_off: int) -> list[Path]:
         """Staged files of the cut-off version and of earlier ones, but for those that the owner still lists."""
-        folder = table.log / STAGING[table.feature or ""]
+        if table.feature is None:
+            return []
+        folder = table.log / STAGING[table.feature]
         listed = {commit.file_name for commit in table.commits}
         found = sorted(folder.iterdir()) if folder.exists() else []
         return [path for path in found if int(path.name[:20]) <= cut_off and path.name not in listed]
@@ -283,7 +307,8 @@ class ModelMigrator(ModelReader):
 
 
 CLIENT_PROFILES: Final = ("core", "staged", "inline", "direct-publish", "maintenance-policy", "ownership-transfer",
-                          "backlog-limit", "discovery")  # fmt: skip
+                          "backlog-limit", "discovery", "change-data", "row-tracking")  # fmt: skip
+CLIENT_MODES: Final = {**COMMIT_MODES, FILESYSTEM: ("direct",)}
 
 
 class ModelClient(ModelWriter, ModelMaintainer, ModelMigrator):
@@ -294,5 +319,6 @@ class ModelClient(ModelWriter, ModelMaintainer, ModelMigrator):
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return m.Identity(
             name=self.name, version="1", interface_version=m.INTERFACE_VERSION, side="client",
-            profiles=CLIENT_PROFILES, commit_modes=dict(COMMIT_MODES), promises=("fresh-snapshots",),
+            profiles=CLIENT_PROFILES, features=tuple(CLIENT_MODES), commit_modes=dict(CLIENT_MODES),
+            promises=("fresh-snapshots",),
         )  # fmt: skip

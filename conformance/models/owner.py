@@ -12,6 +12,7 @@ from typing import Final
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
+from conformance.models import proposals
 from conformance.models.fault_control import CRASH_POINTS, FaultControl
 from conformance.models.storage import Commit, OwnedTable
 
@@ -357,7 +358,7 @@ def content_of(actions: tuple[str, ...]) -> str:
 
 def attempt_of(content: str) -> str:
     """The kit writes the attempt's id as the `txnId` of its commits."""
-    return str(json.loads(content.partition("\n")[0]).get("commitInfo", {}).get("txnId", ""))
+    return proposals.attempt_of(content) or ""
 
 
 def time_of(actions: tuple[str, ...] | list[str]) -> int:

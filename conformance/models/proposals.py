@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from conformance.interface.log_names import FILESYSTEM
+
 BASE_TIME: Final = 1_700_000_000_000
 """ms since the epoch, of version 0. In-commit timestamps may be far from the wall clock."""
 
@@ -33,8 +35,10 @@ PROTOCOLS: Final[Mapping[str | None, dict[str, Any]]] = {
         "writerFeatures": ["catalogManaged", "inCommitTimestamp"],
     },
     None: {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]},
+    FILESYSTEM: {"minReaderVersion": 1, "minWriterVersion": 2},
 }
-"""By table feature; None: a filesystem table."""
+"""By table feature; None: a table that an owner can take over. A plain table asks for as little as possible, so that
+old clients can write it."""
 
 
 def line(kind: str, body: object) -> str:
@@ -67,16 +71,32 @@ def protocol(feature: str | None) -> str:
     return line("protocol", PROTOCOLS[feature])
 
 
+def with_features(feature: str | None, *writer_features: str) -> dict[str, Any]:
+    """The protocol of such a table, with more writer features. A change of it keeps the feature that the kit's catalog
+    demands of every table."""
+    protocol = dict(PROTOCOLS[feature])
+    if feature == "catalogManaged":
+        protocol["readerFeatures"] = [*protocol["readerFeatures"], "vacuumProtocolCheck"]
+        writer_features = (*writer_features, "vacuumProtocolCheck")
+    implied = protocol.get("writerFeatures", ("appendOnly", "invariants"))
+    return {**protocol, "minWriterVersion": 7, "writerFeatures": sorted({*implied, *writer_features})}
+
+
 def metadata(
-    table: str, timestamp: int, properties: Mapping[str, str] | None = None, partition_columns: Sequence[str] = ()
+    table: str,
+    timestamp: int,
+    properties: Mapping[str, str] | None = None,
+    partition_columns: Sequence[str] = (),
+    *,
+    stamped: bool = True,
 ) -> str:
-    """`table` is the id that the metadata carries."""
+    """`table` is the id that the metadata carries. `stamped`: with in-commit timestamps."""
     body = {
         "id": table,
         "format": {"provider": "parquet", "options": {}},
         "schemaString": SCHEMA,
         "partitionColumns": list(partition_columns),
-        "configuration": {"delta.enableInCommitTimestamps": "true", **(properties or {})},
+        "configuration": {**({"delta.enableInCommitTimestamps": "true"} if stamped else {}), **(properties or {})},
         "createdTime": timestamp,
     }
     return line("metaData", body)
@@ -95,7 +115,7 @@ def version_0(
     return (
         commit_info(attempt, timestamp, "CREATE TABLE"),
         protocol(feature),
-        metadata(table, timestamp, properties, partition_columns),
+        metadata(table, timestamp, properties, partition_columns, stamped=feature != FILESYSTEM),
     )
 
 

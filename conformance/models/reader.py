@@ -55,6 +55,11 @@ class State:
         return dict(self.metadata.get("configuration") or {})
 
     @property
+    def features(self) -> frozenset[str]:
+        """Those that a writer must support, as the protocol lists them."""
+        return frozenset(self.protocol.get("writerFeatures", ()))
+
+    @property
     def enabled_since(self) -> int | None:
         """The version from which on commits carry their time; None: they do not."""
         if self.properties.get(ENABLED) != "true":
@@ -122,7 +127,10 @@ class ModelReader:
     # Which table, and how far
 
     def _resolve(self, client: str, name: str) -> Resolved:
-        """Through the owner, before anything of the table is known; its commits come with it."""
+        """Through the owner, before anything of the table is known; its commits come with it. A path names a plain
+        table, which has no owner."""
+        if "/" in name:
+            return self._by_path(name)
         reply = self.owner(client, m.LoadTable(name=name))
         if isinstance(reply, m.NotFound):
             raise Refused(f"there is no table {name}")
@@ -142,7 +150,10 @@ class ModelReader:
         listed = self._list(table)
         if listed.newest < 0:
             raise Refused(f"there is no table at {path}")
-        state = self._replay(table, listed, listed.newest)
+        try:
+            state = self._replay(table, listed, listed.newest)
+        except (Refused, Unreadable, FileNotFoundError):
+            return table  # an older version may be readable
         if "catalogManaged" in state.protocol.get("readerFeatures", ()):
             raise Refused("a catalog-managed table is read through its catalog")
         return table

@@ -10,6 +10,7 @@ import copy
 import json
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -20,7 +21,15 @@ from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure, file_of
 from conformance.models.storage import FolderStorage
 
-SUPPORTED: Final = frozenset({"managedCommit", "catalogManaged", "inCommitTimestamp", "appendOnly", "domainMetadata"})
+ROW_TRACKING: Final = "rowTracking"
+ROW_DOMAIN: Final = "delta.rowTracking"
+
+SUPPORTED: Final = frozenset(
+    {
+        "managedCommit", "catalogManaged", "inCommitTimestamp", "appendOnly", "domainMetadata", "invariants",
+        "vacuumProtocolCheck", "changeDataFeed", ROW_TRACKING,
+    }
+)  # fmt: skip
 """Features of the protocol that this writer knows."""
 
 
@@ -54,18 +63,41 @@ class ModelWriter(ModelReader):
     """The clock, ms since the epoch. It stands still, so timestamps must increase without it."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
+        files: list[Path] = []
         try:
             self._refuse_protected(request)
             table = self._open(client, request.table)
             base = self._read(client, table, request.read_version, None)
             transaction = Transaction(request=request, table=table, base=base, checked=copy.deepcopy(base))
+            files = self._write_files(transaction)
             return self._transact(client, transaction)
         except Conflicting:
+            self._discard_files(files)
             return m.Conflict()
         except Refused as refused:
+            self._discard_files(files)
             return m.Rejected(reason=str(refused))
         except Unsure as unsure:
+            self._keep_files(files)
             return m.Unknown(reason=str(unsure))
+
+    def _write_files(self, transaction: Transaction) -> list[Path]:
+        """The data files below the table's folder, before anything names them. They are empty: nothing reads them."""
+        request, location = transaction.request, transaction.table.log.parent
+        inside = (each.path for each in (*request.adds, *request.changes) if not each.path.startswith("/"))
+        files = [location / path for path in inside]
+        for file in files:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        return files
+
+    def _discard_files(self, files: list[Path]) -> None:
+        """The transaction certainly failed: no commit names its files."""
+        for file in files:
+            file.unlink()
+
+    def _keep_files(self, files: list[Path]) -> None:
+        """The commit may have landed: its files stay."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         """After a lost answer the identical request once more: the owner knows it again."""
@@ -277,8 +309,44 @@ class ModelWriter(ModelReader):
         removed = [file for file in newest.files.values() if unquote(file["path"]) in removes]
         actions += [proposals.line("remove", self._removal(file, request, timestamp)) for file in removed]
         partitioned = bool(metadata.get("partitionColumns"))
-        actions += [self._add(each, request, timestamp, partitioned=partitioned) for each in request.adds]
+        adds = [self._add(each, request, timestamp, partitioned=partitioned) for each in request.adds]
+        actions += adds if ROW_TRACKING not in newest.features else self._with_row_ids(adds, transaction, version)
+        actions += self._changes(transaction, partitioned=partitioned)
         return tuple(actions)
+
+    def _changes(self, transaction: Transaction, *, partitioned: bool) -> list[str]:
+        """Its change data, in the commit that it is about."""
+        found = []
+        for each in transaction.request.changes:
+            values = {"part": each.partition} if partitioned else {}
+            body = {"path": quote(each.path), "partitionValues": values, "size": 1, "dataChange": False}
+            found.append(proposals.line("cdc", body))
+        return found
+
+    def _with_row_ids(self, adds: list[str], transaction: Transaction, version: int) -> list[str]:
+        """Row tracking: ids above the high water mark, anew for every proposal, and the mark after them."""
+        mark = self._high_water_mark(transaction)
+        actions = []
+        for line, file in zip(adds, transaction.request.adds, strict=True):
+            ids = {"baseRowId": mark + 1, "defaultRowCommitVersion": self._row_version(transaction, version)}
+            stats = json.dumps({"numRecords": file.rows or 0})
+            actions.append(proposals.line("add", {**json.loads(line)["add"], **ids, "stats": stats}))
+            mark += file.rows or 0
+        return [*actions, *self._mark(mark)]
+
+    def _high_water_mark(self, transaction: Transaction) -> int:
+        """Of the newest version that the transaction was checked against."""
+        domain = transaction.checked.domains.get(ROW_DOMAIN, {"configuration": '{"rowIdHighWaterMark": -1}'})
+        return int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
+
+    def _row_version(self, transaction: Transaction, version: int) -> int:
+        return version
+
+    def _mark(self, mark: int) -> list[str]:
+        configuration = json.dumps({"rowIdHighWaterMark": mark})
+        return [
+            proposals.line("domainMetadata", {"domain": ROW_DOMAIN, "configuration": configuration, "removed": False})
+        ]
 
     def _timestamp(self, newest: State) -> int:
         """in-commit timestamps: greater than that of the commit before, and not before now."""

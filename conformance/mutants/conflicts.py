@@ -9,7 +9,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
-from conformance.models.reader import State
+from conformance.models.reader import Owner, Refused, State
 from conformance.models.writer import Conflicting, Transaction
 from conformance.mutants.registry import mutant
 
@@ -184,7 +184,7 @@ class ComparesEncodedPaths(ModelClient):
         super()._check_removed(request, base, plain)
 
 
-@mutant("CONFLICT-RETRY-05", side="client")
+@mutant("CONFLICT-FILES-05", side="client")
 class DecodesRemovedPathsTwice(ModelClient):
     """Decodes the paths of removed files twice, and treats two files as one."""
 
@@ -272,3 +272,84 @@ class ReadsNoAnswerAsSuccess(ModelClient):
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         answer = self.owner(client, m.AttemptOutcome(table=request.table, attempt=request.attempt))
         return not isinstance(answer, m.NotLanded)
+
+
+# Where the winners are, and what a conflict leaves behind
+
+
+class _ChecksSomeWinners(ModelClient):
+    """Checks only winners for which `_looks` is true."""
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        self._visible = set(self._list(transaction.table).commits)
+        super()._catch_up(client, transaction)
+
+    def _check(self, transaction: Transaction, winner: Actions) -> None:
+        if self._looks(transaction.checked.version + 1):
+            super()._check(transaction, winner)
+
+    def _looks(self, version: int) -> bool:
+        raise NotImplementedError
+
+
+@mutant("CONFLICT-ORDER-01", side="client")
+class ChecksPublishedWinnersOnly(_ChecksSomeWinners):
+    """Checks the winners that the listing shows, and ignores unpublished ones."""
+
+    def _looks(self, version: int) -> bool:
+        return version in self._visible
+
+
+@mutant("CONFLICT-ORDER-01", side="client")
+class ChecksUnpublishedWinnersOnly(_ChecksSomeWinners):
+    """Checks the winners that its owner lists, and ignores published ones."""
+
+    def _looks(self, version: int) -> bool:
+        return version not in self._visible
+
+
+@mutant("CONFLICT-ORDER-01", "CONFLICT-ORDER-10", side="client")
+class SkipsMissingWinners(ModelClient):
+    """Ignores winners whose commits were cleaned up."""
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        try:
+            super()._catch_up(client, transaction)
+        except Refused:
+            transaction.checked = self._read(client, transaction.table, None, None)
+
+
+@mutant("CONFLICT-CHECK-02", "DELAYED-11", side="client")
+class CommitsLeftoversOfAConflict(ModelClient):
+    """Adds the files of a transaction that failed to the next one on the same table."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(owner)
+        self._left: dict[str, tuple[m.DataFile, ...]] = {}
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        left = self._left.pop(request.table, ())
+        answer = super().transact(client, msgspec.structs.replace(request, adds=(*left, *request.adds)))
+        if isinstance(answer, m.Conflict):
+            self._left[request.table] = request.adds
+        return answer
+
+
+@mutant("PROFILE-CLIENT-02", side="client")
+class KeepsTheSnapshotOfAConflict(ModelClient):
+    """Bases the transactions after a conflict on the snapshot of the one that failed, so that they fail too."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(owner)
+        self._bases: dict[str, int] = {}
+
+    def _transact(self, client: str, transaction: Transaction) -> m.Answer:
+        try:
+            return super()._transact(client, transaction)
+        except Conflicting:
+            self._bases[transaction.request.table] = transaction.base.version
+            raise
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        base = self._bases.get(request.table, request.read_version)
+        return super().transact(client, msgspec.structs.replace(request, read_version=base))

@@ -234,7 +234,7 @@ class OnlyReads(ModelClient):
 
 
 # Good writers and maintenance jobs that stamp, name, check and keep in other ways than the model, as the documents
-# allow. Nobody may accuse them of anything.
+# allow. Each check must accept them.
 
 MANAGED: Final = "managedCommit"
 
@@ -435,6 +435,21 @@ class CheckpointsAfterEveryCommit(ModelClient):
         if isinstance(answer, m.Committed) and answer.version and "/" not in request.table:
             self.checkpoint(client, m.Checkpoint(table=request.table, version=answer.version - 1))
         return answer
+
+
+@good("MC-CHECKPOINT-01", "MC-BACKFILL-06", side="client")
+class CheckpointsTheLatestVersion(ModelClient):
+    """Where it may choose, has all commits published, and writes a checkpoint of the newest version."""
+
+    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
+        def run() -> None:
+            table = self._resolve(client, request.table)
+            self._checkpoint(client, table, self._newest(client, table) if request.any_version else request.version)
+
+        return self._job(run)
+
+    def _newest(self, client: str, table: Resolved) -> int:
+        return self._latest(table, self._gather(client, table))
 
 
 @good("CM-MAINT-03", "FREE-CHECKSUM-02", "CM-POLICY-02", side="client")

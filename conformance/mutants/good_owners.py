@@ -379,7 +379,7 @@ class NoServer(ModelOwner):
 
     @property
     def tables(self) -> dict[str, OwnedTable]:
-        super().tables  # noqa: B018  # nobody answers for the dead
+        super().tables  # noqa: B018  # a killed process does not answer
         return {name: msgspec.json.decode(saved, type=OwnedTable) for name, saved in self.saved.items()}
 
 

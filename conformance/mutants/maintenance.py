@@ -13,6 +13,7 @@ from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Listing
 from conformance.models.owner import ModelOwner
 from conformance.models.reader import Resolved, State
+from conformance.mutants.good_clients import CheckpointsTheLatestVersion
 from conformance.mutants.registry import mutant
 
 # Checkpoints, compactions, checksums
@@ -33,6 +34,14 @@ class WritesTheCheckpointFirst(ModelClient):
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         (table.log / f"{version:020}.checkpoint.parquet").write_bytes(b"")
         super()._checkpoint(client, table, version)
+
+
+@mutant("FIELD-05", bugs=("FB45",), side="client")
+class PublisherTakesAnyFile(ModelClient):
+    """Publishes, and takes any file of a version's name for the published commit."""
+
+    def _check_published(self, published: Path, staged: Path) -> None:
+        pass
 
 
 @mutant("MC-COMPACTION-01", "CM-MAINT-02", side="client")
@@ -69,6 +78,29 @@ class RemovesOtherCheckpoints(ModelClient):
         super()._checkpoint(client, table, version)
 
 
+@mutant("MC-CHECKPOINT-03", "CM-MAINT-01", bugs=("FB16",), side="client")
+class CheckpointsTheLatestUnpublishedVersion(CheckpointsTheLatestVersion):
+    """Where it may choose, writes a checkpoint of the newest version, published or not."""
+
+    _chose = False
+
+    def _newest(self, client: str, table: Resolved) -> int:
+        self._chose = True
+        return super()._newest(client, table)
+
+    def _published(self, client: str, table: Resolved, version: int) -> Listing:
+        return self._gather(client, table) if self._chose else super()._published(client, table, version)
+
+
+@mutant("CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", bugs=("FB06",), side="client")
+class CleansUpWithItsCheckpoint(ModelClient):
+    """Deletes the commits before each of its checkpoints, without the owner's permission."""
+
+    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
+        super()._checkpoint(client, table, version)
+        self._delete(path for each, path in self._list(table).commits.items() if each < version)
+
+
 # Permission
 
 
@@ -96,7 +128,7 @@ class CachesThePolicy(ModelClient):
 # Cleanup
 
 
-@mutant("MC-CLEANUP-03", "CM-CLEANUP-03", bugs=("FB29",), side="client")
+@mutant("MC-CLEANUP-03", "CM-CLEANUP-03", "LOG-36", bugs=("FB29",), side="client")
 class CleansUpWithoutACheckpoint(ModelClient):
     """Deletes up to the cut-off commit without a cut-off checkpoint: kept versions cannot be read."""
 
@@ -105,7 +137,7 @@ class CleansUpWithoutACheckpoint(ModelClient):
         return self._cut_off_commit(table, listed, older_than) if found is None else found
 
 
-@mutant("MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", side="client")
+@mutant("MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "LOG-36", side="client")
 class CutsOffAtTheNewestCheckpoint(ModelClient):
     """Uses the newest checkpoint as the cut-off, even above the cleanup version."""
 
@@ -114,8 +146,9 @@ class CutsOffAtTheNewestCheckpoint(ModelClient):
 
 
 @mutant(
-    "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", side="client"
-)
+    "MC-CLEANUP-01", "CM-CLEANUP-01", "MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36",
+    "LOG-39", side="client",
+)  # fmt: skip
 class CountsIncompleteCheckpoints(ModelClient):
     """Uses a checkpoint with a missing part as the cut-off checkpoint."""
 
@@ -124,7 +157,7 @@ class CountsIncompleteCheckpoints(ModelClient):
         return max((each.version for each in listed.checkpoints if each.version <= commit), default=None)
 
 
-@mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-01", "CM-CLEANUP-01", bugs=("FB30",), side="client")
+@mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-01", "CM-CLEANUP-01", "LOG-36", bugs=("FB30",), side="client")
 class DeletesTheCutOffCheckpoint(ModelClient):
     """Deletes the cut-off checkpoint together with the older ones."""
 
@@ -135,7 +168,7 @@ class DeletesTheCutOffCheckpoint(ModelClient):
         self._delete(path for each in listed.checkpoints if each.version == cut_off for path in each.files)
 
 
-@mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", side="client")
+@mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36", side="client")
 class DeletesEverySidecar(ModelClient):
     """Deletes sidecars by age, even those of kept checkpoints."""
 
@@ -144,7 +177,7 @@ class DeletesEverySidecar(ModelClient):
         self._delete((table.log / "_sidecars").glob("*"))
 
 
-@mutant("MC-CLEANUP-04", "CM-CLEANUP-04", "MC-CLEANUP-02", "CM-CLEANUP-02", side="client")
+@mutant("MC-CLEANUP-04", "CM-CLEANUP-04", "MC-CLEANUP-02", "CM-CLEANUP-02", "LOG-36", side="client")
 class DeletesUpToTheCutOffCommit(ModelClient):
     """Deletes commits after the cut-off checkpoint, up to the cut-off commit."""
 
@@ -156,7 +189,7 @@ class DeletesUpToTheCutOffCommit(ModelClient):
             self._delete(path for version, path in listed.commits.items() if version < commit)
 
 
-@mutant("MC-CLEANUP-04", "CM-CLEANUP-04", side="client")
+@mutant("MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36", side="client")
 class KeepsTheNewestCheckpointOnly(ModelClient):
     """Deletes all checkpoints after the cut-off except the newest one."""
 
@@ -170,7 +203,7 @@ class KeepsTheNewestCheckpointOnly(ModelClient):
             self._delete(path for each in between for path in each.files)
 
 
-@mutant("MC-CLEANUP-09", "MC-CLEANUP-04", "CM-CLEANUP-04", side="client")
+@mutant("MC-CLEANUP-09", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36", side="client")
 class DeletesTheNewestCommit(ModelClient):
     """Deletes the newest backfilled commit if a checkpoint covers it."""
 

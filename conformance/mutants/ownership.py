@@ -15,7 +15,7 @@ from conformance.models import proposals
 from conformance.models.client import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, ModelClient
 from conformance.models.log_files import Listing
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.models.reader import Resolved, State
+from conformance.models.reader import Owner, Refused, Resolved, State
 from conformance.models.storage import FolderStorage, Storage
 from conformance.models.writer import Transaction
 from conformance.mutants.registry import mutant
@@ -571,3 +571,28 @@ class AssumesARejectedTakeOver(ModelClient):
         if request.table in getattr(self, "_given", ()):
             return m.Rejected(reason="the table is being taken over")
         return super().transact(client, request)
+
+
+@mutant("PROFILE-CLIENT-02", side="client")
+class NeverResolvesANameAgain(ModelClient):
+    """Keeps the owner's first answer about a name for all its transactions."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(owner)
+        self._handles: dict[str, Resolved] = {}
+
+    def _open(self, client: str, name: str) -> Resolved:
+        if name not in self._handles:
+            self._handles[name] = super()._open(client, name)
+        return self._handles[name]
+
+
+@mutant("MC-WRITE-03", "CM-WRITE-04", side="client")
+class TakesAFormerOwnerForNone(NeverResolvesANameAgain):
+    """Commits by creating files once the owner that it knows refuses, although the table has another owner."""
+
+    def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
+        try:
+            return super()._propose(client, transaction, version)
+        except Refused:
+            return self._put(transaction.table, version, self._actions(transaction, version))

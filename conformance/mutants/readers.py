@@ -653,7 +653,7 @@ class SkipsMissingCommits(ModelClient):
         return super()._commit(table, listed, owned, version) if version in {*listed.commits, *owned} else []
 
 
-@mutant("LOG-28", side="client")
+@mutant("LOG-38", side="client")
 class ReadsAnEmptyFileAsACommit(ModelClient):
     """Reads a commit of zero bytes as one without actions."""
 

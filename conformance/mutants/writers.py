@@ -70,6 +70,14 @@ class DeletesItsStagedFile(ModelClient):
         return super()._resolved(client, transaction, request)
 
 
+@mutant("LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
+class DeletesItsDataFiles(ModelClient):
+    """Deletes its data files after an unknown outcome, although the commit may be ratified."""
+
+    def _keep_files(self, files: list[Path]) -> None:
+        self._discard_files(files)
+
+
 # Lost races, refusals, limits
 
 
@@ -95,6 +103,23 @@ class SearchesWinnersInTheListing(ModelClient):
         if transaction.attempts and self._list(transaction.table).newest < transaction.checked.version + 1:
             raise Refused("no winning commits found")
         super()._catch_up(client, transaction)
+
+
+@mutant("FIELD-04", bugs=("FB04",), side="client")
+class TakesPublishedWinnersForAll(ModelClient):
+    """Rebases on the winners that are published, if there is one, and fails if a later one is not."""
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        listed = self._list(transaction.table)
+        if not transaction.attempts or listed.newest <= transaction.base.version:
+            super()._catch_up(client, transaction)
+            return
+        if listed.newest <= transaction.checked.version:
+            raise Refused(f"the winners end before version {transaction.checked.version + 1}")
+        for version in range(transaction.checked.version + 1, listed.newest + 1):
+            winner = self._commit(transaction.table, listed, {}, version)
+            self._check(transaction, winner)
+            self._apply(transaction.checked, version, winner)
 
 
 @mutant("CONFLICT-RETRY-05", side="client")
@@ -277,6 +302,64 @@ class CommitsDataAsChangeData(ModelClient):
 
     def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
         return tuple(each.replace('{"add":', '{"cdc":') for each in super()._actions(transaction, version))
+
+
+@mutant("DELAYED-04", side="client")
+class CommitsChangeDataLater(ModelClient):
+    """Commits the change data of an update as a commit of its own."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        answer = super().transact(client, msgspec.structs.replace(request, changes=()))
+        if request.changes and isinstance(answer, m.Committed):
+            super().transact(client, msgspec.structs.replace(request, adds=(), removes=()))
+        return answer
+
+
+@mutant("DELAYED-04", side="client")
+class DropsChangeDataAfterALostRace(ModelClient):
+    """Commits change data only with its first proposal."""
+
+    def _changes(self, transaction: Transaction, *, partitioned: bool) -> list[str]:
+        return super()._changes(transaction, partitioned=partitioned) if len(transaction.attempts) == 1 else []
+
+
+# Row ids
+
+
+@mutant("ROW-01", "ROW-02", side="client")
+class IgnoresRowTracking(ModelClient):
+    """Adds files without row ids to a table with row tracking."""
+
+    def _with_row_ids(self, adds: list[str], transaction: Transaction, version: int) -> list[str]:
+        return adds
+
+
+@mutant("ROW-01", "ROW-04", side="client")
+class KeepsRowIdsAfterALostRace(ModelClient):
+    """Assigns row ids after those of the version that it read, although a winner used them too."""
+
+    def _high_water_mark(self, transaction: Transaction) -> int:
+        checked, transaction.checked = transaction.checked, transaction.base
+        try:
+            return super()._high_water_mark(transaction)
+        finally:
+            transaction.checked = checked
+
+
+@mutant("ROW-02", "ROW-04", side="client")
+class KeepsTheRowVersionAfterALostRace(ModelClient):
+    """Says of its rows that they are of the version that it proposed first."""
+
+    def _row_version(self, transaction: Transaction, version: int) -> int:
+        return transaction.base.version + 1
+
+
+@mutant("ROW-03", side="client")
+class KeepsTheHighWaterMark(ModelClient):
+    """Assigns row ids without recording the highest one."""
+
+    def _mark(self, mark: int) -> list[str]:
+        return []
 
 
 # What it reports

@@ -43,7 +43,7 @@ from conformance.reports.summary import (
     standing,
     summarise,
 )
-from conformance.requirements.catalogue import Level, Side, load, origin
+from conformance.requirements.catalogue import Side, load, origin
 from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation, headline
 from conformance.safe_text import visible
 
@@ -115,34 +115,39 @@ class ReasonPart:
 
 def to_html(result: RunResult, folder: Path | None = None) -> str:
     """The page. `folder`: where the reports are, if there are bundles to link to and to replay from."""
-    script, style = ((HERE / name).read_text("utf-8") for name in ("page.js", "page.css"))
     parts = explain(result, folder)
+    return rendered(
+        "page.html.jinja",
+        result=result,
+        summary=summarise(result),
+        violated=[each for each in parts if not each.cause.warning],
+        warned=[each for each in parts if each.cause.warning],
+        places=_places(parts),
+        documents=documents(result.requirements),
+        families=families(result),
+        reasons=reasons(result),
+        run_again=run_command(result),
+        sides=list(Side),
+        case_signs=CASE_SIGNS,
+        others=OTHERS.get(result.subject.side, OTHERS["owner"]),
+    )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A page with the style and the script of all pages."""
+    script, style = ((HERE / name).read_text("utf-8") for name in ("page.js", "page.css"))
     return (
         _environment()
-        .get_template("page.html.jinja")
+        .get_template(template)
         .render(
-            result=result,
-            summary=summarise(result),
-            violated=[each for each in parts if not each.cause.warning],
-            warned=[each for each in parts if each.cause.warning],
-            places=_places(parts),
-            documents=documents(result.requirements),
-            families=families(result),
-            reasons=reasons(result),
-            run_again=run_command(result),
             verdicts=list(RequirementVerdict),
-            sides=list(Side),
             signs=SIGNS,
             words=WORDS,
-            case_signs=CASE_SIGNS,
-            plural=plural,
-            others=OTHERS.get(result.subject.side, OTHERS["owner"]),
-            advice=Level.SHOULD,
             script=Markup(script),
             style=Markup(style),
             script_hash=_hash(script),
             style_hash=_hash(style),
-            player=PLAYER,
+            **values,
         )
     )
 
@@ -172,7 +177,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_seen,
     )
-    environment.globals["origin"] = origin
+    environment.globals |= {"origin": origin, "plural": plural}
     environment.filters["prose"] = _prose
     environment.filters["variants"] = lambda found: variants_in_words([case for case, *_ in found])
     environment.filters["word"] = lambda text: str(text).replace(" ", "-")
@@ -320,6 +325,8 @@ class Explained:
     run: str
     bundle: str
     """Relative path of its bundle's folder; empty if there is none."""
+    watch: str
+    """Relative address of its steps in the player; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,15 +345,18 @@ class CausePart:
     """Subjects of the kit with such a defect."""
 
 
-def explain(result: RunResult, folder: Path | None) -> list[CausePart]:
-    """The probable causes, in the order of all reports."""
-    return _Explanations(result, folder).all()
+def explain(result: RunResult, folder: Path | None, *, prefix: str = "", link: str = "") -> list[CausePart]:
+    """The probable causes, in the order of all reports. `prefix`: of ids, on a page with several runs. `link`: how the
+    page links to the folder, with a slash at the end, if it is not in it."""
+    return _Explanations(result, folder, prefix, link).all()
 
 
 class _Explanations:
-    def __init__(self, result: RunResult, folder: Path | None) -> None:
+    def __init__(self, result: RunResult, folder: Path | None, prefix: str, link: str) -> None:
         self.result = result
         self.folder = folder
+        self.prefix = prefix
+        self.link = link
         self.explained = 0
 
     def all(self) -> list[CausePart]:
@@ -355,7 +365,7 @@ class _Explanations:
     def _part(self, number: int, cause: Cause) -> CausePart:
         further = cause.evidence[MOST_EXPLAINED:]
         return CausePart(
-            id=f"cause-{number}",
+            id=f"{self.prefix}cause-{number}",
             number=number,
             cause=cause,
             explained=tuple(self._explain(each) for each in cause.evidence[:MOST_EXPLAINED]),
@@ -378,7 +388,7 @@ class _Explanations:
         steps = set() if recorded is None else {step.id for step in recorded.steps}
         missing = [str(each) for each in violation.operations if recorded is not None and each not in steps]
         return Explained(
-            id=f"finding-{self.explained}",
+            id=f"{self.prefix}finding-{self.explained}",
             case=case,
             variants=tuple((each, standing(self.result, each), self._replay(each)) for each in found.cases),
             known=reason_for(self.result, case, violation),
@@ -396,7 +406,8 @@ class _Explanations:
             problem=problem,
             replay=self._replay(case),
             run=run_command(self.result, case),
-            bundle="" if self.folder is None else f"findings/{bundle_name(case)}",
+            bundle="" if self.folder is None else f"{self.link}findings/{bundle_name(case)}",
+            watch="" if self.folder is None else f"{self.link}{PLAYER}#{bundle_name(case)}",
         )
 
     def _recorded(self, case: CaseResult) -> tuple[Recorded | None, str]:

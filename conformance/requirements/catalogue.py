@@ -3,7 +3,7 @@
 A document is public (an RFC, an article; SOURCES.md links them all) or a page of this repository. A file describes
 its document and then says of each of its sentences, or of each rule of the page, that matters what became of it:
 
-- `[[requirement]]`: a demand, a piece of advice or a permission that somebody can be held to, or make use of. One
+- `[[requirement]]`: a demand, a piece of advice or a permission, for one side. One
   sentence may hold several; all of them say so with `shared`.
 - `[[freedom]]`: something that must never be held against a subject, because the documents leave it open.
 - `[[restatement]]`: the sentence says again what the requirements in `of` say.
@@ -88,6 +88,8 @@ class Profile(StrEnum):
     DISCOVERY = "discovery"
     STORAGE_ACCESS = "storage-access"
     HARNESS_CONTROL = "harness-control"
+    CHANGE_DATA = "change-data"
+    ROW_TRACKING = "row-tracking"
 
 
 class Coverage(StrEnum):

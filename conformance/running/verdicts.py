@@ -112,10 +112,9 @@ def not_applicable(requirement: Requirement, identity: Identity) -> str:
     """Why the subject is not held to it; empty if it is."""
     if (requirement.side is Side.OWNER) != (identity.side == "owner"):
         return f"binds a {requirement.side}; the subject is of the side {identity.side}"
-    for feature, other in OTHER_FEATURE.items():
-        offered = [each for each in OTHER_FEATURE if each in identity.features and identity.commit_modes.get(each)]
-        if offered == [feature] and requirement.id.startswith(other):
-            return f"binds the other table feature; the subject offers {feature} only"
+    offered = [each for each in OTHER_FEATURE if each in identity.features and identity.commit_modes.get(each)]
+    if offered and all(requirement.id.startswith(OTHER_FEATURE[each]) for each in offered):
+        return f"binds another table feature; the subject offers {', '.join(offered)} only"
     if requirement.profile is not Profile.CORE and requirement.profile.value not in identity.profiles:
         return f"is a promise of {requirement.profile}, which the subject does not declare"
     return ""

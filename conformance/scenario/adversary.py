@@ -11,16 +11,22 @@ that fits is used. What the kit's other writers ask meanwhile does not pass thro
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
+from conformance.interface.log_names import TABLE_ID
 from conformance.interface.messages import name_of
-from conformance.models.owner import ModelOwner
+from conformance.models import proposals
+from conformance.models.owner import ModelOwner, OwnedTable
+from conformance.models.storage import FolderStorage
 
 Entries = Sequence[m.CommitEntry]
 CommitsAndLatest = tuple[Entries, int | None]
@@ -55,6 +61,58 @@ class OwnerExchange:
     client: str
     request: m.Request
     answer: m.Answer
+
+
+class ClientOwner(ModelOwner):
+    """The model owner as a catalog that engines can use. The id of a table is a UUID, and stands in the table's
+    properties; the protocol has `vacuumProtocolCheck`. Delta Spark and DuckDB reject catalog-managed tables without
+    these. An owner may demand both. It knows the newest protocol and metadata also when their commits are cleaned up.
+    """
+
+    def __init__(self, storage: FolderStorage | None = None) -> None:
+        super().__init__(storage)
+        self._recorded: dict[tuple[str, str], str] = {}
+        self._staged: str | None = None
+
+    def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
+        super()._record(table, version, attempt)
+        for kind in ("protocol", "metaData"):
+            self._newest(table, kind)
+
+    def _newest(self, table: OwnedTable, kind: str) -> str | None:
+        found = super()._newest(table, kind)
+        if found is not None:
+            self._recorded[table.reference, kind] = found
+        return self._recorded.get((table.reference, kind))
+
+    def _reference(self, name: str) -> str:
+        return self._staged or str(uuid.uuid5(uuid.NAMESPACE_URL, super()._reference(name)))
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        """With a `path`, the table has the id that the path ends with, and its creator may have written version 0."""
+        self._staged = None if request.path is None else Path(request.path).name
+        return super().create_table(client, request)
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        written = self.storage.read(self._path(table, version)) if self._staged is not None else None
+        if written is not None and written.content == proposals.content(actions):
+            table.promised = (version, attempt, written.content)
+            self.tables[table.reference] = table
+            self._recover(table)
+            return m.Ratified(version=version, table=table.reference)
+        if table.feature == "catalogManaged":
+            actions = tuple(_for_catalog(action, table.reference) for action in actions)
+        return super()._begin(table, version, attempt, actions)
+
+
+def _for_catalog(line: str, table: str) -> str:
+    action = json.loads(line)
+    for kind in ("readerFeatures", "writerFeatures"):
+        if kind in action.get("protocol", ()):
+            action["protocol"][kind] = sorted({*action["protocol"][kind], "vacuumProtocolCheck"})
+    if "metaData" in action:
+        action["metaData"].setdefault("configuration", {})[TABLE_ID] = table
+    return json.dumps(action, separators=(",", ":"))
 
 
 class Adversary:
@@ -96,6 +154,14 @@ class Adversary:
         """From now on such requests get no answer."""
         for kind in kinds:
             self.on(kind, lose_request=True, times=MOST_REQUESTS)
+
+    def go_silent_at_the_commit(self) -> None:
+        """From the client's next commit on it gets no answer. Commits are carried out."""
+
+        def go_silent() -> None:
+            self.drop_requests(m.AttemptOutcome, m.GetCommits, m.LoadTable)
+
+        self.on(m.Commit, before=go_silent, lose_answer=True, times=MOST_REQUESTS)
 
     def after_commits_are_read(self, happens: Callable[[], object]) -> None:
         """Once, after the client read the commits, and before it reads any file."""
@@ -159,7 +225,7 @@ class ClientHost:
     def ask(self, client: str, request: m.Request) -> m.Answer:
         """Between two scenarios the answer is `Unknown`."""
         if isinstance(request, m.Hello):
-            return ModelOwner().hello(client, request)
+            return (ModelOwner() if self.current is None else self.current.owner).hello(client, request)
         if self.current is None:
             return m.Unknown(reason="no scenario is running")
         return self.current.ask(client, request)

@@ -5,11 +5,14 @@ checked by itself only."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from conformance.interface import messages as m
+from conformance.interface.log_names import FILESYSTEM
 from conformance.models.proposals import lines as lines_of
 
 OWNER: Final = "delta.managedCommit.commitOwner"
@@ -31,6 +34,8 @@ class Proposed:
     """The version as which it was ratified."""
     refused: bool = False
     """Whether the answer was a final refusal (not `retryable`)."""
+    files: tuple[Path, ...] = ()
+    """Its data files that existed when it was answered, before the client heard the answer."""
 
     @property
     def version(self) -> int:
@@ -88,7 +93,8 @@ def of_one(proposed: Proposed, feature: str, commit_mode: str) -> Iterator[Probl
             f"{proposed.named()}: {proposed.lines}",
         )
         return
-    yield from _commit_info(proposed, actions, feature)
+    if feature != FILESYSTEM:  # a plain table has no in-commit timestamps
+        yield from _commit_info(proposed, actions, feature)
     yield from _files(proposed, actions)
 
 
@@ -210,6 +216,23 @@ def _handed_back(proposed: Proposed, protocol: Mapping[str, Any], properties: Ma
             ("MC-RELEASE-01",), "one commit takes the owner's properties and the feature away",
             f"after version {proposed.version}: {sorted(features)}, {dict(properties)}",
         )  # fmt: skip
+
+
+def data_files(lines: Sequence[str], kinds: Sequence[str], location: Path) -> set[Path]:
+    """The files that actions of these kinds name, wherever they are."""
+    paths = [action[kind].get("path") for action in _parsed(lines) or () for kind in kinds if kind in action]
+    return {location / unquote(path).removeprefix("file://") for path in paths if isinstance(path, str)}
+
+
+def of_data_files(proposed: Proposed, removed: Set[Path]) -> Iterator[Problem]:
+    """Findings about the data files of a proposal that landed. `removed`: what later versions remove."""
+    for missing in sorted(path for path in proposed.files if path not in removed and not path.exists()):
+        yield Problem(
+            ("LOG-37", "PROFILE-UNKNOWN-03"),
+            f"a data file of version {proposed.version}, which no later version removes, stays in place, whatever its "
+            f"writer knows of the outcome",
+            f"{missing.name} existed when {proposed.named()} was ratified, and was deleted since",
+        )
 
 
 def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:

@@ -3,18 +3,21 @@ applies."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from conformance.adapters.identity import COMMIT_MODE_OF
+from conformance.interface.log_names import FILESYSTEM
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import Profile, load
 from conformance.results import CaseResult, Layer, Verdict
 
-OTHER_FEATURE: Final = {"managedCommit": "CM-", "catalogManaged": "MC-"}
-"""Requirements with this prefix apply to every table feature."""
+OTHER_FEATURE: Final[Mapping[str, tuple[str, ...]]] = {
+    "managedCommit": ("CM-",), "catalogManaged": ("MC-",), FILESYSTEM: ("MC-", "CM-"),
+}  # fmt: skip
+"""By table feature, the prefixes of requirements that do not apply to it."""
 
 
 class Family(StrEnum):

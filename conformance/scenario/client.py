@@ -16,27 +16,40 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 import msgspec
 
 from conformance.history import events
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, STAGING, commit_file
+from conformance.interface.log_names import FILESYSTEM, LOG, STAGING, commit_file
 from conformance.interface.messages import name_of
 from conformance.interface.subject import Subject
 from conformance.models import proposals
-from conformance.models.owner import ModelOwner
 from conformance.models.reader import ModelReader
 from conformance.models.storage import FolderStorage
 from conformance.results import Violation, headline
-from conformance.scenario.adversary import Adversary, ClientHost, OwnerExchange
-from conformance.scenario.audit import Before, Problem, Proposed, after, of_a_commit, of_all, of_one
+from conformance.scenario.adversary import Adversary, ClientHost, ClientOwner, OwnerExchange
+from conformance.scenario.audit import (
+    Before,
+    Problem,
+    Proposed,
+    after,
+    data_files,
+    of_a_commit,
+    of_all,
+    of_data_files,
+    of_one,
+)
 from conformance.scenario.check import Variant, applies
-from conformance.scenario.formatting import NO_SUCH_JOB
+from conformance.scenario.formatting import NO_SUCH_JOB, in_words
 from conformance.scenario.recording import final_contents
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
+
+A = TypeVar("A", bound=m.Message)
+PROPOSALS: Final = "proposals"
+"""The limit by which a client says how often it proposes a transaction; 1: it gives up after a lost race."""
 
 
 class ClientScenario(Scenario):
@@ -46,7 +59,7 @@ class ClientScenario(Scenario):
         self, client: Subject, variant: Variant, host: ClientHost, *, name: str, seed: int = 0, salt: str = ""
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="conformance-"))
-        self.owner = Adversary(ModelOwner(FolderStorage(self.folder)))
+        self.owner = Adversary(ClientOwner(FolderStorage(self.folder)))
         super().__init__(self.owner.subject, variant, name=name, seed=seed, salt=salt, judged=client.identity)
         self.client = client
         self.host = host
@@ -56,6 +69,17 @@ class ClientScenario(Scenario):
         """By table: what its log was before a cleanup may have removed some of it."""
         self.markers: dict[int, str] = {}
         """By operation: the marker of the client's transaction."""
+        self.attempts: set[str] = set()
+        """All that the kit gave out: its own writers', and the markers of the client's transactions."""
+        self.reported: dict[tuple[str, int], str] = {}
+        """By table and version: the marker of the transaction that the client reported as this version."""
+        self.requested: dict[int, tuple[str, ...]] = {}
+        """By operation: the files that the client's transaction adds."""
+        self.renamed: dict[str, tuple[str, ...]] = {}
+        """By path in the log, where the client chose the names of its files: the requested files that are in this
+        one."""
+        self.free: dict[str, int] = {}
+        """By table: the version that was free when the client's operation began."""
         self.proposed: list[Proposed] = []
         """What the client under test proposed to the owner, in order."""
         self.informed: set[int] = set()
@@ -64,6 +88,11 @@ class ClientScenario(Scenario):
         """Undo operations that restore the files before the final log is read."""
         self.owner.listener = self._heard
         host.current = self.owner
+
+    def attempt(self) -> m.AttemptId:
+        given = super().attempt()
+        self.attempts.add(given)
+        return given
 
     def act(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
         """Send a request to the client under test, and record it."""
@@ -78,15 +107,20 @@ class ClientScenario(Scenario):
         self.acting = number
         if isinstance(about, m.Transact):
             self.markers[number] = about.marker
+            self.requested[number] = tuple(each.path for each in about.adds)
+            self.free = {reference: each.latest + 1 for reference, each in self.owner.owner.tables.items()}
         answer = self.client.ask(client, request)
         if about is not request and isinstance(answer, m.Ratified):
             self.recording.ended(number, about, m.Committed(version=answer.version))
             return Exchange(number=number, request=request, answer=answer)
+        if isinstance(about, m.Transact) and isinstance(answer, m.Committed) and answer.version is not None:
+            self.reported[about.table, answer.version] = about.marker
         exchange = self._ended(number, about, answer)
         if isinstance(answer, m.Unsupported):
             raise Inconclusive(f"{NO_SUCH_JOB}: {answer.reason}")
+        reading = ("PROFILE-CLIENT-01",) if isinstance(about, m.Snapshot) else ()
         self.require(
-            not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", "PROFILE-CLIENT-01", evidence=(exchange,),
+            not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", *reading, evidence=(exchange,),
             expected="a client ends its operation, with success or with an error",
             observed=f"it asked the owner more than {len(self.owner.exchanges)} times",
         )  # fmt: skip
@@ -99,18 +133,57 @@ class ClientScenario(Scenario):
             exchange, m.SnapshotRead, *requirements, "PROFILE-CLIENT-01", expected="a snapshot of the table"
         )
 
+    def expect(
+        self, exchange: Exchange, kinds: type[A] | tuple[type[A], ...], *requirements: str, expected: str,
+        may_refuse: bool = False, because: Sequence[Exchange] = (), what: str = "",
+    ) -> A:  # fmt: skip
+        """As for an owner. A client that does not rebase, and says so, may give up a transaction that lost a race; one
+        that proposes a version that was taken before its transaction began lost no race."""
+        if self.gave_up(exchange) and not isinstance(exchange.answer, kinds):
+            raise Inconclusive(f"operation {exchange.number} lost a race, and the client does not rebase")
+        return super().expect(
+            exchange, kinds, *requirements, expected=expected, may_refuse=may_refuse, because=because, what=what
+        )
+
+    def gave_up(self, exchange: Exchange) -> bool:
+        """Whether the client's newest transaction lost a race, and the client says that it proposes once."""
+        if not isinstance(exchange.answer, m.Conflict) or self.identity.limits.get(PROPOSALS) != 1:
+            return False
+        mine = [each.request for each in self.proposed if each.operation == exchange.number]
+        commits = [each for each in mine if isinstance(each, m.Commit)]
+        return bool(commits) and all(each.version >= self.free.get(each.table, 0) for each in commits)
+
+    def not_answered_as_failed(self, call: Exchange) -> None:
+        """The commit got no answer, so that the client cannot know its outcome."""
+        self.require(
+            not isinstance(call.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(call,),
+            expected="nothing is known of the attempt: the outcome is unknown, not a failure",
+            observed=f"the transaction was answered {in_words(call.answer)}",
+        )  # fmt: skip
+
     def name_of(self, table: TableHandle | None) -> str:
-        """The name by which a client finds the table."""
+        """How a client finds the table: by its name, or a plain table by its path."""
+        if table is not None and self.feature == FILESYSTEM:
+            return self.location(table)
         return self.physical("" if table is None else table.name)
 
     def location(self, table: TableHandle) -> str:
         """The table's folder."""
+        if table.path is not None:
+            return table.path
         return self.owner.owner.tables[table.reference].location
 
     def actions_of(self, table: TableHandle, version: int, kind: str) -> list[dict[str, Any]]:
-        """The bodies of a commit's actions of this kind, wherever its content stands."""
+        """The bodies of a commit's actions of this kind, wherever its content stands. A file to which the client gave
+        another name is shown as the files that were requested."""
         parsed = [json.loads(each) for each in proposals.lines(self.content_of(table, version))]
-        return [action[kind] for action in parsed if kind in action]
+        bodies = [action[kind] for action in parsed if kind in action]
+        if kind not in ("add", "remove"):
+            return bodies
+        return [{**body, "path": name} for body in bodies for name in self._requested(body["path"])]
+
+    def _requested(self, path: str) -> tuple[str, ...]:
+        return self.renamed.get(self.decoded(path), (path,))
 
     def decoded(self, path: str) -> str:
         """A path in an action is a URL-encoded URI."""
@@ -123,7 +196,8 @@ class ClientScenario(Scenario):
         path = str(self.folder / self.physical(name))
         table = TableHandle(name=name, reference=path, versions=1, before=1, path=path)
         self.tables.append(table)
-        actions = proposals.version_0(None, self.attempt(), self.attempt())
+        plain = FILESYSTEM if self.feature == FILESYSTEM else None
+        actions = proposals.version_0(plain, self.attempt(), self.attempt())
         self.subject.ask("kit", m.Plant(table=path, file=commit_file(0), content=proposals.content(actions)))
         return table
 
@@ -146,7 +220,8 @@ class ClientScenario(Scenario):
         """The files of a version as the kit's own reader finds them; none if it cannot read."""
         reference = None if table is None else self.name_of(table)
         reply = ModelReader(self.owner.subject.ask).snapshot("kit", m.Snapshot(table=reference, version=version))
-        return set(reply.files) if isinstance(reply, m.SnapshotRead) else set()
+        found = reply.files if isinstance(reply, m.SnapshotRead) else ()
+        return {name for path in found for name in self._requested(path)}
 
     def listed(self, table: TableHandle | None) -> tuple[m.CommitEntry, ...]:
         """What the owner lists; not part of the history."""
@@ -169,18 +244,34 @@ class ClientScenario(Scenario):
 
     def log_of(self, table: TableHandle) -> list[events.Witness]:
         """What the client committed is known by the marker of its transaction, whatever its commits say."""
-        owned = self.owner.owner.tables.get(table.reference)
-        landed = {} if owned is None else owned.landed
-        markers = {
-            landed[each.request.attempt]: self.markers[each.operation]
-            for each in self.proposed
-            if each.request.attempt in landed and each.operation in self.markers
+        tables = self.owner.owner.tables
+        owned = tables.get(table.reference)
+        markers = self._own_files(table) or {
+            each.landed[proposed.request.attempt]: self.markers[proposed.operation]
+            for each in tables.values()
+            if owned is not None and each.location == owned.location
+            for proposed in self.proposed
+            if proposed.request.attempt in each.landed and proposed.operation in self.markers
         }
         found = {
             each.version: msgspec.structs.replace(each, attempt=markers.get(each.version, each.attempt))
             for each in super().log_of(table)
         }
         return [each for _, each in sorted({**self.archive.get(table.name, {}), **found}.items())]
+
+    def _own_files(self, table: TableHandle) -> dict[int, str]:
+        """Of a plain table, the versions that the client under test created, with the markers of its transactions. A
+        file without a `txnId`, or with one of the client's own, is that of the version that the client reported."""
+        if self.feature != FILESYSTEM:
+            return {}
+        known, found = set(self.markers.values()), {}
+        for version, (_, content) in self._log(table.reference).items():
+            marker = (proposals.body_of(content or "", "commitInfo") or {}).get("txnId")
+            if marker not in self.attempts:
+                marker = self.reported.get((self.location(table), version))
+            if marker in known:
+                found[version] = marker
+        return found
 
     def audit(self) -> list[Violation]:
         """What the kit's owner found wrong with all that the client under test proposed."""
@@ -203,11 +294,23 @@ class ClientScenario(Scenario):
             yield from ((proposed, problem) for problem in of_one(proposed, self.feature, self.commit_mode))
         yield from of_all(self.proposed)
         yield from self._written_past_the_owner()
+        operations = {marker: number for number, marker in self.markers.items()}
+        for plain in self.tables:
+            for version, marker in self._own_files(plain).items():
+                lines = tuple(proposals.lines(self.content_of(plain, version)))
+                request = m.Commit(table=plain.reference, version=version, attempt=marker, actions=lines)
+                proposed = Proposed(operation=operations[marker], request=request, lines=lines)
+                yield from ((proposed, problem) for problem in of_one(proposed, self.feature, self.commit_mode))
         for reference, table in self.owner.owner.tables.items():
             landed = {table.landed[each.request.attempt]: each for each in self._proposed_for(reference, table.landed)}
             before, lost = Before(), {each.operation for each in self.proposed if each.refused}
-            for version, (_, content) in sorted(self._log(reference).items()):
+            versions = sorted(self._log(reference).items())
+            contents = [(version, line) for version, (_, text) in versions for line in proposals.lines(text or "")]
+            for version, (_, content) in versions:
                 if version in landed:
+                    later = [line for other, line in contents if other > version]
+                    removed = data_files(later, ("remove",), Path(table.location))
+                    yield from ((landed[version], each) for each in of_data_files(landed[version], removed))
                     before.lost = landed[version].operation in lost
                     yield from ((landed[version], each) for each in of_a_commit(landed[version], before, self.feature))
                 before = after(before, content or "")
@@ -216,9 +319,12 @@ class ClientScenario(Scenario):
         """Commits of the client under test that bypassed its owner."""
         heard = {each.request.attempt for each in self.proposed}
         transactions = {marker: number for number, marker in self.markers.items()}
-        for reference, table in self.owner.owner.tables.items():
+        tables = self.owner.owner.tables
+        for reference, table in tables.items():
+            same_log = [each for each in tables.values() if each.location == table.location]
+            ratified = {version for each in same_log for attempt, version in each.landed.items() if attempt in heard}
             for version, (attempt, content) in self._log(reference).items():
-                if attempt in transactions and version not in {table.landed.get(each) for each in heard}:
+                if attempt in transactions and version not in ratified:
                     lines = tuple((content or "").splitlines())
                     request = m.Commit(table=reference, version=version, attempt=attempt or "", actions=lines)
                     yield (
@@ -251,11 +357,33 @@ class ClientScenario(Scenario):
             reply = heard.answer
             refused = isinstance(reply, m.Conflict | m.Gap) or (isinstance(reply, m.Rejected) and not reply.retryable)
             lines = self._lines(heard.request)
-            self.proposed.append(Proposed(operation=self.acting, request=heard.request, lines=lines, refused=refused))
+            self._note_names(lines or ())
+            files = tuple(path for path in self._data_files(heard.request, lines) if path.is_file())
+            self.proposed.append(
+                Proposed(operation=self.acting, request=heard.request, lines=lines, refused=refused, files=files)
+            )
         version = getattr(heard.request, "version", None)
         what = name_of(heard.request) + ("" if version is None else f" {version}")
         note = f"{what} -> {name_of(heard.answer)}"
         self.recording.fault("asks the owner", client=heard.client, note=note)
+
+    def _data_files(self, request: m.Request, lines: Sequence[str] | None) -> set[Path]:
+        """The data files that a proposal adds to its table."""
+        table = self.owner.owner.tables.get(getattr(request, "table", ""))
+        return set() if table is None else data_files(lines or (), ("add", "cdc"), Path(table.location))
+
+    def _note_names(self, lines: tuple[str, ...]) -> None:
+        """Which requested files are in which of the client's own: all are in its first one, unless it wrote one for
+        each."""
+        wanted = self.requested.get(self.acting, ())
+        adds = [add for line in lines if (add := proposals.body_of(line, "add")) is not None]
+        paths = [self.decoded(str(add.get("path"))) for add in adds]
+        if not wanted or not paths or set(wanted) & set(paths):
+            return
+        if len(paths) == len(wanted):
+            self.renamed.update((path, (name,)) for path, name in zip(paths, wanted, strict=True))
+        else:
+            self.renamed[paths[0]] = wanted
 
     def _lines(self, request: m.Commit | m.CreateTable | m.TakeOver | m.HandBack) -> tuple[str, ...] | None:
         """The actions of a proposal, wherever they are."""

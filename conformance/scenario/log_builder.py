@@ -23,7 +23,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, commit_file, version_of
+from conformance.interface.log_names import LOG, TABLE_ID, commit_file, version_of
 from conformance.models import proposals
 from conformance.models.log_files import checkpoint_parquet
 from conformance.scenario.client import ClientScenario
@@ -31,7 +31,7 @@ from conformance.scenario.ownership import giving_back
 from conformance.scenario.scenario import Exchange, TableHandle
 
 Action = dict[str, Any]
-OWNED: Final = "delta.managedCommit."
+OWNED: Final = ("delta.managedCommit.", TABLE_ID)
 """Properties that an owner adds."""
 
 
@@ -341,8 +341,7 @@ def table_actions(
     properties: dict[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Version 0. Reader features are writer features too."""
-    protocol = dict(proposals.PROTOCOLS[feature])
-    protocol["writerFeatures"] = sorted({*protocol["writerFeatures"], *writer_features, *reader_features})
+    protocol = proposals.with_features(feature, *writer_features, *reader_features)
     if reader_features:
         protocol["minReaderVersion"] = 3
         protocol["readerFeatures"] = sorted({*protocol.get("readerFeatures", ()), *reader_features})

@@ -15,6 +15,7 @@ from typing import Any
 
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.interface.log_names import FILESYSTEM
 from conformance.scenario.check import applies
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import OWNED, Expected, LogBuilder
@@ -62,6 +63,13 @@ def must_refuse(
     return exchange
 
 
+def may_read(log: LogBuilder, version: int, /, *requirements: str) -> None:
+    """A read of a version before what is corrupt. It may fail, because a reader may open the newest version first."""
+    exchange, _ = ask(log, version=version)
+    if isinstance(exchange.answer, m.SnapshotRead):
+        is_snapshot(log, exchange, exchange.answer, *requirements)
+
+
 def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: str) -> None:
     """A read of something corrupt, which ends with a warning or with an error."""
     exchange, _ = ask(log)
@@ -83,7 +91,7 @@ def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Ex
     """A read, and how much the reader had asked its owner before: for `newest_returned`."""
     since, who = len(log.s.owner.exchanges), log.reader() if client is None else client
     if "path" not in asked:
-        asked["table"] = log.s.physical(log.name)
+        asked.update({"path": log.location} if log.s.feature == FILESYSTEM else {"table": log.s.physical(log.name)})
     return log.s.act(who, m.Snapshot(**asked), log.table), since
 
 

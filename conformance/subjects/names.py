@@ -7,23 +7,26 @@ import importlib
 import shlex
 import sys
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from conformance.adapters import wire
+from conformance.adapters.engines.engine import EngineClient
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.http_server import HttpServer
 from conformance.adapters.in_process import Handler, InProcessSubject
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface.subject import TIMEOUT, Ask, Subject, UsageError
 
-FORMS: Final = """\
+_FORMS: Final = """\
   "stdio:COMMAND WITH ARGUMENTS"   a process that reads calls and writes replies, a line of JSON each
   http:URL                         a server that answers calls by POST (also https:)
   uc:URL?catalog=C&schema=S        a server of Unity Catalog's Delta API; its token is in $UC_TOKEN
   python:MODULE:CLASS              a Python class with one method for each operation, in this process
   jvm:in-memory, jvm:dynamodb      Delta's own commit coordinators; "jvm:CLASS --classpath JARS" for any other
+  engine:NAME, engine:NAME@VERSION   a Delta engine as a client: {engines}
   reference                        the reference commit owner
   reference-client                 the reference's Delta client, against the kit's own owner
   reference-client-remote          the same client through its remote owner, which speaks the Delta API
@@ -31,6 +34,16 @@ FORMS: Final = """\
   mutant:ID                        a known-bad subject, to see what a violation looks like
   good:ID                          a subject that uses a freedom of the documents
 """
+ENGINES: Final = {
+    "delta-kernel": ("conformance.adapters.engines.delta_kernel", "DeltaKernel"),
+    "delta-kernel-rs": ("conformance.adapters.engines.delta_kernel_rs", "DeltaKernelRs"),
+    "delta-spark": ("conformance.adapters.engines.delta_spark", "DeltaSpark"),
+    "duckdb": ("conformance.adapters.engines.duckdb", "DuckDb"),
+    "delta-rs": ("conformance.adapters.engines.delta_rs", "DeltaRs"),
+}
+"""Module and class of each engine, a `conformance.adapters.engines.engine.EngineClient`. An engine whose module is not
+in this package is unknown."""
+FORMS: Final = _FORMS.replace("{engines}", ", ".join(ENGINES))
 """How a subject can be named, for people."""
 
 _OURS: Final = {
@@ -40,7 +53,7 @@ _OURS: Final = {
     "model": ("conformance.models.owner", "ModelOwner"),
     "model-client": ("conformance.models.client", "ModelClient"),
 }
-_KINDS: Final = ("stdio", "http", "https", "uc", "python", "jvm", "mutant", "good")
+_KINDS: Final = ("stdio", "http", "https", "uc", "python", "jvm", "engine", "mutant", "good")
 
 
 def open_subject(
@@ -55,20 +68,26 @@ def open_subject(
     process is not interrupted. `directory`: of its own, where its state survives restarts; otherwise a temporary one.
 
     A client under test gets `owner`, or the owner at `owner_url`. Raises `UsageError` for a name that names nothing,
-    `AdapterError` for a subject that does not speak the interface.
+    `AdapterError` for a subject that does not speak the interface. An engine runs in a process of its own, and may take
+    longer for an answer than `timeout`: its class says how long.
     """
     kind, rest = _parts(name)
     if kind == "uc":
         return _catalog(rest, timeout)
-    if kind not in ("stdio", "http", "https"):
+    if kind == "engine":
+        engine = _engine(name, rest)[0]
+        timeout = max(timeout, engine.seconds)
+    elif kind not in ("stdio", "http", "https"):
         handler = handler_of(name)
         return InProcessSubject(handler, owner=owner, owner_url=owner_url, directory=directory, timeout=timeout)
     made = contextlib.ExitStack()
     try:
         if owner_url is None and owner is not None:
             owner_url = made.enter_context(HttpServer(owner)).url
-        if kind == "stdio":
-            command = _command(name, rest)
+        if kind in ("stdio", "engine"):
+            # -P: a folder `conformance` where the kit was started is not this package
+            served = [sys.executable, "-P", "-m", "conformance", "serve", name, "--stdio"]
+            command = served if kind == "engine" else _command(name, rest)
             subject: Subject = StdioSubject(
                 command, timeout=timeout, directory=directory, owner_url=owner_url, at_close=made.close
             )
@@ -91,6 +110,11 @@ def _catalog(rest: str, timeout: float) -> Subject:
 
 
 # Names
+
+
+def kind_of(name: str) -> str:
+    """The part before the colon, or the whole name. Raises `UsageError` for a name in no known form."""
+    return _parts(name)[0]
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -153,6 +177,9 @@ def handler_of(name: str) -> Handler:
         return Handler.of(name, _class(name, rest))
     if kind == "jvm":
         return Handler.of(name, _coordinator(name, rest))
+    if kind == "engine":
+        engine, version = _engine(name, rest)
+        return Handler.of(name, partial(engine, version=version))
     if kind in ("mutant", "good"):
         return Handler.of(name, _mutant(kind, rest))
     raise UsageError(f"{name!r} runs in another process; expected python:MODULE:CLASS or a built-in subject")
@@ -193,6 +220,36 @@ def _coordinator(name: str, rest: str) -> Any:
         return partial(CoordinatorOwner, named(rest))
     except (NoJavaError, UnknownError, JarsError) as error:
         raise UsageError(f"{name!r}: {error.problem}") from error
+
+
+def _engine(name: str, rest: str) -> tuple[type[EngineClient], str | None]:
+    """The class of the engine, and the version. Raises `UsageError` also for an engine that cannot run here."""
+    kind, version = engine_of(name, rest)
+    problem = kind.missing(version)
+    if problem:
+        raise UsageError(f"{name!r} cannot run here: {problem}")
+    return kind, version
+
+
+def engine_of(name: str, rest: str) -> tuple[type[EngineClient], str | None]:
+    """As `_engine`, for an engine that may not run here yet. `rest`: NAME or NAME@VERSION."""
+    engine, at, version = rest.partition("@")
+    known = known_engines()
+    if engine not in known:
+        raise UsageError(f"unknown engine {engine!r}{wire.near(engine, known)} (engines: {', '.join(known)})")
+    if at and not version:
+        raise UsageError(f"incomplete subject {name!r}; expected a version after '@'")
+    module, member = known[engine]
+    try:
+        kind: type[EngineClient] = getattr(importlib.import_module(module), member)
+    except ImportError as error:
+        raise UsageError(f"cannot load {name!r}: {error}") from error
+    return kind, version or None
+
+
+def known_engines() -> dict[str, tuple[str, str]]:
+    """Module and class of each engine that this package has."""
+    return {each: place for each, place in ENGINES.items() if find_spec(place[0]) is not None}
 
 
 def _class(name: str, rest: str) -> Any:

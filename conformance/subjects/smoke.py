@@ -27,14 +27,14 @@ from conformance.adapters import wire
 from conformance.adapters.identity import contradictions
 from conformance.adapters.in_process import RAISED
 from conformance.interface import messages as m
-from conformance.interface.log_names import attempt_of
+from conformance.interface.log_names import FILESYSTEM, attempt_of, commit_file
 from conformance.interface.messages import name_of
 from conformance.interface.subject import GONE, AdapterError, Subject
 from conformance.models import proposals
-from conformance.models.owner import COMMIT_MODES, ModelOwner
+from conformance.models.owner import COMMIT_MODES
 from conformance.models.storage import FolderStorage
 from conformance.results import UnusableError
-from conformance.scenario.adversary import Adversary, ClientHost
+from conformance.scenario.adversary import Adversary, ClientHost, ClientOwner
 
 PAGE: Final = "conformance/TEST_YOUR_OWNER.md"
 LOG_FOLDER: Final = "_delta_log/"
@@ -633,20 +633,24 @@ class ReadableTable:
     def __init__(self, host: ClientHost, feature: str) -> None:
         self._host = host
         self._folder = Path(tempfile.mkdtemp(prefix="conformance-"))
-        self._owner = ModelOwner(FolderStorage(self._folder))
-        self.name = f"smoke-{feature}"
+        self._owner = ClientOwner(FolderStorage(self._folder))
         first, second = str(uuid.uuid4()), str(uuid.uuid4())
-        created = self._owner.create_table(
-            "kit",
-            m.CreateTable(
-                name=self.name, feature=feature, commit_mode=COMMIT_MODES[feature][0], attempt=first,
-                actions=proposals.version_0(feature, first, str(uuid.uuid4())),
-            ),
-        )  # fmt: skip
-        assert isinstance(created, m.Ratified)
-        reference = created.table or ""
-        actions = proposals.append(second, proposals.BASE_TIME + 1000, self.files)
-        self._owner.commit("kit", m.Commit(table=reference, version=1, attempt=second, actions=actions))
+        created = proposals.version_0(feature, first, str(uuid.uuid4()))
+        appended = proposals.append(second, proposals.BASE_TIME + 1000, self.files)
+        if feature == FILESYSTEM:
+            self.name = str(self._folder / "smoke")
+            for version, actions in enumerate((created, appended)):
+                content = proposals.content(actions)
+                self._owner.plant("kit", m.Plant(table=self.name, file=commit_file(version), content=content))
+            return
+        self.name = f"smoke-{feature}"
+        request = m.CreateTable(
+            name=self.name, feature=feature, commit_mode=COMMIT_MODES[feature][0], attempt=first, actions=created
+        )
+        answer = self._owner.create_table("kit", request)
+        assert isinstance(answer, m.Ratified)
+        reference = answer.table or ""
+        self._owner.commit("kit", m.Commit(table=reference, version=1, attempt=second, actions=appended))
         self._owner.backfill_to_version("kit", m.BackfillToVersion(table=reference, version=1))
 
     def __enter__(self) -> Self:

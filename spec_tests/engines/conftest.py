@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,12 +13,6 @@ from spec_tests.engines.delta_spark_session import TINY, Engine, needed_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-@pytest.fixture
-def warehouse(tmp_path: Path) -> Iterator[refimpl.Warehouse]:
-    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="session")

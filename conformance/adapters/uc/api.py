@@ -173,6 +173,85 @@ class Staged(_Document, frozen=True, kw_only=True):
     required_properties: dict[str, str | None] = {}  # msgspec copies it
 
 
+class Staging(_Document, frozen=True, kw_only=True):
+    """Asks for the place of a new table."""
+
+    name: str
+
+
+class Creation(_Document, frozen=True, kw_only=True):
+    """Registers a table whose version 0 is at `location`. What it says besides is in version 0 too."""
+
+    name: str
+    location: str
+
+
+class Requirement(_Document, frozen=True, kw_only=True):
+    """What must hold for an update."""
+
+    type: str
+    uuid: str | None = None
+    etag: str | None = None
+
+
+UPDATES: Final = (
+    "add-commit", "set-latest-backfilled-version", "set-properties", "remove-properties", "set-columns", "set-protocol",
+    "set-partition-columns", "set-table-comment", "set-domain-metadata", "remove-domain-metadata",
+    "update-metadata-snapshot-version",
+)  # fmt: skip
+
+
+class Update(_Document, frozen=True, kw_only=True):
+    """One change. What changes of the table's metadata besides committing is not read here: the commit says it."""
+
+    action: str
+    commit: ApiCommit | None = None
+    latest_published_version: int | None = None
+
+
+class TableUpdate(_Document, frozen=True, kw_only=True):
+    """A request that changes a table: all of its updates, or none."""
+
+    requirements: tuple[Requirement, ...] | None = None
+    updates: tuple[Update, ...]
+
+    @property
+    def problem(self) -> str:
+        """Why no server can do it; empty: nothing."""
+        actions = [each.action for each in self.updates]
+        unknown = [each for each in actions if each not in UPDATES]
+        missing = [
+            each.action
+            for each in self.updates
+            if (each.action == UPDATES[0] and each.commit is None)
+            or (each.action == UPDATES[1] and each.latest_published_version is None)
+        ]
+        if not actions:
+            return "at least one update is required"
+        if unknown or missing:
+            return f"unknown update {unknown[0]!r}" if unknown else f"{missing[0]!r} lacks what it is about"
+        if len(set(actions)) < len(actions):
+            return f"at most one update of a kind; there are {', '.join(actions)}"
+        return "" if self.table_id is not None else "`assert-table-uuid` is required"
+
+    @property
+    def table_id(self) -> str | None:
+        return next((each.uuid for each in self.requirements or () if each.type == "assert-table-uuid"), None)
+
+    @property
+    def etag(self) -> str | None:
+        return next((each.etag for each in self.requirements or () if each.type == "assert-etag"), None)
+
+    @property
+    def commit(self) -> ApiCommit | None:
+        return next((each.commit for each in self.updates if each.action == UPDATES[0]), None)
+
+    @property
+    def published(self) -> int | None:
+        """The version up to which the client says that all are published."""
+        return next((each.latest_published_version for each in self.updates if each.action == UPDATES[1]), None)
+
+
 class Config(_Document, frozen=True, kw_only=True):
     protocol_version: str
 

@@ -265,8 +265,8 @@ class UcOwner:
         return reply
 
     def _refused(self, request: m.Commit, reply: Refused) -> m.Answer:
-        """A gap is a bad request like others: the table says whether it was one. Nobody commits version 0 in the API,
-        which calls that a bad request, too; it is taken as soon as there is a table."""
+        """The API answers a gap as any bad request: the table shows whether it was one. A commit of version 0 is a bad
+        request in the API, too: version 0 is taken as soon as there is a table."""
         if reply.type == "CommitVersionConflictException":
             return m.Conflict()
         if reply.status not in (400, 409):

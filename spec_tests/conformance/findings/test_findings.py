@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import datetime
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from conformance.results import CaseResult, Environment, Layer, RunResult, Subje
 from conformance.running.plan import case_seed, profile_named
 from conformance.running.worker import check_named
 from conformance.scenario.check import Variant
-from conformance.subjects.names import open_subject
+from conformance.subjects.names import engine_of, open_subject
 from spec_tests.engines.prerequisites import needed_classpath
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +32,15 @@ FINDINGS = stored.findings()
 @pytest.mark.xdist_group("jvm")
 @pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
 def test_a_finding_is_shown_again_by_its_file(found: Stored, tmp_path: Path) -> None:
-    """As `delta-commit-conformance replay` does it, in this process."""
+    """As `delta-commit-conformance replay` does it, in this process; of an engine by that command."""
+    if found.subject.startswith("engine:"):
+        if problem := engine_of(found.subject, found.subject.removeprefix("engine:"))[0].missing(None):
+            pytest.skip(problem)
+        shown = CliRunner().invoke(application, ["replay", str(found.file)])
+        advice = load().requirement(found.about.requirements[0]).level == "SHOULD"
+        assert shown.exit_code == (0 if advice else 1), shown.output
+        assert found.about.requirements[0] in shown.stdout
+        return
     if not found.subject.startswith("jvm:"):
         pytest.skip(f"{found.subject} is a server, which is not here")
     needed_classpath("dynamodb", hadoop=True)
@@ -109,32 +116,38 @@ def test_the_report_of_a_finding_stands_alone() -> None:
         assert "The same:" not in found.about.cause, "as if another report had been read before"
 
 
-# Clients
+# Bugs that others reported
 
 
-@pytest.mark.parametrize("found", markdown.deviations(), ids=lambda found: found.id)
-def test_every_deviation_of_a_client_names_an_existing_test(found: markdown.Deviation) -> None:
-    file, _, name = found.test.partition("::")
-    tree = ast.parse((ROOT / file).read_text("utf-8"))
-    assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}
-    assert found.requirements
-    for identifier in found.requirements:
-        assert load().requirement(identifier).side == "writer"
-    text = markdown.deviation_report(found)
-    assert f"pytest -n0 -m engines {found.test}" in text
-    assert "\n1. " in text
-    assert found.versions in text
+@pytest.mark.parametrize("bug", markdown.bugs(), ids=lambda bug: bug.report)
+def test_a_reported_bug_names_a_check_of_its_engine(bug: markdown.Bug) -> None:
+    engine, _ = engine_of(f"engine:{bug.engine}", bug.engine)
+    check = check_named(bug.check)
+    assert check.side == "client"
+    assert set(check.features) & set(engine.features)
+    assert bug.unfixed != bug.fixed
+    assert bug.report.count("#") == bug.report.count("/") == 1
 
 
-def test_invalid_files_of_clients_are_rejected(tmp_path: Path) -> None:
-    file = tmp_path / "clients.toml"
-    for text in ("", "deviation = [{id = 'x'}]", "deviation = ["):
-        file.write_text(text)
-        with pytest.raises(ReportError):
-            markdown.deviations(file)
+def test_an_invalid_record_of_bugs_is_rejected(tmp_path: Path) -> None:
+    (tmp_path / "record.toml").write_text("bug = [{report = 'x'}]")
     with pytest.raises(ReportError):
-        markdown.deviations(tmp_path / "nothing.toml")
-    assert markdown.deviations()
+        markdown.bugs(tmp_path / "record.toml")
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("bug", markdown.bugs(), ids=lambda bug: bug.report)
+def test_a_reported_bug_is_shown_and_gone_in_a_later_version(bug: markdown.Bug) -> None:
+    """By the page's command, where both versions are in the cache."""
+    engine, _ = engine_of(f"engine:{bug.engine}", bug.engine)
+    for version in (bug.unfixed, bug.fixed):
+        if problem := engine.missing(version):
+            pytest.skip(problem)
+    codes = [
+        CliRunner().invoke(application, bug.command(version).split()[1:]).exit_code
+        for version in (bug.unfixed, bug.fixed)
+    ]
+    assert codes == [1, 0]
 
 
 # Keeping findings
@@ -189,9 +202,6 @@ def test_invalid_files_of_findings_are_rejected(tmp_path: Path) -> None:
 def test_the_command_prints_the_page_and_one_finding(tmp_path: Path) -> None:
     page = CliRunner().invoke(application, ["findings"]).output
     assert all(found.id in page for found in FINDINGS)
-    assert all(found.test in page for found in markdown.deviations())
-    deviation = markdown.deviations()[0]
-    assert CliRunner().invoke(application, ["findings", deviation.id]).output == markdown.deviation_report(deviation)
     assert CliRunner().invoke(application, ["findings", FINDINGS[0].id]).output == markdown.report(FINDINGS[0])
     for wrong in (["nothing"], ["--record", str(tmp_path)], ["--keep", str(tmp_path)], ["--keep", str(tmp_path), "x"]):
         result = CliRunner().invoke(application, ["findings", *wrong])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -97,3 +98,31 @@ def test_the_class_path_is_printed(folder: Path, maven: Path) -> None:
     printed = CliRunner().invoke(application, ["jars", "--print", "--group", "storage"])
     assert printed.stdout == f"{folder / 'delta-storage-4.4.0.jar'}\n"
     assert CliRunner().invoke(application, ["jars", "--group", "nothing"]).exit_code == 2
+
+
+def test_another_version_has_its_own_folder(folder: Path, maven: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maven gets the version for `delta-kernel-api`, and finds the newest earlier release of the others."""
+    other = folder.with_name("jars-delta-4.3.1")
+    names = [name.replace("4.4.0", "4.3.0") for name in jars._file_names().values()]
+    monkeypatch.setenv("NAMES", " ".join(name.replace("api-4.3.0", "api-4.3.1") for name in names))
+    assert CliRunner().invoke(application, ["jars", "--delta", "4.3.1"]).exit_code == 0
+    assert not folder.exists()
+    printed = CliRunner().invoke(application, ["jars", "--delta", "4.3.1", "--print"]).stdout.strip().split(":")
+    assert str(other / "delta-kernel-api-4.3.1.jar") in printed
+    assert str(other / "delta-storage-4.3.0.jar") in printed
+    assert CliRunner().invoke(application, ["jars", "--delta", "4.3.1", "--group", "spark"]).exit_code == 2
+    listed = {
+        each.findtext("artifactId", ""): each.findtext("version", "")
+        for each in ElementTree.fromstring(jars._pom_of("4.3.1")).iter("dependency")
+    }
+    assert set(listed) == set(jars.GROUPS[jars.KERNEL])
+    assert (listed["delta-kernel-api"], listed["delta-storage"]) == ("[4.3.1]", "[4.3.0,4.3.1]")
+    assert listed["unitycatalog-client"] == "0.5.0"
+
+
+@pytest.mark.parametrize("version", ["", "newest", "4.4", "../4.4.0", "4.4.0,5.0.0"])
+def test_an_invalid_version_is_named(folder: Path, maven: Path, version: str) -> None:
+    refused = CliRunner().invoke(application, ["jars", "--delta", version])
+    assert refused.exit_code == 2
+    assert repr(version) in refused.stderr
+    assert maven.read_text() == ""

@@ -18,21 +18,25 @@ from spec_tests.conformance.running.cases import ONE
 ROOT = Path(__file__).parents[3]
 SCRIPT = Path(sys.executable).with_name("delta-commit-conformance")
 EXAMPLE = ROOT / "conformance" / "ci_example"
-WORKFLOW = (EXAMPLE / "conformance.yml").read_text("utf-8")
 
 
-def scripts() -> dict[str, str]:
+def scripts(workflow: str) -> dict[str, str]:
     """By the name of the step."""
-    steps = re.findall(r"- name: (.+)\n(?: +if: .+\n)? +run: (\|\n((?: {10}.*\n)+)|.+)", WORKFLOW)
+    text = (EXAMPLE / workflow).read_text("utf-8")
+    steps = re.findall(r"- name: (.+)\n(?: +if: .+\n)? +run: (\|\n((?: {10}.*\n)+)|.+)", text)
     return {name: textwrap.dedent(block) if block else line for name, line, block in steps}
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize(
-    ("subject", "code"),
-    [(f"stdio:{SCRIPT} serve model", 0), ("python:spec_tests.conformance.running.subjects:Wrong", 1)],
+    ("workflow", "subject", "check", "code"),
+    [
+        ("conformance.yml", f"stdio:{SCRIPT} serve model", ONE.name, 0),
+        ("conformance.yml", "python:spec_tests.conformance.running.subjects:Wrong", ONE.name, 1),
+        ("engine.yml", "model-client", "the-requested-version-is-read", 0),
+    ],
 )
-def test_the_workflow_does_what_it_says(subject: str, code: int, tmp_path: Path) -> None:
+def test_the_workflow_does_what_it_says(workflow: str, subject: str, check: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "known-failures.toml").write_bytes((EXAMPLE / "known-failures.toml").read_bytes())
     environment = {
         **os.environ,
@@ -44,12 +48,11 @@ def test_the_workflow_does_what_it_says(subject: str, code: int, tmp_path: Path)
         "SEED": "0",
         "GITHUB_STEP_SUMMARY": str(tmp_path / "step-summary.md"),
     }
-    steps = scripts()
-    smoke, test, say = (
-        steps[n] for n in ("Is the adapter in order?", "Is the owner conformant?", "Say so on the page of the job")
-    )
-    smaller = test.rstrip() + f" --check {ONE.name} -n 1"
-    for each, expected in (*([(smoke, (0,))] if code == 0 else []), (smaller, (code,)), (say, (0,))):
+    steps = scripts(workflow)
+    test = next(text for name, text in steps.items() if name.endswith("conformant?"))
+    smoke = [(text, (0,)) for name, text in steps.items() if name == "Is the adapter in order?" and code == 0]
+    smaller = test.rstrip() + f" --check {check} -n 1"
+    for each, expected in (*smoke, (smaller, (code,)), (steps["Say so on the page of the job"], (0,))):
         done = subprocess.run(["bash", "-e", "-c", each], cwd=tmp_path, capture_output=True, text=True, env=environment)
         assert done.returncode in expected, f"{each}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "step-summary.md").read_text("utf-8").startswith("# ")
@@ -57,13 +60,12 @@ def test_the_workflow_does_what_it_says(subject: str, code: int, tmp_path: Path)
 
 
 def test_the_steps_are_all_there_is_to_do() -> None:
-    assert list(scripts()) == [
-        "Install the kit",
-        "Is the adapter in order?",
-        "Is the owner conformant?",
-        "Say so on the page of the job",
-    ]
-    assert "delta-commit-owner[conformance]" in scripts()["Install the kit"]
+    last = "Say so on the page of the job"
+    assert list(scripts("conformance.yml")) == [
+        "Install the kit", "Is the adapter in order?", "Is the owner conformant?", last,
+    ]  # fmt: skip
+    assert list(scripts("engine.yml")) == ["Install the kit", "Fetch the engine", "Is the engine conformant?", last]
+    assert "delta-commit-owner[conformance]" in scripts("conformance.yml")["Install the kit"]
 
 
 def test_the_list_of_known_failures_is_one_and_its_example_would_be() -> None:

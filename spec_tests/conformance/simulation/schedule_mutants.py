@@ -14,8 +14,7 @@ from typing import Any, Final
 from unittest import mock
 
 from refimpl.client import loading, transaction
-from refimpl.client.loading import Loaded
-from refimpl.client.log_reading import LogReader
+from refimpl.client.log_reading import Loaded, LogReader
 from refimpl.client.log_segment import build
 from refimpl.client.table_state import ReplayedState
 from refimpl.commit_owner import Backfilled

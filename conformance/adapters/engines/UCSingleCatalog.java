@@ -17,7 +17,7 @@ import org.apache.spark.sql.delta.catalog.DeltaCatalog;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
- * Stands in for Unity Catalog's connector, for tests only: Delta 4.4 speaks the Delta API where the catalog's class has
+ * Stands in for Unity Catalog's connector: Delta 4.4 speaks the Delta API where the catalog's class has
  * this name. Delta does all work on tables by itself; what is left for a catalog is to answer that it knows none, and to
  * drop.
  */

@@ -1,0 +1,1 @@
+"""Delta engines that people use, as clients under test: one module for each."""

@@ -1,0 +1,442 @@
+"""Delta Kernel for Java as a client under test: its snapshots, transactions, checkpoints, checksums and publishing.
+
+Kernel is a library for connectors, in a JVM without Spark. This adapter is the connector, and does what Kernel's
+documentation leaves to one. It runs a blind append again on the newest snapshot where Kernel throws
+`ConcurrentWriteException` itself, whose message says that the query "needs to be re-executed using the latest version";
+it looks for an application's batch before it writes it; it makes the folder of staged commits, because Kernel does so
+only when it creates a table; and it publishes nothing unless the kit asks.
+
+What Kernel and its Unity Catalog client do by themselves (Delta 4.4.0, unitycatalog-client 0.6.0):
+
+- `TransactionImpl.commitWithRetry`: at most 201 tries (`DEFAULT_MAX_RETRIES`), each with a new staged file, without a
+  pause. A conflict after a try of unknown outcome is a `CommitStateUnknownException`.
+- `HttpRetryHandler`: a request is sent three times, after 0.5 s and 1 s, each half to one and a half times as long,
+  when the answer is 429 or 5xx, or the socket fails. A connection that is closed without an answer is none of these.
+- `ConflictChecker` lists the log folder for the winners, and never asks the catalog.
+- A snapshot is loaded anew for each request (`getCommits`), and nothing is cached between them but the HTTP connection.
+
+- A 429 on a full backlog is retried in the same way, for minutes, and nothing is published: no `backlog-limit` here.
+- Metadata domains other than `delta.clustering` and `delta.rowTracking` are rejected by the catalog client, as an error
+  that Kernel retries 200 times.
+- Post-commit hooks (checkpoint, checksum, log compaction) open the table by its path. Of an unpublished version each
+  fails and writes nothing; this adapter does not run them.
+
+Not in Kernel's public interface, therefore unsupported here: removing files, reading in a transaction, changes that
+only rearrange data, another partitioning, REPLACE TABLE, log compaction without a commit, and metadata cleanup. Tables
+are created by the kit.
+
+Delta 4.3 commits without the name of the table, which its own client of the Delta API rejects: `_NamesTables` adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from conformance import jars
+from conformance.adapters.delta_api import CATALOG, SCHEMA
+from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, fetch_jars, unsupported
+from conformance.adapters.jvm.machine import Machine, NoJavaError, Supplier, java, machine
+from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, STAGING
+from conformance.interface.subject import AdapterError
+
+PARTITION_COLUMN: Final = "part"
+"""The kit's only one."""
+CAN: Final = (
+    "read_version", "adds", "application", "set_properties", "unset_properties", "add_feature",
+)  # fmt: skip
+"""The fields of a transaction that Kernel has public calls for."""
+RUNS: Final = 50
+"""How often a transaction is run again after a lost race that Kernel does not resolve."""
+
+_KERNEL: Final = "io.delta.kernel"
+_UC: Final = "io.delta.storage.commit.uccommitcoordinator"
+_UNIFIED: Final = "io.delta.kernel.unitycatalog"
+_NO_TABLE: Final = (f"{_KERNEL}.exceptions.TableNotFoundException", f"{_UC}.exceptions.NoSuchTableException")
+_MOST_CAUSES: Final = 20
+
+
+class DeltaKernel(EngineClient):
+    """Catalog-managed tables with staged commits. Each simulated client has an engine and a catalog client of its own.
+    `version`: of Delta, as on Maven Central."""
+
+    engine = "delta-kernel"
+    profiles = ("core", "staged", "discovery")
+
+    @classmethod
+    def missing(cls, version: str | None) -> str:
+        try:
+            java()
+            jars.classpath(jars.KERNEL, hadoop=True, delta=version)
+        except (NoJavaError, jars.JarsError) as error:
+            return error.problem
+        return ""
+
+    @classmethod
+    def fetch(cls, version: str | None) -> str:
+        """Download the Java libraries."""
+        return fetch_jars(version)
+
+    @property
+    def engine_version(self) -> str:
+        return f"Delta {self.version or jars.version(jars.MAIN)}"
+
+    def connect(self, client: str) -> _Connector:
+        return _Connector(machine(jars.classpath(jars.KERNEL, hadoop=True, delta=self.version)), self.url, client)
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return msgspec.structs.replace(super().hello(client, request), promises=("fresh-snapshots",))
+
+    def close(self) -> None:
+        for connector in self._connections.values():
+            connector.close()
+        super().close()
+
+    # Reading
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        connector: _Connector = self.connection(client)
+
+        def read() -> m.Answer:
+            if request.path is not None:
+                return connector.read(connector.by_path(request.path), _slash(request.path))
+            table = connector.find(request.table or "")
+            return connector.read(connector.snapshot(table, request.version, request.timestamp), table.folder)
+
+        return _answered(read)
+
+    # Writing
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        beyond = unsupported(request, *CAN)
+        if beyond is not None:
+            return beyond
+        connector: _Connector = self.connection(client)
+
+        def write() -> m.Answer:
+            table = connector.find(request.table)
+            answer = connector.commit(table, connector.snapshot(table, request.read_version), request)
+            blind = unsupported(request, "read_version", "adds") is None
+            for _ in range(RUNS if blind else 0):
+                if answer is not None:
+                    break
+                answer = connector.commit(table, connector.snapshot(table), request)
+            return answer or m.Conflict()
+
+        return _answered(write)
+
+    # Publishing and maintenance
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        return self._done(client, request.table, request.version, lambda it, on: it.publish(on))
+
+    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
+        return self._done(client, request.table, request.version, lambda it, on: it.writeCheckpoint(on))
+
+    def checksum(self, client: str, request: m.Checksum) -> m.Answer:
+        def write(snapshot: Any, engine: Any) -> None:
+            mode = snapshot.getStatistics().getChecksumWriteMode()
+            if mode.isPresent():  # otherwise it is there
+                snapshot.writeChecksum(engine, mode.get())
+
+        return self._done(client, request.table, request.version, write)
+
+    def _done(self, client: str, name: str, version: int, act: Callable[[Any, Any], object]) -> m.Answer:
+        connector: _Connector = self.connection(client)
+
+        def run() -> m.Answer:
+            act(connector.snapshot(connector.find(name), version), connector.engine)
+            return m.Done()
+
+        return _answered(run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """A table, as the catalog resolves it."""
+
+    name: str
+    id: str
+    location: str
+    """A URI."""
+
+    @property
+    def folder(self) -> str:
+        return _slash(unquote(urlsplit(self.location).path))
+
+
+class _NamesTables:
+    """`UCClient`, for a Kernel that commits without the name of the table, as Delta 4.3 does: its client of the Delta
+    API rejects that. Java exceptions pass through."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.names: dict[str, Any] = {}
+        """The `TableIdentifier` of a table, by its id."""
+
+    def commit(self, table: str, location: Any, name: Any, *more: Any) -> None:
+        self._client.commit(table, location, self.names[table] if name is None else name, *more)
+
+    def getCommits(self, *arguments: Any) -> Any:  # noqa: N802  # Java's name
+        return self._client.getCommits(*arguments)
+
+    def hashCode(self) -> int:  # noqa: N802
+        return 0
+
+    class Java:
+        implements = (f"{_UC}.UCClient",)
+
+
+class _Connector:
+    """One process of a connector: Kernel's engine and catalog client. `name` is its bearer token."""
+
+    def __init__(self, on: Machine, url: str, name: str) -> None:
+        self._java = on
+        self._none = on.type("java.util.Optional").empty()
+        configuration = on.type("org.apache.hadoop.conf.Configuration")()
+        # The plain file system: the one that is meant for users keeps checksums in files beside the log's.
+        configuration.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
+        configuration.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
+        self.engine = on.type(f"{_KERNEL}.defaults.engine.DefaultEngine").create(configuration)
+        self._uc = _rest_client(on, url, name, configuration)
+        self._named = _NamesTables(self._uc)
+        client = self._uc if _names_tables(on) else self._named
+        self._catalog = on.type(f"{_UNIFIED}.UCCatalogManagedClient")(client)
+
+    def close(self) -> None:
+        self._uc.close()
+
+    def find(self, name: str) -> _Table:
+        """Raises `Py4JJavaError`."""
+        namespace = self._array("java.lang.String", (CATALOG, SCHEMA))
+        identifier = self._java.type("io.delta.storage.commit.TableIdentifier")(namespace, name)
+        info = self._uc.loadTable(identifier)
+        found = _Table(name=name, id=info.getTableId().toString(), location=info.getLocation())
+        self._named.names[found.id] = identifier
+        return found
+
+    def snapshot(self, table: _Table, version: int | None = None, timestamp: int | None = None) -> Any:
+        """Raises `Py4JJavaError`."""
+        named = self._java.type(f"{_UNIFIED}.UCTableIdentifier")(CATALOG, SCHEMA, table.name)
+        return self._catalog.loadSnapshot(
+            self.engine, table.id, table.location, named, self._long(version), self._long(timestamp)
+        )
+
+    def by_path(self, path: str) -> Any:
+        return self._java.type(f"{_KERNEL}.TableManager").loadSnapshot(path).build(self.engine)
+
+    def read(self, snapshot: Any, folder: str) -> m.SnapshotRead:
+        """What the kit compares. Kernel answers for one application, and lists none: they are left out."""
+        files = {}
+        rows = self._java.type(f"{_KERNEL}.internal.InternalScanFileUtils")
+        for row in self._scanned(snapshot):
+            path = _below(rows.getAddFileStatus(row).getPath(), folder)
+            files[path] = self._as_read(rows.getPartitionValues(row).get(PARTITION_COLUMN))
+        return m.SnapshotRead(
+            version=snapshot.getVersion(),
+            files=tuple(sorted(files)),
+            timestamp=snapshot.getTimestamp(self.engine),
+            properties=dict(snapshot.getTableProperties()),
+            partitions=files,
+            domains={
+                name: domain.getConfiguration() for name, domain in dict(snapshot.getActiveDomainMetadataMap()).items()
+            },
+        )
+
+    def _as_read(self, value: str | None) -> str | None:
+        """The value of the partition column in the rows of a file. The method is private until Delta 4.3."""
+        if value is None:
+            return None
+        kinds = [self._java.reflected(each) for each in (f"{_KERNEL}.types.DataType", "java.lang.String")]
+        method = self._java.reflected(f"{_KERNEL}.internal.util.PartitionUtils").getDeclaredMethod(
+            "literalForPartitionValue", self._array("java.lang.Class", kinds)
+        )
+        method.setAccessible(True)
+        string = self._java.type(f"{_KERNEL}.types.StringType").STRING
+        literal = method.invoke(None, self._array("java.lang.Object", [string, value]))
+        return None if literal.getValue() is None else str(literal.getValue())
+
+    def _array(self, kind: str, values: Sequence[Any]) -> Any:
+        made = self._java.gateway.new_array(self._java.type(kind), len(values))
+        for index, value in enumerate(values):
+            made[index] = value
+        return made
+
+    def _scanned(self, snapshot: Any) -> Iterator[Any]:
+        batches = snapshot.getScanBuilder().build().getScanFiles(self.engine)
+        try:
+            while batches.hasNext():
+                rows = batches.next().getRows()
+                while rows.hasNext():
+                    yield rows.next()
+        finally:
+            batches.close()
+
+    def commit(self, table: _Table, snapshot: Any, request: m.Transact) -> m.Answer | None:
+        """One transaction. None: it lost a race that only a new run can resolve."""
+        from py4j.protocol import Py4JJavaError
+
+        if request.application is not None:
+            latest = snapshot.getLatestTransactionVersion(self.engine, request.application[0])
+            if latest.isPresent() and latest.get() >= request.application[1]:
+                return m.Committed(version=None)
+        Path(table.folder, LOG, STAGING[CATALOG_MANAGED]).mkdir(exist_ok=True)
+        transaction = self._prepared(snapshot, request)
+        actions = self._adds(table, transaction, request.adds)
+        try:
+            landed = transaction.commit(self.engine, actions)
+        except Py4JJavaError as error:
+            return _not_committed(error)
+        return m.Committed(version=landed.getVersion())
+
+    def _prepared(self, snapshot: Any, request: m.Transact) -> Any:
+        operation = self._java.type(f"{_KERNEL}.Operation").WRITE
+        builder = snapshot.buildUpdateTableTransaction("delta-commit-conformance", operation)
+        if request.application is not None:
+            builder = builder.withTransactionId(*request.application)
+        properties = dict(request.set_properties)
+        if request.add_feature is not None:
+            properties[f"delta.feature.{request.add_feature}"] = "supported"
+        if properties:
+            builder = builder.withTablePropertiesAdded(self._map(properties))
+        if request.unset_properties:
+            builder = builder.withTablePropertiesRemoved(self._of("java.util.HashSet", request.unset_properties))
+        return builder.build(self.engine)
+
+    def _adds(self, table: _Table, transaction: Any, files: Sequence[m.DataFile]) -> Any:
+        """The add actions, as a connector makes them from the files that it wrote into each partition."""
+        rows = self._java.type("java.util.ArrayList")()
+        state = transaction.getTransactionState(self.engine)
+        kernel = self._java.type(f"{_KERNEL}.Transaction")
+        status = self._java.type(f"{_KERNEL}.utils.DataFileStatus")
+        closeable = self._java.type(f"{_KERNEL}.internal.util.Utils").toCloseableIterator
+        partitioned = PARTITION_COLUMN in list(transaction.getPartitionColumns(self.engine))
+        for file in files:
+            values = {PARTITION_COLUMN: self._literal(file.partition)} if partitioned else {}
+            context = kernel.getWriteContext(self.engine, state, self._map(values))
+            path = Path(table.folder, file.path)  # an absolute path stays as it is
+            written = self._of("java.util.ArrayList", [status(f"file:{path}", 1, 1, self._none)])
+            actions = kernel.generateAppendActions(self.engine, state, closeable(written.iterator()), context)
+            while actions.hasNext():
+                rows.add(actions.next())
+        return self._java.type(f"{_KERNEL}.utils.CloseableIterable").inMemoryIterable(closeable(rows.iterator()))
+
+    def _literal(self, value: str | None) -> Any:
+        literal = self._java.type(f"{_KERNEL}.expressions.Literal")
+        if value is None:
+            return literal.ofNull(self._java.type(f"{_KERNEL}.types.StringType").STRING)
+        return literal.ofString(value)
+
+    def _map(self, values: dict[str, Any]) -> Any:
+        made = self._java.type("java.util.HashMap")()
+        for key, value in values.items():
+            made.put(key, value)
+        return made
+
+    def _of(self, kind: str, values: Sequence[Any]) -> Any:
+        made = self._java.type(kind)()
+        for value in values:
+            made.add(value)
+        return made
+
+    def _long(self, value: int | None) -> Any:
+        """An `Optional` of a Java `Long`, which py4j makes of no Python number that is small."""
+        if value is None:
+            return self._none
+        return self._java.type("java.util.stream.LongStream").range(value, value + 1).boxed().findFirst()
+
+
+def _names_tables(on: Machine) -> bool:
+    """Whether this Kernel is of Delta 4.4 or newer: its catalog client is made of options."""
+    constructors = on.reflected(f"{_UC}.UCDeltaTokenBasedRestClient").getConstructors()
+    return any(each.getParameterCount() == 2 for each in constructors)
+
+
+def _rest_client(on: Machine, url: str, token: str, configuration: Any) -> Any:
+    """Delta's own client of the Delta API. Its constructor takes a token provider until Delta 4.3."""
+    kind = on.type(f"{_UC}.UCDeltaTokenBasedRestClient")
+    options = on.type("java.util.HashMap")()
+    options.put("token", token)
+    if _names_tables(on):
+        options.put("uri", url)
+        return kind(options, Supplier(configuration))
+    options.put("type", "static")
+    provider = on.type("io.unitycatalog.client.auth.TokenProvider").create(options)
+    return kind(url, provider, on.type("java.util.HashMap")())
+
+
+def _slash(folder: str) -> str:
+    return f"{folder.rstrip('/')}/"
+
+
+def _below(path: str, folder: str) -> str:
+    """Kernel's path of a data file, which is decoded and begins with `file:`, below the table's folder."""
+    return path.removeprefix("file:").removeprefix("//").removeprefix(folder)
+
+
+# Exceptions
+
+
+def _causes(error: Any) -> list[tuple[str, Any]]:
+    """What Java threw and its causes, by class."""
+    found: list[tuple[str, Any]] = []
+    thrown = error.java_exception
+    while thrown is not None and len(found) < _MOST_CAUSES:
+        found.append((str(thrown.getClass().getName()), thrown))
+        thrown = thrown.getCause()
+    return found
+
+
+def _said(causes: Sequence[tuple[str, Any]]) -> str:
+    return " <- ".join(f"{name.rpartition('.')[2]}: {thrown.getMessage()}" for name, thrown in causes)[:1000]
+
+
+def _answered(act: Callable[[], m.Answer]) -> m.Answer:
+    """The answer; where Kernel throws, nothing was proposed. Raises `AdapterError` if the JVM is gone."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+
+    try:
+        return act()
+    except Py4JJavaError as error:
+        causes = _causes(error)
+        if any(name in _NO_TABLE for name, _ in causes):
+            return m.NotFound()
+        if any(_unanswered(name, thrown) for name, thrown in causes):
+            return m.Unknown(reason=_said(causes))
+        return m.Rejected(reason=_said(causes))
+    except Py4JError as error:
+        raise AdapterError(f"Delta Kernel could not be asked: {error}") from error
+
+
+def _unanswered(name: str, thrown: Any) -> bool:
+    """Whether the catalog gave no answer to a question."""
+    if name == "io.unitycatalog.client.ApiException":
+        status = int(thrown.getCode())
+        return status in (0, 429) or status >= 500
+    return False
+
+
+def _not_committed(error: Any) -> m.Answer | None:
+    """How a connector has to read an exception of `commit`. Kernel has a class for an unknown outcome, and another for
+    too many tries, whose last one may have landed unless it met a conflict. Every other exception is a failure."""
+    causes = _causes(error)
+    kind = causes[0][0].removeprefix(f"{_KERNEL}.exceptions.")
+    if kind == "ConcurrentWriteException":
+        return None
+    if kind in ("ConcurrentTransactionException", "MetadataChangedException", "ProtocolChangedException"):
+        return m.Conflict()
+    if kind == "MaxCommitRetryLimitReachedException" and _last_conflicted(causes):
+        return m.Conflict()
+    if kind in ("CommitStateUnknownException", "MaxCommitRetryLimitReachedException"):
+        return m.Unknown(reason=_said(causes))
+    return m.Rejected(reason=_said(causes))
+
+
+def _last_conflicted(causes: Sequence[tuple[str, Any]]) -> bool:
+    return any(name == f"{_KERNEL}.commit.CommitFailedException" and thrown.isConflict() for name, thrown in causes)

@@ -1,0 +1,174 @@
+"""Delta Kernel for Rust (crate `delta_kernel`) with its Unity Catalog crates: `engine:delta-kernel-rs`.
+
+The program in `delta_kernel_rs/` speaks the shared interface on standard input and output; this module builds it with
+cargo from crates.io, and passes requests on. It reaches the kit's owner by the published Unity Catalog crates alone:
+`load_table` of `unity-catalog-delta-rest-client`, `snapshot_builder_from_load_table`, `log_tail_from_commits` and
+`UCCommitter` of `delta-kernel-unity-catalog`. A plain table is committed to by `FileSystemCommitter`. Files are read
+and written by the default engine's local object store.
+
+What the engine does by itself, with its place in the crates of version 0.30.1:
+
+- **Retries.** `load_table` is sent again after a 5xx answer or a broken connection, three times
+  (`unity-catalog-delta-rest-client`, `http.rs`, `execute_with_retry`; the waits between are configured as 1 ms here).
+  `update_table` is sent once (`clients/commits.rs`).
+- **Conflicts.** `UCCommitter` makes `KernelError::Generic` of every failed `update_table`, also of a 409
+  (`committer.rs`, `commit_version_non_zero`, its issue 2970), and the kernel rebases nothing. The program reads the
+  HTTP status in the error's text, as a connector must: 409 is a lost race, 429 a full backlog, another 4xx `rejected`,
+  and anything else `unknown`. An append is proposed again on the newest snapshot, at most 100 times and while
+  protocol and metadata stay as they were, after a full backlog with everything published first. Any other transaction
+  that lost its version is answered `unsupported`, because nothing in the kernel compares it with the winners; so no
+  rule about conflicts is held against the kernel.
+- **Caches.** None but the snapshot that a caller keeps: each simulated client keeps its newest one, and the next read
+  updates it with `Snapshot::builder_from`. After a commit it keeps the kernel's post-commit snapshot.
+- **Publishing.** `UCCommitter`'s documentation asks connectors to publish after each commit; the program does, with
+  `Snapshot::publish`, which copies each staged file unless its target exists.
+- **Maintenance.** `Snapshot::checkpoint` and `write_checksum`. The kernel's log compaction is disabled (issue 2337).
+- **Batches.** Files of the log are read with the default engine's buffer sizes; nothing of it is visible to an owner.
+
+Versions before 0.29 have no published Unity Catalog crates. With two of them the program reads and maintains tables;
+it commits nothing.
+
+The kernel has no API that changes properties, protocol features or partition columns of a table, and none that lists
+the applications of a table: the program takes their names from the log's files, and asks the kernel for each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar, Final
+
+from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient
+from conformance.adapters.stdio import StdioSubject
+from conformance.interface import messages as m
+from conformance.interface.log_names import FILESYSTEM
+from conformance.interface.subject import Ask, UsageError
+
+SOURCE: Final = Path(__file__).with_name("delta_kernel_rs")
+PROGRAM: Final = "delta-kernel-rs-subject"
+NEWEST: Final = "0.30.1"
+CATALOG_CRATES: Final[Mapping[str, str]] = {"0.30.1": "0.2.0", "0.30.0": "0.2.0"}
+"""By version of `delta_kernel`: that of `delta-kernel-unity-catalog`. Version 0.29 has another API for transactions;
+for older versions the crate was not published."""
+OLDER: Final[Mapping[str, tuple[str, str]]] = {
+    "0.24.0": ("", "older,catalog-limit"),
+    "0.20.0": ("catalog-managed", "older"),
+}
+"""By older version: another feature of `delta_kernel`, and features of the program, which then reads and
+maintains tables, commits nothing, and passes the log tail in by itself. They are here to show bugs that were fixed."""
+VERSIONS: Final = (*CATALOG_CRATES, *OLDER)
+FETCH: Final = "delta-commit-conformance engines --fetch delta-kernel-rs"
+
+
+class DeltaKernelRs(EngineClient):
+    engine: ClassVar[str] = "delta-kernel-rs"
+    profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "backlog-limit", "discovery")
+    features: ClassVar[tuple[str, ...]] = (CATALOG_MANAGED, FILESYSTEM)
+    commit_modes: ClassVar[dict[str, tuple[str, ...]]] = {CATALOG_MANAGED: ("staged",), FILESYSTEM: ("direct",)}
+
+    def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
+        super().__init__(owner, directory, version)
+        self._program = StdioSubject(
+            [str(program(version or NEWEST))], timeout=self.seconds, directory=directory, owner_url=self.url
+        )
+
+    @classmethod
+    def missing(cls, version: str | None) -> str:
+        version = version or NEWEST
+        if version not in VERSIONS:
+            return f"unsupported version {version!r} of delta_kernel; expected one of {', '.join(VERSIONS)}"
+        if program(version).is_file():
+            return ""
+        command = FETCH if version == NEWEST else f"{FETCH}@{version}"
+        return (
+            f"its program is not built; build it with: {command} (needs cargo, about 5 minutes and 1.5 GB on the way)"
+        )
+
+    @classmethod
+    def fetch(cls, version: str | None) -> str:
+        """Build the program with cargo, which shows its progress on the standard error."""
+        version = version or NEWEST
+        if version not in VERSIONS:
+            raise UsageError(cls.missing(version))
+        target = program(version)
+        if not target.is_file():
+            _build(version, target)
+        return f"the program of Delta Kernel {version} is {target}"
+
+    @property
+    def engine_version(self) -> str:
+        return self.version or NEWEST
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        return self._program.ask(client, request)
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        return self._program.ask(client, request)
+
+    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
+        return self._program.ask(client, request)
+
+    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
+        return self._program.ask(client, request)
+
+    def compact(self, client: str, request: m.Compact) -> m.Answer:
+        return self._program.ask(client, request)
+
+    def checksum(self, client: str, request: m.Checksum) -> m.Answer:
+        return self._program.ask(client, request)
+
+    def close(self) -> None:
+        self._program.close()
+        super().close()
+
+
+def program(version: str) -> Path:
+    """Where the program of that version is, or will be. Its folder's name holds the digest of its source."""
+    digest = hashlib.sha256()
+    for path in sorted(each for each in SOURCE.rglob("*") if each.is_file()):
+        digest.update(path.read_bytes())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "delta-commit-conformance" / f"delta-kernel-rs-{version}-{digest.hexdigest()[:12]}" / PROGRAM
+
+
+def _build(version: str, target: Path) -> None:
+    """In a folder beside the program, which is moved in whole, for concurrent calls. Raises `UsageError`."""
+    cargo = shutil.which("cargo")
+    if cargo is None:
+        raise UsageError("no `cargo` on the PATH; install Rust 1.88 or newer, which builds the program of Delta Kernel")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=target.parent) as scratch:
+        package = Path(scratch, "package")
+        shutil.copytree(SOURCE, package)
+        manifest = package / "Cargo.toml"
+        manifest.write_text(_manifest(manifest.read_text("utf-8"), version), "utf-8")
+        features = OLDER.get(version, ("", ""))[1]
+        folder = Path(scratch, "target")
+        done = subprocess.run(
+            [cargo, "rustc", "--bin", PROGRAM, "--features", features, "--", "-C", "strip=symbols"],
+            cwd=package,
+            env={**os.environ, "CARGO_TARGET_DIR": str(folder), "DELTA_KERNEL_VERSION": version},
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise UsageError(f"cargo failed with exit code {done.returncode}; its output is above")
+        (folder / "debug" / PROGRAM).replace(target)
+
+
+def _manifest(text: str, version: str) -> str:
+    """The manifest for that version of `delta_kernel`."""
+    if version in CATALOG_CRATES:
+        text = text.replace(f'"={CATALOG_CRATES[NEWEST]}"', f'"={CATALOG_CRATES[version]}"')
+        return text.replace(f'"={NEWEST}"', f'"={version}"')
+    features = ["arrow", "default-engine-rustls", "internal-api", *filter(None, OLDER[version][:1])]
+    kernel = f'delta_kernel = {{ version = "={version}", features = {json.dumps(features)} }}'
+    lines = [kernel if line.startswith("delta_kernel =") else line for line in text.splitlines()]
+    newer = ("delta_kernel_default_engine", "delta-kernel-unity-catalog")
+    return "\n".join(line for line in lines if not line.startswith(newer)) + "\n"

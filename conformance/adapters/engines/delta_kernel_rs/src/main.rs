@@ -1,0 +1,150 @@
+//! Delta Kernel (Rust) as a client under test: the client side of the shared interface on standard input and output.
+//!
+//! Each line is a call `{"id", "client", "request": {"op", ...}}`; the reply is `{"id", "answer": {"outcome", ...}}`.
+//! `hello` names the Delta API of the kit's owner as `owner_url`. Each simulated client is named by its bearer token and
+//! keeps its own snapshot of each table, which the next read updates, as a process of its own would. A table whose name
+//! is an absolute path is used without the owner.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::{BufRead, Write};
+use std::time::Duration;
+
+use serde_json::{json, Value};
+use tokio::runtime::Runtime;
+use unity_catalog_delta_client_api::{Error as ApiError, LoadTableResponse};
+use unity_catalog_delta_rest_client::{ClientConfig, Error as RestError, UCDeltaTableClient};
+use url::Url;
+
+#[cfg_attr(feature = "older", path = "older.rs")]
+mod kernel;
+
+pub const CATALOG: &str = "kit";
+/// Waits between the client's own tries are as short as its configuration permits: the kit's owner decides what fails.
+const RETRY_DELAY: Duration = Duration::from_millis(1);
+
+/// An answer that ends an operation early.
+pub struct Refused(pub Value);
+
+pub type Answered<T> = Result<T, Refused>;
+
+impl Refused {
+    pub fn rejected(reason: impl std::fmt::Display) -> Self {
+        Refused(json!({"outcome": "rejected", "reason": reason.to_string()}))
+    }
+
+    pub fn unknown(reason: impl std::fmt::Display) -> Self {
+        Refused(json!({"outcome": "unknown", "reason": reason.to_string()}))
+    }
+
+    pub fn unsupported(reason: impl std::fmt::Display) -> Self {
+        Refused(json!({"outcome": "unsupported", "reason": reason.to_string()}))
+    }
+}
+
+/// The kit's owner, by its Delta API. Each simulated client has a connection of its own.
+#[derive(Default)]
+pub struct Owner {
+    url: Option<String>,
+    tables: HashMap<String, UCDeltaTableClient>,
+}
+
+impl Owner {
+    pub fn config(&self, client: &str) -> Answered<ClientConfig> {
+        let url = self.url.clone();
+        let url = url.ok_or_else(|| Refused::rejected("`hello` must name the owner's Delta API as `owner_url`"))?;
+        ClientConfig::build(url, client).with_retry_delays(RETRY_DELAY, RETRY_DELAY).build().map_err(Refused::rejected)
+    }
+
+    pub fn load(&mut self, runtime: &Runtime, client: &str, table: &str) -> Answered<LoadTableResponse> {
+        if !self.tables.contains_key(client) {
+            let tables = UCDeltaTableClient::new(self.config(client)?).map_err(Refused::rejected)?;
+            self.tables.insert(client.to_string(), tables);
+        }
+        runtime.block_on(self.tables[client].load_table(CATALOG, CATALOG, table)).map_err(|error| match error {
+            RestError::Api(ApiError::TableNotFound(_)) => Refused(json!({"outcome": "not_found"})),
+            RestError::HttpStatusError { status, .. } if status < 500 => Refused::rejected(error),
+            _ => Refused::unknown(error),
+        })
+    }
+}
+
+fn identity() -> Value {
+    json!({
+        "outcome": "identity",
+        "name": "delta-kernel-rs",
+        "version": env!("DELTA_KERNEL_VERSION"),
+        "interface_version": 1,
+        "side": "client",
+        "profiles": ["core", "staged", "backlog-limit", "discovery"],
+        "features": ["catalogManaged"],
+        "commit_modes": {"catalogManaged": ["staged"]},
+    })
+}
+
+pub fn text<'a>(request: &'a Value, field: &str) -> Answered<&'a str> {
+    request[field].as_str().ok_or_else(|| Refused::rejected(format!("expected `{field}`")))
+}
+
+pub fn as_text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_string()
+}
+
+pub fn strings(value: &Value) -> BTreeSet<&str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// The table's folder, where its name is an absolute path.
+pub fn folder(table: &str) -> Option<Url> {
+    Url::from_directory_path(table).ok()
+}
+
+/// A path in an action is a URL-encoded URI.
+pub fn decoded(path: &str) -> String {
+    percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned()
+}
+
+/// Delta Kernel looks an application up by its name, and does not list them: the names come from the log's files.
+pub fn application_names(root: &Url) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let Ok(root) = root.to_file_path() else { return names };
+    for folder in ["_delta_log", "_delta_log/_staged_commits"] {
+        for entry in std::fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
+            let content = std::fs::read_to_string(entry.path()).unwrap_or_default();
+            for line in content.lines().filter(|line| line.contains("\"txn\"")) {
+                let action: Value = serde_json::from_str(line).unwrap_or_default();
+                names.extend(action["txn"]["appId"].as_str().map(str::to_string));
+            }
+        }
+    }
+    names
+}
+
+fn main() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a tokio runtime");
+    let mut subject = kernel::Subject::new(runtime);
+    let mut output = std::io::stdout();
+    for line in std::io::stdin().lock().lines() {
+        let Ok(line) = line else { break };
+        let call: Value = match serde_json::from_str(&line) {
+            Ok(call) => call,
+            Err(error) => {
+                eprintln!("no call: {error}");
+                continue;
+            }
+        };
+        let client = call["client"].as_str().unwrap_or_default();
+        let request = &call["request"];
+        let answer = match request["op"].as_str().unwrap_or_default() {
+            "hello" => {
+                subject.owner.url = request["owner_url"].as_str().map(str::to_string);
+                identity()
+            }
+            op => subject.answer(op, client, request).unwrap_or_else(|Refused(answer)| answer),
+        };
+        let reply = json!({"id": call["id"], "answer": answer});
+        if writeln!(output, "{reply}").and_then(|()| output.flush()).is_err() {
+            break;
+        }
+    }
+}

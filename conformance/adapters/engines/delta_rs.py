@@ -1,0 +1,288 @@
+"""delta-rs, the `deltalake` wheel, as a client of plain tables: it knows a table by its path, and asks no owner.
+
+What it does by itself (`crates/core/src/kernel/transaction`, `protocol/checkpoints.rs` of delta-rs):
+
+- A commit proposes the version after the one that it read, and tries at most 15 times more. Since 0.23 it first checks
+  all versions that others committed meanwhile; before, each of these used up one try.
+- Handles share no cache. A handle of `DeltaTable` keeps its snapshot until it is asked to update.
+- `cleanup_metadata` deletes what is older than `delta.logRetentionDuration`, 30 days. It takes no time, so that the
+  adapter moves the modification times of the log's files during the call.
+
+What the kit's requests become: `create_write_transaction` with the kit's file names, in the mode `overwrite` if the
+transaction replaces all files; `RemoveAction`, where the version has it; `alter` for properties and features;
+`create_checkpoint`, `compact_logs`, `cleanup_metadata`. A batch that the table has recorded is not written again:
+delta-rs leaves that to its user. Everything else is `unsupported`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from urllib.parse import unquote
+
+from conformance.adapters.engines import wheels
+from conformance.adapters.engines.engine import EngineClient
+from conformance.interface import messages as m
+from conformance.interface.log_names import FILESYSTEM, LOG, version_of
+from conformance.interface.subject import Ask
+from conformance.models import proposals
+
+WHEEL: Final = "deltalake"
+RETENTION: Final = 30 * 86_400_000
+"""`delta.logRetentionDuration` of a table that does not say, ms."""
+STRETCH: Final = 1_000
+"""The times of commits are moved apart by this factor, so that the duration of a cleanup does not matter."""
+
+
+class Unable(Exception):  # noqa: N818  # it is an answer
+    """This version of delta-rs cannot do what the request asks for."""
+
+
+class DeltaRs(EngineClient):
+    """Answers the client side of the shared interface, each request with a new handle of its table."""
+
+    engine = "delta-rs"
+    profiles = ("core",)
+    features = (FILESYSTEM,)
+    commit_modes: ClassVar = {FILESYSTEM: ("direct",)}
+
+    def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
+        super().__init__(owner, directory, version)
+        if version is not None and version != wheels.installed(WHEEL):
+            sys.path.insert(0, str(wheels.folder(WHEEL, version)))
+        self.library = importlib.import_module("deltalake")
+
+    @classmethod
+    def missing(cls, version: str | None) -> str:
+        return wheels.missing(WHEEL, version, cls.engine)
+
+    @classmethod
+    def fetch(cls, version: str | None) -> str:
+        if version is None or version == wheels.installed(WHEEL) or not version[:1].isdecimal():
+            return super().fetch(version)
+        return f"deltalake {version} is in {wheels.fetch(WHEEL, version)}"
+
+    @property
+    def engine_version(self) -> str:
+        return self.version or wheels.installed(WHEEL) or ""
+
+    # Reading
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        def read() -> m.Answer:
+            table = self._table(request.path or request.table or "", request.version)
+            if request.timestamp is not None:
+                moment = dt.datetime.fromtimestamp(request.timestamp / 1000, dt.UTC)
+                load = getattr(table, "load_as_version", None) or table.load_with_datetime
+                load(moment if hasattr(table, "load_as_version") else moment.isoformat())
+            return self._snapshot_read(table, request.path or request.table or "")
+
+        return _answered(read)
+
+    def _snapshot_read(self, table: Any, location: str) -> m.SnapshotRead:
+        """Of the handle's version. Its applications cannot be listed, and times of versions are not told."""
+        files = tuple(sorted(_in_table(uri, location) for uri in table.file_uris()))
+        return m.SnapshotRead(
+            version=table.version(), files=files, properties=dict(table.metadata().configuration),
+            partitions=self._partitions(table),
+        )  # fmt: skip
+
+    def _partitions(self, table: Any) -> dict[str, str | None] | None:
+        """By file, of the column `part`."""
+        if "part" not in table.metadata().partition_columns:
+            return None
+        adds = table.get_add_actions(flatten=True)
+        columns = {name: _values(adds, name) for name in ("path", "partition.part")}
+        return {unquote(path): value for path, value in zip(*columns.values(), strict=True)}
+
+    # Writing
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        def commit() -> m.Answer:
+            table = self._table(request.table, request.read_version)
+            if self._recorded(table, request):
+                return m.Committed(version=None)
+            self._commit(table, request)
+            return m.Committed(version=_version_of(Path(request.table) / LOG, request.marker, table))
+
+        return _answered(commit, commits=True)
+
+    def _recorded(self, table: Any, request: m.Transact) -> bool:
+        if request.application is None:
+            return False
+        name, version = request.application
+        if not hasattr(table, "transaction_version"):
+            raise Unable("no transaction versions of applications")
+        known = table.transaction_version(name)
+        return known is not None and known >= version
+
+    def _commit(self, table: Any, request: m.Transact) -> None:
+        if request.unset_properties or request.replace_table or request.partition_by is not None or request.domain:
+            raise Unable("no such change of the metadata")
+        if request.set_properties or request.add_feature:
+            self._alter(table, request)
+            return
+        here = {_in_table(uri, request.table) for uri in table.file_uris()}
+        everything = bool(here) and set(request.removes) == here
+        if request.reads is not None:
+            raise Unable("a transaction cannot say what it read")
+        actions = [self._add(request, each, table) for each in request.adds]
+        overwrites = everything and bool(actions)
+        if request.removes and not overwrites:
+            actions += [self._remove(request, path) for path in request.removes]
+        if request.if_needed and not actions:
+            raise Unable("a transaction without changes is always an empty commit")
+        mode, columns = "overwrite" if overwrites else "append", list(table.metadata().partition_columns)
+        if hasattr(table, "create_write_transaction"):
+            more = self._properties(request)
+            table.create_write_transaction(actions, mode, table.schema(), partition_by=columns, **more)
+        else:  # before 1.0 `write_deltalake` alone calls it, so
+            schema = table.schema().to_pyarrow() if hasattr(table.schema(), "to_pyarrow") else table.pyarrow_schema()
+            table._table.create_write_transaction(actions, mode, columns, schema, None, **self._properties(request))
+
+    def _alter(self, table: Any, request: m.Transact) -> None:
+        if request.adds or request.removes or request.reads is not None or request.application:
+            raise Unable("a change of properties or features is a transaction of its own")
+        if request.add_feature is None:
+            table.alter.set_table_properties(
+                dict(request.set_properties), raise_if_not_exists=False, **self._properties(request)
+            )
+            return
+        features = getattr(self.library, "TableFeatures", None)
+        names = {str(each).rpartition(".")[2]: each for each in vars(features).values()} if features else {}
+        name = request.add_feature[0].upper() + request.add_feature[1:]
+        if name not in names:
+            raise Unable(f"no feature {request.add_feature}")
+        table.alter.add_feature(names[name], allow_protocol_versions_increase=True, **self._properties(request))
+
+    def _properties(self, request: m.Transact) -> dict[str, Any]:
+        """The marker becomes a field of `commitInfo`."""
+        kind = getattr(self.library, "CommitProperties", None)
+        if kind is None and request.application is None:
+            return {} if self._is_before((0, 15)) else {"custom_metadata": {"txnId": request.marker}}
+        if kind is None:
+            raise Unable("no transaction versions of applications")
+        more: dict[str, Any] = {}
+        if request.application is not None:
+            name, version = request.application
+            more["app_transactions"] = [self.library.Transaction(name, version)]
+        return {"commit_properties": kind(custom_metadata={"txnId": request.marker}, **more)}
+
+    def _is_before(self, version: tuple[int, ...]) -> bool:
+        return tuple(int(part) for part in self.engine_version.split(".")[:2] if part.isdecimal()) < version
+
+    def _add(self, request: m.Transact, file: m.DataFile, table: Any) -> Any:
+        """The file exists; its rows are never read."""
+        path = Path(request.table) / file.path
+        if not path.resolve().is_relative_to(Path(request.table).resolve()):
+            raise Unable("no files outside of the table's folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        values = {"part": file.partition} if table.metadata().partition_columns else {}
+        return self._module().AddAction(file.path, 1, values, proposals.BASE_TIME, request.data_change, "{}")
+
+    def _remove(self, request: m.Transact, path: str) -> Any:
+        kind = getattr(self._module(), "RemoveAction", None)
+        if kind is None:
+            raise Unable("no removal of single files")
+        return kind(path=path, data_change=request.data_change, deletion_timestamp=proposals.BASE_TIME)
+
+    def _module(self) -> Any:
+        """Where `AddAction` is."""
+        for name in ("deltalake.transaction", "deltalake.table", "deltalake.writer"):
+            try:
+                module = importlib.import_module(name)
+            except ImportError:
+                continue
+            if hasattr(module, "AddAction"):
+                return module
+        raise Unable("no transactions with chosen actions")
+
+    # Maintenance
+
+    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
+        return _answered(lambda: self._done(self._table(request.table, request.version).create_checkpoint()))
+
+    def compact(self, client: str, request: m.Compact) -> m.Answer:
+        def run() -> m.Answer:
+            table = self._table(request.table, None)
+            if not hasattr(table, "compact_logs"):
+                raise Unable("no log compactions")
+            return self._done(table.compact_logs(request.start, request.end))
+
+        return _answered(run)
+
+    def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
+        def run() -> m.Answer:
+            with _moved(Path(request.table) / LOG, request.older_than):
+                return self._done(self._table(request.table, None).cleanup_metadata())
+
+        return _answered(run)
+
+    def _done(self, ignored: object) -> m.Done:
+        return m.Done()
+
+    def _table(self, path: str, version: int | None) -> Any:
+        if not path.startswith("/"):
+            raise Unable("a table is known by its path only")
+        return self.library.DeltaTable(path, version=version)
+
+
+def _answered(act: Callable[[], m.Answer], *, commits: bool = False) -> m.Answer:
+    """The answer, or `rejected` with the exception of delta-rs. A panic of its Rust code is a `BaseException`."""
+    try:
+        return act()
+    except Unable as unable:
+        return m.Unsupported(reason=f"delta-rs: {unable}")
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # noqa: BLE001  # see above
+        reason = f"{type(error).__name__}: {error}"[:500]
+        return m.Conflict() if commits and type(error).__name__ == "CommitFailedError" else m.Rejected(reason=reason)
+
+
+def _in_table(uri: str, location: str) -> str:
+    """The path of a file in the table's folder; another one, or one that was joined to it, as delta-rs tells it."""
+    path = uri.removeprefix("file://").removeprefix(f"{location}/")
+    return uri if ":" in path.partition("/")[0] else path
+
+
+def _values(batch: Any, name: str) -> list[Any]:
+    """A column of a batch, of Arrow's library or of arro3."""
+    column = batch.column(name) if hasattr(batch, "column") else batch[name]
+    return [each.as_py() if hasattr(each, "as_py") else each for each in column]
+
+
+def _version_of(log: Path, marker: str, table: Any) -> int:
+    """The version whose commit carries the marker; for a version of delta-rs that cannot write it, the handle's."""
+    for path in sorted(log.iterdir(), reverse=True):
+        version = version_of(path.name)
+        body = None if version is None else proposals.body_of(path.read_text("utf-8", "replace"), "commitInfo")
+        if version is not None and (body or {}).get("txnId") == marker:
+            return version
+    table.update_incremental()
+    return int(table.version())
+
+
+@contextmanager
+def _moved(log: Path, older_than: int) -> Iterator[None]:
+    """For the time of a cleanup, the log's files are so old that what is not later than `older_than` is beyond the
+    retention."""
+    before = {path: path.stat().st_mtime_ns for path in log.iterdir() if path.is_file()}
+    edge = time.time_ns() // 1_000_000 - RETENTION - STRETCH
+    for path, modified in before.items():
+        moved = edge + (modified // 1_000_000 - older_than) * STRETCH
+        os.utime(path, ns=(moved * 1_000_000, moved * 1_000_000))
+    try:
+        yield
+    finally:
+        for path, modified in before.items():
+            if path.exists():
+                os.utime(path, ns=(modified, modified))

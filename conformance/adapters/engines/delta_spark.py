@@ -1,0 +1,554 @@
+"""Delta on Spark as a client: PySpark 4.2 with Delta's jars, driven through py4j in one JVM with one Spark session.
+
+Delta speaks the Delta API by itself where the class of a catalog is named `io.unitycatalog.spark.UCSingleCatalog`. Our
+`UCSingleCatalog.java` stands in for that class: it finds no table and only drops. All requests for a table are Delta's.
+
+How an operation is done, always after the catalog was asked for the table, as any statement does it:
+
+- `snapshot`: `DeltaLog.update`, or `getSnapshotAt` of the version that Delta resolves for time travel; the files are
+  those of `Snapshot.allFiles`. No data is read. A path is opened as `spark.read.format("delta").load(path)`.
+- `transact`: an `OptimisticTransaction` on the snapshot of `read_version`. Reads are recorded by `readWholeTable` and
+  `filterFiles`; what changes the metadata passes the rules of the SQL statement that does the same.
+- `checkpoint`: what `DeltaLog.checkpoint` does, without the cleanup after it: the kit's commits are years old, so it
+  would delete most of them; with `any_version` all. The hint `_last_checkpoint` is written for the newest version
+  only: Delta makes no checkpoints of older ones. `cleanup`: `DeltaLog.cleanUpExpiredLogs`. `maintain`: VACUUM,
+  OPTIMIZE, REORG.
+- `create_table` and `drop_table` are the owner's, as for other engines.
+
+Not done: `checksum` (Delta writes one after each of its commits, and at no other time) and `compact` (Delta reads log
+compactions, and writes none). Isolation: Delta allows no level but Serializable; a transaction that changes no data is
+lowered to SnapshotIsolation by Delta itself. managedCommit: Delta 4.4 knows its successors `catalogManaged` and
+`coordinatedCommits-preview` only, and rejects a protocol with the feature of the document. There is no
+coordinator of the kit's own (`CatalogOwnedCommitCoordinatorProvider.registerBuilder`): it would replace Delta's
+`UCCommitCoordinatorClient` by code of this adapter, and test nothing more of Delta.
+
+What a client keeps: a real second client is another JVM, so each simulated client has a Spark session of its own (with
+its token), and `DeltaLog`s of its own: an option `fs.kit.client` makes them distinct in Delta's cache. Still shared,
+without effect on the answers: threads and Hadoop's file system objects.
+
+Delta's own retries, caches and sizes (4.4.0):
+
+- a lost race is retried up to 10,000,000 times without a pause (`spark.databricks.delta.maxCommitAttempts`);
+- a request without an answer, or with 429 or a status from 500 on, is sent 3 times by Unity Catalog's client
+  (`JitterDelayRetryPolicy`), and a commit in 16 rounds of that (`UCCommitCoordinatorClient.commitImpl`), with growing
+  pauses up to a minute. The pauses are shortened here (`_PAUSES`), nothing else: all sends are made;
+- a `DeltaLog` and its newest snapshot are cached for 60 minutes; each statement updates it;
+- a commit backfills all commits before it (`UCCommitCoordinatorClient`), and writes a checksum; each tenth one
+  writes a checkpoint (`delta.checkpointInterval`), which deletes expired log files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from urllib.parse import quote, unquote
+
+from conformance import jars
+from conformance.adapters.delta_api import CATALOG, SCHEMA
+from conformance.adapters.engines.engine import EngineClient, fetch_jars
+from conformance.adapters.jvm import machine as jvm
+from conformance.adapters.jvm.machine import NoJavaError
+from conformance.interface import messages as m
+from conformance.interface.log_names import STAGING
+from conformance.interface.subject import Ask, UsageError
+from conformance.models import proposals
+
+VERSIONS: Final = ("4.4.0",)
+"""Delta's versions that run on the PySpark of this kit."""
+CATALOG_CLASS: Final = "io.unitycatalog.spark.UCSingleCatalog"
+_CATALOG_SOURCE: Final = Path(__file__).with_name("UCSingleCatalog.java")
+_CATALOG: Final = f"spark.sql.catalog.{CATALOG}"
+_DELTA: Final = "org.apache.spark.sql.delta"
+_OPENED: Final = (
+    "java.io", "java.lang", "java.lang.invoke", "java.lang.reflect", "java.net", "java.nio", "java.util",
+    "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action",
+    "sun.util.calendar",
+)  # fmt: skip
+"""Packages of Java that Spark reaches into."""
+_OPTIONS: Final = (*jvm.OPTIONS, "-Xmx1g", *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED))
+_SETTINGS: Final[Mapping[str, str]] = {
+    "spark.master": "local[2]",
+    "spark.app.name": "conformance",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": f"{_DELTA}.catalog.DeltaCatalog",
+    # For logs of a few files; compiling code for them would be most of the work.
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    # VACUUM of files that are a second old.
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+}
+_PAUSES: Final[Mapping[tuple[str, str], Mapping[int, int]]] = {
+    ("delta-storage", "io/delta/storage/commit/uccommitcoordinator/UCCommitCoordinatorClient.class"): {
+        100: 1,
+        60_000: 5,
+    },
+    ("unitycatalog-client", "io/unitycatalog/client/retry/JitterDelayRetryPolicy$Builder.class"): {500: 1},
+}
+"""By library and class: the pauses between sends of one request (the shortest, the longest), and what they are here, in
+ms. All sends of one lost commit take ten minutes otherwise."""
+_TABLES_KEPT: Final = 32
+_JOBS: Final = {
+    "vacuum": "VACUUM {table} RETAIN 0 HOURS",
+    "optimize": "OPTIMIZE {table}",
+    "reorg": "REORG TABLE {table} APPLY (PURGE)",
+}
+_CONFLICT: Final = "io.delta.exceptions.DeltaConcurrentModificationException"
+_COMMIT_FAILED: Final = "io.delta.storage.commit.CommitFailedException"
+_NO_ANSWER: Final = frozenset(
+    {_COMMIT_FAILED, "java.io.IOException", f"{_DELTA}.CommitCoordinatorGetCommitsFailedException"}
+)
+_DOMAINS: Final = ("delta.clustering", "delta.rowTracking")
+"""Delta's client of the Delta API sends no other domains."""
+
+
+class DeltaSpark(EngineClient):
+    """Answers the client side of the shared interface, for catalog-managed tables with staged commits."""
+
+    engine: ClassVar[str] = "delta-spark"
+    profiles: ClassVar[tuple[str, ...]] = (
+        "core", "staged", "backlog-limit", "discovery", "change-data", "row-tracking",
+    )  # fmt: skip
+    seconds: ClassVar[float] = 120.0
+
+    def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
+        super().__init__(owner, directory, version)
+        self._spark = _Spark(directory, self.url)
+        self._seen: set[str] = set()
+
+    @classmethod
+    def missing(cls, version: str | None) -> str:
+        if version not in (None, *VERSIONS):
+            return f"unknown version {version!r}; expected {' or '.join(VERSIONS)}, which PySpark 4.2 runs"
+        if find_spec("py4j") is None or find_spec("pyspark") is None:
+            return "PySpark 4.2 is missing; install it: pip install 'delta-commit-owner[jvm]'"
+        try:
+            _classpath()
+            _javac()
+        except (NoJavaError, jars.JarsError) as error:
+            return error.problem
+        return ""
+
+    @classmethod
+    def fetch(cls, version: str | None) -> str:
+        """Download the Java libraries."""
+        if version not in (None, *VERSIONS):
+            raise UsageError(cls.missing(version))
+        return fetch_jars()
+
+    @property
+    def engine_version(self) -> str:
+        return f"Delta {VERSIONS[0]}, Spark {self._spark.version}"
+
+    def connect(self, client: str) -> Any:
+        return self._spark.session(client)
+
+    def _table(self, client: str, name: str) -> _Table:
+        """The table as the catalog answers now, with the handle that this client has of its log."""
+        if name not in self._seen:
+            if len(self._seen) >= _TABLES_KEPT:
+                self._seen.clear()
+                self._spark.forget()
+            self._seen.add(name)
+        return _Table(self._spark, self.connection(client), client, name)
+
+    # Reading
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        if request.path is not None:
+            location = request.path
+            return self._answered(lambda: self._spark.read(self._spark.by_path(self.connection(client), location)))
+        name = request.table or ""
+
+        def read() -> m.Answer:
+            table = self._table(client, name)
+            return self._spark.read(table.snapshot(request.version, request.timestamp))
+
+        return self._answered(read)
+
+    # Writing
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        if request.isolation is not m.Isolation.SERIALIZABLE and request.data_change:
+            return m.Unsupported(reason=f"Delta has no {request.isolation.value} for what changes data")
+
+        if request.domain is not None and request.domain[0] not in _DOMAINS:
+            return m.Unsupported(reason=f"Delta's client of the Delta API sends no domain but {' and '.join(_DOMAINS)}")
+
+        def prepare() -> _Transaction | None:
+            transaction = _Transaction(self._table(client, request.table), request)
+            return transaction if transaction.described() else None
+
+        return self._answered(prepare, lambda transaction: transaction.landed())
+
+    # Maintenance
+
+    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
+        def write() -> m.Answer:
+            table = self._table(client, request.table)
+            if request.any_version:
+                table.log.checkpoint(table.snapshot(request.version, None), table.found)
+                return m.Done()
+            newest, snapshot = table.snapshot(None, None), table.snapshot(request.version, None)
+            written = table.log.writeCheckpointFiles(snapshot, table.found)
+            if snapshot.version() == newest.version():
+                table.log.writeLastCheckpointFile(table.log, written, True)
+            return m.Done()
+
+        return self._answered(write)
+
+    def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
+        def clean() -> m.Answer:
+            table = self._table(client, request.table)
+            kept = table.log.clock().getTimeMillis() - request.older_than
+            table.log.cleanUpExpiredLogs(
+                table.snapshot(None, None), table.found, self._spark.some_long(kept), self._spark.finest_truncation()
+            )
+            return m.Done()
+
+        return self._answered(clean)
+
+    def maintain(self, client: str, request: m.Maintain) -> m.Answer:
+        statement = _JOBS[request.job].format(table=f"{CATALOG}.{SCHEMA}.`{request.table}`")
+
+        def run() -> m.Answer:
+            self.connection(client).sql(statement).collect()
+            return m.Done()
+
+        return self._answered(run)
+
+    def _answered(self, prepare: Callable[[], Any], commit: Callable[[Any], m.Answer] | None = None) -> m.Answer:
+        """The answer of `prepare`; or, where there is something to commit, of that. Only a conflict says that nothing
+        landed once something may have been proposed."""
+        from py4j.protocol import Py4JJavaError
+
+        proposed = False
+        try:
+            prepared = prepare()
+            if commit is None:
+                answer: m.Answer = prepared
+                return answer
+            if prepared is None:
+                return m.Committed(version=None)
+            proposed = True
+            return commit(prepared)
+        except Py4JJavaError as error:
+            return self._spark.failure(error.java_exception, proposed=proposed)
+
+    def close(self) -> None:
+        super().close()
+        self._spark.close()
+
+
+class _Spark:
+    """The JVM with its Spark session."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self._directory = directory
+        self._url = url
+        classes = directory / "classes"
+        compile_catalog(classes)
+        _shorten_pauses(classes)
+        options = (*_OPTIONS, f"-Djava.io.tmpdir={directory}")
+        self.machine = jvm.machine(os.pathsep.join([str(classes), _classpath()]), options)
+        builder = self.type("org.apache.spark.sql.SparkSession").builder()
+        places = {"spark.local.dir": str(directory), "spark.sql.warehouse.dir": str(directory / "warehouse")}
+        for key, value in {**_SETTINGS, **places}.items():
+            builder = builder.config(key, value)
+        self._first = builder.getOrCreate()
+        self.version = str(self._first.version())
+        self.none = self.type("scala.Option").empty()
+        self._conversions = self.type("scala.jdk.javaapi.CollectionConverters")
+        self._logs = self.module(f"{_DELTA}.DeltaLog")
+
+    def session(self, client: str) -> Any:
+        session = self._first.newSession()
+        for key, value in {_CATALOG: CATALOG_CLASS, f"{_CATALOG}.uri": self._url, f"{_CATALOG}.token": client}.items():
+            session.conf().set(key, value)
+        return session
+
+    def type(self, name: str) -> Any:
+        return self.machine.type(name)
+
+    def module(self, name: str) -> Any:
+        """A Scala object."""
+        return getattr(self.type(f"{name}$"), "MODULE$")
+
+    def some(self, value: Any) -> Any:
+        return self.type("scala.Option").apply(value)
+
+    def some_long(self, number: int) -> Any:
+        """py4j would make small ones Integers."""
+        optional = self.type("java.util.OptionalLong").of(number)
+        return self.type("scala.jdk.javaapi.OptionConverters").toScala(optional)
+
+    def seq(self, items: Iterable[Any]) -> Any:
+        return self._collected(items).toSeq()
+
+    def scala_map(self, items: Mapping[str, Any]) -> Any:
+        found = self.type("java.util.HashMap")()
+        for key, value in items.items():
+            found.put(key, value)
+        return getattr(self.type("scala.collection.immutable.Map"), "from")(self._conversions.asScala(found))
+
+    def _collected(self, items: Iterable[Any]) -> Any:
+        found = self.type("java.util.ArrayList")()
+        for item in items:
+            found.add(item)
+        return self._conversions.asScala(found)
+
+    def as_dict(self, items: Any) -> dict[Any, Any]:
+        return dict(self._conversions.asJava(items))
+
+    def items(self, items: Any) -> list[Any]:
+        return list(self._conversions.asJava(items))
+
+    def action(self, line: str) -> Any:
+        return self.module(f"{_DELTA}.actions.Action").fromJson(line)
+
+    def use(self, session: Any) -> None:
+        """Make it the one that Delta finds."""
+        self.type("org.apache.spark.sql.SparkSession").setActiveSession(session)
+
+    def log(self, session: Any, found: Any, client: str) -> Any:
+        return self._logs.forTable(session, found, self.scala_map({"fs.kit.client": client}))
+
+    def forget(self) -> None:
+        """Drop the logs of all tables."""
+        self._logs.clearCache()
+
+    def by_path(self, session: Any, location: str) -> Any:
+        """The snapshot that a read of this path uses."""
+        self.use(session)
+        plan = session.read().format("delta").load(location).queryExecution().analyzed()
+        relation = plan.collectLeaves().head().relation()
+        return relation.location().getSnapshot()
+
+    def time_travel(self, version: int | None, timestamp: int | None) -> Any:
+        """`VERSION AS OF` or `TIMESTAMP AS OF`; the timestamp in ms."""
+        moment = self.none
+        if timestamp is not None:
+            literals = self.module("org.apache.spark.sql.catalyst.expressions.Literal")
+            moment = self.some(literals.apply(self.type("java.sql.Timestamp")(timestamp)))
+        number = self.none if version is None else self.some_long(version)
+        return self.type(f"{_DELTA}.DeltaTimeTravelSpec")(moment, number, self.none, False)
+
+    def finest_truncation(self) -> Any:
+        return self.module(f"{_DELTA}.TruncationGranularity").MINUTE()
+
+    def read(self, snapshot: Any) -> m.SnapshotRead:
+        adds = [json.loads(add.json())["add"] for add in snapshot.allFiles().collect()]
+        paths = {unquote(add["path"]): add["partitionValues"].get("part") or None for add in adds}
+        return m.SnapshotRead(
+            version=snapshot.version(),
+            files=tuple(sorted(paths)),
+            timestamp=snapshot.timestamp(),
+            properties=self.as_dict(snapshot.metadata().configuration()),
+            partitions=paths,
+            applications=self.as_dict(snapshot.transactions()),
+            domains={each.domain(): each.configuration() for each in self.items(snapshot.domainMetadata())},
+        )
+
+    def failure(self, thrown: Any, *, proposed: bool) -> m.Answer:
+        """What an exception of Delta says of the outcome. Once a commit may have been proposed, lost answers leave it
+        unknown; everything else that Delta throws says that the transaction failed."""
+        reasons: list[str] = []
+        unknown = False
+        cause = thrown
+        while cause is not None and len(reasons) < 8:
+            kinds = self._kinds(cause)
+            if proposed and _CONFLICT in kinds:
+                return m.Conflict()
+            reasons.append(f"{kinds[0].rpartition('.')[2]}: {str(cause.getMessage()).partition(chr(10))[0][:300]}")
+            if _COMMIT_FAILED in kinds and not cause.getRetryable():
+                return m.Rejected(reason=" <- ".join(reasons))
+            unknown = unknown or not _NO_ANSWER.isdisjoint(kinds)
+            cause = cause.getCause()
+        reason = " <- ".join(reasons)
+        return m.Unknown(reason=reason) if proposed and unknown else m.Rejected(reason=reason)
+
+    def _kinds(self, thrown: Any) -> list[str]:
+        """Its class and the classes above."""
+        found, kind = [], thrown.getClass()
+        while kind is not None:
+            found.append(str(kind.getName()))
+            kind = kind.getSuperclass()
+        return found
+
+    def close(self) -> None:
+        self._first.stop()
+
+
+class _Table:
+    """A table as a statement of this client finds it."""
+
+    def __init__(self, spark: _Spark, session: Any, client: str, name: str) -> None:
+        self.spark = spark
+        self.session = session
+        spark.use(session)
+        catalog = session.sessionState().catalogManager().catalog(CATALOG)
+        folder = spark.machine.gateway.new_array(spark.machine.jvm.java.lang.String, 1)
+        folder[0] = SCHEMA
+        loaded = catalog.loadTable(spark.type("org.apache.spark.sql.connector.catalog.Identifier").of(folder, name))
+        self.found = loaded.catalogTable()
+        self.log = spark.log(session, self.found.get(), client)
+        (Path(self.log.logPath().toUri().getPath()) / STAGING["catalogManaged"]).mkdir(exist_ok=True)
+
+    def snapshot(self, version: int | None, timestamp: int | None) -> Any:
+        """The newest one, or that of time travel."""
+        if version is None and timestamp is None:
+            return self.log.update(False, self.spark.none, self.found)
+        spec = self.spark.time_travel(version, timestamp)
+        tables = self.spark.module(f"{_DELTA}.DeltaTableUtils")
+        resolved = tables.resolveTimeTravelVersion(
+            self.session.sessionState().conf(), self.log, self.found, spec, False
+        )
+        return self.log.getSnapshotAt(resolved._1(), self.spark.none, self.found, False)
+
+
+class _Transaction:
+    """A transaction of Delta's that does what a request describes."""
+
+    def __init__(self, table: _Table, request: m.Transact) -> None:
+        self.table = table
+        self.spark = table.spark
+        self.request = request
+        self.snapshot = table.snapshot(request.read_version, None)
+        self.transaction = table.log.startTransaction(table.found, self.spark.some(self.snapshot))
+        self.actions: list[Any] = []
+
+    def described(self) -> bool:
+        """Add the reads and changes; False if the table already has the batch."""
+        request, transaction = self.request, self.transaction
+        if request.application is not None:
+            name, version = request.application
+            if transaction.txnVersion(name) >= version:
+                return False
+            self._act("txn", {"appId": name, "version": version, "lastUpdated": proposals.BASE_TIME})
+        if request.reads == "*":
+            transaction.readWholeTable()
+        elif request.reads is not None:
+            parser = self.table.session.sessionState().sqlParser()
+            escaped = request.reads.replace("\\", "\\\\").replace("'", "\\'")
+            transaction.filterFiles(self.spark.seq([parser.parseExpression(f"part = '{escaped}'")]), False)
+        self._change_metadata()
+        if request.domain is not None:
+            domain, configuration = request.domain
+            self._act("domainMetadata", {"domain": domain, "configuration": configuration, "removed": False})
+        self._remove()
+        columns = self.snapshot.metadata().partitionColumns().toString()
+        partitioned = "part" in (request.partition_by or ()) if request.partition_by is not None else "part" in columns
+        for file in request.adds:
+            body = {
+                "path": quote(file.path), "partitionValues": {"part": file.partition} if partitioned else {}, "size": 1,
+                "modificationTime": proposals.BASE_TIME, "dataChange": request.data_change,
+            }  # fmt: skip
+            if file.rows is not None:
+                body["stats"] = json.dumps({"numRecords": file.rows})
+            self._act("add", body)
+        for change in request.changes:
+            self._act("cdc", {"path": quote(change.path), "partitionValues": {}, "size": 1, "dataChange": False})
+        return True
+
+    def _act(self, kind: str, body: Mapping[str, Any]) -> None:
+        self.actions.append(self.spark.action(proposals.line(kind, body)))
+
+    def _remove(self) -> None:
+        request = self.request
+        if not request.removes and not request.replace_table:
+            return
+        active = {unquote(add.path()): add for add in self.snapshot.allFiles().collect()}
+        removed = active if request.replace_table else request.removes
+        moment = self.table.log.clock().getTimeMillis()
+        self.actions += [active[path].removeWithTimestamp(moment, request.data_change) for path in removed]
+
+    def _change_metadata(self) -> None:
+        request = self.request
+        body = json.loads(self.snapshot.metadata().json())["metaData"]
+        rules = self.spark.module(f"{_DELTA}.coordinatedcommits.CatalogOwnedTableUtils")
+        if request.set_properties:
+            rules.validatePropertiesForAlterTableSetPropertiesDeltaCommand(
+                self.snapshot, self.spark.scala_map(request.set_properties)
+            )
+            body["configuration"] |= request.set_properties
+        if request.unset_properties:
+            rules.validatePropertiesForAlterTableUnsetPropertiesDeltaCommand(
+                self.snapshot, self.spark.seq(request.unset_properties)
+            )
+            for name in request.unset_properties:
+                body["configuration"].pop(name, None)
+        if request.partition_by is not None:
+            body["partitionColumns"] = list(request.partition_by)
+        if request.replace_table:
+            body["configuration"] = {}
+        metadata = self.spark.action(proposals.line("metaData", body))
+        if request.replace_table:
+            self.transaction.readWholeTable()
+            self.transaction.updateMetadataForNewTableInReplace(metadata)
+        elif request.partition_by is not None:
+            self.transaction.updateMetadataForTableOverwrite(metadata)
+        elif request.set_properties or request.unset_properties:
+            self.transaction.updateMetadata(metadata, False)
+        if request.add_feature is not None:
+            protocol = json.loads(self.snapshot.protocol().json())["protocol"]
+            protocol["writerFeatures"] = [*protocol.get("writerFeatures", ()), request.add_feature]
+            self.transaction.updateProtocol(self.spark.action(proposals.line("protocol", protocol)))
+
+    def landed(self) -> m.Answer:
+        operation = self.spark.module(f"{_DELTA}.DeltaOperations$ManualUpdate")
+        actions = self.spark.seq(self.actions)
+        if not self.request.if_needed:
+            return m.Committed(version=self.transaction.commit(actions, operation))
+        version = self.transaction.commitIfNeeded(actions, operation, self.spark.scala_map({}))
+        return m.Committed(version=version.get() if version.isDefined() else None)
+
+
+def _classpath() -> str:
+    return os.pathsep.join([jars.classpath("spark"), jars.classpath("unity"), jars.pyspark_jars()])
+
+
+def _javac() -> str:
+    """The compiler of the Java that runs. Raises `NoJavaError`."""
+    beside = Path(jvm.java()).resolve().with_name("javac")
+    found = str(beside) if beside.is_file() else shutil.which("javac")
+    if found is None:
+        raise NoJavaError("no `javac` beside `java` or on the PATH; install a JDK, version 17 or newer")
+    return found
+
+
+def _shorten_pauses(classes: Path) -> None:
+    """Put copies of the classes that send requests before the originals, with shorter pauses: see `_PAUSES`."""
+    for (library, name), pauses in _PAUSES.items():
+        jar = next(path for path in jars.jars("unity") if path.name.startswith(f"{library}-"))
+        with zipfile.ZipFile(jar) as archive:
+            content = archive.read(name)
+        for pause, shorter in pauses.items():
+            content = content.replace(_long(pause), _long(shorter))
+        target = classes / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+
+
+def _long(number: int) -> bytes:
+    """As it is among the constants of a class file."""
+    return b"\x05" + number.to_bytes(8, "big")
+
+
+def compile_catalog(classes: Path) -> None:
+    """Compile the catalog class into this folder. Raises `NoJavaError`, or `JarsError`."""
+    classes.mkdir(parents=True, exist_ok=True)
+    command = [_javac(), "-proc:none", "-nowarn", "-d", str(classes), "-cp", _classpath(), str(_CATALOG_SOURCE)]
+    subprocess.run(command, check=True, capture_output=True)

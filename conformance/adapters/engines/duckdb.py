@@ -1,0 +1,182 @@
+"""`engine:duckdb`: DuckDB with its extensions `httpfs`, `delta` and `unity_catalog`, from wheels.
+
+What it can do through a catalog: SELECT of the newest version, and INSERT. A simulated client that writes keeps one
+connection for each table, and reads over it too. Any other snapshot is read over a new connection, because a connection
+reads the same version again and again. DuckDB does not tell which file a row is in, nor how it names a file that it
+writes, nor which version it has read. So:
+
+- Each data file of the kit has one row, whose `id` is made of the file's name; a snapshot is the names of the rows.
+- A transaction is one INSERT of such rows, and becomes one data file with all of them.
+- The version of a snapshot is the one that the owner named when this connection loaded the table last.
+
+What DuckDB 1.5.5 does by itself, seen on the wire, source of the extension `unity_catalog`:
+https://github.com/duckdb/unity_catalog
+
+- A connection lists the tables of a schema once, and loads a table once, and again only after a commit of its own.
+- A request without an answer is sent up to four times; a 409 is not repeated.
+- Before a commit it publishes the commits that the owner listed, and reports them in the request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from conformance.adapters.delta_api import CATALOG, SCHEMA
+from conformance.adapters.engines.engine import EngineClient, unsupported
+from conformance.interface import messages as m
+from conformance.interface.subject import Ask
+
+EXTENSIONS: Final = ("httpfs", "delta", "unity_catalog")
+"""In the order in which they are loaded."""
+_OFFLINE: Final = {
+    "allow_unsigned_extensions": "true",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+}
+
+
+class DuckDb(EngineClient):
+    engine: ClassVar[str] = "duckdb"
+    limits: ClassVar[dict[str, int]] = {"proposals": 1}
+    reads_data: ClassVar[bool] = True
+    profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "backlog-limit", "discovery")
+
+    def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
+        super().__init__(owner, directory, version)
+        self._writers: set[tuple[str, str]] = set()
+
+    @classmethod
+    def missing(cls, version: str | None) -> str:
+        absent = [name for name in ("duckdb", *map(_package, EXTENSIONS)) if find_spec(name) is None]
+        wheels = ["duckdb", *(f"duckdb-extension-{name.replace('_', '-')}" for name in EXTENSIONS)]
+        wanted = "" if version is None else f"=={version}"
+        install = f"install it: pip install {' '.join(f'{wheel}{wanted}' for wheel in wheels)}"
+        if absent:
+            return f"the library {absent[0]} is missing; {install}"
+        if version not in (None, _installed()):
+            return f"DuckDB {_installed()} is installed, not {version}; {install}"
+        return ""
+
+    @property
+    def engine_version(self) -> str:
+        return _installed()
+
+    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
+        if request.version is not None or request.timestamp is not None:
+            return m.Unsupported(reason="DuckDB reads the newest version of a catalog's table only")
+        if request.path is not None:
+            return _answered(lambda: self._by_path(client, request.path or ""))
+        return _answered(lambda: self._by_name(client, request.table or ""))
+
+    def _by_name(self, client: str, table: str) -> m.Answer:
+        files = self._rows(client, table, _quoted(table))
+        version = self.newest_named(client, table)
+        if version is None:
+            return m.Unsupported(reason="the owner named no latest version, and DuckDB does not say which one it read")
+        return m.SnapshotRead(version=version, files=files)
+
+    def _by_path(self, client: str, path: str) -> m.Answer:
+        """Without a catalog; the version is then the newest published one."""
+        self.files.write_missing(Path(path))
+        place = path.replace("'", "''")
+        files = self._rows(client, "", f"delta_scan('{place}')")
+        return m.SnapshotRead(version=self.files.newest_published(Path(path)), files=files)
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        refused = unsupported(request, "adds", "isolation")
+        if refused is not None or not request.adds:
+            return refused or m.Unsupported(reason="DuckDB commits rows only")
+        values = [value for add in request.adds for value in (self.files.number(add.path), add.partition)]
+        rows = ", ".join(["(?, ?)"] * len(request.adds))
+
+        def insert() -> m.Answer:
+            self.begin()
+            sql = f"INSERT INTO {_quoted(request.table)} VALUES {rows}"
+            self._connection(client, request.table).execute(sql, values)
+            if self.landed is None:
+                return m.Unknown(reason="DuckDB reported success, and the owner ratified nothing")
+            return m.Committed(version=self.landed)
+
+        return _answered(insert)
+
+    def _connection(self, client: str, table: str) -> Any:
+        """The writer's own connection to the table."""
+        self.server.api.show(table)
+        self._writers.add((client, table))
+        return self.connection(f"{client}\n{table}")
+
+    def _rows(self, client: str, table: str, source: str) -> tuple[str, ...]:
+        """The files whose rows are in the source."""
+        self.server.api.show(table)
+        kept = (client, table) in self._writers
+        connection = self._connection(client, table) if kept else self.connect(client)
+        try:
+            found = connection.execute(f"SELECT id FROM {source}").fetchall()
+        finally:
+            if not kept:
+                connection.close()
+        return self.files.names(number for (number,) in found)
+
+    def connect(self, client: str) -> Any:
+        import duckdb
+
+        connection = duckdb.connect(config=_OFFLINE)
+        for name in EXTENSIONS:
+            connection.execute(f"LOAD '{_extension(name)}'")
+        token = client.partition("\n")[0].replace("'", "''")
+        connection.execute(
+            f"CREATE SECRET (TYPE unity_catalog, TOKEN '{token}', ENDPOINT '{self.url}', AWS_REGION 'unused')"
+        )
+        connection.execute(f"ATTACH '{CATALOG}' AS {CATALOG} (TYPE unity_catalog, DEFAULT_SCHEMA '{SCHEMA}')")
+        return connection
+
+
+def _answered(act: Callable[[], m.Answer]) -> m.Answer:
+    """DuckDB's error as an answer. It tells the status of the server's answer in its text only."""
+    import duckdb
+
+    try:
+        return act()
+    except duckdb.Error as error:
+        text = re.sub(r"http://127\.0\.0\.1:\d+", "OWNER", str(error))
+        if "(HTTP 409)" in text:
+            return m.Conflict()
+        if "(HTTP 404)" in text or "does not exist" in text:
+            return m.NotFound()
+        if "(HTTP 4" in text:
+            return m.Rejected(reason=_first_line(text), retryable="(HTTP 429)" in text)
+        if "Request to" in text or "HTTP" in text:
+            return m.Unknown(reason=_first_line(text))
+        return m.Rejected(reason=f"{type(error).__name__}: {_first_line(text)}")
+
+
+def _first_line(text: str) -> str:
+    """Without the stack of an internal error."""
+    return text.partition("\n")[0]
+
+
+def _quoted(table: str) -> str:
+    name = table.replace('"', '""')
+    return f'{CATALOG}.{SCHEMA}."{name}"'
+
+
+def _installed() -> str:
+    import duckdb
+
+    return str(duckdb.__version__)
+
+
+def _package(name: str) -> str:
+    return f"duckdb_extension_{name}"
+
+
+def _extension(name: str) -> Path:
+    package = find_spec(_package(name))
+    assert package is not None
+    assert package.origin is not None
+    (extension,) = Path(package.origin).parent.rglob(f"{name}.duckdb_extension")
+    return extension

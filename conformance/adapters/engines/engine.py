@@ -1,0 +1,249 @@
+"""What the adapters of the engines share.
+
+An adapter is a class with the methods of the shared interface that its engine can do:
+
+    class DuckDb(EngineClient):
+        engine = "duckdb"
+        profiles = ("core", "staged", "discovery")
+
+        @classmethod
+        def missing(cls, version: str | None) -> str: ...     # what to install; "" if the engine can run here
+        def snapshot(self, client: str, request: m.Snapshot) -> m.Answer: ...
+        def transact(self, client: str, request: m.Transact) -> m.Answer: ...
+
+A method that is absent is `unsupported`, and so is a field of a request that the engine cannot do: `m.Unsupported`. The
+kit runs an adapter in a process of its own (`delta-commit-conformance serve engine:NAME --stdio`) and kills the process
+group with all engine processes in it. `conformance.subjects.names.ENGINES` names module and class.
+
+The engine finds its owner at `self.url`, as a server of the Delta API (`conformance.adapters.delta_api`), or an adapter
+asks `self.owner` itself. The engine may choose the `txnId` of its commits: the kit finds them by the UUID of the staged
+file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Final
+from urllib.parse import unquote
+
+from conformance import jars
+from conformance.adapters.delta_api import DeltaApiServer
+from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, version_of
+from conformance.interface.subject import Ask, UsageError
+
+CATALOG_MANAGED: Final = "catalogManaged"
+
+
+class EngineClient:
+    """One engine, for all simulated clients. `directory`: the only folder besides the tables to which it may write.
+    `version`: of the engine; None: the adapter's usual one."""
+
+    engine: ClassVar[str]
+    """The name in `engine:NAME`."""
+    profiles: ClassVar[tuple[str, ...]] = ("core", "staged")
+    features: ClassVar[tuple[str, ...]] = (CATALOG_MANAGED,)
+    commit_modes: ClassVar[dict[str, tuple[str, ...]]] = {CATALOG_MANAGED: ("staged",)}
+    limits: ClassVar[dict[str, int]] = {}
+    """Of the identity. `{"proposals": 1}`: after a lost race the engine gives the transaction up, and says so."""
+    seconds: ClassVar[float] = 60.0
+    """The limit of time of one answer, if the user allows less."""
+
+    reads_data: ClassVar[bool] = False
+    """Whether the engine opens data files: then those that the kit's commits name are written before it reads a log."""
+
+    def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
+        self._owner = owner
+        self.directory = directory
+        self.version = version
+        self.files = DataFiles()
+        self._connections: dict[str, Any] = {}
+        self._tables: dict[str, m.Table] = {}
+        self._latest: dict[tuple[str, str], int | None] = {}
+        self._landed: int | None = None
+        self.server = DeltaApiServer(self.owner)
+        self.url = self.server.url
+
+    def owner(self, client: str, request: m.Request) -> m.Answer:
+        """Ask the kit's owner, and note what it says. Engines ask it through `self.url`."""
+        answer = self._owner(client, request)
+        reference = getattr(request, "table", None)
+        match request, answer:
+            case m.LoadTable(name=str(name)), m.Table(table=reference):
+                self._tables[name] = self._tables[reference] = answer
+                self._latest[client, reference] = answer.latest
+            case m.GetCommits(), m.Commits(latest=latest):
+                self._latest[client, request.table] = latest
+            case m.Commit(), m.Ratified(version=version):
+                self._landed = version
+        if self.reads_data and reference in self._tables:
+            self.files.write_missing(Path(self._tables[reference].location or ""))
+        return answer
+
+    def newest_named(self, client: str, table: str) -> int | None:
+        """The latest version that the owner named to this client for the table of this name; null: it named none."""
+        found = self._tables.get(table)
+        latest = None if found is None else self._latest.get((client, found.table))
+        return None if latest == -1 else latest
+
+    def begin(self) -> None:
+        """A transaction begins: see `landed`."""
+        self._landed = None
+
+    @property
+    def landed(self) -> int | None:
+        """The version that the owner answered as ratified since `begin`, for an engine that does not tell it."""
+        return self._landed
+
+    @classmethod
+    def missing(cls, version: str | None) -> str:
+        """What this machine lacks to run that version of the engine, and how to install it; empty: nothing."""
+        raise NotImplementedError
+
+    @classmethod
+    def fetch(cls, version: str | None) -> str:
+        """Download or build that version of the engine, and say where it is. Nothing else of the kit does this. Raises
+        `UsageError`."""
+        problem = cls.missing(version)
+        if problem:
+            raise UsageError(f"engine:{cls.engine} cannot be fetched: {problem}")
+        return f"engine:{cls.engine} can run here"
+
+    @property
+    def engine_version(self) -> str:
+        """The version of the engine that runs, as reports show it."""
+        raise NotImplementedError
+
+    def connect(self, client: str) -> Any:
+        """A connection, session or handle of its own for this simulated client."""
+        raise NotImplementedError
+
+    def connection(self, client: str) -> Any:
+        """The client's, over all its requests, as a process of its own would keep it."""
+        if client not in self._connections:
+            self._connections[client] = self.connect(client)
+        return self._connections[client]
+
+    def forget(self, client: str) -> None:
+        """The client's next request gets a new connection."""
+        self._connections.pop(client, None)
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return m.Identity(
+            name=f"engine:{self.engine}",
+            version=self.engine_version,
+            interface_version=m.INTERFACE_VERSION,
+            side="client",
+            profiles=self.profiles,
+            features=self.features,
+            commit_modes=self.commit_modes,
+            limits=dict(self.limits),
+        )
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._connections.clear()
+        self.server.close()
+
+
+class DataFiles:
+    """The data files that the kit's commits name. The kit does not write them. Each gets one row, whose `id` is made of
+    the file's name: the rows that an engine reads tell the files, also where the engine names its files itself."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+        self._read: set[tuple[Path, int]] = set()
+        self._known: set[Path] = set()
+        """Data files that exist, or existed: an engine may have deleted them, and none is written twice."""
+
+    def number(self, name: str) -> int:
+        """The `id` of the row of this file."""
+        number = int.from_bytes(sha256(name.encode("utf-8", "surrogateescape")).digest()[:6])
+        self._names[number] = name
+        return number
+
+    def names(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        """The files of these rows, sorted."""
+        return tuple(sorted(self._names.get(number, f"row {number}") for number in numbers))
+
+    def write_missing(self, table: Path) -> None:
+        """Write the files that the log of the table adds, from whichever commit or checkpoint."""
+        for add in self._new_adds(table / LOG):
+            name = unquote(str(add["path"]))
+            file = table / name
+            if name.startswith("/") or "://" in name or file in self._known:
+                continue
+            self._known.add(file)
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                _write(file, self.number(name), dict(add.get("partitionValues") or ()))
+
+    def newest_published(self, table: Path) -> int:
+        """The newest version that the log shows; -1: none."""
+        versions = (version_of(file.name) for file in (table / LOG).glob("*.json"))
+        return max((version for version in versions if version is not None), default=-1)
+
+    def _new_adds(self, log: Path) -> Iterator[dict[str, Any]]:
+        for file in sorted((*log.rglob("*.json"), *log.rglob("*.parquet"))):
+            try:
+                state = (file, file.stat().st_size)
+                if state not in self._read:
+                    self._read.add(state)
+                    yield from _adds_in(file)
+            except FileNotFoundError:  # it was cleaned up meanwhile
+                continue
+
+
+def _adds_in(file: Path) -> Iterator[dict[str, Any]]:
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        content = pq.ParquetFile(file)
+        actions = content.read(columns=["add"]).to_pylist() if "add" in content.schema_arrow.names else []
+    else:
+        actions = [_action(line) for line in file.read_bytes().split(b"\n")]
+    for action in actions:
+        add = action.get("add") if isinstance(action, dict) else None
+        if isinstance(add, dict) and isinstance(add.get("path"), str):
+            yield add
+
+
+def _action(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _write(file: Path, number: int, partition: dict[str, str | None]) -> None:
+    """Of the kit's two columns, `id` and `part`; a partition column is not in the file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"id": pa.array([number], pa.int64())}
+    if "part" not in partition:
+        columns["part"] = pa.array([None], pa.string())
+    pq.write_table(pa.table(columns), file)
+
+
+def unsupported(request: m.Transact, *can: str) -> m.Unsupported | None:
+    """The answer to a transaction with a field that the engine cannot do; None if it can do all of them. `can`: the
+    names of the optional fields that it can do."""
+    plain = m.Transact(table=request.table, marker=request.marker)
+    beyond = [
+        name
+        for name in request.__struct_fields__
+        if name not in ("table", "marker", *can) and getattr(request, name) != getattr(plain, name)
+    ]
+    return m.Unsupported(reason=f"the engine cannot do {', '.join(beyond)}") if beyond else None
+
+
+def fetch_jars(version: str | None = None) -> str:
+    """Download the Java libraries of that version of Delta with Maven. Raises `UsageError`."""
+    try:
+        return f"the Java libraries are in {jars.fetch(version)}"
+    except jars.JarsError as error:
+        raise UsageError(error.problem) from error

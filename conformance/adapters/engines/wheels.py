@@ -1,0 +1,71 @@
+"""Other versions of an engine's Python wheel than the installed one, each in a folder of its own.
+
+Pip installs them into the user's cache, on request only: `delta-commit-conformance engines --fetch delta-rs@0.17.3`.
+Their large dependencies (Arrow) are those of the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from conformance.interface.subject import UsageError
+
+BESIDE: Final = {"deltalake": ("pyarrow-hotfix", "arro3-core", "deprecated", "wrapt", "typing-extensions")}
+"""By wheel, small dependencies that some of its versions have."""
+SECONDS: Final = 300
+"""How long pip may take."""
+_VERSION: Final = re.compile(r"\d+(\.\d+){1,3}((a|b|rc)\d+)?")
+
+
+def installed(wheel: str) -> str | None:
+    """The version in this environment."""
+    try:
+        return metadata.version(wheel)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def folder(wheel: str, version: str) -> Path:
+    """Where that version is, or will be."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "delta-commit-conformance" / f"{wheel}-{version}"
+
+
+def missing(wheel: str, version: str | None, engine: str) -> str:
+    """What to install for that version, and how; empty: nothing."""
+    here = installed(wheel)
+    if version is None:
+        return "" if here else f"the wheel {wheel} is not installed; run: pip install {wheel}"
+    if not _VERSION.fullmatch(version):
+        return f"invalid version {version!r}; expected for example 1.2.1"
+    if version == here or (folder(wheel, version) / wheel).is_dir():
+        return ""
+    return f"{wheel} {version} is not installed; run: delta-commit-conformance engines --fetch {engine}@{version}"
+
+
+def fetch(wheel: str, version: str) -> Path:
+    """Install that version; it is there completely or not at all. Raises `UsageError`."""
+    target = folder(wheel, version)
+    if (target / wheel).is_dir():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".installing-", dir=target.parent) as scratch:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check",
+                   "--root-user-action=ignore", "--only-binary=:all:", "--target", f"{scratch}/wheel",
+                   f"{wheel}=={version}", *BESIDE[wheel]]  # fmt: skip
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UsageError(f"pip cannot install {wheel} {version}: {error}") from error
+        if done.returncode != 0:
+            lines = [line for line in done.stderr.splitlines() if line.strip()]
+            raise UsageError(f"pip cannot install {wheel} {version}: {lines[-1] if lines else 'no message'}")
+        Path(scratch, "wheel").replace(target)
+    return target

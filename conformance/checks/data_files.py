@@ -1,0 +1,151 @@
+"""The files of a client's commits: that they stay, their change data, their row ids.
+
+A client that writes real files does so in the table's folder, before it proposes the commit that names them; in every
+scenario those of a commit that landed must still be there at the end. A client may choose their names.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from conformance.checks.conflicts import lands
+from conformance.checks.registry import check
+from conformance.interface import messages as m
+from conformance.interface.messages import DataFile, Transact
+from conformance.models.writer import ROW_DOMAIN, ROW_TRACKING
+from conformance.requirements.catalogue import Profile
+from conformance.scenario.check import Family
+from conformance.scenario.client import ClientScenario
+from conformance.scenario.log_builder import LogBuilder, domain, file
+from conformance.scenario.scenario import Exchange, Inconclusive, TableHandle
+
+
+def append(s: ClientScenario, table: TableHandle, path: str) -> Exchange:
+    """The client under test appends a file."""
+    return s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path=path, rows=1),)))
+
+
+@check(Family.REPLAYS, "LOG-37", "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client")
+def data_files_stay_while_the_outcome_is_unknown(s: ClientScenario) -> None:
+    """A commit lands, and neither its answer nor any later one arrives: its writer cannot know the outcome, and leaves
+    the data files in place. The files of a commit whose outcome is known stay too."""
+    table, known = s.create(), s.create("known")
+    s.owner.go_silent_at_the_commit()
+    call = append(s, table, "mine")
+    s.not_answered_as_failed(call)
+    table.versions = 2
+    s.owner.rules.clear()
+    s.expect(
+        append(s, known, "theirs"), m.Committed, "PROFILE-CLIENT-02", expected="the owner answers again: version 1"
+    )
+    known.versions = 2
+    if not any(proposed.files for proposed in s.proposed):
+        raise Inconclusive("the client writes no data files, or not where its commits say")
+
+
+@check(Family.WRITING, "DELAYED-04", "PROFILE-CHANGES-01", side="client", needs=(Profile.CHANGE_DATA,))
+def change_data_is_in_the_commit_of_its_change(s: ClientScenario) -> None:
+    """An update replaces a file, and has change data. It is one commit with the new file, the removal and the change
+    data. An update that loses a race ends with a conflict, or is committed as a whole too."""
+    features, properties = ("changeDataFeed", "domainMetadata"), {"delta.enableChangeDataFeed": "true"}
+    log = LogBuilder.create(s, writer_features=features, properties=properties)
+    log.land(file("a"), file("b"))
+    call = _update(s, log, "a")
+    lands(s, log.table, call, 2, why="there is no conflict")
+    _whole(s, log, call, 2)
+    log.actions[2] = []
+    s.owner.on(m.Commit, before=partial(log.land, file("theirs")))
+    call = _update(s, log, "b")
+    if isinstance(call.answer, m.Committed):
+        lands(s, log.table, call, 4, why="another writer added a file that the update did not read")
+        _whole(s, log, call, 4)
+
+
+def _update(s: ClientScenario, log: LogBuilder, path: str) -> Exchange:
+    """The client replaces a file."""
+    adds, changes = (DataFile(path=f"new-{path}"),), (DataFile(path=f"_change_data/cdc-{path}"),)
+    request = Transact(table=s.name_of(log.table), marker=s.attempt(), removes=(path,), adds=adds, changes=changes)
+    return s.act("writer", request, log.table)
+
+
+def _whole(s: ClientScenario, log: LogBuilder, call: Exchange, version: int) -> None:
+    """The version is the whole update, and no version follows."""
+    for each, expected in ((version, ["add", "remove", "cdc"]), (version + 1, [])):
+        found = [kind for kind in ("add", "remove", "cdc") if s.actions_of(log.table, each, kind)]
+        s.require(
+            found == expected, "DELAYED-04", "PROFILE-CHANGES-01", evidence=(call,), version=each,
+            expected=f"version {version} has the new file, the removal and the change data; no version follows",
+            observed=f"version {each} has the actions {found}",
+        )  # fmt: skip
+
+
+@check(
+    Family.WRITING, "ROW-01", "ROW-02", "ROW-03", "ROW-04", "PROFILE-ROWS-01", side="client",
+    needs=(Profile.ROW_TRACKING,),
+)  # fmt: skip
+def row_ids_are_above_those_of_earlier_commits(s: ClientScenario) -> None:
+    """On a table with row tracking the files of a commit have new row ids, the version of their commit, and the commit
+    records the highest id: without a race, and after a lost race with a winner that assigned ids too."""
+    log = LogBuilder.create(s, writer_features=("domainMetadata", ROW_TRACKING))
+    log.land(*_tracked("first", 1, 0, 10))
+    mark = _appended(s, log, 2, 9, why="there is no conflict")
+
+    def win() -> None:
+        log.land(*_tracked("theirs", 3, mark + 1, 5))
+
+    s.owner.on(m.Commit, before=win)
+    _appended(s, log, 4, mark + 5, "ROW-04", why="the winner added a file, with ids of its own")
+
+
+def _tracked(path: str, version: int, first: int, rows: int) -> tuple[str, str]:
+    """A file with row ids from `first` on, and the high water mark after it."""
+    stats = json.dumps({"numRecords": rows})
+    added = file(path, baseRowId=first, defaultRowCommitVersion=version, stats=stats)
+    return added, domain(ROW_DOMAIN, json.dumps({"rowIdHighWaterMark": first + rows - 1}))
+
+
+def _appended(s: ClientScenario, log: LogBuilder, version: int, mark: int, *requirements: str, why: str) -> int:
+    """The client appends two files; `mark` is the highest row id before. The highest one after it."""
+    adds = (DataFile(path=f"mine-{version}", rows=7), DataFile(path=f"more-{version}", rows=2))
+    call = s.act("writer", Transact(table=s.name_of(log.table), marker=s.attempt(), adds=adds), log.table)
+    lands(s, log.table, call, version, why=why)
+    log.actions[version] = []
+    bodies = s.actions_of(log.table, version, "add")
+    free = mark + 1
+    for body in sorted(bodies, key=_base_row_id):
+        first = _base_row_id(body)
+        s.require(
+            first >= free, "ROW-01", *requirements, "PROFILE-ROWS-01", evidence=(call,), version=version,
+            expected=f"the rows of {body['path']} have ids from {free} on: no other row has them",
+            observed=f"its baseRowId is {body.get('baseRowId')}",
+        )  # fmt: skip
+        s.require(
+            body.get("defaultRowCommitVersion") == version, "ROW-02", *requirements, evidence=(call,), version=version,
+            expected=f"the rows of {body['path']} are of version {version}",
+            observed=f"its defaultRowCommitVersion is {body.get('defaultRowCommitVersion')}",
+        )  # fmt: skip
+        free = first + _rows(body, 7)
+    marks = [_mark(body) for body in s.actions_of(log.table, version, "domainMetadata") if body["domain"] == ROW_DOMAIN]
+    s.require(
+        bool(marks) and marks[0] >= free - 1, "ROW-03", *requirements, evidence=(call,), version=version,
+        expected=f"the commit says that {free - 1} is the highest row id", observed=f"its high water mark is {marks}",
+    )  # fmt: skip
+    return marks[0]
+
+
+def _base_row_id(body: dict[str, Any]) -> int:
+    """-1: there is none."""
+    found = body.get("baseRowId")
+    return found if isinstance(found, int) else -1
+
+
+def _rows(body: dict[str, Any], otherwise: int) -> int:
+    """How many rows the statistics of a file count."""
+    found = json.loads(body.get("stats") or "{}").get("numRecords", otherwise)
+    return found if isinstance(found, int) else otherwise
+
+
+def _mark(body: dict[str, Any]) -> int:
+    return int(json.loads(body["configuration"])["rowIdHighWaterMark"])

@@ -1,0 +1,163 @@
+"""The command `matrix`: several subjects on one page."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from conformance.command.output import (
+    TIMEOUT_TEXT,
+    JsonOption,
+    TimeoutOption,
+    counted,
+    say,
+    show,
+    show_json,
+)
+from conformance.command.running import interruptible, number_of, progress, require_libraries
+from conformance.interface.subject import UsageError
+from conformance.results import ExitCode, UnusableError
+from conformance.running.plan import PROFILES, profile_named, seconds
+from conformance.safe_text import one_line
+
+if TYPE_CHECKING:
+    from conformance.reports.matrix import Column
+    from conformance.results import RunResult
+    from conformance.running.execution import Options
+
+OURS: Final = ("reference", "jvm:in-memory", "jvm:dynamodb", "reference-client", "reference-client-remote")
+"""The subjects of a matrix for which none is named, before all engines."""
+
+
+def matrix(
+    subjects: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SUBJECT...",
+            help="subjects to test, or folders of `run --report` to take a result from (default: this repository's "
+            "owner and clients, Delta's coordinators and all engines)",
+            show_default=False,
+        ),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="the page, and a report folder for each subject")
+    ] = Path("matrix"),
+    profile: Annotated[
+        str, typer.Option("--profile", "-p", metavar="NAME", help=f"size of each run: {', '.join(PROFILES)}")
+    ] = "quick",
+    seed: Annotated[int, typer.Option("--seed", help="seed of the generated scenarios")] = 0,
+    workers: Annotated[
+        str, typer.Option("-n", "--workers", metavar="N", help="number of worker processes; or: auto")
+    ] = "auto",
+    fetch: Annotated[
+        bool, typer.Option("--fetch", help="first download or build the engines that are missing (Maven, cargo)")
+    ] = False,
+    json: JsonOption = False,
+    timeout: TimeoutOption = TIMEOUT_TEXT,
+) -> None:
+    """Test several subjects and write one page: subjects across, requirements down, a verdict in each cell.
+
+    A subject that cannot be run here is left out by name, with what to install. Exit code 0: every subject was run,
+    whatever was found; 2: usage error; 3: a subject was not run.
+    """
+    from conformance.reports import ReportFolder
+    from conformance.reports.bundle import write_file
+    from conformance.reports.matrix import slug, to_matrix
+    from conformance.running.execution import Options
+    from conformance.subjects.names import kind_of, known_engines
+
+    names = list(dict.fromkeys(subjects or (*OURS, *(f"engine:{each}" for each in known_engines()))))
+    for name in names:
+        if not Path(name).is_dir():
+            kind_of(name)
+    folders = [slug(_place(each)) for each in names]
+    if same := [name for name, folder in zip(names, folders, strict=True) if folders.count(folder) > 1]:
+        raise UnusableError(f"{' and '.join(same)} would have the same folder in {output}; make a matrix of each")
+    chosen, many, limit = profile_named(profile), number_of(workers), seconds(timeout, "--timeout")
+    require_libraries("", report=True)
+    columns = []
+    with ReportFolder(output) as claimed:
+        for number, (name, folder) in enumerate(zip(names, folders, strict=True), 1):
+            say(f"{number} of {counted(len(names), 'subject')}: {name}")
+            begun = time.monotonic()
+            options = Options(subject=name, profile=chosen, seed=seed, workers=many, timeout=limit)
+            column = _column(name, options, output / folder, fetch=fetch)
+            columns.append(column)
+            said = column.reason if column.result is None else _verdict(column.result)
+            say(f"  {time.monotonic() - begun:.0f} s: {said}")
+        page = claimed.path / "index.html"
+        write_file(page, to_matrix(columns, output))
+    if json:
+        show_json([_as_json(each) for each in columns])
+    else:
+        for each in columns:
+            show(f"{each.subject}: {f'not run: {each.reason}' if each.result is None else _verdict(each.result)}")
+        show(f"page: {page}")
+    raise typer.Exit(ExitCode.INCOMPLETE if any(each.result is None for each in columns) else ExitCode.CONFORMANT)
+
+
+def _place(name: str) -> str:
+    """What names the subject's folder: of a folder its last part."""
+    return Path(name).resolve().name if Path(name).is_dir() else name
+
+
+def _column(name: str, options: Options, folder: Path, *, fetch: bool) -> Column:
+    from conformance.command.reporting import read_result
+    from conformance.reports import write
+    from conformance.reports.matrix import Column
+    from conformance.running.execution import execute
+
+    if Path(name).is_dir():
+        result = read_result(Path(name) / "result.json")
+        name = _place(name)
+    else:
+        try:
+            if fetch:
+                _fetch(name)
+            require_libraries(name)
+            with interruptible(), progress() as watcher:
+                result = execute(options, watcher)
+        except (UnusableError, UsageError) as error:
+            return Column(subject=name, reason=one_line(error.problem.partition("\n")[0]))
+        if result.exit_code == ExitCode.USAGE:
+            return Column(subject=name, reason=one_line(result.stopped))
+    write(result, folder)
+    return Column(subject=name, result=result)
+
+
+def _fetch(name: str) -> None:
+    """Raises `UsageError`."""
+    from conformance.adapters.engines.engine import fetch_jars
+    from conformance.subjects.names import engine_of
+
+    kind, _, rest = name.partition(":")
+    if kind == "engine":
+        engine, version = engine_of(name, rest)
+        if engine.missing(version):
+            say(f"  {engine.fetch(version)}")
+    elif kind == "jvm":
+        fetch_jars()
+
+
+def _verdict(result: RunResult) -> str:
+    from conformance.reports import summarise
+
+    return summarise(result).brief
+
+
+def _as_json(column: Column) -> dict[str, Any]:
+    result = column.result
+    if result is None:
+        return {"subject": column.subject, "reason": column.reason}
+    return {
+        "subject": column.subject,
+        "name": result.subject.name,
+        "version": result.subject.version,
+        "side": result.subject.side,
+        "exit_code": result.exit_code,
+        "seconds": result.environment.seconds,
+        "requirements": {each.requirement: str(each.verdict) for each in result.requirements},
+    }

@@ -1,0 +1,269 @@
+"""The kit's owner as a server of the Delta API: shapes and statuses, and which rule becomes which event of HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from conformance.adapters.delta_api import DELTA, LEGACY, DeltaApi, DeltaApiServer
+from conformance.adapters.uc.api import UnansweredError
+from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, TABLE_ID, commit_file
+from conformance.models import proposals
+from conformance.models.storage import FolderStorage
+from conformance.scenario.adversary import Adversary, ClientOwner
+
+NAME = "a-check-orders"
+SCHEMA = f"{DELTA}/catalogs/kit/schemas/kit"
+TIME = proposals.BASE_TIME
+ATTEMPT = "0e4f2f0c-5d2b-4d35-9f5c-6f2f0c5d2b4d"
+
+
+@dataclass
+class Kit:
+    """The owner with one table, and the API before it."""
+
+    owner: Adversary
+    api: DeltaApi
+    table: str
+    folder: Path
+
+    def send(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        content = None if body is None else json.dumps(body).encode()
+        status, answer = self.api.send(method, path, content, {"Authorization": "Bearer writer"})
+        return status, json.loads(answer) if answer else None
+
+    def load(self, name: str = NAME) -> tuple[int, Any]:
+        return self.send("GET", f"{SCHEMA}/tables/{quote(name)}")
+
+    def stage(self, version: int, attempt: str = ATTEMPT, *more: str) -> dict[str, Any]:
+        """The commit, as a request describes it; its file is in the staging folder."""
+        lines = (*proposals.append(attempt, TIME + version), *more)
+        name = f"{version:020}.{attempt}.json"
+        file = self.folder / LOG / "_staged_commits" / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(proposals.content(lines))
+        return {
+            "version": version, "timestamp": TIME + version, "file-name": name, "file-size": file.stat().st_size,
+            "file-modification-timestamp": TIME,
+        }  # fmt: skip
+
+    def update(self, *updates: dict[str, Any], table: str = "", etag: str = "") -> tuple[int, Any]:
+        required = [{"type": "assert-table-uuid", "uuid": table or self.table}]
+        required += [{"type": "assert-etag", "etag": etag}] if etag else []
+        body = {"requirements": required, "updates": list(updates)}
+        return self.send("POST", f"{SCHEMA}/tables/{NAME}", body)
+
+    def commit(self, version: int, attempt: str = ATTEMPT) -> tuple[int, Any]:
+        return self.update({"action": "add-commit", "commit": self.stage(version, attempt)})
+
+    @property
+    def latest(self) -> int:
+        return self.owner.owner.tables[self.table].latest
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Iterator[Kit]:
+    owner = Adversary(ClientOwner(FolderStorage(tmp_path)))
+    creation = m.CreateTable(
+        name=NAME, feature="catalogManaged", commit_mode="staged", attempt="zero",
+        actions=proposals.version_0("catalogManaged", "zero", "metadata"),
+    )  # fmt: skip
+    made = owner.subject.ask("kit", creation)
+    assert isinstance(made, m.Ratified)
+    assert made.table is not None
+    yield Kit(owner=owner, api=DeltaApi(owner.ask), table=made.table, folder=tmp_path / made.table)
+
+
+def kind_of(document: Any) -> str:
+    return str(document["error"]["type"])
+
+
+def test_a_table_is_described_by_its_log(kit: Kit) -> None:
+    status, found = kit.load()
+    metadata = found["metadata"]
+    assert (status, found["latest-table-version"], found["commits"]) == (200, 0, [])
+    assert metadata["table-uuid"] == metadata["properties"][TABLE_ID] == kit.table
+    assert metadata["location"] == kit.folder.as_uri()
+    assert [field["name"] for field in metadata["columns"]["fields"]] == ["id", "part"]
+    assert metadata["properties"]["delta.feature.catalogManaged"] == "supported"
+
+
+def test_a_commit_is_listed_until_it_is_published(kit: Kit) -> None:
+    status, found = kit.commit(1)
+    assert (status, [each["version"] for each in found["commits"]], found["latest-table-version"]) == (200, [1], 1)
+    assert found["commits"][0]["timestamp"] == TIME + 1
+    status, found = kit.update({"action": "set-latest-backfilled-version", "latest-published-version": 1})
+    assert (status, found["commits"], found["latest-table-version"]) == (200, [], 1)
+
+
+def test_a_load_shows_the_metadata_of_its_latest_version(kit: Kit) -> None:
+    before = kit.load()[1]["metadata"]
+    changed = proposals.metadata("metadata", TIME, {"answer": "42"})
+    attempt = ATTEMPT.replace("0e4f", "1e4f")
+    kit.owner.subject.ask("other", m.Commit(table=kit.table, version=1, attempt=attempt, actions=(
+        proposals.commit_info(attempt, TIME + 1), changed)))  # fmt: skip
+    after = kit.load()[1]["metadata"]
+    assert after["properties"]["answer"] == "42"
+    assert after["etag"] != before["etag"]
+
+
+def test_a_client_creates_a_table_at_a_staged_location(kit: Kit) -> None:
+    status, staged = kit.send("POST", f"{SCHEMA}/staging-tables", {"name": "new"})
+    location = kit.folder.parent / staged["table-id"]
+    creation = {"name": "new", "location": staged["location"], "columns": {"type": "struct", "fields": []}}
+    assert (status, staged["location"]) == (200, location.as_uri())
+    assert kit.send("POST", f"{SCHEMA}/tables", creation)[0] == 400, "version 0 is not written yet"
+    lines = proposals.version_0("catalogManaged", "mine", "new", properties=staged["required-properties"])
+    (location / LOG).mkdir()
+    (location / LOG / commit_file(0)).write_text(proposals.content(lines))
+    for _ in range(2):  # a repeated request is the same creation
+        status, made = kit.send("POST", f"{SCHEMA}/tables", creation)
+        assert (status, made["metadata"]["table-uuid"], made["latest-table-version"]) == (200, staged["table-id"], 0)
+    other = {**creation, "name": NAME}
+    status, refused = kit.send("POST", f"{SCHEMA}/tables", other)
+    assert (status, kind_of(refused)) == (409, "TableAlreadyExistsException")
+
+
+def test_a_dropped_table_is_not_found(kit: Kit) -> None:
+    assert kit.send("DELETE", f"{SCHEMA}/tables/{NAME}") == (204, None)
+    status, refused = kit.load()
+    assert (status, kind_of(refused)) == (404, "NoSuchTableException")
+
+
+def test_the_older_calls_list_tables_by_page(kit: Kit) -> None:
+    assert kit.send("GET", f"{LEGACY}/schemas?catalog_name=kit")[1]["schemas"][0]["full_name"] == "kit.kit"
+    kit.api.show(NAME, "a-name-of-no-table")
+    target = f"{LEGACY}/tables?catalog_name=kit&schema_name=kit"
+    (listed,) = kit.send("GET", target)[1]["tables"]
+    assert (listed["name"], listed["table_id"]) == (NAME, kit.table)
+    assert [column["type_text"] for column in listed["columns"]] == ["bigint", "string"]
+    kit.api.show(NAME, "z")
+    first = kit.send("GET", f"{target}&max_results=1")[1]
+    assert (len(first["tables"]), first["next_page_token"]) == (1, NAME)
+    assert kit.send("GET", f"{target}&max_results=1&page_token={NAME}")[1] == {"tables": [], "next_page_token": None}
+    assert kit.send("GET", f"{LEGACY}/tables/kit.kit.{NAME}")[1] == listed
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", f"{DELTA}/config?catalog=kit&protocol-versions=1.0", 200),
+        ("GET", f"{DELTA}/config?catalog=other", 404),
+        ("HEAD", f"{SCHEMA}/tables/{NAME}", 200),
+        ("POST", f"{SCHEMA}/tables/{NAME}/metrics", 204),
+        ("POST", f"{SCHEMA}/tables/{NAME}/rename", 404),
+        ("GET", f"{SCHEMA}/tables/{NAME}/credentials", 200),
+        ("GET", f"{DELTA}/catalogs/kit/schemas/other/tables/{NAME}", 404),
+        ("GET", "/api/2.0/settings/types/default_namespace_ws/names/default", 404),
+        ("GET", "/elsewhere", 404),
+    ],
+)
+def test_other_calls_have_these_statuses(kit: Kit, method: str, path: str, status: int) -> None:
+    assert kit.send(method, path)[0] == status
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        [],
+        [{"action": "nonsense"}],
+        [{"action": "add-commit"}],
+        [{"action": "set-properties", "updates": {}}, {"action": "set-properties", "updates": {}}],
+    ],
+)
+def test_an_impossible_update_is_rejected(kit: Kit, updates: list[dict[str, Any]]) -> None:
+    status, refused = kit.update(*updates)
+    assert (status, kind_of(refused), kit.latest) == (400, "InvalidParameterValueException", 0)
+
+
+def test_a_request_for_another_table_of_the_name_is_a_conflict(kit: Kit) -> None:
+    status, refused = kit.update({"action": "add-commit", "commit": kit.stage(1)}, table="another")
+    assert (status, kind_of(refused), kit.latest) == (409, "UpdateRequirementConflictException", 0)
+
+
+def test_an_old_etag_is_a_conflict_but_for_a_replay(kit: Kit) -> None:
+    etag = kit.load()[1]["metadata"]["etag"]
+    changed = proposals.metadata("metadata", TIME, {"answer": "42"})
+    add = {"action": "add-commit", "commit": kit.stage(1, ATTEMPT, changed)}
+    assert kit.update(add, etag=etag)[0] == 200
+    assert kit.update(add, etag=etag)[0] == 200, "a replay"
+    second = {"action": "add-commit", "commit": kit.stage(2, ATTEMPT.replace("0e4f", "1e4f"))}
+    status, refused = kit.update(second, etag=etag)
+    assert (status, kind_of(refused), kit.latest) == (409, "UpdateRequirementConflictException", 1)
+
+
+RULES: list[tuple[str, dict[str, Any], int | None, int]] = [
+    ("the request is lost", {"lose_request": True}, None, 0),
+    ("the answer is lost", {"lose_answer": True}, None, 1),
+    ("unavailable, nothing done", {"answer": m.Unknown(reason="503")}, 503, 0),
+    ("unavailable, done", {"change": lambda _: m.Unknown(reason="503: a gateway lost the answer")}, 503, 1),
+    ("the backlog is full", {"answer": m.Rejected(retryable=True)}, 429, 0),
+    ("not allowed", {"answer": m.Rejected()}, 400, 0),
+    ("a conflict without winners", {"answer": m.Conflict()}, 409, 0),
+    ("a gap", {"answer": m.Gap()}, 400, 0),
+]
+
+
+@pytest.mark.parametrize(("rule", "status", "latest"), [each[1:] for each in RULES], ids=[each[0] for each in RULES])
+def test_a_rule_for_commits_becomes_an_event(kit: Kit, rule: dict[str, Any], status: int | None, latest: int) -> None:
+    """And the identical request, sent again, is answered as ratified where the first one landed or may land."""
+    kit.owner.on(m.Commit, **rule)
+    if status is None:
+        with pytest.raises(UnansweredError):
+            kit.commit(1)
+    else:
+        assert kit.commit(1)[0] == status
+    assert kit.latest == latest
+    assert kit.commit(1)[0] == 200
+    assert kit.latest == 1
+
+
+def test_a_full_backlog_is_accepted_with_a_report_of_publishing(kit: Kit) -> None:
+    kit.commit(1)
+    kit.owner.owner.tables[kit.table].backlog_limit = 1
+    add = {"action": "add-commit", "commit": kit.stage(2, ATTEMPT.replace("0e4f", "1e4f"))}
+    report = {"action": "set-latest-backfilled-version", "latest-published-version": 1}
+    status, refused = kit.update(add)
+    assert (status, kind_of(refused), kit.latest) == (429, "ResourceExhaustedException", 1)
+    assert kit.update(add, report)[0] == 200
+    assert kit.latest == 2
+
+
+@pytest.mark.parametrize(
+    ("listed", "latest", "versions"),
+    [("published", 1, [1, 0]), ("nothing", None, []), ("as it is", 1, [1])],
+)
+def test_what_the_owner_lists_is_in_the_answer(kit: Kit, listed: str, latest: int | None, versions: list[int]) -> None:
+    kit.commit(1)
+    zero = m.CommitEntry(version=0, file_name=f"{0:020}.{ATTEMPT}.json")
+    changes = {
+        "published": lambda commits, latest: ((zero, *commits), latest),
+        "nothing": lambda commits, latest: ((), None),
+        "as it is": lambda commits, latest: (commits, latest),
+    }
+    kit.owner.override_commits(changes[listed])
+    found = kit.load()[1]
+    assert ([each["version"] for each in found["commits"]], found["latest-table-version"]) == (versions, latest)
+
+
+def test_an_unanswered_request_closes_the_connection(kit: Kit) -> None:
+    with DeltaApiServer(kit.owner.ask) as server:
+        connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)
+        kit.owner.on(m.GetCommits, lose_answer=True)
+        connection.request("GET", f"{SCHEMA}/tables/{NAME}")
+        with pytest.raises(http.client.RemoteDisconnected):
+            connection.getresponse()
+        connection.close()
+        connection.request("GET", f"{SCHEMA}/tables/{NAME}", headers={"Authorization": "Bearer reader"})
+        response = connection.getresponse()
+        assert (response.status, json.loads(response.read())["latest-table-version"]) == (200, 0)
+        connection.close()
+    assert [each.client for each in kit.owner.exchanges[-2:]] == ["reader", "reader"]

@@ -1,0 +1,55 @@
+"""Delta Spark as a client of the kit's owner: known deviations are shown by their checks; its other reads are right."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any, Final
+
+import pytest
+
+from conformance.adapters.engines.delta_spark import DeltaSpark
+from spec_tests.engines.delta_spark_session import needed_jars
+
+pytestmark = pytest.mark.engines
+
+KNOWN: Final = {
+    "a-commit-missing-from-the-listing-fails-the-read": "CM-READ-05",
+    "the-catalogs-latest-version-limits-the-snapshot": "CM-READ-04",
+    "a-client-backfills-a-full-backlog": "CONFLICT-RETRY-06",
+    "a-writer-that-never-wins-gives-up": "CONFLICT-RETRY-06",
+    "a-server-error-is-an-unknown-outcome": "PROFILE-UNKNOWN-01",
+    "a-checkpoint-of-the-clients-choice-is-published": "CM-POLICY-01",
+}
+"""By check, a requirement that Delta 4.4.0 violates."""
+RIGHT: Final = ("a-backfill-after-each-answer", "the-requested-version-is-read", "a-client-retries-a-lost-request")
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One run of the checks, for all tests: starting Spark takes longer than any of them. By check, its case."""
+    needed_jars()
+    if problem := DeltaSpark.missing(None):
+        pytest.skip(problem)
+    report = tmp_path_factory.mktemp("run") / "report"
+    chosen = [argument for check in (*KNOWN, *RIGHT) for argument in ("--check", check)]
+    command = [sys.executable, "-m", "conformance", "run", "engine:delta-spark", "--budget", "900s", "-n", "1"]
+    done = subprocess.run([*command, *chosen, "--report", str(report)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    return {case["check"]: case for case in json.loads((report / "result.json").read_text())["cases"]}
+
+
+@pytest.mark.parametrize("check", KNOWN)
+def test_a_known_deviation_is_shown_by_its_check(cases: dict[str, Any], check: str) -> None:
+    violated = {name for each in cases[check]["violations"] for name in each["requirements"]}
+    assert KNOWN[check] in violated
+
+
+@pytest.mark.parametrize("check", RIGHT)
+def test_what_delta_spark_does_right_passes(cases: dict[str, Any], check: str) -> None:
+    assert cases[check]["verdict"] == "passed"
+
+
+def test_an_unknown_version_is_rejected_with_those_that_fit() -> None:
+    assert DeltaSpark.missing("4.3.0") == "unknown version '4.3.0'; expected 4.4.0, which PySpark 4.2 runs"
