@@ -19,6 +19,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from refimpl.warehouse import Warehouse
+
 settings.register_profile(
     "repository",
     max_examples=60,
@@ -108,3 +110,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="DIR",
         help="where the documents of the protocol are, at any depth, to compare the requirements with them",
     )
+
+
+@pytest.fixture
+def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
+    """An empty one of this host."""
+    import refimpl
+
+    with refimpl.open(tmp_path / "warehouse", create=True) as opened:
+        yield opened
