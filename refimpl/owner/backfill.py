@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from refimpl import log_path
 from refimpl.actions import same_actions
 from refimpl.commit_owner import Backfilled, TableState
 from refimpl.commits import RatifiedCommit
+from refimpl.environment import LOCK_POLL_SECONDS
 from refimpl.errors import CorruptLogError, InvalidRequestError, OwnerUnavailableError
 from refimpl.log_path import LogPath, Version
 from refimpl.log_store import LogStore
@@ -27,21 +29,28 @@ _Stored = tuple[RatifiedCommit, bytes]
 """A commit and the SHA-256 of its bytes."""
 BATCH: Final = 64
 """Commits published, or confirmed as published, before the ledger records them."""
+_PAUSE_SECONDS: Final = 3 * LOCK_POLL_SECONDS
+"""Between two batches: longer than a process that waits for the publishing lock pauses between two attempts."""
 
 
-def backfill(context: Context, table_id: str, version: Version | None) -> Backfilled:
+def backfill(context: Context, table_id: str, version: Version | None, *, batches: int | None = None) -> Backfilled:
     """Publish up to `version`, or to what is the latest now; see `CommitOwner.backfill_to_version`.
+
+    The publishing lock is free between two batches, so that another process waits for one at most. `batches`: after so
+    many it is enough.
 
     Raises `CorruptLogError`, and halts the table, if a staged file is gone or altered or another
     `<v>.json` is in the way. An interruption anywhere is continued by the next call.
     """
     published = 0
-    with context.publishing(table_id):
-        while True:
+    for number in itertools.count(1):
+        with context.publishing(table_id):
             through, count, done = _batch(context, table_id, version)
-            published += count
-            if done:
-                return Backfilled(through=through, published=published)
+        published += count
+        if done or number == batches:
+            break
+        context.environment.pause(_PAUSE_SECONDS)
+    return Backfilled(through=through, published=published)
 
 
 def finish(context: Context, table_id: str) -> None:

@@ -487,7 +487,8 @@ class LocalOwner:
 
     def _backfill_by_policy(self, place: TableRecord) -> None:
         try:
-            backfill(self._context, place.table_id, None)
+            # However long the backlog is, a commit publishes one batch of it, and waits for one of another process.
+            backfill(self._context, place.table_id, None, batches=1)
         except (DeltaError, OSError) as error:
             # The commit landed: a backfill that did not is no reason to say otherwise.
             logger.warning("backfill of %s after a commit failed, the next one goes on: %s", place.label, error)

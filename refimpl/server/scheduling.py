@@ -258,7 +258,7 @@ class FairQueue:
         `done` says what came of it."""
         loop = asyncio.get_running_loop()
         if version <= self._lost_at.get((table, client), -1):
-            self.done(table, client)
+            self._leave(table, client)
             return
         line = self._lines.setdefault(table, _Line())
         if loop.time() < line.given_up_until:
@@ -275,9 +275,9 @@ class FairQueue:
             async with asyncio.timeout_at(deadline):
                 await turn
         except TimeoutError:
-            self.done(table, client)
+            self._leave(table, client)
         except BaseException:
-            self.done(table, client)  # it may have been given the turn in the moment in which it went away
+            self._leave(table, client)  # it may have been given the turn in the moment in which it went away
             raise
 
     def lost(self, table: Hashable, client: Hashable, latest: int) -> None:
@@ -291,6 +291,13 @@ class FairQueue:
 
     def done(self, table: Hashable, client: Hashable) -> None:
         """The client is answered otherwise: it landed, or will not try this again. The turn goes to the next."""
+        line = self._lines.get(table)
+        if line is not None and line.holder == client:
+            line.misses = 0
+        self._leave(table, client)
+
+    def _leave(self, table: Hashable, client: Hashable) -> None:
+        """The turn goes to the next, if the client has it."""
         line = self._lines.get(table)
         if line is None or line.holder != client:
             return

@@ -124,6 +124,32 @@ def test_a_long_backlog_is_recorded_in_steps(warehouse: refimpl.Warehouse, monke
     assert table.published() == list(range(11))
 
 
+def test_publishing_lock_is_free_between_two_batches(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a commit of another process, which publishes by policy, waits until a long backlog is published."""
+    monkeypatch.setattr(backfill, "BATCH", 4)
+    create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=10)
+    free: list[bool] = []
+    environment = Faults().environment(pause=lambda seconds: free.append(publishing_is_free(warehouse)))
+    with refimpl.open(warehouse.directory, environment=environment) as other:
+        assert backfilled(owned(other, "orders")) == Backfilled(through=10, published=10)
+    assert free == [True, True]
+
+
+def test_commit_publishes_one_batch_of_a_long_backlog(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill, "BATCH", 2)
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
+    table.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=1))
+    for through in (2, 4, 6):
+        table.land()
+        assert table.published() == list(range(through + 1))
+    table.land(2)
+    assert table.published() == list(range(11))
+
+
 def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: refimpl.Warehouse) -> None:
     """Sequential: no `<v>.json` appears before `<v-1>.json` and its name are durable, and the ledger forgets last."""
     create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)

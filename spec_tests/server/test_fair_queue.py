@@ -232,6 +232,28 @@ def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(play())
 
 
+def test_misses_that_are_not_in_a_row_do_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that lands in its turn has come back."""
+    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
+
+    async def play() -> None:
+        line = FairQueue()
+        await loses(line, "gone")
+        for number in range(2 * scheduling.MISSES):
+            writer = asyncio.create_task(waits(line, f"writer {number}"))
+            gone = asyncio.create_task(loses(line, f"gone {number}"))
+            await writer
+            line.done("orders", f"writer {number}")
+            if number == 2 * scheduling.MISSES - 1:
+                monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", LONG)
+            await gone
+        other = asyncio.create_task(waits(line, "other"))
+        await settled()
+        assert not other.done(), "the queue was given up"
+
+    asyncio.run(play())
+
+
 def test_queue_is_used_again_some_time_after_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(scheduling, "GIVEN_UP_SECONDS", 0.0)
