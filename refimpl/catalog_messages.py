@@ -19,6 +19,12 @@ DELTA_BASE: Final = f"{LEGACY_BASE}/delta"
 DEFAULT_CATALOG: Final = "unity"
 DEFAULT_SCHEMA: Final = "default"
 
+UNPUBLISHED_COMMITS: Final = 10
+"""Unpublished commits of a table that Unity Catalog keeps: it rejects the next one."""
+SERVER_PUBLISHES_AFTER: Final = UNPUBLISHED_COMMITS // 2
+CLIENT_PUBLISHES_AFTER: Final = UNPUBLISHED_COMMITS - 2
+"""The server here publishes first; a client does where the server does not, and leaves room for others' proposals."""
+
 TABLE_ID: Final = "io.unitycatalog.tableId"
 MANAGED: Final = "MANAGED"
 LAST_VERSION: Final = "delta.lastUpdateVersion"
@@ -273,7 +279,10 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """`table`: as it is after a lost race, for a client that asked for it: UNITY_CATALOG.md#conflict."""
+
     error: ErrorBody
+    table: LoadedTable | msgspec.UnsetType = msgspec.UNSET
 
 
 # What both sides make of them

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Option
 
+from refimpl.catalog_messages import SERVER_PUBLISHES_AFTER
 from refimpl.cli import output
 from refimpl.cli.options import (
     BacklogOption,
@@ -47,7 +48,7 @@ def serve(
             metavar="N",
             help="for tables created over HTTP: publish after every N commits, or: never",
         ),
-    ] = "10",
+    ] = str(SERVER_PUBLISHES_AFTER),
     backlog_limit: BacklogOption = 1000,
     log_level: Annotated[
         str, Option("--log-level", metavar="LEVEL", help="log level: debug, info, warning or error")

@@ -44,6 +44,8 @@ class Refusal:
     status: int
     kind: str
     message: str
+    table: LoadedTable | None = None
+    """The table after a lost race, from a server that answers so: UNITY_CATALOG.md#conflict."""
 
     def __str__(self) -> str:
         return f"{self.status} {self.kind}: {self.message}"
@@ -150,7 +152,7 @@ class DeltaCalls:
 
     def _refusal(self, reply: Reply) -> Refusal:
         try:
-            error = msgspec.json.decode(reply.body, type=ErrorAnswer).error
+            answer = msgspec.json.decode(reply.body, type=ErrorAnswer)
         except (msgspec.DecodeError, RecursionError):
             if reply.status == HTTPStatus.NOT_FOUND:
                 raise InvalidRequestError(
@@ -158,7 +160,8 @@ class DeltaCalls:
                     f"/api/2.1/unity-catalog"
                 ) from None
             return Refusal(status=reply.status, kind="", message=_shown(reply.body))
-        return Refusal(status=reply.status, kind=error.type, message=error.message)
+        table = None if answer.table is msgspec.UNSET else answer.table
+        return Refusal(status=reply.status, kind=answer.error.type, message=answer.error.message, table=table)
 
     def _garbage(self, reply: Reply, problem: str) -> str:
         answer = f"{reply.status} {_shown(reply.body)!r}"

@@ -161,7 +161,11 @@ class Connection:
         self.address = address
         self.timeout = timeout
         self._kept = _Kept()
-        self._headers = {"Accept": "application/json", "User-Agent": f"delta-commit-owner/{VERSION}"}
+        self._headers = {
+            "Accept": "application/json",
+            "Prefer": "return=representation",
+            "User-Agent": f"delta-commit-owner/{VERSION}",
+        }
         if address.token is not None:
             self._headers["Authorization"] = f"Bearer {address.token}"
 

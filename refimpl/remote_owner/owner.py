@@ -27,7 +27,9 @@ import msgspec
 
 from refimpl import log_path
 from refimpl.catalog_messages import (
+    CLIENT_PUBLISHES_AFTER,
     FEATURE_PREFIX,
+    UNPUBLISHED_COMMITS,
     AddCommit,
     AssertTableUuid,
     ListedTable,
@@ -89,15 +91,15 @@ from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
 logger = logging.getLogger(__name__)
 
-PUBLISH_AFTER: Final = 8
-"""Unpublished commits after which this client publishes: Unity Catalog takes ten, and does not publish by itself."""
 PAGE: Final = 1000
 TABLES_KEPT: Final = 10_000
 """Tables that are remembered by their ids; others are looked for in the list of all."""
 
 _MANAGED_PROPERTY: Final = f"{FEATURE_PREFIX}{CATALOG_MANAGED.name}"
 _STAGING: Final = CATALOG_MANAGED.staging_folder
-_POLICY: Final = MaintenancePolicy(backfill_every=PUBLISH_AFTER, backlog_limit=10, hand_back=False)
+_POLICY: Final = MaintenancePolicy(
+    backfill_every=CLIENT_PUBLISHES_AFTER, backlog_limit=UNPUBLISHED_COMMITS, hand_back=False
+)
 """The API does not tell the server's: so only what is always allowed, and Unity Catalog's limit."""
 
 
@@ -388,7 +390,7 @@ class RemoteOwner:
                 self._publish(self._known(table.table_id), version - 1)
                 raise _Undecided(str(answer))
             return Rejected(reason=RejectionReason.BACKLOG_FULL, detail=f"{self.address.server}: {answer.message}")
-        now = self._known(table.table_id)
+        now = self._after(answer, table)
         if was_lost:
             decided = self._decided(now, request)
             if isinstance(decided, Landed):
@@ -406,6 +408,13 @@ class RemoteOwner:
         if version > (-1 if now.latest is None else now.latest) + 1:
             return VersionGap(latest_ratified_version=now.latest)
         return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=detail)
+
+    def _after(self, refusal: Refusal, table: _Table) -> _CurrentTable:
+        """The table after a refused commit: from the answer, if it is there."""
+        loaded = refusal.table
+        if loaded is None or loaded.metadata.table_uuid != table.table_id:
+            return self._known(table.table_id)
+        return self._met(self._seen.get(table.table_id, table).name, loaded)
 
     def _decided(self, current: _CurrentTable, request: _Request) -> AttemptOutcome | None:
         """Whether the version is this proposal; None: it is not taken yet. Raises `OutcomeUnknown` if the log does not
@@ -531,7 +540,7 @@ class RemoteOwner:
 
     def _publish_if_due(self, full_name: _FullName, loaded: LoadedTable) -> None:
         """The commit landed: that it could not be published is no reason to say otherwise."""
-        if len(loaded.commits or ()) < PUBLISH_AFTER:
+        if len(loaded.commits or ()) < CLIENT_PUBLISHES_AFTER:
             return
         try:
             self._publish(self._met(full_name, loaded), None, tries=1)

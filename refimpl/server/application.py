@@ -261,7 +261,14 @@ class Server:
         if route.body is not None:
             body = decoded(await self._body(request, seen.deadline), route.body)
             seen.commit = getattr(body, "updates", None)
-        call = Call(delta=self._delta, legacy=self._legacy, path=path, query=dict(request.query_params), body=body)
+        call = Call(
+            delta=self._delta,
+            legacy=self._legacy,
+            path=path,
+            query=dict(request.query_params),
+            body=body,
+            shows_conflict="return=representation" in request.headers.get("prefer", ""),
+        )
 
         def carried_out() -> bytes | None:
             answer = route.handle(call)

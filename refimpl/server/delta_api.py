@@ -276,8 +276,10 @@ class DeltaApi:
 
     # Commits
 
-    def update(self, catalog: str, schema: str, table: str, request: UpdateTable) -> LoadedTable:
-        """Carry out a request's updates, all or none."""
+    def update(
+        self, catalog: str, schema: str, table: str, request: UpdateTable, *, shows_conflict: bool = False
+    ) -> LoadedTable:
+        """Carry out a request's updates, all or none. `shows_conflict`: a lost race is answered with the table."""
         asked = _one_of_each(request.updates)
         required = _one_of_each(request.requirements or ())
         demanded = required.get(AssertTableUuid)
@@ -300,7 +302,15 @@ class DeltaApi:
             _refuse_reported_links(seen.table, preconditions)
             self._change(seen.table.table_id, asked, preconditions)
         else:
-            self._commit(seen, added.commit, attempt, preconditions)
+            try:
+                self._commit(seen, added.commit, attempt, preconditions)
+            except VersionConflictError as error:
+                if shows_conflict:
+                    with suppress(
+                        ApiError, DeltaError
+                    ):  # dropped meanwhile, for example: the race is lost all the same
+                        error.table = self.load(catalog, schema, table)
+                raise
         return self._answer_of_done(catalog, schema, table)
 
     def _look_up(

@@ -10,7 +10,9 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any, Final
 
-from refimpl.catalog_messages import ErrorAnswer, ErrorBody
+import msgspec
+
+from refimpl.catalog_messages import ErrorAnswer, ErrorBody, LoadedTable
 from refimpl.catalog_owner import Precondition, PreconditionFailed
 from refimpl.commits import Rejected, RejectionReason
 from refimpl.errors import (
@@ -50,18 +52,23 @@ def requirement_conflict(message: str) -> ApiError:
 
 
 class VersionConflictError(ApiError):
-    """409: the proposed version is taken; `latest` is the table's latest one."""
+    """409: the proposed version is taken; `latest` is the table's latest one. `table`: what a load would answer now."""
 
-    def __init__(self, latest: int) -> None:
+    def __init__(self, latest: int, table: LoadedTable | msgspec.UnsetType = msgspec.UNSET) -> None:
         super().__init__(
             HTTPStatus.CONFLICT,
             "CommitVersionConflictException",
             f"Commit version already accepted. Current table version is {latest}",
         )
         self.latest = latest
+        self.table = table
+
+    @property
+    def answer(self) -> ErrorAnswer:
+        return ErrorAnswer(error=super().answer.error, table=self.table)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.latest,)
+        return type(self), (self.latest, self.table)
 
 
 def already_exists(message: str) -> ApiError:

@@ -43,6 +43,8 @@ class Call:
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Any = None
+    shows_conflict: bool = False
+    """Whether the client wants a lost race answered with the table: UNITY_CATALOG.md#conflict."""
 
     def required(self, name: str) -> str:
         value = self.query.get(name)
@@ -115,7 +117,7 @@ def _exists(call: Call) -> Any:
 
 
 def _update(call: Call) -> Any:
-    return call.delta.update(*call.table, call.body)
+    return call.delta.update(*call.table, call.body, shows_conflict=call.shows_conflict)
 
 
 def _drop(call: Call) -> Any:

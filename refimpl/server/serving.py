@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import refimpl
+from refimpl.catalog_messages import SERVER_PUBLISHES_AFTER
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.errors import InvalidRequestError
 from refimpl.server.access import is_loopback
@@ -48,7 +49,7 @@ class Serving:
     """0: one that is free."""
     catalog: str = "unity"
     schemas: tuple[str, ...] = ()
-    policy: MaintenancePolicy = field(default_factory=lambda: MaintenancePolicy(backfill_every=10))
+    policy: MaintenancePolicy = field(default_factory=lambda: MaintenancePolicy(backfill_every=SERVER_PUBLISHES_AFTER))
     """Of tables that are created over HTTP."""
     limits: Limits = field(default_factory=Limits)
     header_seconds: float = 10.0
@@ -94,7 +95,7 @@ def serve(wanted: Serving) -> None:
         port = listener.getsockname()[1]
         shown = f"[{wanted.host}]" if ":" in wanted.host else wanted.host
         facts = {"url": f"http://{shown}:{port}", "catalog": wanted.catalog, "warehouse": str(warehouse.directory)}
-        process = _Process(_configuration(server, wanted), line(facts))
+        process = _Process(configuration(server.application, wanted), line(facts))
         process.run(sockets=[listener])
     finally:
         deadline = time.monotonic() + LAST_SECONDS
@@ -109,10 +110,11 @@ def serve(wanted: Serving) -> None:
         os._exit(0)
 
 
-def _configuration(server: Server, wanted: Serving) -> uvicorn.Config:
-    """uvicorn's own logs stay quiet: Java's client asks for `h2c`, and would be warned of with every request."""
+def configuration(application: Any, wanted: Serving) -> uvicorn.Config:
+    """How uvicorn runs an ASGI application. uvicorn's own logs stay quiet: Java's client asks for `h2c`, and would be
+    warned of with every request."""
     return uvicorn.Config(
-        server.application,
+        application,
         http=_protocol(wanted.header_seconds, affordable(wanted.connections)),
         ws="none",
         lifespan="off",

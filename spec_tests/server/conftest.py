@@ -16,7 +16,7 @@ import refimpl
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
-from refimpl.server.serving import Serving, _configuration, bound
+from refimpl.server.serving import Serving, bound, configuration
 from spec_tests.server.wire import WireTable
 from spec_tests.support.faults import Faults
 
@@ -93,7 +93,9 @@ class _Announced(uvicorn.Server):
 @contextmanager
 def _listening(server: Server, directory: Path) -> Iterator[str]:
     socket = bound("127.0.0.1", 0)
-    running = _Announced(_configuration(server, Serving(warehouse=directory, log_level="error", stop_seconds=1)))
+    running = _Announced(
+        configuration(server.application, Serving(warehouse=directory, log_level="error", stop_seconds=1))
+    )
     thread = threading.Thread(target=running.run, kwargs={"sockets": [socket]})
     thread.start()
     try:

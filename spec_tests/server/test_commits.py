@@ -84,6 +84,18 @@ def test_another_file_for_a_version_that_is_taken_is_a_conflict(table: WireTable
     assert table.state() == before
 
 
+def test_loser_of_a_race_is_answered_with_the_table_on_request(table: WireTable) -> None:
+    """UNITY_CATALOG.md#conflict."""
+    table.land(1)
+    staged = table.write_staged(1)
+    plain = table.propose(staged)
+    assert refusal(plain) == VERSION_CONFLICT
+    table.http.headers["Prefer"] = "return=representation"
+    shown = table.propose(staged)
+    assert shown.status_code == 409
+    assert shown.json() == {"error": plain.json()["error"], "table": table.load()}
+
+
 def test_lost_race_comes_before_all_other_flaws(table: WireTable) -> None:
     """A loser reports versions at or above its own, has an old etag, and may have removed its file."""
     table.land(1)

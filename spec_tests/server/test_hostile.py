@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import httpx2
 import pytest
@@ -26,7 +25,7 @@ import refimpl
 from refimpl.errors import DeltaError
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.routes import DELTA_BASE, DELTA_ROUTES, LEGACY_BASE, LEGACY_ROUTES, ApiRoute
-from refimpl.server.serving import Serving, _configuration
+from refimpl.server.serving import Serving, configuration
 from spec_tests.server.test_faults import process
 from spec_tests.server.wire import BAD, DELTA, LEGACY, WireTable, refusal, reported
 
@@ -392,11 +391,11 @@ def test_a_client_does_not_say_who_it_is(tmp_path: Path) -> None:
     async def application(scope: Any, receive: Any, send: Any) -> None:
         seen.append((scope["client"], scope["scheme"]))
 
-    configuration = _configuration(MagicMock(application=application), Serving(warehouse=tmp_path))
-    configuration.load()
+    config = configuration(application, Serving(warehouse=tmp_path))
+    config.load()
     headers = [(b"x-forwarded-for", b"10.0.0.1"), (b"x-forwarded-proto", b"https")]
     scope = {"type": "http", "client": ("127.0.0.1", 1), "scheme": "http", "headers": headers}
-    asyncio.run(configuration.loaded_app(scope, None, None))
+    asyncio.run(config.loaded_app(scope, None, None))
     assert seen == [(("127.0.0.1", 1), "http")]
 
 

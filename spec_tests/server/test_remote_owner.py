@@ -9,6 +9,7 @@ import shutil
 import ssl
 import subprocess
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,14 +22,14 @@ import pytest
 import refimpl
 from conformance.proxy.listener import Handler, Listener
 from conformance.proxy.server import Fault, FaultProxy, Match, Plan
-from refimpl.catalog_messages import SetDomainMetadata
+from refimpl.catalog_messages import CLIENT_PUBLISHES_AFTER, SetDomainMetadata
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import vacuum
 from refimpl.client.ownership import hand_back
 from refimpl.client.table import Table
 from refimpl.commit_owner import Backfilled, MaintenancePolicy
-from refimpl.commits import Landed, NotLanded
+from refimpl.commits import Conflict, Landed, NotLanded, StagedProposal
 from refimpl.environment import Environment, clock_ms
 from refimpl.errors import (
     InvalidRequestError,
@@ -41,8 +42,8 @@ from refimpl.errors import (
 )
 from refimpl.remote_owner import documents
 from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES
-from refimpl.remote_owner.connection import Connection, NoAnswerError, address_of
-from refimpl.remote_owner.owner import PUBLISH_AFTER, RemoteOwner
+from refimpl.remote_owner.connection import Connection, NoAnswerError, Reply, address_of
+from refimpl.remote_owner.owner import RemoteOwner
 from refimpl.server.access import Scope, Tokens
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import RemoteWarehouse
@@ -118,6 +119,35 @@ def test_two_writers_through_two_servers_lose_no_row(listen: Listen, reach: Reac
     assert table.snapshot().version == 18
     times = [entry.timestamp for entry in table.history()]
     assert times == sorted(times, reverse=True)
+
+
+class Sent(Connection):
+    """The methods of the requests that were sent."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(address_of(url), timeout=30)
+        self.methods: list[str] = []
+
+    def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
+        self.methods.append(method)
+        return super().send(method, target, body)
+
+
+def test_lost_race_is_one_request(listen: Listen, reach: Reach) -> None:
+    """The answer has the table: UNITY_CATALOG.md#conflict."""
+    table = reach(url := listen()).create_table("orders", SCHEMA)
+    table.append(rows(1))
+    sent = Sent(url)
+    owner = RemoteOwner(sent.address, Environment(), connection=sent)
+    found = owner.resolve("orders")
+    attempt, winner = str(uuid.uuid4()), found.commits.commits[0].file_name or ""
+    name = table.log.stage("_staged_commits", 1, attempt, table.log.read_staged("_staged_commits", winner))
+    table.append(rows(2))
+    sent.methods.clear()
+    outcome = owner.commit(found.table_id, 1, StagedProposal(attempt=attempt, file_name=name))
+    assert sent.methods == ["POST"]
+    assert outcome == Conflict(latest_ratified_version=2, winners=owner.get_commits(found.table_id, 1).commits)
+    owner.close()
 
 
 UPDATE = Match(method="POST", path=r"/tables/orders$")
@@ -210,12 +240,12 @@ def test_tables_of_the_catalog_are_found_by_name_id_and_path(catalog: str, reach
 def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) -> None:
     """More commits than the ten that Unity Catalog keeps; readers by path see what is published."""
     table = reach(catalog, **PLACE).create_table("orders", SCHEMA, partition_columns=["day"])
-    for each in range(PUBLISH_AFTER + 4):
+    for each in range(CLIENT_PUBLISHES_AFTER + 4):
         table.append(rows(each))
-    assert ids_in(table) == list(range(PUBLISH_AFTER + 4))
+    assert ids_in(table) == list(range(CLIENT_PUBLISHES_AFTER + 4))
     owner = table.owner
     assert owner is not None
-    assert table.log.published_versions() == set(range(PUBLISH_AFTER + 1))
+    assert table.log.published_versions() == set(range(CLIENT_PUBLISHES_AFTER + 1))
     assert [commit.version for commit in owner.get_commits(table.table_id).commits] == [9, 10, 11, 12]
     assert owner.backfill_to_version(table.table_id, 10) == Backfilled(through=10, published=2)
     assert table.publish() == Backfilled(through=12, published=2)
@@ -241,7 +271,7 @@ def test_commit_file_outside_of_the_staging_folder_is_refused(tmp_path: Path, re
 def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Reach) -> None:
     """Another client left ten commits unpublished: 429."""
     table = reach(catalog, **PLACE).create_table("orders", SCHEMA)
-    with patch("refimpl.remote_owner.owner.PUBLISH_AFTER", 100):
+    with patch("refimpl.remote_owner.owner.CLIENT_PUBLISHES_AFTER", 100):
         for each in range(12):
             table.append(rows(each))
     assert ids_in(table) == list(range(12))
