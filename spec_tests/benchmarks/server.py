@@ -2,15 +2,18 @@
 
     python -m spec_tests.benchmarks.server
 
-Each try stages a file of one small commit and proposes it, and the owner publishes every tenth. In process the client
-makes the staged file durable, over HTTP the server does. `one client`: one process on one table. `8 tables`: eight
-processes, a table each. `one table`: eight clients race for every version, in process in the owner's queue; a loser
-asks for the latest and stages again; `slowest / fastest` compares how many each landed. The figures are commits per
+Each try stages a file of one small commit and proposes it, and the owner publishes as often as the server's default
+says. In process the client makes the staged file durable, over HTTP the server does. `one client`: one process on one
+table. `8 tables`: eight processes, a table each. `one table`: eight clients race for every version, in process in the
+owner's queue; a loser stages again; `slowest / fastest` compares how many each landed. The figures are commits per
 second. `processor time` of a landed commit is shown by its user: the clients, the server's event loop, which is HTTP
 and has the main thread to itself, and the server's other threads, where the owner works. Where other programs use the
 machine, rates fall, those over HTTP most, because a commit there waits for two processes; processor time stays. On one
-table everything happens one after the other, and a landed commit is three requests: a lost one, load, propose.
-With TMPDIR on a file system in memory the figures show what is left when syncing costs nothing.
+table everything happens one after the other, and a landed commit is two requests: one that loses and is answered with
+the table, and one that lands. `bound` is what these steps cost at least, one after the other: the syncs (of a staged
+file, its folder, and a log that is written over and over), by the disk alone, and the requests, by the same HTTP
+library with an application that does nothing. With TMPDIR on a file system in memory the figures show what is left
+when syncing costs nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import contextlib
 import http.client
 import json
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,18 +35,22 @@ from urllib.parse import urlsplit
 
 import psutil
 import pyarrow as pa
+import uvicorn
 
 import refimpl
+from refimpl.catalog_messages import SERVER_PUBLISHES_AFTER
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.commits import Conflict, Ratified, StagedProposal
 from refimpl.log_store import LogStore
+from refimpl.server.serving import Serving, bound, configuration
 from spec_tests.benchmarks import measure, table
 
 SPAWN = multiprocessing.get_context("spawn")
 DELTA = "/api/2.1/unity-catalog/delta/v1/catalogs/unity/schemas/default/tables"
 CLIENTS = 8
 SHARED = "shared"
-EVERY = 10
+REQUESTS = {"one client": 1, "one table": 2}
+"""Of a landed commit."""
 START = 4_000_000_000_000
 """ms; later than any clock, so that a version's time is a number of its own."""
 
@@ -75,20 +83,22 @@ class OverHttp:
 
     def __init__(self, url: str, name: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc)
+        self._latest: int | None = None
+        """As the answer to a lost proposal says."""
         self._path = f"{DELTA}/{name}"
         metadata = self._call("GET")[1]["metadata"]
         self._uuid = metadata["table-uuid"]
         self._folder = Path(urlsplit(metadata["location"]).path) / "_delta_log" / "_staged_commits"
 
     def _call(self, method: str, body: Any = None) -> tuple[int, Any]:
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", "prefer": "return=representation"}
         self._connection.request(method, self._path, None if body is None else json.dumps(body), headers)
         answer = self._connection.getresponse()
         return answer.status, json.loads(answer.read())
 
     def latest(self) -> int:
-        latest: int = self._call("GET")[1]["latest-table-version"]
-        return latest
+        latest, self._latest = self._latest, None
+        return self._call("GET")[1]["latest-table-version"] if latest is None else latest
 
     def turn(self) -> contextlib.AbstractContextManager[bool]:
         """The server gives the turns."""
@@ -106,6 +116,8 @@ class OverHttp:
         }
         status, answer = self._call("POST", body)
         assert status in (200, 409), answer
+        if status == 409:
+            self._latest = answer["table"]["latest-table-version"]
         return status == 200
 
 
@@ -149,11 +161,66 @@ def processor_seconds(server: int) -> tuple[float, float]:
     return used.pop(server), sum(used.values())
 
 
+def syncs(directory: str, seconds: float) -> float:
+    """How often in a second the disk makes durable, one after the other, what a staged commit needs."""
+    folder, content, record = Path(directory) / "raw", table.one_add(START), bytes(4 * 4096)
+    folder.mkdir()
+    folder_fd = os.open(folder, os.O_RDONLY)
+    log = os.open(Path(directory) / "raw-log", os.O_RDWR | os.O_CREAT)
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() < start + seconds:
+        staged = os.open(folder / str(count), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        os.write(staged, content)
+        os.fsync(staged)
+        os.close(staged)
+        os.fsync(folder_fd)
+        os.pwrite(log, record, count % 500 * len(record))  # the ledger's log starts again, too
+        os.fdatasync(log)
+        count += 1
+    took = time.perf_counter() - start
+    os.close(folder_fd)
+    os.close(log)
+    return count / took
+
+
+ANSWER = bytes(1500)
+
+
+async def nothing(scope: Any, receive: Any, send: Any) -> None:
+    """An application that reads a request and answers it."""
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(ANSWER)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": ANSWER})
+
+
+def echo() -> None:
+    """Serve `nothing` with the server's own HTTP library and settings."""
+    listener = bound("127.0.0.1", 0)
+    print(json.dumps({"url": f"http://127.0.0.1:{listener.getsockname()[1]}"}), flush=True)
+    uvicorn.Server(configuration(nothing, Serving(warehouse=Path()))).run(sockets=[listener])
+
+
+def requests(seconds: float) -> float:
+    """How many requests in a second one client gets answered, one after the other, by a server that does nothing."""
+    body = json.dumps({"updates": ["x" * 400]})
+    with serving("from spec_tests.benchmarks.server import echo; echo()") as (url, _):
+        connection = http.client.HTTPConnection(urlsplit(url).netloc)
+        count, start = 0, time.perf_counter()
+        while time.perf_counter() < start + seconds:
+            connection.request("POST", f"{DELTA}/t0", body, {"content-type": "application/json"})
+            connection.getresponse().read()
+            count += 1
+        took = time.perf_counter() - start
+        connection.close()
+    return count / took
+
+
 @contextlib.contextmanager
-def serving(directory: str) -> Iterator[tuple[str, int]]:
+def serving(program: str, *arguments: str) -> Iterator[tuple[str, int]]:
     """Its URL and its process id."""
-    command = [sys.executable, "-c", "from refimpl.cli import main; main()", "serve", "-w", directory, "--port", "0",
-               "--log-level", "error"]  # fmt: skip
+    command = [sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -166,15 +233,20 @@ def main() -> int:
     options = measure.arguments(__doc__ or "", rounds=3, seconds=4)
     report = measure.Report("durable add-commit over HTTP")
     rate, used = dict[str, list[float]](), dict[str, list[float]]()
+    limit, reached = dict[str, list[float]](), dict[str, list[float]]()
     starved, in_all = list[float](), list[float]()
     for number in range(options.rounds):
         with tempfile.TemporaryDirectory() as directory:
             names = [f"t{index}" for index in range(CLIENTS)]
             with refimpl.open(directory, create=True) as warehouse:
                 for name in (*names, SHARED):
-                    policy = MaintenancePolicy(backfill_every=EVERY, backlog_limit=10_000)
+                    policy = MaintenancePolicy(backfill_every=SERVER_PUBLISHES_AFTER, backlog_limit=10_000)
                     warehouse.create_table(name, pa.schema([("id", pa.int64())]), policy=policy)
-            with serving(directory) as (url, pid):
+            disk, echoed = syncs(directory, options.seconds / 2), requests(options.seconds / 2)
+            limit.setdefault("the syncs of a commit, one after the other", []).append(disk)
+            limit.setdefault("requests that do nothing, one after the other", []).append(echoed)
+            program = "from refimpl.cli import main; main()"
+            with serving(program, "serve", "-w", directory, "--port", "0", "--log-level", "error") as (url, pid):
                 tables_of = {"one client": names[:1], "8 tables": names, "one table": [SHARED] * CLIENTS}
                 for label, tables in tables_of.items():
                     for kind, place in ((InProcess, directory), (OverHttp, url)):
@@ -193,12 +265,19 @@ def main() -> int:
                         direct = sum(v[-1] for name, v in used.items() if InProcess.__name__ in name)
                         in_all.append(of_http / direct)
                 starved.append(min(found) / max(found))
+            for label, count in REQUESTS.items():
+                least = 1 / disk + count / echoed
+                reached.setdefault(label, []).append(rate[f"{label}, OverHttp"][-1] * least)
         measure.progress(f"round {number + 1}: " + ", ".join(f"{name} {v[-1]:.0f}/s" for name, v in rate.items()))
     for name, values in rate.items():
         report.add(name, values, "commits/s", **({"at_least": 300} if name == "one table, OverHttp" else {}))
     for label, target in (("one client", 0.5), ("8 tables", 1.0)):
         pairs = zip(rate[f"{label}, OverHttp"], rate[f"{label}, InProcess"], strict=True)
         report.add(f"{label}, over HTTP / in process", [ours / direct for ours, direct in pairs], "x", at_least=target)
+    for name, values in limit.items():
+        report.add(name, values, "per s")
+    for label, values in reached.items():
+        report.add(f"{label}, over HTTP / bound", values, "x")
     for name, values in used.items():
         report.add(name, values, "ms/commit")
     report.add("one client, processor time over HTTP / in process", in_all, "x")
