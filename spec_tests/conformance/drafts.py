@@ -90,7 +90,6 @@ class Draft:
     faults: list[Fault] = field(default_factory=list)
     subject: str = "simulated"
     note: str = ""
-    first_id: int = 0
 
     def ask(
         self, client: str, invoked: int, answered: int | None, request: events.Request, answer: events.Answer | None
@@ -109,10 +108,10 @@ class Draft:
             if isinstance(each, Fault):
                 lines.append(each)
             elif isinstance(each, Looked):
-                numbers[at] = self.first_id + len(numbers)
+                numbers[at] = len(numbers)
                 lines.append(_look(each, numbers[at]))
             elif at not in numbers:
-                numbers[at] = self.first_id + len(numbers)
+                numbers[at] = len(numbers)
                 lines.append(Invoke(at=time, id=numbers[at], client=each.client, table=TABLE, request=each.request))
             else:
                 assert each.answer is not None

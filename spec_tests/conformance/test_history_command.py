@@ -9,10 +9,10 @@ import pytest
 
 from conformance.command.application import application
 from conformance.history import events
-from spec_tests.conformance import make_histories
+from spec_tests.conformance.stored_histories import FOLDER
 
-GOOD = make_histories.FOLDER / "good" / "late-backfill.jsonl"
-BAD = make_histories.FOLDER / "bad" / "fresh-read-misses-a-commit.jsonl"
+GOOD = FOLDER / "good" / "late-backfill.jsonl"
+BAD = FOLDER / "bad" / "fresh-read-misses-a-commit.jsonl"
 
 
 def main(arguments: list[str]) -> object:

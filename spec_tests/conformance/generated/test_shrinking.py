@@ -12,9 +12,9 @@ from conformance.history import events
 from conformance.history.events import Event
 from conformance.history.files import HistoryWriter, read_events
 from conformance.results import CaseResult, Layer, Verdict, Violation
-from spec_tests.conformance import make_histories
+from spec_tests.conformance.stored_histories import CASES, Case
 
-BAD = [case for case in make_histories.cases() if case.rules]
+BAD = [case for case in CASES if case.violates]
 
 
 def judged(text: str) -> HistoryVerdict:
@@ -81,8 +81,8 @@ def test_a_long_history_becomes_two_operations_and_the_log() -> None:
 
 
 @pytest.mark.parametrize("case", BAD, ids=lambda case: case.file)
-def test_a_shrunk_history_shows_the_same_and_nothing_else(case: make_histories.Case) -> None:
-    text = (make_histories.FOLDER / case.file).read_text(encoding="utf-8")
+def test_a_shrunk_history_shows_the_same_and_nothing_else(case: Case) -> None:
+    text = case.path.read_text(encoding="utf-8")
     whole = failed(text)
     small = shrinking.shrunk(whole)
     assert small.history is not None
@@ -104,7 +104,7 @@ def test_an_unjudgeable_history_is_left_alone() -> None:
 
 
 def test_a_failure_that_no_checker_found_keeps_its_history() -> None:
-    text = (make_histories.FOLDER / BAD[0].file).read_text(encoding="utf-8")
+    text = BAD[0].path.read_text(encoding="utf-8")
     result = failed(text)
     by_demand = Violation(requirements=("MC-COMMIT-01",), message="an answer was wrong")
     changed = CaseResult(
