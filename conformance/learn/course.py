@@ -11,7 +11,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
@@ -40,8 +39,9 @@ class Language(StrEnum):
         return "owner.py" if self is Language.PYTHON else "owner.mjs"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stage, as `stages.toml` describes it."""
+
     number: int
     page: str
     """File name."""
@@ -49,8 +49,7 @@ class Stage:
     profiles: tuple[str, ...] = ()
     """Those that the owner promises from this stage on."""
     checks: tuple[str, ...]
-    """Names of checks. An owner of the stage before fails one of them, or does not promise a profile. Few of them start
-    the owner again: that is what takes time."""
+    """Names of checks."""
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -58,109 +57,14 @@ class Stage:
         return tuple(profile for stage in STAGES[: self.number] for profile in stage.profiles)
 
 
-STAGES: Final = (
-    Stage(
-        number=1, page="01-version-0.md", title="create version 0",
-        profiles=("core", "version-0-by-owner", "staged"),
-        checks=("version-0-needs-no-backfill", "a-table-without-commits-can-be-read"),
-    ),
-    Stage(
-        number=2, page="02-next-version.md", title="ratify the next version",
-        checks=(
-            "the-first-commit-of-a-table-is-version-1", "a-staged-commit-is-listed-by-file-name-only",
-            "a-staged-file-has-the-format-of-a-commit", "every-commit-is-returned-at-once",
-            "version-0-is-what-the-creator-proposed", "a-lost-creation-is-a-conflict",
-            "two-writers-of-one-version-have-one-winner", "an-early-proposal-does-not-land-later",
-        ),
-    ),
-    Stage(
-        number=3, page="03-lost-race.md", title="lose a race properly",
-        checks=(
-            "a-lost-race-is-a-conflict", "a-conflict-contains-no-false-information", "an-earlier-loser-can-win",
-            "versions-are-counted-per-table", "a-loser-finds-the-winning-commit",
-        ),
-    ),
-    Stage(
-        number=4, page="04-restart.md", title="keep commits over a restart", profiles=("durable-restart",),
-        checks=("requests-may-arrive-after-a-restart",),
-    ),
-    Stage(
-        number=5, page="05-publish.md", title="publish in order",
-        checks=(
-            "a-backfill-publishes-everything-up-to-its-version", "a-repeated-backfill-is-done",
-            "repeated-backfills-keep-the-order", "a-backfill-beyond-the-latest-version-adds-nothing",
-            "published-content-is-ratified-content", "a-fully-published-table-accepts-commits",
-            "a-published-version-stays-taken",
-        ),
-    ),
-    Stage(
-        number=6, page="06-ranges.md", title="answer ranges",
-        checks=(
-            "ranges-of-unpublished-commits-are-complete", "ranges-across-published-versions-are-complete",
-            "ranges-of-a-fully-published-table-are-answered",
-        ),
-    ),
-    Stage(
-        number=7, page="07-replay.md", title="answer a replay", profiles=("idempotent-retry",),
-        checks=(
-            "an-immediate-replay-is-ratified", "a-replay-after-other-commits-is-ratified",
-            "a-replay-after-backfill-is-ratified", "a-landed-attempt-cannot-be-rebased", "a-gap-is-not-remembered",
-            "a-repeated-creation-makes-no-second-table", "a-replay-is-ratified-after-a-restart",
-        ),
-    ),
-    Stage(
-        number=8, page="08-resolve.md", title="resolve an unknown outcome", profiles=("attempt-outcome",),
-        checks=(
-            "an-outcome-is-known-after-backfill", "rejected-attempts-have-not-landed",
-            "an-attempt-resolved-as-not-landed-never-lands", "a-tombstone-rejects-every-copy-of-a-request",
-            "a-tombstone-survives-a-restart",
-        ),
-    ),
-    Stage(
-        number=9, page="09-clocks.md", title="resist clock skew",
-        checks=(
-            "the-owners-times-are-those-of-the-commits", "times-far-from-the-wall-clock-are-kept",
-            "a-time-that-does-not-increase-is-rejected-or-kept",
-        ),
-    ),
-    Stage(
-        number=10, page="10-take-over.md", title="take a table over",
-        profiles=("storage-access", "ownership-transfer"),
-        checks=(
-            "files-that-the-kit-writes-are-visible", "an-owner-takes-over-a-filesystem-table",
-            "a-take-over-needs-the-next-version", "a-take-over-loses-to-a-filesystem-commit",
-            "a-lost-take-over-leaves-the-name-free", "a-repeated-take-over-is-ratified",
-            "a-table-is-not-taken-over-twice", "a-take-over-survives-restarts",
-            "a-client-staged-file-is-published-unchanged", "a-staged-file-is-valid-for-one-version",
-            "a-foreign-file-is-not-taken-for-the-commit", "a-missing-staged-file-is-not-replaced",
-            "a-failed-publication-stops-later-ones",
-        ),
-    ),
-    Stage(
-        number=11, page="11-hand-back.md", title="hand a table back",
-        checks=(
-            "an-owner-hands-back-a-table", "a-hand-back-publishes-all-commits", "a-former-owner-ratifies-nothing",
-            "a-hand-back-needs-the-next-version", "a-repeated-hand-back-is-ratified",
-            "filesystem-writers-continue-after-a-hand-back", "a-second-take-over-uses-the-current-log",
-            "a-hand-back-survives-a-restart",
-        ),
-    ),
-    Stage(
-        number=12, page="12-limits.md", title="set a limit", profiles=("backlog-limit",),
-        checks=(
-            "a-full-backlog-rejects-until-a-backfill", "one-backfilled-commit-makes-room-for-one",
-            "a-proposal-above-the-limit-is-not-kept", "a-lost-race-is-a-conflict-after-a-backfill",
-            "a-replay-is-ratified-with-a-full-backlog", "the-limit-survives-a-restart",
-        ),
-    ),
-)  # fmt: skip
+def _data(name: str) -> str:
+    return (files("conformance.learn") / name).read_text(encoding="utf-8")
+
+
+STAGES: Final = msgspec.toml.decode(_data("stages.toml"), type=dict[str, tuple[Stage, ...]])["stage"]
 
 
 # The pages
-
-
-def _data(name: str) -> str:
-    return (files("conformance.learn") / name).read_text(encoding="utf-8")
 
 
 @cache
