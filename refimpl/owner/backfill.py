@@ -103,6 +103,9 @@ def _next(context: Context, table_id: str, version: Version | None) -> tuple[Tab
     with context.ledger.read() as view:
         table = context.required(view, table_id)
         if table.state is TableState.DROPPED:
+            if table.purged_at is not None:
+                with contextlib.suppress(OSError):
+                    context.end_publishing(table_id)
             raise InvalidRequestError(f"{table.label} was dropped: nothing is published there any more")
         first, size = table.first_unbackfilled, 0
         commits: list[_Stored] = []

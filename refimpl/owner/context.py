@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -61,9 +62,19 @@ class Context:
         """
         lock = self._publishing.get(table_id)
         if lock is None:
-            path = self.ledger.path.parent / f"publishing-{self.place(table_id).table_id}"
-            lock = self._publishing[table_id] = self.environment.host_lock(path)
+            lock = self._publishing[table_id] = self.environment.host_lock(self._publishing_path(table_id))
         return lock()
+
+    def _publishing_path(self, table_id: str) -> Path:
+        return self.ledger.path.parent / f"publishing-{self.place(table_id).table_id}"
+
+    def end_publishing(self, table_id: str) -> None:
+        """Remove the lock file of a table whose purge is recorded. The caller holds the publishing lock, and does
+        nothing else with it afterwards: another one may have a new file of this name at once. A process that waits for
+        the old file makes a new one, finds the table purged, and removes it here. STORAGE.md#lock-file.
+        """
+        with contextlib.suppress(FileNotFoundError):
+            self.environment.files.unlink(self._publishing_path(table_id))
 
     def place(self, table_id: str) -> TableRecord:
         """What never changes of a table (key, location, table feature); the rest of the record may be old.

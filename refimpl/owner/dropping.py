@@ -96,8 +96,10 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
     A folder below the location that has a log of its own is another table, and stays. Symbolic links are deleted, not
     followed.
 
-    Order: the transaction after which it cannot be undropped; the data files; the log; last the commit by which the log
-    is known to be the table's. Each deletion is durable before that last one. An interrupted purge can be repeated.
+    Order: the transaction after which it cannot be undropped, and nothing is published any more; the publishing lock's
+    file; the data files; the log; last the commit by which the log is known to be the table's. Each deletion below the
+    location is durable before that last one; a lock file that is back after a power cut locks nothing. An interrupted
+    purge can be repeated.
     """
     with context.lock():
         candidates = _dropped(context, reference, purged=True)
@@ -112,6 +114,8 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
                 _own_commit(context, writer, table)
                 _refuse_another_writer(context, table)
                 writer.set_purged(table, context.now)
+    with context.publishing(table.table_id):
+        context.end_publishing(table.table_id)
     deleted = 0
     files = context.environment.files
     last: Path | None = None

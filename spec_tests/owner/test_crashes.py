@@ -498,6 +498,8 @@ def test_an_interrupted_purge_can_be_repeated_and_never_undropped(tmp_path: Path
                 warehouse.owner.drop_table(table.table_id)
             warehouse.owner.purge_table(table.table_id, older_than=0)
             assert not table.location.exists(), ended
+            locks = [path.name for path in warehouse.owner.ledger.path.parent.glob("publishing-*")]
+            assert locks == [f"publishing-{other.table_id}"], ended
             assert warehouse.owner.undrop_table(other.table_id).commits.latest_ratified_version == 1
 
 

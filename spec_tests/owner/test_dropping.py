@@ -136,6 +136,41 @@ def test_purge_deletes_all_files_and_the_name_is_free(warehouse: refimpl.Warehou
     assert owned(warehouse, "orders").history()
 
 
+def lock_files(warehouse: refimpl.Warehouse) -> list[str]:
+    return sorted(path.name for path in warehouse.owner.ledger.path.parent.glob("publishing-*"))
+
+
+def test_purge_removes_its_own_publishing_lock(warehouse: refimpl.Warehouse) -> None:
+    """A later request for the purged table leaves no new one."""
+    table, other = dropped(warehouse), create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    other.backfill()
+    both = sorted(f"publishing-{each.table_id}" for each in (table, other))
+    assert lock_files(warehouse) == both
+    warehouse.owner.purge_table(table.table_id, older_than=0)
+    assert lock_files(warehouse) == [f"publishing-{other.table_id}"]
+    for ask in (warehouse.owner.backfill_to_version, warehouse.owner.drop_table):
+        with pytest.raises(InvalidRequestError, match="dropped"):
+            ask(table.table_id)
+        assert lock_files(warehouse) == [f"publishing-{other.table_id}"]
+    other.land()
+    other.backfill()
+
+
+def test_purge_waits_for_the_publishing_lock(warehouse: refimpl.Warehouse) -> None:
+    """Else that one and the next one would hold it at the same time."""
+    table = dropped(warehouse)
+    path = warehouse.owner.ledger.path.parent / f"publishing-{table.table_id}"
+    held, purged = host_lock(path), warehouse.owner.purge_table
+    impatient = Environment(host_lock=lambda place: host_lock(place, timeout=lambda: 0.0))
+    with held(), refimpl.open(warehouse.directory, environment=impatient) as other:
+        with pytest.raises(OwnerUnavailableError, match="publishing"):
+            other.owner.purge_table(table.table_id, older_than=0)
+        assert path.exists()
+        assert (table.location / "b.parquet").exists()
+    assert not purged(table.table_id, older_than=0).left
+    assert lock_files(warehouse) == []
+
+
 def test_purge_waits_for_the_retention(tmp_path: Path) -> None:
     now = [1_000 * DAY]
     with refimpl.open(tmp_path / "lake", create=True, environment=Environment(now=lambda: now[0])) as lake:
