@@ -22,6 +22,7 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
+from urllib.parse import unquote
 
 from refimpl.environment import Environment, random_uuid
 from refimpl.errors import InvalidRequestError, OwnerUnavailableError
@@ -30,6 +31,8 @@ from refimpl.files import Files, FileStatus, NewFile, PosixFiles
 SUFFIX: Final = ".store"
 """Of the files that name a store."""
 _SCHEME: Final = "s3://"
+_SCHEMES: Final = ("s3", "s3a", "s3n")
+"""How engines spell it."""
 _TIMEOUTS: Final = {"timeout": "30s", "connect_timeout": "5s"}
 _RETRIES: Final[Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 """The owner's lock may be held meanwhile."""
@@ -171,6 +174,13 @@ class _ObjectStore:
         folders = [FileStatus(path.rpartition("/")[2], 0, 0, is_directory=True) for path in found["common_prefixes"]]
         return folders + [_status(each) for each in found["objects"]]
 
+    def below(self, prefix: str) -> Iterator[tuple[str, FileStatus]]:
+        """Every object below a prefix, at any depth, by its name without the prefix."""
+        with self._errors():
+            for page in self._api.list(self._store, prefix or None):
+                for found in page:
+                    yield found["path"][len(prefix) + 1 if prefix else 0 :], _status(found)
+
     def try_conditional_put(self) -> None:
         """`InvalidRequestError` for a store that overwrites an object where it must not; `OSError` if it cannot be
         written."""
@@ -213,6 +223,21 @@ class ObjectFiles:
     def holds(self, path: Path) -> bool:
         """Whether this is the path of an object."""
         return any(path.is_relative_to(place) for place in self._urls)
+
+    def path_of(self, url: str) -> Path | None:
+        """The path of an object below a store, by its URL-encoded URL; None for any other text."""
+        scheme, _, name = url.partition("://")
+        for place, store in self._urls.items() if scheme.lower() in _SCHEMES else ():
+            prefix = store.removeprefix(_SCHEME).rstrip("/") + "/"
+            if unquote(name).startswith(prefix):
+                return place / unquote(name).removeprefix(prefix)
+        return None
+
+    def below(self, directory: Path) -> Iterator[tuple[str, FileStatus]]:
+        """Every object below a path of a store, at any depth, by its name relative to the path."""
+        found = self._object(directory)
+        assert found is not None
+        return found[0].below(found[1])
 
     def create(self, path: Path) -> NewFile:
         return _NewObject(self, path) if self.holds(path) else self._host.create(path)

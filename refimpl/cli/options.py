@@ -146,14 +146,14 @@ def backfill_number(given: str) -> int | None:
     return int(given)
 
 
-def properties_of(pairs: list[str] | None) -> dict[str, str]:
+def properties_of(pairs: list[str] | None, what: str = "property", form: str = "KEY=VALUE") -> dict[str, str]:
     """`KEY=VALUE` pairs as a map."""
     found: dict[str, str] = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise InvalidRequestError(f"invalid property {pair!r}; expected KEY=VALUE")
-        found[key] = value
+            raise InvalidRequestError(f"invalid {what} {pair!r}; expected {form}")
+        found[key.strip()] = value.strip() if what == "type" else value
     return found
 
 

@@ -1,4 +1,4 @@
-"""Commands about tables: `init`, `create`, `show`, `drop`, `undrop`, `purge`, `take-over`, `hand-back`."""
+"""Commands about tables: `init`, `create`, `show`, `alter`, `drop`, `undrop`, `purge`, `take-over`, `hand-back`."""
 
 from __future__ import annotations
 
@@ -382,6 +382,56 @@ def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str
         if len(found) == count:
             break
     return found
+
+
+_ALTER = """Examples:
+
+commit-owner alter sales --property delta.enableTypeWidening=true --type 'price=DECIMAL(12,2)'
+
+commit-owner alter sales --property delta.columnMapping.mode=name
+
+commit-owner alter sales --remove-property delta.constraints.positive"""
+
+
+@commands.command(rich_help_panel=_PANEL, epilog=_ALTER)
+def alter(
+    table: TableArgument,
+    properties: Annotated[
+        list[str] | None, Option("--property", metavar="KEY=VALUE", help="table property to set (repeatable)")
+    ] = None,
+    removals: Annotated[
+        list[str] | None, Option("--remove-property", metavar="KEY", help="table property to remove (repeatable)")
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        Option("--type", metavar="COLUMN=TYPE", help="column and its new, wider Spark SQL type (repeatable)"),
+    ] = None,
+    warehouse: AnyWarehouseOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Change properties, or types of columns, in one commit.
+
+    Data files stay as they are. A new type must hold every value of the old one, and needs the property
+    delta.enableTypeWidening. The column mapping mode can change from none to name.
+    """
+    wider = {name: _type(kind) for name, kind in properties_of(types, "type", "COLUMN=TYPE").items()}
+    with reached(warehouse) as place:
+        committed = place.table(table).alter(
+            properties=properties_of(properties), remove=names_of(removals), types=wider
+        )
+    output.show(
+        {"table": table, "version": committed.version},
+        f"committed version {committed.version} of {table}",
+        json=json,
+    )
+
+
+def _type(text: str) -> str:
+    """Delta's name of a Spark SQL type."""
+    columns = columns_of_sql(f"changed {text}").fields
+    if len(columns) != 1 or not columns[0].nullable:
+        raise InvalidRequestError(f"invalid type {text!r}; expected one type, such as BIGINT or DECIMAL(12,2)")
+    return str(columns[0].type)
 
 
 _DROP = """Examples:

@@ -8,7 +8,7 @@ that it added and removed. Commits that the owner has ratified and not published
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import msgspec
 import pyarrow as pa
 
 from refimpl.actions import Action, Add, Cdc, Metadata, Protocol, Remove
+from refimpl.client import deletion_vectors
 from refimpl.client.column_mapping import of_table
 from refimpl.client.data_files import read_file
 from refimpl.client.features import CHANGE_FEED_PROPERTY, feeds_changes
@@ -34,7 +35,7 @@ from refimpl.client.schema import (
     to_arrow,
 )
 from refimpl.client.snapshot import Snapshot, at
-from refimpl.errors import InvalidRequestError, NotFoundInHistoryError, UnsupportedFeatureError
+from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
 from refimpl.log_path import Version
 from refimpl.object_store import ObjectFiles
 
@@ -86,13 +87,16 @@ class ChangedFile:
     version: Version
     timestamp: int
     file: Add | Remove | Cdc
+    other: Add | Remove | None = None
+    """The same file with the deletion vector that it had before the commit, or has after it: only rows that are not in
+    it were changed."""
 
 
 def changed_files(newest: Snapshot, start: Snapshot, end: Snapshot) -> list[ChangedFile]:
     """The files of the commits from `start` to `end`, in their order; within a commit removed files come first.
 
     `newest` says how commit times count. Raises `InvalidRequestError` for a version at which the feed was off, or
-    whose rows do not fit the schema of `end`, and `UnsupportedFeatureError` for a deletion vector.
+    whose rows do not fit the schema of `end`, and `UnsupportedFeatureError` where deletion vectors cannot be decoded.
     """
     files: list[ChangedFile] = []
     protocol, metadata = start.protocol, start.metadata
@@ -105,14 +109,15 @@ def changed_files(newest: Snapshot, start: Snapshot, end: Snapshot) -> list[Chan
 
 
 def files_of_commit(version: Version, timestamp: int, found: Sequence[Action], end: Snapshot) -> list[ChangedFile]:
-    """The files of one commit. Raises `UnsupportedFeatureError` for a deletion vector."""
+    """The files of one commit. Raises `UnsupportedFeatureError` where deletion vectors cannot be decoded."""
     files: list[ChangedFile] = []
-    for file in _files(found):
+    for file, other in _files(found):
+        if not isinstance(file, Cdc) and file.deletion_vector is not None:
+            deletion_vectors.check_library()
         if isinstance(file, Remove) and file.partition_values is None and end.partition_columns:
-            file = msgspec.structs.replace(
-                file, partition_values=at(end.reader, version - 1).files[file.key].partition_values
-            )
-        files.append(ChangedFile(version=version, timestamp=timestamp, file=file))
+            known = other or at(end.reader, version - 1).files[file.key]
+            file = msgspec.structs.replace(file, partition_values=known.partition_values)
+        files.append(ChangedFile(version=version, timestamp=timestamp, file=file, other=other))
     return files
 
 
@@ -140,19 +145,29 @@ def misfit_of(protocol: Protocol, metadata: Metadata, end: Snapshot) -> str | No
     return misfit(schema, end.schema, strictly=True)
 
 
-def _files(found: Sequence[Action]) -> tuple[Add | Remove | Cdc, ...]:
-    """The change data files of a commit; without any, the files that it removed and added. DELTA.md#change-files,
-    DELTA.md#inferred-changes."""
-    changes = tuple(action for action in found if isinstance(action, Cdc))
-    removed = tuple(action for action in found if isinstance(action, Remove) and action.data_change)
-    added = tuple(action for action in found if isinstance(action, Add) and action.data_change)
-    for action in () if changes else (*removed, *added):
-        if action.deletion_vector is not None:
-            raise UnsupportedFeatureError(
-                f"{action.path} has a deletion vector; the change data feed does not support deletion vectors",
-                features=("deletionVectors",),
-            )
-    return changes or (*removed, *added)
+def _files(found: Sequence[Action]) -> list[tuple[Add | Remove | Cdc, Add | Remove | None]]:
+    """The change data files of a commit; without any, the files that it removed and added, each with the same file of
+    the other kind. DELTA.md#change-files, DELTA.md#inferred-changes, DELTA.md#inferred-from-vectors."""
+    changes = [action for action in found if isinstance(action, Cdc)]
+    if changes:
+        return [(change, None) for change in changes]
+    removed: dict[str, Add | Remove] = {
+        action.key[0]: action for action in found if isinstance(action, Remove) and action.data_change
+    }
+    added: dict[str, Add | Remove] = {
+        action.key[0]: action for action in found if isinstance(action, Add) and action.data_change
+    }
+    return [*_without_equal(removed, added), *_without_equal(added, removed)]
+
+
+def _without_equal(
+    files: Mapping[str, Add | Remove], others: Mapping[str, Add | Remove]
+) -> Iterator[tuple[Add | Remove, Add | Remove | None]]:
+    """Each file with the other one of its path, which has all of its rows if it has no deletion vector."""
+    for path, file in files.items():
+        other = others.get(path)
+        if other is None or other.deletion_vector is not None:
+            yield file, other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +201,9 @@ class FeedReader:
         for changed in files:
             file = changed.file
             needed = with_type if isinstance(file, Cdc) else columns
-            rows = read_file(Path(self.location), file, needed, self.partition_columns, objects=objects)
+            rows = read_file(
+                Path(self.location), file, needed, self.partition_columns, other=changed.other, objects=objects
+            )
             constants: dict[str, int | str] = {
                 COMMIT_VERSION: changed.version,
                 COMMIT_TIMESTAMP: changed.timestamp * 1000,

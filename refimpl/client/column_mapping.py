@@ -86,12 +86,16 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
     """The metadata with a physical name and an id for each column; unchanged where columns are not mapped.
 
     A column keeps what it has, in `metadata` or, under the same name, in `before`. Others get a new name and the next
-    id, which is never used again.
+    id, which is never used again. Where `before` does not map columns, the physical name of a column that it has is its
+    name, whatever the schema says: the files that are there have it (DELTA.md#mapping-mode).
     """
     if not maps_columns(metadata):
         return metadata
     known = Struct() if before is None else parse(before.schema_string)
     schema = parse(metadata.schema_string)
+    upgraded = before is not None and not maps_columns(before)
+    if upgraded:
+        known, schema = _unmapped(known), _unmapped(schema)
     recorded = int((before or metadata).configuration.get(HIGHEST_ID_PROPERTY, "0"))
     highest = max([recorded, *_ids(known), *_ids(schema)])
 
@@ -113,7 +117,8 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
         own = {key: found[key] for key in (PHYSICAL_NAME, FIELD_ID) if key in found}
         if FIELD_ID not in own:
             highest += 1
-            own = {FIELD_ID: highest, PHYSICAL_NAME: f"col-{new_id()}", **own}
+            name = column.name if upgraded and old is not None else f"col-{new_id()}"
+            own = {FIELD_ID: highest, PHYSICAL_NAME: name, **own}
         return dataclasses.replace(
             column, type=visit(column.type, None if old is None else old.type), metadata={**column.metadata, **own}
         )
@@ -123,6 +128,18 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
     _check_distinct(complete, known)
     configuration = {**metadata.configuration, HIGHEST_ID_PROPERTY: str(highest)}
     return msgspec.structs.replace(metadata, schema_string=complete.to_json(), configuration=configuration)
+
+
+def _unmapped(schema: Struct) -> Struct:
+    """The schema without what it says of physical names and ids."""
+    keys = (PHYSICAL_NAME, FIELD_ID)
+
+    def one(column: Field, _: str) -> Field:
+        return dataclasses.replace(column, metadata={k: v for k, v in column.metadata.items() if k not in keys})
+
+    changed = each_field(schema, one)
+    assert isinstance(changed, Struct)
+    return changed
 
 
 def _check_distinct(schema: Struct, known: Struct) -> None:

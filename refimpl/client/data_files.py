@@ -371,16 +371,37 @@ def delete(location: Path, files: Iterable[Add | Cdc], objects: ObjectFiles | No
     """Delete data files that were written but certainly not committed. Missing ones are ignored."""
     for add in files:
         with contextlib.suppress(OSError):
-            (objects or _HOST).unlink(partition_values.local_path(location, add.path))
+            (objects or _HOST).unlink(local_path(location, add.path, objects))
 
 
-def listing(location: Path, partition_columns: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+def listing(
+    location: Path, partition_columns: Sequence[str], objects: ObjectFiles | None = None
+) -> Iterator[tuple[str, int, int]]:
     """All files of a table that may hold rows: path relative to the table, size in bytes, modification time in ms.
-    `partition_columns`: their physical names.
+    `partition_columns`: their physical names. `objects`: where the files are, if not on this host.
 
     Links are not followed, and folders with a log of their own are other tables.
     """
-    return _listing(location, "", tuple(f"{partition_values.escape(name)}=" for name in partition_columns))
+    partitions = tuple(f"{partition_values.escape(name)}=" for name in partition_columns)
+    return _listing(location, "", partitions) if objects is None else _objects(objects, location, partitions)
+
+
+def _objects(objects: ObjectFiles, location: Path, partitions: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
+    """A store may count whole seconds, so an object may be a second younger than its time says. An object whose name is
+    no path (`a//b`), and would be another one as a path, is an `OSError` of `below`."""
+    tables: set[str] = set()
+    found: list[tuple[str, FileStatus]] = []
+    for relative, status in objects.below(location):
+        folder, log, _ = f"/{relative}".partition(f"/{LOG_FOLDER}/")
+        if log:
+            tables.add(f"{folder[1:]}/")
+        else:
+            found.append((relative, status))
+    others = tuple(tables - {"/"})
+    for relative, status in found:
+        hidden = any(_hidden(name, partitions) for name in relative.split("/"))
+        if not hidden and not relative.startswith(others):
+            yield relative, status.size, status.modified + 999
 
 
 def _listing(folder: Path, relative: str, partitions: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
@@ -404,9 +425,9 @@ def _hidden(name: str, partitions: tuple[str, ...]) -> bool:
     return False
 
 
-def relative_path(location: Path, path: str) -> str:
+def relative_path(location: Path, path: str, objects: ObjectFiles | None = None) -> str:
     """The path of an action's data file as `listing` shows it. Raises what `local_path` raises."""
-    found = local_path(Path(), path)
+    found = local_path(Path(), path, objects)
     return os.path.relpath(os.path.realpath(found), os.path.realpath(location)) if found.is_absolute() else str(found)
 
 
@@ -452,15 +473,17 @@ def read_file(
     partition_columns: Sequence[str],
     *,
     hidden: Sequence[Field] = (),
+    other: Add | Remove | None = None,
     objects: ObjectFiles | None = None,
 ) -> pa.Table:
     """The `needed` columns of one file's rows, without those that its deletion vector deletes.
 
     `hidden`: those of `row_tracking.hidden_columns`; they come last, with the id and the commit version of each row.
+    `other`: the same file with another deletion vector, whose rows are left out.
     Raises `CorruptionError` where the file or its deletion vector is missing or unreadable.
     """
     needed = Struct(fields=(*needed.fields, *hidden))
-    path = local_path(location, file.path)
+    path = local_path(location, file.path, objects)
     partitioned = {name.lower() for name in partition_columns}
     values = {name.lower(): text for name, text in (file.partition_values or {}).items()}
     try:
@@ -512,11 +535,24 @@ def read_file(
         arrays[-2] = pc.coalesce(arrays[-2], pc.add(pa.arange(0, count), file.base_row_id))
         arrays[-1] = pc.coalesce(arrays[-1], pa.scalar(file.default_row_commit_version, pa.int64()))
     rows = pa.Table.from_arrays(arrays, schema=target)
+    kept = _kept(location, file, count, objects)
+    if other is not None:
+        left_out = _kept(location, other, count, objects)
+        kept = pc.and_not(_all(count) if kept is None else kept, _all(count) if left_out is None else left_out)
+    return rows if kept is None else rows.filter(kept)
+
+
+def _kept(location: Path, file: Add | Remove | Cdc, count: int, objects: ObjectFiles | None) -> pa.BooleanArray | None:
+    """For each row of a file whether its deletion vector keeps it; None: all of them."""
     vector = None if isinstance(file, Cdc) else file.deletion_vector
     if vector is None:
-        return rows
-    kept = pa.py_buffer(deletion_vectors.kept_rows(location, vector, count))
-    return rows.filter(pa.Array.from_buffers(pa.uint8(), count, [None, kept]).cast(pa.bool_()))
+        return None
+    kept = pa.py_buffer(deletion_vectors.kept_rows(location, vector, count, objects))
+    return pa.Array.from_buffers(pa.uint8(), count, [None, kept]).cast(pa.bool_())
+
+
+def _all(count: int) -> pa.BooleanArray:
+    return pa.repeat(True, count)
 
 
 def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) -> pa.Array:

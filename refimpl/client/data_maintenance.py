@@ -181,7 +181,8 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     A file stays if the newest version has it, ratified or published; if it was removed less than `older_than` ms
     ago (default: the table's `delta.deletedFileRetentionDuration`, 7 days where it says nothing); if a staged commit
     that is not ratified names it; or if it was written less than `older_than` ms ago, as the files of a running
-    transaction were. Hidden files and folders, and folders that are tables of their own, stay too.
+    transaction were. Hidden files and folders, and folders that are tables of their own, stay too. In an object store,
+    its own times count.
 
     `dry_run`, the default, only lists. `force` allows an `older_than` below the table's retention: only when no other
     process writes the table or reads an old version. All files are listed before the first one is deleted; a vacuum
@@ -190,8 +191,7 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     Raises `MaintenanceRefusedError` where the owner does not allow it, or for a retention that is too short.
     """
     snapshot = table.snapshot()
-    if objects_at(table.environment, table.location) is not None:
-        raise InvalidRequestError(f"{table.label} is in an object store, where VACUUM cannot list files yet")
+    objects = objects_at(table.environment, table.location)
     ask(snapshot, Maintenance.VACUUM)
     check_writable(snapshot.protocol, snapshot.metadata)
     least = retention(snapshot.metadata, DELETED_FILES)
@@ -203,7 +203,8 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
             job=Maintenance.VACUUM,
         )
     oldest = table.environment.now() - age
-    found = list(data_files.listing(table.location, snapshot.schema.physical_names(snapshot.partition_columns)))
+    columns = snapshot.schema.physical_names(snapshot.partition_columns)
+    found = list(data_files.listing(table.location, columns, objects))
     # After the listing: a file that is committed meanwhile is needed too.
     needed = _needed(table, oldest, from_commits=age > least)
     doomed = [(path, size) for path, size, modified in found if path not in needed and modified < oldest]
@@ -229,13 +230,14 @@ def _needed(table: Table, oldest: int, *, from_commits: bool) -> set[str]:
     logged = _removed_since(snapshot, oldest) if from_commits else ()
     proposed = _still_proposed(table, snapshot.version, staged)
     needed: set[str] = set()
+    objects = objects_at(table.environment, table.location)
     for action in itertools.chain(snapshot.files.values(), removed, logged, proposed):
         with contextlib.suppress(UnsupportedFeatureError):  # on another host: not below this folder
-            needed.add(data_files.relative_path(table.location, action.path))
+            needed.add(data_files.relative_path(table.location, action.path, objects))
             vector = None if isinstance(action, Cdc) else action.deletion_vector
             file = None if vector is None else deletion_vectors.relative_file(vector)
             if file is not None:
-                needed.add(data_files.relative_path(table.location, file))
+                needed.add(data_files.relative_path(table.location, file, objects))
     return needed
 
 

@@ -7,16 +7,20 @@ none: a file that loses further rows is rewritten.
 from __future__ import annotations
 
 import base64
+import io
 import re
 import struct
 import uuid
 import zlib
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from refimpl.actions import DeletionVector
 from refimpl.client.partition_values import local_path
 from refimpl.errors import CorruptionError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from refimpl.object_store import ObjectFiles
 
 _MAGIC: Final = 1681511377
 _FORMAT_VERSION: Final = 1
@@ -59,14 +63,15 @@ def relative_file(vector: DeletionVector) -> str | None:
     raise CorruptionError(f"unknown storage type {vector.storage_type!r} of a deletion vector; expected u, i or p")
 
 
-def kept_rows(location: Path, vector: DeletionVector, rows: int) -> bytearray:
-    """For each of so many rows of the data file 1 if it is kept, 0 if it is deleted.
+def kept_rows(location: Path, vector: DeletionVector, rows: int, objects: ObjectFiles | None = None) -> bytearray:
+    """For each of so many rows of the data file 1 if it is kept, 0 if it is deleted. `objects`: where the files of the
+    table are, if not on this host.
 
     Raises `CorruptionError` for a vector that is missing, damaged, or not of a file with so many rows.
     """
     from pyroaring import BitMap64
 
-    content = _content(location, vector)
+    content = _content(location, vector, objects)
     if len(content) < 4 or struct.unpack_from("<i", content)[0] != _MAGIC:
         raise _corrupt(vector, "it does not begin with the format's magic number")
     try:
@@ -83,16 +88,16 @@ def kept_rows(location: Path, vector: DeletionVector, rows: int) -> bytearray:
     return kept
 
 
-def _content(location: Path, vector: DeletionVector) -> bytes:
+def _content(location: Path, vector: DeletionVector, objects: ObjectFiles | None) -> bytes:
     file = relative_file(vector)
     if file is None:
         content = _decoded(vector.path_or_inline_dv, vector)
         if not 0 <= len(content) - vector.size_in_bytes < 4:  # Z85 encodes four bytes at a time
             raise _corrupt(vector, f"it has {len(content)} bytes, and the log says {vector.size_in_bytes}")
         return content[: vector.size_in_bytes]
-    path = local_path(location, file)
+    path = local_path(location, file, objects)
     try:
-        with path.open("rb") as stream:
+        with path.open("rb") if objects is None else io.BytesIO(objects.read(path)) as stream:
             version = stream.read(1)
             stream.seek(vector.offset or 1)
             stored = stream.read(4 + vector.size_in_bytes + 4)

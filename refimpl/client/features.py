@@ -24,8 +24,9 @@ clustering             (writers only)      yes: new files are not clustered
 deletionVectors        yes, with the       yes: a file that loses further rows is
                        extra of that name  rewritten, without a deletion vector
 timestampNtz           yes                 yes
-typeWidening           yes                 yes: new files have the newest types
-typeWidening-preview   yes                 yes, likewise
+typeWidening           yes                 yes: new files have the newest types; types are
+                                           widened: refimpl.client.type_widening
+typeWidening-preview   yes                 yes: new files have the newest types
 v2Checkpoint           yes                 yes: classic checkpoints unless delta.checkpointPolicy is v2
 vacuumProtocolCheck    yes                 yes: VACUUM rejects tables with unsupported features
 inCommitTimestamp      (writers only)      yes; the RFC's spelling inCommitTimestamps is accepted
@@ -54,7 +55,8 @@ Features that it lists in a protocol, and when; never one that it refuses:
 - `invariants`, `checkConstraints`, `generatedColumns`, `identityColumns`, `allowColumnDefaults` (for writers): a
   column, or a property delta.constraints.*, has such a rule;
 - `rowTracking` and `domainMetadata` (for writers): the property delta.enableRowTracking is set;
-- `columnMapping` (both): the table was created with delta.columnMapping.mode name or id;
+- `columnMapping` (both): the property delta.columnMapping.mode is name or id;
+- `typeWidening` (both): the property delta.enableTypeWidening is set, unless the preview is listed;
 - `timestampNtz` (both): a column is a timestamp without time zone;
 - `v2Checkpoint` (both): the property delta.checkpointPolicy is v2;
 - those that the versions of an older table implied, when it is upgraded.
@@ -70,7 +72,7 @@ import msgspec
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.column_mapping import COLUMN_MAPPING, mapping_mode, maps_columns
-from refimpl.client.schema import FEED_COLUMNS, Struct, parse, required_features
+from refimpl.client.schema import FEED_COLUMNS, TYPE_CHANGES, Struct, parse, required_features, walk, widens
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
@@ -93,6 +95,7 @@ CLUSTERING_DOMAIN: Final = "delta.clustering"
 ENABLE_ROW_TRACKING: Final = "delta.enableRowTracking"
 V2_CHECKPOINT: Final = "v2Checkpoint"
 TYPE_WIDENING: Final = ("typeWidening", "typeWidening-preview")
+ENABLE_TYPE_WIDENING: Final = "delta.enableTypeWidening"
 CONSTRAINT_PREFIX: Final = "delta.constraints."
 """The rest of such a property's name is the name of a CHECK constraint; its value is the condition."""
 INVARIANTS: Final = "delta.invariants"
@@ -167,6 +170,21 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
         listed = (COLUMN_MAPPING,)
     _refuse("read", [name for name in listed if name not in READ])
     mapping_mode(protocol, metadata)
+    if TYPE_CHANGES in metadata.schema_string and not {*listed}.isdisjoint(TYPE_WIDENING):
+        _check_type_changes(metadata)
+
+
+def _check_type_changes(metadata: Metadata) -> None:
+    """DELTA.md#type-widening: each change must be one that the protocol permits."""
+    for column, path in walk(parse(metadata.schema_string)):
+        for change in column.type_changes:
+            if not widens(change.before, change.after):
+                raise UnsupportedFeatureError(
+                    f"cannot read this table: the type of the column {path!r} changed from {change.before} to "
+                    f"{change.after}, which the protocol does not permit; its files may hold values that do not fit",
+                    features=TYPE_WIDENING[:1],
+                    column=path,
+                )
 
 
 def check_writable(protocol: Protocol, metadata: Metadata) -> None:
@@ -252,7 +270,7 @@ PLAIN_PROTOCOL: Final = Protocol(min_reader_version=1, min_writer_version=2)
 """The protocol of a filesystem table without features."""
 
 _READER_FEATURES: Final = frozenset(
-    {COLUMN_MAPPING, DELETION_VECTORS, "timestampNtz", V2_CHECKPOINT, VACUUM_PROTOCOL_CHECK}
+    {COLUMN_MAPPING, DELETION_VECTORS, "timestampNtz", TYPE_WIDENING[0], V2_CHECKPOINT, VACUUM_PROTOCOL_CHECK}
 )
 """Features listed on demand that readers need too."""
 
@@ -277,6 +295,8 @@ def needed_features(metadata: Metadata) -> frozenset[str]:
         needed |= {ROW_TRACKING, "domainMetadata"}
     if _wants_v2_checkpoints(metadata):
         needed.add(V2_CHECKPOINT)
+    if metadata.configuration.get(ENABLE_TYPE_WIDENING, "").lower() == "true":
+        needed.add(TYPE_WIDENING[0])
     if any(key.lower().startswith(CONSTRAINT_PREFIX) for key in metadata.configuration):
         needed.add("checkConstraints")
     keys = {key for found in _column_metadata(metadata) for key in found}
@@ -338,7 +358,9 @@ def first_protocol(metadata: Metadata, feature: TableFeature | None, *, in_commi
 
 def supporting(protocol: Protocol, features: Iterable[str]) -> Protocol:
     """The protocol with these features; itself if it has them all. Versions become lists where they must."""
-    present = writer_features(protocol)
+    present = {*writer_features(protocol)}
+    if TYPE_WIDENING[1] in present:  # the preview of it
+        present.add(TYPE_WIDENING[0])
     missing = [name for name in sorted(set(features)) if name not in present]
     if not missing:
         return protocol

@@ -21,10 +21,13 @@ import decimal
 import urllib.parse
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from refimpl.client.schema import DataType, Decimal, Primitive
 from refimpl.errors import CorruptLogError, UnsupportedFeatureError
+
+if TYPE_CHECKING:
+    from refimpl.object_store import ObjectFiles
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 """The folder of rows whose partition value is null or the empty string."""
@@ -136,9 +139,10 @@ def decode_path(path: str) -> str:
     return urllib.parse.unquote(path)
 
 
-def local_path(location: Path, path: str) -> Path:
+def local_path(location: Path, path: str, objects: ObjectFiles | None = None) -> Path:
     """The location of an action's data file: relative to the table, or absolute (`/...` or `file:...`).
 
+    `objects`: where the files of the table are, if not on this host; they also have URLs (`s3://...`).
     Raises `UnsupportedFeatureError` for another scheme or host: this client reads the host's file systems only;
     `CorruptLogError` for an invalid URI.
     """
@@ -146,6 +150,9 @@ def local_path(location: Path, path: str) -> Path:
         parts = urllib.parse.urlsplit(path)
     except ValueError as error:
         raise CorruptLogError(f"invalid path {path!r} of a data file; expected a URI: {error}", path=path) from error
+    found = None if objects is None else objects.path_of(path)
+    if found is not None:
+        return found
     if parts.scheme and (parts.scheme != "file" or parts.netloc.lower() not in ("", "localhost")):
         raise UnsupportedFeatureError(f"the data file {path} is not on this host's file system", path=path)
     target = urllib.parse.unquote(parts.path if parts.scheme else path)

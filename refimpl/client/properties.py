@@ -17,8 +17,8 @@ import msgspec
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.column_mapping import HIGHEST_ID_PROPERTY, MODE_PROPERTY
 from refimpl.client.conflicts import isolation_level
-from refimpl.client.features import CONSTRAINT_PREFIX, HIGH_WATER_MARK, IDENTITY_PREFIX
-from refimpl.client.schema import TYPE_CHANGES, Field, Struct, each_field, parse, walk
+from refimpl.client.features import CONSTRAINT_PREFIX, ENABLE_TYPE_WIDENING, HIGH_WATER_MARK, IDENTITY_PREFIX
+from refimpl.client.schema import ColumnMapping, Field, Struct, each_field, parse, walk
 from refimpl.errors import InvalidRequestError, InvalidTableError
 from refimpl.table_feature import (
     ENABLEMENT_TIMESTAMP,
@@ -125,6 +125,7 @@ KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
     DELETED_FILES: duration,
     "delta.enableChangeDataFeed": _spelled("true|false"),
     "delta.enableRowTracking": _spelled("true|false"),
+    ENABLE_TYPE_WIDENING: _spelled("true|false"),
     "delta.isolationLevel": lambda _, value: isolation_level(value),
     LOG: duration,
 }
@@ -177,13 +178,21 @@ def edited(metadata: Metadata, changes: Mapping[str, str], removals: Iterable[st
 
 
 def _check_mode(metadata: Metadata, wanted: str | None) -> None:
-    """The files that a table has were written in its mode."""
-    mode = metadata.configuration.get(MODE_PROPERTY, "none")
-    if (wanted or "none").lower() != mode.lower():
-        raise InvalidRequestError(
-            f"the property {MODE_PROPERTY} cannot change from {mode} to {wanted or 'none'}; create a new table",
-            property=MODE_PROPERTY,
-        )
+    """DELTA.md#mapping-mode: the files that a table has must be read by the new mode as they were by the old one."""
+    mode = metadata.configuration.get(MODE_PROPERTY, "none").lower()
+    new = (wanted or "none").lower()
+    if new == mode or (mode, new) == (ColumnMapping.NONE.value, ColumnMapping.NAME.value):
+        return
+    reasons = {
+        ColumnMapping.NONE.value: "its files may call the columns otherwise",
+        ColumnMapping.NAME.value: "its files are read by field ids, and may call the columns otherwise",
+        ColumnMapping.ID.value: "its files may have no field ids",
+    }
+    raise InvalidRequestError(
+        f"the property {MODE_PROPERTY} cannot change from {mode} to {new}: {reasons.get(new, 'unknown mode')}; only "
+        "none can become name; create a new table",
+        property=MODE_PROPERTY,
+    )
 
 
 def with_table_id(metadata: Metadata, feature: TableFeature | None, table_id: str | None) -> Metadata:
@@ -210,26 +219,27 @@ def carried_over(before: Metadata, after: Metadata) -> Metadata:
 
     Where it lacks one, it is kept; where it sets one otherwise, that is an `InvalidRequestError`.
     """
-    kept = {key: value for key, value in before.configuration.items() if key in PROTECTED or key == MODE_PROPERTY}
-    _check_mode(before, after.configuration.get(MODE_PROPERTY, kept.get(MODE_PROPERTY)))
+    kept = {key: value for key, value in before.configuration.items() if key in PROTECTED}
+    mode = after.configuration.get(MODE_PROPERTY, before.configuration.get(MODE_PROPERTY))
+    _check_mode(before, mode)
+    if mode is not None:
+        kept[MODE_PROPERTY] = mode
     for key, value in after.configuration.items():
         if before.configuration.get(key) != value:
             checked_for_users({key: value})
-    schema = _with_column_history(before.schema_string, after.schema_string)
+    schema = _with_high_water_marks(before.schema_string, after.schema_string)
     return msgspec.structs.replace(after, schema_string=schema, configuration={**after.configuration, **kept})
 
 
-def _with_column_history(before: str, after: str) -> str:
-    """The new schema with what only the old one knows of columns that stay: the types that they had, and up to where
-    identity values were assigned. Without it, old files would be read wrongly, and values would be assigned twice."""
+def _with_high_water_marks(before: str, after: str) -> str:
+    """The new schema with what only the old one knows of columns that stay: up to where identity values were assigned.
+    Without it, values would be assigned twice."""
     known = {path: column for column, path in walk(parse(before))}
 
     def one(column: Field, path: str) -> Field:
         old, own = known.get(path), dict(column.metadata)
         if old is None or str(old.type) != str(column.type):
             return column
-        if TYPE_CHANGES in old.metadata:
-            own.setdefault(TYPE_CHANGES, old.metadata[TYPE_CHANGES])
         mark, step = old.metadata.get(HIGH_WATER_MARK), own.get(f"{IDENTITY_PREFIX}step")
         if type(mark) is int and type(step) is int:
             given = own.get(HIGH_WATER_MARK, mark)

@@ -302,7 +302,7 @@ def _invariants(kind: DataType, schema: Struct, supported: Collection[str], wher
     for column in kind.fields:
         path = f"{where}{column.name}"
         if INVARIANTS in column.metadata:
-            text = _invariant(column.metadata[INVARIANTS])
+            text = invariant_sql(column.metadata[INVARIANTS])
             if text is None:
                 _unsupported(f"invariant of the column {path!r}", "invariants", str(column.metadata[INVARIANTS]), path)
             yield _bound(f"invariant of the column {path!r}", "invariants", text, schema, column=path)
@@ -315,7 +315,8 @@ def _field_json(column: Field) -> Any:
     return json.loads(Struct(fields=(Field(name=column.name, type=column.type),)).to_json())
 
 
-def _invariant(given: Any) -> str | None:
+def invariant_sql(given: Any) -> str | None:
+    """The condition in the value of `delta.invariants`; None for a value of another form."""
     try:
         text = msgspec.json.decode(given)["expression"]["expression"]
     except (msgspec.DecodeError, LookupError, TypeError):

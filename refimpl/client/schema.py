@@ -52,6 +52,16 @@ TYPE_CHANGES: Final = "delta.typeChanges"
 PARQUET_FIELD_ID: Final = b"PARQUET:field_id"
 """Where an Arrow field carries the id of its Parquet column."""
 
+_WIDER: Final = {
+    "byte": ("short", "integer", "long", "double"),
+    "short": ("integer", "long", "double"),
+    "integer": ("long", "double"),
+    "float": ("double",),
+    "date": ("timestamp_ntz",),
+}
+_DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
+"""Digits before the point that a decimal needs to hold every value of the type."""
+
 _OF_FILES: Final = ("delta.columnMapping.", TYPE_CHANGES)
 _METADATA_KEY: Final = b"delta.metadata"
 """Where an Arrow field carries the Delta field's metadata, as JSON."""
@@ -96,6 +106,20 @@ class Map:
         return f"map<{self.key},{self.value}>"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeChange:
+    """A column, or what is in it at `path` (`element`, `key`, `value`, joined by dots), got another type."""
+
+    before: DataType
+    after: DataType
+    path: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        return {"fromType": str(self.before), "toType": str(self.after)} | (
+            {"fieldPath": self.path} if self.path else {}
+        )
+
+
 class ColumnMapping(Enum):
     """How a column is found in data files. The values are those of the table's property."""
 
@@ -124,10 +148,29 @@ class Field:
         return self.name if self.mapping is ColumnMapping.NONE else str(self.metadata[PHYSICAL_NAME])
 
     @property
+    def type_changes(self) -> tuple[TypeChange, ...]:
+        """The types that it had, the oldest first. Raises `InvalidTableError` for a history that is not Delta's."""
+        found = self.metadata.get(TYPE_CHANGES, [])
+        try:
+            return tuple(
+                TypeChange(
+                    before=_primitive(change["fromType"], self.name),
+                    after=_primitive(change["toType"], self.name),
+                    path=str(change.get("fieldPath", "")),
+                )
+                for change in found
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidTableError(
+                f"the column {self.name!r} has the {TYPE_CHANGES} {found!r}; expected a list of fromType, toType and, "
+                "below arrays and maps, fieldPath",
+                column=self.name,
+            ) from error
+
+    @property
     def was_float(self) -> bool:
         """Whether older files hold single-precision values of this column, which is double now."""
-        changes = self.metadata.get(TYPE_CHANGES) or ()
-        return any(change.get("fromType") == "float" and "fieldPath" not in change for change in changes)
+        return any(change.before == Primitive(name="float") and not change.path for change in self.type_changes)
 
     @property
     def field_id(self) -> int | None:
@@ -381,6 +424,29 @@ def _types(kind: DataType) -> Iterator[DataType]:
             yield from _types(value)
 
 
+def widens(before: DataType, after: DataType) -> bool:
+    """Whether a column may get the type `after` and keep its files: DELTA.md#type-widening. Each value stays exact."""
+    match before, after:
+        case Primitive(name=old), Primitive(name=new):
+            return new in _WIDER.get(old, ())
+        case Primitive(name=old), Decimal(precision=precision, scale=scale):
+            return old in _DIGITS and precision - scale >= _DIGITS[old]
+        case Decimal(precision=old_precision, scale=old_scale), Decimal(precision=precision, scale=scale):
+            more = precision - scale >= old_precision - old_scale and scale >= old_scale
+            return more and before != after
+    return False
+
+
+def type_named(name: str) -> DataType:
+    """The primitive type of this name in Delta, such as `long` or `decimal(10,2)`; `InvalidRequestError`."""
+    try:
+        return _primitive(name.strip(), name)
+    except (ValueError, UnsupportedFeatureError):
+        raise InvalidRequestError(
+            f"invalid type {name!r}; expected a primitive type of Delta, such as long or decimal(10,2)", type=name
+        ) from None
+
+
 def as_struct(schema: Struct | str | pa.Schema) -> Struct:
     """A schema in any of three forms: `Struct`, Delta's JSON, Arrow's."""
     if isinstance(schema, Struct):
@@ -509,24 +575,36 @@ def misfit(before: Struct, after: Struct, *, strictly: bool = False) -> str | No
     A data file is read with the newest schema: columns that it lacks are null, and columns are found by their
     physical names. So a table may gain columns, and with column mapping rename and drop them, unless `strictly`;
     everything else needs its files replaced. Without column mapping, a column that is dropped and created again would
-    show its old values.
+    show its old values. A type may become wider where the history of the column says so: DELTA.md#type-widening.
     """
-    return None if before == after else _misfit(before, after, "", strictly)
+    return None if before == after else _misfit_of_members(before, after, "", strictly)
 
 
-def _misfit(before: DataType, after: DataType, where: str, strictly: bool) -> str | None:
+def _misfit(before: DataType, after: DataType, where: str, strictly: bool, of: Field, path: str = "") -> str | None:
+    """`of`: the nearest column or member around the types, as it is afterwards; `path`: from it to them."""
     match before, after:
         case Struct(), Struct():
             return _misfit_of_members(before, after, where, strictly)
         case Array(), Array():
-            problem = _misfit(before.element, after.element, f"{where}.element", strictly)
+            inner = joined(path, _NAME)
+            problem = _misfit(before.element, after.element, f"{where}.element", strictly, of, inner)
             return problem or _required(before.contains_null, after.contains_null, f"{where}.element")
         case Map(), Map():
-            problem = _misfit(before.key, after.key, f"{where}.key", strictly) or _misfit(
-                before.value, after.value, f"{where}.value", strictly
+            problem = _misfit(before.key, after.key, f"{where}.key", strictly, of, joined(path, "key"))
+            problem = problem or _misfit(
+                before.value, after.value, f"{where}.value", strictly, of, joined(path, "value")
             )
             return problem or _required(before.value_contains_null, after.value_contains_null, f"{where}.value")
-    return None if before == after else f"the column {where!r} would become {after} from {before}"
+    if before == after:
+        return None
+    if widens(before, after) and any(change.before == before and change.path == path for change in of.type_changes):
+        return None
+    return f"the column {where!r} would become {after} from {before}"
+
+
+def joined(path: str, name: str) -> str:
+    """A path of `delta.typeChanges`, one step further down."""
+    return f"{path}.{name}" if path else name
 
 
 def _misfit_of_members(before: Struct, after: Struct, where: str, strictly: bool) -> str | None:
@@ -540,7 +618,7 @@ def _misfit_of_members(before: Struct, after: Struct, where: str, strictly: bool
             continue
         if strictly and now.name != column.name:
             return f"the column {prefix + column.name!r} would be renamed to {now.name!r}"
-        problem = _misfit(column.type, now.type, prefix + column.name, strictly)
+        problem = _misfit(column.type, now.type, prefix + column.name, strictly, now)
         problem = problem or _required(column.nullable, now.nullable, prefix + column.name)
         if problem is not None:
             return problem

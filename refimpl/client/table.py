@@ -5,13 +5,15 @@ table.snapshot().to_arrow(where="month = 3")
 table.snapshot(version=12)
 table.append(rows)
 table.update({"price": "price * 2"}, where="month = 3")
+table.alter(properties={"delta.enableTypeWidening": "true"}, types={"price": "decimal(12,2)"})
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ from refimpl import log_path
 from refimpl.client.history import HistoryEntry, history
 from refimpl.client.log_reading import LogReader, Replay
 from refimpl.client.properties import checkpoint_interval
+from refimpl.client.schema import type_named
 from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
 from refimpl.commit_owner import Backfilled, CommitOwner, ResolvedTable
@@ -240,6 +243,36 @@ class Table:
             source_alias=source_alias,
             target_alias=target_alias,
         )
+
+    def alter(
+        self,
+        *,
+        properties: Mapping[str, str] | None = None,
+        remove: Iterable[str] = (),
+        types: Mapping[str, str] | None = None,
+    ) -> Committed:
+        """Change properties and types of columns, in one transaction; data files stay as they are.
+
+        `properties`, `remove`: those to set and to remove. `delta.columnMapping.mode` may become `name` where it was
+        `none`. `types`: wider types by column, in Delta's names (`{"price": "decimal(12,2)", "tags.element": "long"}`);
+        the table must have `delta.enableTypeWidening`, which may be among `properties`.
+        Raises what `Transaction.set_properties` and `Transaction.change_type` raise, and what a commit raises: another
+        change of the metadata is a conflict, and so is each write that began before this one.
+        """
+        set_properties, removals, wider = dict(properties or {}), tuple(remove), dict(types or {})
+        if not (set_properties or removals or wider):
+            raise InvalidRequestError("nothing to change; expected properties or types")
+        given = {"properties": set_properties, "removed": removals, "types": wider}
+        transaction = self.transaction(
+            operation="CHANGE COLUMN" if wider else "SET TBLPROPERTIES" if set_properties else "UNSET TBLPROPERTIES",
+            parameters={name: json.dumps(value) for name, value in given.items() if value},
+            landed=self.checkpoint_if_due,
+        )
+        if set_properties or removals:
+            transaction.set_properties(set_properties, remove=removals)
+        for column, name in wider.items():
+            transaction.change_type(column, type_named(name))
+        return transaction.commit()
 
     def changes(
         self,

@@ -22,7 +22,7 @@ import msgspec
 
 from refimpl import log_path
 from refimpl.actions import Action, Add, Cdc, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
-from refimpl.client import column_mapping, features, properties, row_tracking
+from refimpl.client import column_mapping, features, properties, row_tracking, type_widening
 from refimpl.client.condition import FileTest
 from refimpl.client.conflicts import (
     IsolationLevel,
@@ -51,7 +51,7 @@ from refimpl.client.proposing import (
     Won,
     commit_info,
 )
-from refimpl.client.schema import Struct, check_columns, misfit, parse
+from refimpl.client.schema import DataType, Struct, check_columns, misfit, parse
 from refimpl.client.snapshot import Snapshot
 from refimpl.commits import AttemptId
 from refimpl.environment import Environment
@@ -245,7 +245,28 @@ class Transaction:
     def set_properties(self, changes: Mapping[str, str], *, remove: Iterable[str] = ()) -> None:
         """Set and remove table properties. Those of the owner and of in-commit timestamps are rejected."""
         self._check_open()
-        self._change(properties.edited(self._new_metadata, changes, remove))
+        metadata = properties.edited(self._new_metadata, changes, remove)
+        if column_mapping.maps_columns(metadata) != column_mapping.maps_columns(self._new_metadata):
+            metadata = self._mapped(metadata)
+        self._change(metadata)
+
+    def change_type(self, column: str, to: DataType) -> None:
+        """Give a column, a member of a struct (`address.number`), or what is in an array or map (`tags.element`,
+        `prices.value`), a wider type; its files stay. DELTA.md#type-widening.
+
+        Raises `InvalidRequestError` for a change that is not permitted, for a column that a rule of rows depends on,
+        and where the table does not have `delta.enableTypeWidening`.
+        """
+        self._check_open()
+        schema = type_widening.retyped(self._schema(), column, to)
+        if not type_widening.enabled(self._new_protocol, self._new_metadata):
+            raise InvalidRequestError(
+                f"the type of {column!r} cannot change: type widening of {self._label} is off; set "
+                f"{features.ENABLE_TYPE_WIDENING}=true, after which only readers that have the table feature "
+                f"{features.TYPE_WIDENING[0]} can read it",
+                column=column,
+            )
+        self.set_metadata(msgspec.structs.replace(self._new_metadata, schema_string=schema.to_json()))
 
     def set_metadata(self, metadata: Metadata) -> None:
         """Replace schema, partitioning, name, comment or properties. Owner and in-commit timestamps stay.
@@ -259,8 +280,8 @@ class Transaction:
         if (metadata.schema_string, metadata.partition_columns) != (before.schema_string, before.partition_columns):
             mapped = self.snapshot.schema.is_mapped
             check_columns(parse(metadata.schema_string), metadata.partition_columns, mapped=mapped)
-        metadata = properties.carried_over(self._new_metadata, metadata)
-        self._change(column_mapping.assigned(metadata, before, self._environment.new_id))
+        self._change(self._mapped(properties.carried_over(self._new_metadata, metadata)))
+        self._record_types()
 
     def add_feature(self, name: str) -> None:
         """List a table feature in the protocol, so that the table may use it from now on; nothing if it is listed.
@@ -283,6 +304,17 @@ class Transaction:
         before = self._new_metadata
         configuration = {**before.configuration, IN_COMMIT_TIMESTAMP_PROPERTY: "true"}
         self._metadata = msgspec.structs.replace(before, configuration=configuration)
+
+    def _mapped(self, metadata: Metadata) -> Metadata:
+        return column_mapping.assigned(metadata, self.snapshot.metadata, self._environment.new_id)
+
+    def _record_types(self) -> None:
+        """DELTA.md#type-widening: the schema has the history of its types."""
+        before, after, metadata = self.snapshot.schema, self._schema(), self._new_metadata
+        records = type_widening.enabled(self._new_protocol, metadata)
+        schema = type_widening.recorded(before, after, records=records)
+        if schema is not after:
+            self._metadata = msgspec.structs.replace(metadata, schema_string=schema.to_json())
 
     def _change(self, metadata: Metadata) -> None:
         metadata = properties.with_table_id(metadata, self.snapshot.feature, self.reader.table_id)
@@ -420,6 +452,8 @@ class Transaction:
         it gives the name of a column to another one."""
         assert self._metadata is not None
         before, after, protocol = self.snapshot, self._metadata, self._new_protocol
+        widened = [*type_widening.changed_columns(before.schema, self._schema())]
+        type_widening.check_rules(protocol, after, self._schema(), widened)
         rules_after = features.rules_of_rows(protocol, after)
         places, places_after = before.schema.places(), self._schema().places()
         moved = any(places_after.get(path) != place for path, place in places.items())

@@ -100,8 +100,9 @@ class DeltaTable:
         )
         if not files:
             return spark.createDataFrame([], spark_schema(reader.schema))
-        lines = [(file.version, file.timestamp, actions.encode([file.file]).decode()) for file in files]
-        work = spark.createDataFrame(lines, "version long, timestamp long, action string")
+        both = ((file, [file.file] if file.other is None else [file.file, file.other]) for file in files)
+        lines = [(file.version, file.timestamp, actions.encode(pair).decode()) for file, pair in both]
+        work = spark.createDataFrame(lines, "version long, timestamp long, actions string")
         tasks = work.repartition(-(-len(lines) // _FILES_PER_TASK))
         return tasks.mapInArrow(_FeedTask(reader=reader).__call__, spark_schema(reader.schema))
 
@@ -132,9 +133,11 @@ class _FeedTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for row in batch.to_pylist():
-                (file,) = actions.decode(row["action"].encode(), source="a read task")
+                file, *others = actions.decode(row["actions"].encode(), source="a read task")
+                other = others[0] if others else None
                 assert isinstance(file, Add | Remove | Cdc)
-                changed = ChangedFile(version=row["version"], timestamp=row["timestamp"], file=file)
+                assert isinstance(other, Add | Remove | None)
+                changed = ChangedFile(version=row["version"], timestamp=row["timestamp"], file=file, other=other)
                 yield from self.reader.read([changed])
 
 

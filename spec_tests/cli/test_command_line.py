@@ -228,7 +228,7 @@ COMMANDS = sorted(
 ISSUED = {
     *("demo", "init", "create", "ingest", "show", "log", "commits", "backfill", "checkpoint", "cleanup"),
     *("take-over", "hand-back", "drop", "verify", "repair", "backup", "explain", "resolve", "policy"),
-    *("optimize", "vacuum", "serve", "delete", "update", "merge", "changes", "reorg", "undrop", "purge"),
+    *("optimize", "vacuum", "serve", "delete", "update", "merge", "changes", "reorg", "undrop", "purge", "alter"),
 }
 SERVES = {"serve"}
 """Runs until it is stopped: its first line is JSON in any case."""

@@ -198,6 +198,27 @@ def test_an_unknown_table_is_bad_input_and_the_known_ones_are_named(cli: Command
     assert "sales" in answer.err
 
 
+def test_properties_and_types_are_changed(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    """In one commit, or not at all. DELTA.md#type-changes, DELTA.md#mapping-mode."""
+    refused = cli("alter", sales, "--property", "a=b", "--type", "month=BIGINT")
+    assert (refused.code, "delta.enableTypeWidening=true" in refused.err) == (ExitCode.USAGE, True)
+    before = warehouse.table(sales).snapshot()
+    assert "a" not in before.metadata.configuration
+    wide = ("--property", "delta.enableTypeWidening=true", "--type", "month = DECIMAL(12, 2)")
+    assert cli("alter", sales, *wide, "--json").json == {"table": sales, "version": before.version + 1}
+    mapped = cli("alter", sales, "--property", "delta.columnMapping.mode=name", "--remove-property", "x")
+    assert f"committed version {before.version + 2}" in mapped.out
+    shown = cli("show", sales, "--json").json["snapshot"]
+    assert {column["name"]: column["type"] for column in shown["columns"]}["month"] == "decimal(12,2)"
+    assert shown["properties"]["delta.columnMapping.mode"] == "name"
+    for words in (
+        (), ("--type", "month"), ("--type", "month=BIGINT, x INT"), ("--type", "month=ARRAY<INT>"),
+        ("--type", "month=BIGINT NOT NULL"), ("--property", "delta.columnMapping.mode=id"), ("--type", "nothing=INT"),
+    ):  # fmt: skip
+        assert cli("alter", sales, *words).code == ExitCode.USAGE, words
+    assert warehouse.table(sales).snapshot().version == before.version + 2
+
+
 def test_drop_forgets_the_name_and_keeps_the_files(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     """catalog-managed, "Creating and Dropping": a soft delete."""
     location = warehouse.table(sales).location

@@ -20,7 +20,7 @@ from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.schema import Array, Field, Map, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.environment import Environment
-from refimpl.errors import CorruptionError, InvalidRequestError, InvalidTableError
+from refimpl.errors import CorruptionError, InvalidRequestError, InvalidTableError, MetadataChangedError
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 from spec_tests.support.written_log import WrittenLog, add
 
@@ -317,3 +317,75 @@ def test_the_mode_of_a_table_cannot_change(tmp_path: Path, mode: str | None) -> 
     transaction.commit()
     assert table.snapshot().metadata.configuration["delta.columnMapping.mode"] == "id"
     assert ids(table) == list(range(6))
+
+
+def test_the_mode_none_becomes_name(tmp_path: Path) -> None:
+    """DELTA.md#mapping-mode: the files that are there keep their rows; afterwards columns are renamed and dropped."""
+    schema = pa.schema([("id", pa.int64()), ("month", pa.string()), ("s", pa.struct([("a", pa.int64())]))])
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = create_filesystem_table(
+        tmp_path / "t", Environment(), schema, partition_columns=["month"], properties=properties
+    )
+    table.append(pa.table({"id": [1, 2], "month": ["01", "02"], "s": [{"a": 1}, {"a": 2}]}, schema=schema))
+    table.alter(properties={"delta.columnMapping.mode": "name"})
+    snapshot = table.snapshot()
+    places = {path: column.physical_name for column, path in delta_schema.walk(snapshot.schema)}
+    assert places == {"id": "id", "month": "month", "s": "s", "s.a": "a"}
+    assert snapshot.metadata.configuration["delta.columnMapping.maxColumnId"] == "4"
+    assert "columnMapping" in (snapshot.protocol.reader_features or ())
+    assert ids(table, "month = '01' AND s.a = 1") == [1]
+    table.append(pa.table({"id": [3], "month": ["01"], "s": [{"a": 3}]}, schema=schema))
+    table.update({"id": "id + 10"}, "s.a = 2")
+    assert by_delta_rs(table.location) == by_duckdb(table.location) == [(1, "01"), (3, "01"), (12, "02")]
+    for name in ("number", "id"):  # renamed, and `s` dropped; then a new one with the old name
+        metadata = table.snapshot().metadata
+        columns = json.loads(metadata.schema_string)["fields"]
+        columns[2:] = [] if name == "number" else [{"name": name, "type": "long", "nullable": True, "metadata": {}}]
+        columns[0]["name"] = "number"
+        changed = json.dumps({"type": "struct", "fields": columns})
+        transaction = table.transaction()
+        transaction.set_metadata(msgspec.structs.replace(metadata, schema_string=changed))
+        transaction.commit()
+    found = table.snapshot().to_arrow().sort_by("number").to_pylist()
+    assert found == [{"number": n, "month": m, "id": None} for n, m in ((1, "01"), (3, "01"), (12, "02"))]
+    kinds = [row["_change_type"] for row in table.changes(1, 4).read_all().to_pylist()]
+    assert sorted(kinds) == ["insert"] * 3 + ["update_postimage", "update_preimage"]
+
+
+@pytest.mark.parametrize("mode", ["id", "NONE"])
+def test_other_modes_are_refused(tmp_path: Path, mode: str) -> None:
+    table = create_filesystem_table(tmp_path / "t", Environment(), pa.schema([("id", pa.int64())]))
+    if mode == "NONE":
+        table.alter(properties={"delta.columnMapping.mode": "name"})
+    before = table.snapshot().version
+    with pytest.raises(InvalidRequestError, match="only none can become name"):
+        table.alter(properties={"delta.columnMapping.mode": mode})
+    assert table.snapshot().version == before
+
+
+def test_the_new_mode_ignores_what_a_schema_says_of_other_names(tmp_path: Path) -> None:
+    """Files that were written without column mapping have the names of columns; else all values would be null."""
+    log = WrittenLog(tmp_path / "t")
+    column = mapped("id", "elsewhere", 7)
+    log.publish(
+        0,
+        Protocol(min_reader_version=1, min_writer_version=2),
+        Metadata(id="t", schema_string=Struct(fields=(column,)).to_json()),
+    )
+    table = log.table()
+    table.append(pa.table({"id": [1]}))
+    table.alter(properties={"delta.columnMapping.mode": "name"})
+    table.append(pa.table({"id": [2]}))
+    assert ids(log.table()) == [1, 2]
+
+
+def test_a_write_that_began_before_the_new_mode_conflicts(tmp_path: Path) -> None:
+    """DELTA.md#conflict-metadata. An append that landed before the change stays."""
+    table = create_filesystem_table(tmp_path / "t", Environment(), pa.schema([("id", pa.int64())]))
+    late, change = table.transaction(), table.transaction()
+    table.append(pa.table({"id": [1]}))
+    change.set_properties({"delta.columnMapping.mode": "name"})
+    assert change.commit().rebased_over == 1
+    with pytest.raises(MetadataChangedError):
+        table._commit_with(late, pa.table({"id": [2]}))
+    assert ids(table) == [1]

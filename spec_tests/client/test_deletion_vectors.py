@@ -195,6 +195,86 @@ def test_vacuum_deletes_a_vector_that_no_version_needs(table: Table) -> None:
     assert name in vacuum(table, older_than=later, force=True).files
 
 
+def feeding(table: Table) -> Table:
+    transaction = table.transaction()
+    transaction.set_properties({"delta.enableChangeDataFeed": "true"})
+    transaction.commit()
+    return table
+
+
+def replace_vector(table: Table, old: Add, vector: DeletionVector | None) -> Add:
+    transaction = table.transaction(operation="RESTORE")
+    transaction.remove(old)
+    new = msgspec.structs.replace(old, deletion_vector=vector)
+    transaction.add(new)
+    transaction.commit()
+    return new
+
+
+def changed(table: Table, first: int, last: int | None = None) -> list[tuple[int, str, int]]:
+    feed = table.changes(first, last).read_all().to_pylist()
+    return sorted((row["_commit_version"], row["_change_type"], row["id"]) for row in feed)
+
+
+@EVERY_STORAGE
+def test_feed_has_the_rows_by_which_vectors_differ(table: Table, vector: Vector) -> None:
+    """DELTA.md#inferred-from-vectors: rows are deleted, others too, and some come back; then the file is removed."""
+    feeding(table)
+    masked = mask(table, vector(table.location, 0, 3, 9))
+    masked = replace_vector(table, masked, inline(table.location, 3, 4))
+    masked = replace_vector(table, masked, None)
+    masked = replace_vector(table, masked, inline(table.location, *range(1, 10)))
+    transaction = table.transaction(operation="DELETE")
+    transaction.remove(masked)
+    transaction.commit()
+    assert changed(table, 4) == [
+        *((4, "delete", number) for number in (0, 3, 9)),
+        *((5, "delete", 4), (5, "insert", 0), (5, "insert", 9)),
+        *((6, "insert", 3), (6, "insert", 4)),
+        *((7, "delete", number) for number in range(1, 10)),
+        (8, "delete", 0),
+    ]
+
+
+def test_feed_of_two_spellings_of_one_file_is_that_of_one(table: Table) -> None:
+    """DELTA.md#file-identity: the path is a URI."""
+    feeding(table)
+    file = next(add for add in table.snapshot().files.values() if '"numRecords":10' in (add.stats or ""))
+    elsewhere = (table.location / file.path).rename(table.location / "a ü.parquet")
+    size = elsewhere.stat().st_size
+    moved = msgspec.structs.replace(file, path="a%20%C3%BC.parquet", size=size)
+    transaction = table.transaction()
+    transaction.remove(file, data_change=False)
+    transaction.add(msgspec.structs.replace(moved, data_change=False))
+    transaction.commit()
+    transaction = table.transaction()
+    transaction.add_feature("deletionVectors")
+    transaction.remove(moved)
+    transaction.add(
+        msgspec.structs.replace(moved, path="a%20%c3%bc.parquet", deletion_vector=inline(table.location, 2))
+    )
+    transaction.commit()
+    assert changed(table, 4) == [(5, "delete", 2)]
+
+
+def test_changed_files_win_over_vectors(table: Table) -> None:
+    """DELTA.md#change-files."""
+    feeding(table)
+    masked = mask(table, inline(table.location, 0, 3))
+    table.update({"id": "id + 100"}, "id = 5")
+    assert changed(table, 5) == [(5, "update_postimage", 105), (5, "update_preimage", 5)]
+    assert masked.key in table.snapshot().tombstones
+
+
+def test_feed_names_the_missing_library(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    feeding(table)
+    mask(table, inline(table.location, 0))
+    table.delete()
+    monkeypatch.setitem(sys.modules, "pyroaring", None)
+    with pytest.raises(UnsupportedFeatureError, match="pip install"):
+        table.changes(4)
+
+
 def _flipped(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-10] ^= 1

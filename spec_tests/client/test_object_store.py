@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 import refimpl
 from refimpl import log_path
+from refimpl.actions import DeletionVector
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_files import DataFileWriter, read_file
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.maintenance import write_checkpoint
+from refimpl.client.partition_values import decode_path
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.commits import Landed
 from refimpl.environment import random_uuid
@@ -31,6 +34,7 @@ from refimpl.log_store import LogStore
 from refimpl.spark.tables import Tables
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 from spec_tests.cli.conftest import CommandLine, cli
+from spec_tests.client.test_deletion_vectors import bitmap, stored
 
 __all__ = ["cli"]
 
@@ -266,7 +270,6 @@ def test_code_for_files_is_refused_and_writes_nothing(directory: Path, store: st
         before = objects(store)
         (add, _) = table.snapshot().files.values()
         for work in (
-            lambda: vacuum(table),
             lambda: Tables(warehouse).by_name("orders"),
             lambda: DataFileWriter(location, table.snapshot().schema, ["day"]).write_all([rows(3)]),
             lambda: read_file(location, add, table.snapshot().schema, ["day"]),
@@ -274,6 +277,132 @@ def test_code_for_files_is_refused_and_writes_nothing(directory: Path, store: st
             with pytest.raises(InvalidRequestError, match="object store"):
                 work()
         assert (objects(store), table.snapshot().version) == (before, 1)
+
+
+LATER = -86_400_000
+"""ms: an age by which every object is old enough."""
+
+
+def vacuumed(table: Any) -> set[str]:
+    """What VACUUM deletes. It lists the same before, and nothing of a younger age."""
+    listed = vacuum(table, older_than=LATER, force=True)
+    assert vacuum(table).files == ()
+    assert vacuum(table, older_than=LATER, force=True, dry_run=False) == listed
+    return set(listed.files)
+
+
+@pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE])
+def test_vacuum_spares_what_a_version_or_a_proposal_needs(directory: Path, store: str, mode: CommitMode) -> None:
+    """Of commits that are ratified and not published, staged and not ratified; partition values of all kinds."""
+    schema = pa.schema({"id": pa.int64(), "p": pa.string()})
+    values = ["a b", "a:b", "x%41", "ü/ö", None, "plain", "p=q"]
+    with refimpl.open(directory) as warehouse:
+        allowed = MaintenancePolicy(allowed=frozenset(Maintenance), backfill_every=None)
+        table = warehouse.create_table(
+            "orders", schema, location=directory / "s3.store" / "orders", partition_columns=["p"], policy=allowed,
+            commit_mode=mode, properties={"delta.enableChangeDataFeed": "true"},
+        )  # fmt: skip
+        table.append(pa.table({"id": range(7), "p": values}, schema=schema))
+        staged = table.transaction()
+        waiting = staged.data_file_writer().write_all([pa.table({"id": [99], "p": ["a:b"]}, schema=schema)])
+        staged.add(*waiting)
+        if mode is CommitMode.STAGED:
+            gone = patch.object(warehouse.owner, "commit", side_effect=OwnerUnavailableError("gone"))
+            with gone, suppress(OwnerUnavailableError, OutcomeUnknown):
+                staged.commit()
+        waits = {f"orders/{decode_path(add.path)}" for add in waiting}
+        spared = waits if mode is CommitMode.STAGED else set()
+        assert {f"orders/{path}" for path in vacuumed(table)} == waits - spared
+        table.delete("id = 3")
+        table.update({"p": "'a b'"}, "id = 1")
+        assert [path for path in vacuumed(table) if "_change_data/" in path]
+        active = {f"orders/{decode_path(add.path)}" for add in table.snapshot().files.values()}
+        assert {name for name in objects(store) if name.endswith(".parquet")} == active | spared
+        assert ids_in(warehouse.table("orders")) == [0, 1, 2, 4, 5, 6]
+
+
+def test_vacuum_spares_other_tables_and_objects_whose_names_are_no_paths(
+    directory: Path, store: str, server: str
+) -> None:
+    """`orders//FILE` is another object than `orders/FILE`, and as a path it is the same."""
+    with refimpl.open(directory) as warehouse:
+        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
+        location = directory / "s3.store" / "orders"
+        table = warehouse.create_table("orders", SCHEMA, location=location, policy=allowed)
+        table.append(rows(1, 2))
+        ((name, _),) = table.snapshot().files
+        bucket = from_url(store)
+        for key in ("inside/_delta_log/0.json", "inside/a/b.parquet", "inside2/c.parquet", ".hidden/d", "old.parquet"):
+            obstore.put(bucket, f"orders/{key}", b"rows")
+        assert vacuumed(table) == {"inside2/c.parquet", "old.parquet"}
+        assert obstore.get(bucket, "orders/inside/a/b.parquet").bytes() == b"rows"
+        obstore.put(bucket, "orders/old.parquet", b"rows")
+        odd = f"{server}/{store.removeprefix('s3://')}/orders//{name}"
+        urllib.request.urlopen(urllib.request.Request(odd, method="PUT", data=b"other"))
+        with pytest.raises(OSError, match="invalid path"):
+            vacuum(table, older_than=LATER, force=True, dry_run=False)
+        assert obstore.get(bucket, "orders/old.parquet").bytes() == b"rows"
+        assert ids_in(warehouse.table("orders")) == [1, 2]
+
+
+def test_files_with_urls_are_read_and_spared(directory: Path, store: str) -> None:
+    """Engines write absolute paths of objects in the log: of clones, and of deletion vectors."""
+    pytest.importorskip("pyroaring")
+    with refimpl.open(directory) as warehouse:
+        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
+        location = directory / "s3.store" / "orders"
+        fed = {"delta.enableChangeDataFeed": "true"}
+        table = warehouse.create_table("orders", SCHEMA, location=location, policy=allowed, properties=fed)
+        table.append(rows(1, 2, 3))
+        (add,) = table.snapshot().files.values()
+        bucket = from_url(store)
+        content = bitmap(1)
+        obstore.put(bucket, "orders/a b.bin", b"\x01" + stored(content))
+        vector = DeletionVector(
+            storage_type="p", path_or_inline_dv=f"{store.replace('s3:', 's3a:')}/orders/a%20b.bin", offset=1,
+            size_in_bytes=len(content), cardinality=1,
+        )  # fmt: skip
+        for path, found in ((f"{store}/orders/{add.path}", None), (f"{store}/orders/{add.path}", vector)):
+            transaction = table.transaction()
+            transaction.add_feature("deletionVectors")
+            new = msgspec.structs.replace(add, path=path, deletion_vector=found, data_change=found is not None)
+            transaction.remove(*transaction.read_whole_table(), data_change=found is not None)
+            transaction.add(new)
+            transaction.commit()
+        obstore.put(bucket, "orders/old.parquet", b"rows")
+        assert vacuumed(table) == {"old.parquet"}
+        assert ids_in(warehouse.table("orders")) == [1, 3]
+        changes = [(row["_change_type"], row["id"]) for row in table.changes(3).read_all().to_pylist()]
+        assert changes == [("delete", 2)]
+
+
+def test_vacuum_that_died_is_repeated(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each deletion, and after one whose answer was lost."""
+    plain = obstore.delete
+    with refimpl.open(directory) as warehouse:
+        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
+        location = directory / "s3.store" / "orders"
+        table = warehouse.create_table("orders", SCHEMA, location=location, policy=allowed)
+        table.append(rows(1, 2))
+        for key in "abc":
+            obstore.put(from_url(store), f"orders/{key}.parquet", b"rows")
+        for count in range(2):
+            left = [count]
+
+            def delete(target: Any, key: str, left: list[int] = left) -> None:
+                plain(target, key)
+                if not left[0]:
+                    raise exceptions.GenericError("the answer was lost")
+                left[0] -= 1
+
+            with monkeypatch.context() as patched, pytest.raises(OSError, match="the answer was lost"):
+                patched.setattr(obstore, "delete", delete)
+                vacuum(table, older_than=LATER, force=True, dry_run=False)
+        vacuum(table, older_than=LATER, force=True, dry_run=False)
+        assert {name for name in objects(store) if name.endswith(".parquet")} == {
+            f"orders/{path}" for path, _ in table.snapshot().files
+        }
+        assert ids_in(warehouse.table("orders")) == [1, 2]
 
 
 def test_delta_rs_reads_the_published_objects(directory: Path, store: str) -> None:

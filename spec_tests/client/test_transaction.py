@@ -498,6 +498,7 @@ VALUES = [
     ("delta.deletedFileRetentionDuration", "interval 1 week", "interval 1 month"),
     ("delta.enableChangeDataFeed", "true", "yes"),
     ("delta.enableRowTracking", "FALSE", "yes"),
+    ("delta.enableTypeWidening", "true", "maybe"),
     ("delta.isolationLevel", "WriteSerializable", "nonsense"),
     ("delta.logRetentionDuration", "12 hours", "long"),
 ]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize
@@ -15,6 +18,7 @@ from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import connect
 from spec_tests.engines.delta_spark_session import Engine, rows_of
+from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 pytestmark = [pytest.mark.engines, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -149,3 +153,97 @@ def test_a_table_with_column_mapping_is_written_in_turn(engine: Engine, mode: st
     read = engine.sql(f"SELECT id, day, s.z, s.a, old FROM {name} WHERE s.z > 0 ORDER BY id")
     assert read == [(1, "1", 1, "x", 10), (3, "9", 3, "x", 30)]
     assert rows_of(table) == [(1, "1", {"z": 1, "a": "x"}, 10), (3, "9", {"z": 3, "a": "x"}, 30)]
+
+
+def test_types_are_widened_in_turn(engine: Engine) -> None:
+    """By us, by Delta Spark, by us again: each reads all rows and, from one type on, the change data feed.
+
+    Delta Spark rejects the feed of a range that begins before a type change: DELTA.md#feed-schema.
+    """
+    columns = [
+        column("id", "long"), column("a", "byte"), column("b", "float"), column("c", "decimal(5,2)"),
+        column("d", "date"), column("p", "integer"),
+    ]  # fmt: skip
+    on = {"delta__enableTypeWidening": "true", "delta__enableChangeDataFeed": "true"}
+    table = made(engine, "widened", columns, **on)
+    name = f"delta.`{table.location}`"
+
+    def appended(*values: Any) -> None:
+        schema = table.snapshot().to_arrow().schema
+        table.append(
+            pa.table(
+                [pa.array([value], field.type) for value, field in zip(values, schema, strict=True)], schema=schema
+            )
+        )
+
+    appended(1, 1, 0.5, decimal.Decimal("1.25"), datetime.date(2026, 1, 1), 1)
+    table.alter(types={"a": "integer", "b": "double", "c": "decimal(8,4)", "d": "timestamp_ntz"})
+    engine.sql(f"INSERT INTO {name} VALUES (2, 70000, 0.1, 2.1234, TIMESTAMP_NTZ'2026-01-01 12:00:00', 2)")
+    engine.sql(f"ALTER TABLE {name} ALTER COLUMN p TYPE BIGINT")
+    table.alter(types={"a": "decimal(12,2)", "p": "decimal(20,0)"})
+    noon = datetime.datetime(2026, 1, 1, 12)  # noqa: DTZ001
+    appended(3, decimal.Decimal("0.25"), 0.25, decimal.Decimal("3.5000"), noon, decimal.Decimal(2**63))
+    table.update({"b": "0.75"}, "id = 1")
+    expected = [
+        (1, decimal.Decimal("1.00"), 0.75, decimal.Decimal("1.2500"), noon.replace(hour=0), decimal.Decimal(1)),
+        (2, decimal.Decimal("70000.00"), 0.1, decimal.Decimal("2.1234"), noon, decimal.Decimal(2)),
+        (3, decimal.Decimal("0.25"), 0.25, decimal.Decimal("3.5000"), noon, decimal.Decimal(2**63)),
+    ]
+    engine.forget()
+    assert rows_of(table) == sorted(engine.sql(f"SELECT * FROM {name}")) == expected
+    assert by_duckdb(table.location, [column["name"] for column in columns]) == expected
+    with pytest.raises(DeltaError, match="TypeWidening"):
+        by_delta_rs(table.location)
+    feed = "SELECT _commit_version, _change_type, id, a FROM table_changes_by_path('{}', {})"
+    ours = table.changes(1).read_all().select(["_commit_version", "_change_type", "id", "a"]).to_pylist()
+    found = sorted(tuple(row.values()) for row in ours)
+    assert sorted(engine.sql(feed.format(table.location, 6))) == [row for row in found if row[0] >= 6]
+    assert [row[:3] for row in found if row[0] < 6] == [(1, "insert", 1), (3, "insert", 2)]
+    assert "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" in attempt(engine, feed.format(table.location, 1))
+    assert "typeWidening" in (table.snapshot().protocol.reader_features or ())
+
+
+def test_the_mapping_mode_is_changed_and_used_in_turn(engine: Engine) -> None:
+    """We change it, with files that are there; Delta Spark renames and drops columns; all readers see the same rows."""
+    table = made(engine, "upgraded", [column("id", "long"), column("month", "string"), column("x", "long")])
+    name = f"delta.`{table.location}`"
+    table.append(pa.table({"id": [1], "month": ["01"], "x": [1]}))
+    engine.sql(f"INSERT INTO {name} VALUES (2, '02', 2)")
+    table.alter(properties={"delta.columnMapping.mode": "name"})
+    engine.sql(f"ALTER TABLE {name} RENAME COLUMN x TO y")
+    engine.sql(f"ALTER TABLE {name} ADD COLUMN x BIGINT")
+    table.append(pa.table({"id": [3], "month": ["03"], "y": [3], "x": [30]}))
+    engine.forget()
+    engine.sql(f"UPDATE {name} SET x = 20 WHERE y = 2")
+    expected = [(1, "01", 1, None), (2, "02", 2, 20), (3, "03", 3, 30)]
+    engine.forget()
+    assert rows_of(table) == sorted(engine.sql(f"SELECT * FROM {name}")) == expected
+    names = ("id", "month", "y", "x")
+    for read in (by_delta_rs, by_duckdb):
+        assert sorted(read(table.location, names)) == expected
+    for mode in ("id", "none"):
+        assert "mode" in attempt(
+            engine, f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = '{mode}')"
+        )
+
+
+def test_the_feed_of_deletion_vectors_is_that_of_delta_spark(engine: Engine) -> None:
+    """Of DELETE, UPDATE and RESTORE with deletion vectors: our client and our pipeline read what Delta Spark reads."""
+    place = engine.place("vectors")
+    name = f"delta.`{place}`"
+    on = "'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true'"
+    engine.sql(f"CREATE TABLE {name} (id BIGINT) USING delta TBLPROPERTIES ({on})")
+    engine.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id FROM range(20)")
+    for statement in (
+        "DELETE FROM {} WHERE id IN (3, 7)", "DELETE FROM {} WHERE id = 9", "UPDATE {} SET id = 100 WHERE id = 5",
+        "RESTORE TABLE {} TO VERSION AS OF 2", "DELETE FROM {} WHERE id < 100",
+    ):  # fmt: skip
+        engine.sql(statement.format(name))
+    table = Table.by_path(place)
+    assert any(remove.deletion_vector for remove in table.snapshot().tombstones.values())
+    columns = ["_commit_version", "_change_type", "id"]
+    theirs = sorted(engine.sql(f"SELECT {', '.join(columns)} FROM table_changes_by_path('{place}', 1)"))
+    assert len(theirs) > 20
+    assert sorted(tuple(row.values()) for row in table.changes(1).read_all().select(columns).to_pylist()) == theirs
+    ours = connect(engine.spark, engine.warehouse).table_at(place).changes(1).select(*columns)
+    assert sorted(tuple(row) for row in ours.collect()) == theirs

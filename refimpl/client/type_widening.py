@@ -1,0 +1,191 @@
+"""Type widening: a column gets a type that holds every value of its old one, and its files stay as they are.
+
+Delta's protocol, "Type Widening"; DELTA.md#type-widening. `refimpl.client.schema.widens` says which changes are
+permitted. Each is recorded in the metadata of its column, or of the member of a struct that is nearest: readers
+convert the values of older files because of that, and two schemas fit each other only where it is recorded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from refimpl.actions import Metadata, Protocol
+from refimpl.client.features import (
+    ENABLE_TYPE_WIDENING,
+    GENERATION,
+    IDENTITY_PREFIX,
+    INVARIANTS,
+    TYPE_WIDENING,
+    rules_of_rows,
+    writer_features,
+)
+from refimpl.client.schema import (
+    TYPE_CHANGES,
+    Array,
+    DataType,
+    Field,
+    Map,
+    Struct,
+    TypeChange,
+    joined,
+    widens,
+)
+from refimpl.errors import InvalidRequestError
+
+_PERMITTED: Final = (
+    "byte to short to integer to long; float to double; byte, short and integer to double; date to timestamp_ntz; "
+    "a decimal to one with as many digits before and after the point, or more; byte, short and integer to a decimal "
+    "with 10 digits before the point, and long to one with 20"
+)
+
+_History = list[dict[str, Any]]
+"""As a schema has it, with what this client does not know."""
+
+
+def enabled(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether types may change. A table with the preview of the feature alone is not changed here."""
+    wanted = metadata.configuration.get(ENABLE_TYPE_WIDENING, "").lower() == "true"
+    return wanted and TYPE_WIDENING[0] in writer_features(protocol)
+
+
+def retyped(schema: Struct, path: str, to: DataType) -> Struct:
+    """The schema in which the column, the member, or the element, key or value at `path` (`price`, `lines.element.id`)
+    has the type `to`. Raises `InvalidRequestError` for an unknown path, and for a change that is not permitted."""
+    found: list[DataType] = []
+
+    def visit(kind: DataType, here: str) -> DataType:
+        if here == path:
+            found.append(kind)
+            return to
+        match kind:
+            case Struct(fields=fields):
+                members = ((column, joined(here, column.name)) for column in fields)
+                return Struct(
+                    fields=tuple(dataclasses.replace(column, type=visit(column.type, at)) for column, at in members)
+                )
+            case Array(element=element):
+                return dataclasses.replace(kind, element=visit(element, joined(here, "element")))
+            case Map(key=key, value=value):
+                keys, values = visit(key, joined(here, "key")), visit(value, joined(here, "value"))
+                return dataclasses.replace(kind, key=keys, value=values)
+        return kind
+
+    changed = visit(schema, "")
+    assert isinstance(changed, Struct)
+    if len(found) != 1:
+        problem = "several columns have this name" if found else f"the columns are {', '.join(schema.names)}"
+        raise InvalidRequestError(f"unknown column {path!r}; {problem}", column=path)
+    if not widens(found[0], to):
+        raise InvalidRequestError(
+            f"the type of {path!r} cannot change from {found[0]} to {to}; permitted are: {_PERMITTED}", column=path
+        )
+    return changed
+
+
+def recorded(before: Struct, after: Struct, *, records: bool) -> Struct:
+    """`after` with the history of its columns' types: what `before` says, and what changes now if `records`.
+
+    Columns are the same if data files call them the same. What a caller says about the history counts for nothing: a
+    wrong one would let files be read as what they are not.
+    """
+    kept = _members(before, after, records)
+    return after if kept == after else kept
+
+
+def _members(before: Struct, after: Struct, records: bool) -> Struct:
+    known = {column.physical_name: column for column in before.fields}
+    return Struct(fields=tuple(_column(known.get(column.physical_name), column, records) for column in after.fields))
+
+
+def _column(before: Field | None, after: Field, records: bool) -> Field:
+    history: _History = [] if before is None else list(before.metadata.get(TYPE_CHANGES) or ())
+    kind = _type(None if before is None else before.type, after.type, "", history, records)
+    metadata = {key: value for key, value in after.metadata.items() if key != TYPE_CHANGES}
+    if history:
+        metadata[TYPE_CHANGES] = history
+    return dataclasses.replace(after, type=kind, metadata=metadata)
+
+
+def _type(before: DataType | None, after: DataType, path: str, history: _History, records: bool) -> DataType:
+    """`after` with the histories of the members in it; `history` of the column around it grows."""
+    match after:
+        case Struct():
+            return _members(before if isinstance(before, Struct) else Struct(), after, records)
+        case Array():
+            inner = before.element if isinstance(before, Array) else None
+            element = _type(inner, after.element, joined(path, "element"), history, records)
+            return dataclasses.replace(after, element=element)
+        case Map():
+            keys, values = (before.key, before.value) if isinstance(before, Map) else (None, None)
+            key = _type(keys, after.key, joined(path, "key"), history, records)
+            value = _type(values, after.value, joined(path, "value"), history, records)
+            return dataclasses.replace(after, key=key, value=value)
+    if before is None or before == after:
+        return after
+    if not widens(before, after):  # the files are replaced, or the commit is refused: what was before means nothing
+        history[:] = [change for change in history if change.get("fieldPath", "") != path]
+    elif records:
+        history.append(TypeChange(before=before, after=after, path=path).to_json())
+    return after
+
+
+def changed_columns(before: Struct, after: Struct) -> Iterator[tuple[str, ...]]:
+    """The paths of columns and members whose type, or that of what is in them, becomes wider."""
+    return (path for path, old, new in _pairs(before, after, ()) if len(new.type_changes) > len(old.type_changes))
+
+
+def _pairs(before: DataType, after: DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Field, Field]]:
+    match before, after:
+        case Struct(), Struct():
+            known = {column.physical_name: column for column in before.fields}
+            for column in after.fields:
+                old = known.get(column.physical_name)
+                if old is not None:
+                    yield (*path, column.name), old, column
+                    yield from _pairs(old.type, column.type, (*path, column.name))
+        case Array(), Array():
+            yield from _pairs(before.element, after.element, path)
+        case Map(), Map():
+            yield from _pairs(before.key, after.key, path)
+            yield from _pairs(before.value, after.value, path)
+
+
+def check_rules(protocol: Protocol, metadata: Metadata, schema: Struct, changed: Sequence[tuple[str, ...]]) -> None:
+    """Raise `InvalidRequestError` where a rule of rows depends on the type of a column that changes: a condition or a
+    generated value of the old type may be another one of the new type."""
+    for path in changed:
+        column = schema[path[0]]
+        for key, what in ((GENERATION, "a generated column"), (f"{IDENTITY_PREFIX}start", "an identity column")):
+            if key in column.metadata:
+                raise _depends(path, f"it is {what}")
+    for key, text in sorted(rules_of_rows(protocol, metadata)) if changed else ():
+        for path in changed:
+            if any(_overlap(path, named) for named in _columns_of(key, text)):
+                kind = {INVARIANTS: "an invariant", GENERATION: "a generated column"}.get(key, key)
+                raise _depends(path, f"{kind} depends on it ({text})")
+
+
+def _depends(path: Iterable[str], why: str) -> InvalidRequestError:
+    name = ".".join(path)
+    return InvalidRequestError(f"the type of {name!r} cannot change: {why}; remove that first", column=name)
+
+
+def _columns_of(key: str, text: str) -> list[tuple[str, ...]]:
+    """The columns that an SQL text names, in lower case: of what is in an array or map, the column around it."""
+    from sqlglot import exp
+
+    from refimpl.client import predicate
+    from refimpl.client.row_rules import invariant_sql
+
+    sql = invariant_sql(text) if key == INVARIANTS else text
+    if sql is None:
+        return [()]
+    tree = predicate.syntax(sql)
+    return [tuple(part.name.lower() for part in column.parts) for column in tree.find_all(exp.Column)]
+
+
+def _overlap(path: Sequence[str], named: Sequence[str]) -> bool:
+    """Whether one is inside of the other."""
+    return all(left.lower() == right for left, right in zip(path, named, strict=False))
