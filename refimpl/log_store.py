@@ -34,6 +34,14 @@ class LogStore:
         self._folder = str(self.folder)
         self._files = environment.files
         self._new_id = environment.new_id
+        self._staging: dict[str, Path] = {}
+
+    def staging(self, folder: str) -> Path:
+        """The staging folder of this name. Kept: every commit asks several times, and pathlib is slow."""
+        found = self._staging.get(folder)
+        if found is None:
+            found = self._staging[folder] = self.folder / folder
+        return found
 
     def create_folders(self, staging_folder: str | None = None) -> None:
         """Create the table, log and staging directories and missing parents, durably. Existing ones are kept.
@@ -63,7 +71,7 @@ class LogStore:
         A failed fsync ends this attempt: the next one has another name (a retried fsync may lie).
         """
         name = log_path.staged_commit(version, attempt)
-        folder = self.folder / staging_folder
+        folder = self.staging(staging_folder)
         try:
             self._write_durably(folder / name, content)
         except FileNotFoundError:
@@ -80,7 +88,7 @@ class LogStore:
 
         Order: write a temporary file, fsync it, rename it over the name, fsync the directory.
         """
-        folder = self.folder / staging_folder
+        folder = self.staging(staging_folder)
         temporary = folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
         self._write_durably(temporary, content)
         self._files.replace(temporary, folder / name)
@@ -91,7 +99,7 @@ class LogStore:
 
         Order: fsync file, fsync directory. A failed fsync ends this attempt.
         """
-        folder = self.folder / staging_folder
+        folder = self.staging(staging_folder)
         self._files.fsync(folder / name)
         self._files.fsync_directory(folder)
 
@@ -293,11 +301,11 @@ class LogStore:
 
     def staged_size(self, staging_folder: str, name: str) -> int | None:
         """Bytes of a staged file; None if there is no such file."""
-        status = self._files.stat(self.folder / staging_folder / name)
+        status = self._files.stat(self.staging(staging_folder) / name)
         return None if status is None or status.is_directory else status.size
 
     def read_staged(self, staging_folder: str, name: str) -> bytes:
-        return self._files.read(self.folder / staging_folder / name)
+        return self._files.read(self.staging(staging_folder) / name)
 
     def delete(self, name: str) -> None:
         """Remove `<log>/<name>` (or `<staging folder>/<name>`); fine if it is gone. Not durable by itself."""

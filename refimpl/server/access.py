@@ -12,6 +12,7 @@ import ipaddress
 import re
 import secrets
 from enum import Enum
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urlsplit
@@ -186,6 +187,7 @@ def refuse_foreign_page(host: str | None, origin: str | None) -> None:
             )
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether only this machine reaches the address. A name other than `localhost` is taken for one that others do."""
     if host == "localhost":

@@ -53,7 +53,7 @@ _LEGACY_TYPES: Final = {
     "variant": ("VARIANT", "variant"),
 }
 
-ModificationTime = Callable[[Path, str], int | None]
+ModificationTime = Callable[[str, str], int | None]
 """Modification time of a staged file in a folder, in ms since the epoch; None if it is gone."""
 
 
@@ -75,7 +75,7 @@ def properties(found: TableDescription) -> dict[str, str | None]:
 def table(found: TableDescription, modified: ModificationTime) -> LoadedTable:
     """What creating, loading and updating answer: metadata, and the commits that are not published, newest first."""
     latest = found.table.commits.latest_ratified_version
-    folder = found.table.location / LOG_FOLDER / found.table.feature.staging_folder
+    folder = f"{found.table.location}/{LOG_FOLDER}/{found.table.feature.staging_folder}"
     return LoadedTable(
         metadata=LoadedMetadata(
             etag=found.etag,
@@ -95,7 +95,7 @@ def table(found: TableDescription, modified: ModificationTime) -> LoadedTable:
     )
 
 
-def _commit(folder: Path, commit: RatifiedCommit, modified: ModificationTime) -> WireCommit:
+def _commit(folder: str, commit: RatifiedCommit, modified: ModificationTime) -> WireCommit:
     assert commit.file_name is not None
     return WireCommit(
         version=commit.version,

@@ -178,11 +178,11 @@ class DeltaApi:
                 f"the request was carried out, and the table cannot be described: {error.message}"
             ) from error
 
-    def _modified(self, folder: Path, name: str) -> int | None:
+    def _modified(self, folder: str, name: str) -> int | None:
         """Looked up once for each file: a ratified one does not change, and every answer has all of them."""
         known = self._modified_at.get(name)
         if known is None:
-            status = self._files.stat(folder / name)
+            status = self._files.stat(Path(folder, name))
             if status is None:
                 return None
             if len(self._modified_at) >= NAMES_KEPT:
@@ -266,7 +266,7 @@ class DeltaApi:
 
     def _first_version(self, staged: ResolvedTable) -> bytes:
         path = staged.location / LOG_FOLDER / log_path.commit(0)
-        _refuse_all_but_files(path)
+        _refuse_all_but_files(str(path))
         status = self._files.stat(path)
         if status is None or status.is_directory:
             raise bad_request(f"version 0 is not at {path}; write it, then register the table")
@@ -342,7 +342,7 @@ class DeltaApi:
         if seen.lost:
             raise VersionConflictError(table.latest or 0)
         if version >= table.next:
-            _refuse_all_but_files(table.location / LOG_FOLDER / table.feature.staging_folder / commit.file_name)
+            _refuse_all_but_files(f"{table.location}/{LOG_FOLDER}/{table.feature.staging_folder}/{commit.file_name}")
             _refuse_reported_links(table, preconditions)
             self.owner.make_staged_durable(table.table_id, commit.file_name)
         proposal = StagedProposal(attempt=attempt, file_name=commit.file_name)
@@ -389,14 +389,15 @@ def _one_of_each(items: Iterable[Any]) -> dict[type, Any]:
     return {type(item): item for item in listed}
 
 
-def _refuse_all_but_files(path: Path) -> None:
+def _refuse_all_but_files(path: str) -> None:
     """400 for what is reached by a symbolic link, which could be anybody's, anywhere, and for a pipe or a device, whose
     reader would wait. A missing file is judged later."""
-    if os.path.realpath(path) != str(path):
-        raise bad_request(f"{path.name} is reached by a symbolic link; write a file into the table's own log")
+    name = path.rpartition("/")[2]
+    if os.path.realpath(path) != path:
+        raise bad_request(f"{name} is reached by a symbolic link; write a file into the table's own log")
     with suppress(FileNotFoundError, NotADirectoryError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise bad_request(f"{path.name} is not a file; write a file into the table's own log")
+            raise bad_request(f"{name} is not a file; write a file into the table's own log")
 
 
 def _refuse_reported_links(table: TableSummary, preconditions: UpdatePreconditions) -> None:
@@ -406,7 +407,7 @@ def _refuse_reported_links(table: TableSummary, preconditions: UpdatePreconditio
     if through is None or latest is None or through > latest:
         return
     for version in range(table.first_unbackfilled, through + 1):
-        _refuse_all_but_files(table.location / LOG_FOLDER / log_path.commit(version))
+        _refuse_all_but_files(f"{table.location}/{LOG_FOLDER}/{log_path.commit(version)}")
 
 
 def _table_actions(content: bytes) -> tuple[list[Action], Protocol, Metadata]:
