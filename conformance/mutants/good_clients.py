@@ -530,6 +530,18 @@ class KeepsAllCommits(KeepsTheNewestCommits):
     kept = 1_000
 
 
+@good("FREE-CLEANUP-02", side="client")
+class CleansUpWithItsCheckpointOfManagedCommits(ModelClient):
+    """Deletes expired commits before its checkpoint of a managedCommit table, which has no policy to ask for."""
+
+    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
+        answer = super().checkpoint(client, request)
+        table = self._resolve(client, request.table)
+        if request.any_version and table.feature == "managedCommit":
+            self._delete(path for each, path in self._list(table).commits.items() if each < request.version)
+        return answer
+
+
 @good("FREE-CLEANUP-03", side="client")
 class DeletesListedStagedFilesOfManagedCommits(ModelClient):
     """Deletes all staged files up to the cut-off checkpoint's version in a cleanup of a managedCommit table, also those
