@@ -60,8 +60,8 @@ class Before:
     timestamp: int | None = None
     protocol: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    transactions: frozenset[str] = frozenset()
-    """`txnId`s of all commits so far."""
+    transactions: Mapping[str, int | None] = field(default_factory=dict)
+    """`txnId`s of all commits so far, each with the operation of the client under test that committed it first."""
     lost: bool = False
     """Whether the client lost a race for an earlier version with the same operation."""
 
@@ -151,10 +151,10 @@ def of_a_commit(proposed: Proposed, before: Before, feature: str) -> Iterator[Pr
             f"version before it" + (", which won the race that the writer lost" if before.lost else ""),
             f"it is {timestamp}",
         )
-    if feature == "catalogManaged" and info.get("txnId") in before.transactions:
-        yield Problem(
-            ("CM-TXNID-02",), "no two commits share a txnId", f"{proposed.named()} has {info['txnId']!r} once more"
-        )
+    name = str(info.get("txnId"))
+    # A transaction that is committed twice keeps its txnId: that is another violation.
+    if feature == "catalogManaged" and before.transactions.get(name, proposed.operation) != proposed.operation:
+        yield Problem(("CM-TXNID-02",), "no two transactions share a txnId", f"{proposed.named()} has {name!r} too")
     protocol = next((action["protocol"] for action in actions if "protocol" in action), before.protocol)
     metadata = next((action["metaData"] for action in actions if "metaData" in action), before.metadata)
     properties = dict(metadata.get("configuration") or {})
@@ -262,8 +262,8 @@ def _parsed(lines: Sequence[str]) -> list[Mapping[str, Any]] | None:
     return found if all(isinstance(each, dict) and len(each) == 1 for each in found) else None
 
 
-def after(before: Before, content: str) -> Before:
-    """Apply the next version to the table."""
+def after(before: Before, content: str, operation: int | None) -> Before:
+    """Apply the next version to the table. `operation`: of the client under test, if it committed that version."""
     protocol, metadata = before.protocol, before.metadata
     info: Mapping[str, Any] = {}
     for action in _parsed(lines_of(content)) or ():
@@ -276,5 +276,5 @@ def after(before: Before, content: str) -> Before:
         timestamp=timestamp if isinstance(timestamp, int) and enabled else before.timestamp,
         protocol=protocol,
         metadata=metadata,
-        transactions=before.transactions | {info["txnId"]} if "txnId" in info else before.transactions,
+        transactions={str(info["txnId"]): operation, **before.transactions} if "txnId" in info else before.transactions,
     )

@@ -313,7 +313,8 @@ class ClientScenario(Scenario):
                     yield from ((landed[version], each) for each in of_data_files(landed[version], removed))
                     before.lost = landed[version].operation in lost
                     yield from ((landed[version], each) for each in of_a_commit(landed[version], before, self.feature))
-                before = after(before, content or "")
+                mine = landed.get(version)
+                before = after(before, content or "", None if mine is None else mine.operation)
 
     def _written_past_the_owner(self) -> Iterator[tuple[Proposed, Problem]]:
         """Commits of the client under test that bypassed its owner."""

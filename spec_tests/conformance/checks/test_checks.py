@@ -14,6 +14,7 @@ from conformance.checks.registry import all_checks
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
+from conformance.mutants.writers import RetriesAnUnknownOutcome
 from conformance.requirements.catalogue import Side, load
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
@@ -83,6 +84,16 @@ def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
     assert [each for each in unnamed if "[filesystem/" in each] == []
     assert {each.case: each.reason or each.violations[0].message for each in found
             if each.verdict is not Verdict.PASSED} == {}  # fmt: skip
+
+
+def test_a_transaction_committed_twice_is_not_two_with_one_txn_id() -> None:
+    """CM-TXNID-02 is about two transactions. That this one landed twice is another violation."""
+    check = next(each for each in EXAMPLES if each.name == "a-client-resolves-a-lost-answer-first")
+    found = {
+        name for each in results(check, RetriesAnUnknownOutcome) for one in each.violations for name in one.requirements
+    }
+    assert "PROFILE-UNKNOWN-01" in found
+    assert "CM-TXNID-02" not in found
 
 
 def test_a_case_is_reproducible() -> None:
