@@ -271,6 +271,17 @@ def an_append_conflicts_with_a_new_partitioning(s: ClientScenario) -> None:
         )
 
 
+@check(Family.CONFLICTS, "CONFLICT-ORDER-05", *COMMON, side="client", features=EVERY_TABLE)
+def an_append_conflicts_with_a_new_type(s: ClientScenario) -> None:
+    """A transaction that added files conflicts with a change of a column's type: no reader could read both the files
+    of the old type and those of the new one."""
+    table = prepare(s)
+    theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s), schema=proposals.OTHER_TYPE)
+    race(s, table, [theirs, removed(s, "a"), removed(s, "b")], adds=NEW).conflicts(
+        "CONFLICT-ORDER-05", why="the type of a column changed, by which it wrote its file"
+    )
+
+
 def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> dict[str, str]:
     """The properties that a change of the metadata must keep: those that name the owner."""
     owner = {"delta.managedCommit.commitOwner": s.owner.owner.name} if s.feature == "managedCommit" else {}

@@ -6,6 +6,7 @@ and checksums are always allowed, everything else only where the owner allows it
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from conformance.adapters.identity import EVERY_TABLE
@@ -313,6 +314,31 @@ def a_forbidden_cleanup_deletes_nothing(s: ClientScenario) -> None:
         not missing, "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04", evidence=(call,),
         expected="the owner does not allow metadata cleanup: every file stays", observed=f"{missing} were deleted",
     )  # fmt: skip
+
+
+@check(
+    Family.MAINTENANCE, "LOG-37", side="client", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
+    commit_modes=TWO_STEPS,
+)  # fmt: skip
+def vacuum_spares_the_files_of_unpublished_versions(s: ClientScenario) -> None:
+    """VACUUM runs where the owner allows it. The data files are old, and some of them belong to versions that are
+    ratified and not published: they stay."""
+    log = log_of(s)
+    table, active = log.folder.parent, sorted(log.at(log.latest).files)
+    for name in (*active, "orphan.parquet"):
+        (table / name).write_bytes(b"rows")
+        os.utime(table / name, (LONG_AGO / 1000, LONG_AGO / 1000))
+    allowed = m.Policy(allowed=("checkpoint", "log-compaction", "checksum", "vacuum"))
+    s.owner.on(m.MaintenancePolicy, answer=allowed, times=10)
+    call = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job="vacuum"), log.table)
+    missing = [name for name in active if not (table / name).exists()]
+    s.require(
+        not missing, "LOG-37", evidence=(call,), version=log.latest, observed=f"VACUUM deleted {', '.join(missing)}",
+        expected=f"version {log.latest}, of which {log.published} is the newest published one, has the files "
+        f"{', '.join(active)}: they stay",
+    )  # fmt: skip
+    if (table / "orphan.parquet").exists():
+        raise Inconclusive(f"operation {call.number}: the client deleted no file, not even one of no version")
 
 
 # Metadata cleanup. Versions 0 to 6 are published, 7 and 8 are not; checkpoints of 2 and 4; the cleanup time is that of

@@ -40,7 +40,7 @@ class ModelMaintainer(ModelReader):
         return self._job(lambda: self._cleanup(client, self._resolve(client, request.table), request.older_than))
 
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
-        return self._job(lambda: self._ask_for(client, self._resolve(client, request.table), request.job))
+        return self._job(lambda: self._maintain(client, self._resolve(client, request.table), request.job))
 
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
         return self._job(lambda: self._publish_all(client, self._resolve(client, request.table), request.version))
@@ -134,6 +134,18 @@ class ModelMaintainer(ModelReader):
         reply = self.owner(client, m.MaintenancePolicy(table=table.reference or ""))
         if not isinstance(reply, m.Policy) or job not in reply.allowed:
             raise Refused(f"the owner does not allow {job}")
+
+    def _maintain(self, client: str, table: Resolved, job: str) -> None:
+        self._ask_for(client, table, job)
+        if job == "vacuum":
+            listed = self._gather(client, table)
+            self._vacuum(table, listed, self._latest(table, listed))
+
+    def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
+        """Delete the data files that are not of the version. Nothing else writes the table, and no file is young."""
+        needed = {self._decoded(add["path"]) for add in self._replay(table, listed, version).files.values()}
+        files = (path for path in table.log.parent.iterdir() if path.is_file())
+        self._delete(path for path in files if path.name not in needed)
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         """Delete what is older than the cut-off checkpoint; without one, nothing."""

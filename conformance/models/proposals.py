@@ -22,6 +22,9 @@ SCHEMA: Final = json.dumps(
     separators=(",", ":"),
 )
 
+OTHER_TYPE: Final = SCHEMA.replace("long", "string")
+"""The same columns, of which one has another type."""
+
 PROTOCOLS: Final[Mapping[str | None, dict[str, Any]]] = {
     "managedCommit": {
         "minReaderVersion": 1,
@@ -89,12 +92,13 @@ def metadata(
     partition_columns: Sequence[str] = (),
     *,
     stamped: bool = True,
+    schema: str = SCHEMA,
 ) -> str:
     """`table` is the id that the metadata carries. `stamped`: with in-commit timestamps."""
     body = {
         "id": table,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": SCHEMA,
+        "schemaString": schema,
         "partitionColumns": list(partition_columns),
         "configuration": {**({"delta.enableInCommitTimestamps": "true"} if stamped else {}), **(properties or {})},
         "createdTime": timestamp,

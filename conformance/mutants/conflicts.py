@@ -70,6 +70,17 @@ class IgnoresChangedMetadata(ModelClient):
 
 
 @mutant("CONFLICT-ORDER-05", side="client")
+class ComparesOnlyThePartitioning(ModelClient):
+    """Commits after a winner that changed the schema: readers cannot read both its files and the winner's."""
+
+    def _check(self, transaction: Transaction, winner: Actions) -> None:
+        columns, request = transaction.base.metadata.get("partitionColumns"), transaction.request
+        if not (request.set_properties or request.partition_by):
+            winner = [a for a in winner if "metaData" not in a or a["metaData"].get("partitionColumns") != columns]
+        super()._check(transaction, winner)
+
+
+@mutant("CONFLICT-ORDER-05", side="client")
 class IgnoresMetadataUnderSnapshotIsolation(ModelClient):
     """Ignores a winner's schema or partitioning change under SnapshotIsolation."""
 

@@ -125,6 +125,14 @@ class CachesThePolicy(ModelClient):
                 known.add("optimize")
 
 
+@mutant("LOG-37", bugs=("FB36",), side="client")
+class VacuumsByThePublishedLog(ModelClient):
+    """Deletes with VACUUM the data files that only unpublished versions have."""
+
+    def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
+        super()._vacuum(table, listed, max(listed.commits))
+
+
 # Cleanup
 
 
