@@ -221,7 +221,10 @@ def test_the_mapping_mode_is_changed_and_used_in_turn(engine: Engine) -> None:
     names = ("id", "month", "y", "x")
     for read in (by_delta_rs, by_duckdb):
         assert sorted(read(table.location, names)) == expected
-    for mode in ("id", "none"):
+    assert "mode" in attempt(engine, f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'id')")
+    for mode in ("id", "none"):  # for `none`, Delta Spark rewrites the files
+        with pytest.raises(InvalidRequestError, match="only none can become name"):
+            table.alter(properties={"delta.columnMapping.mode": mode})
 
 
 def test_the_feed_of_deletion_vectors_is_that_of_delta_spark(engine: Engine) -> None:
