@@ -156,7 +156,7 @@ def summarise(result: RunResult) -> Summary:
         sentence=f"{verdict.capitalize()}: {'; '.join(parts)}.",
         brief=f"{verdict.capitalize()}: {numbers}.",
         short=", ".join(_short(requirements)) if tone is not Tone.UNKNOWN else verdict,
-        exit_meaning=f"exit code {result.exit_code}: {_exit_meaning(result, cases)}",
+        exit_meaning=f"exit code {result.exit_code}: {_exit_meaning(result, requirements, cases)}",
         counted=_counted(result, cases),
         requirements={each: requirements[each] for each in RequirementVerdict},
         cases={each: cases[each] for each in Standing},
@@ -172,9 +172,11 @@ def _counted(result: RunResult, cases: Counter[Standing]) -> str:
     return f"{plural(len(result.cases), 'case')} of {checks}, on each table feature and commit mode: {standings}"
 
 
-def _exit_meaning(result: RunResult, cases: Counter[Standing]) -> str:
+def _exit_meaning(result: RunResult, requirements: Counter[RequirementVerdict], cases: Counter[Standing]) -> str:
     """Known failures are spoken of only where there is a list of them, and it is wrong."""
     meaning = EXIT_MEANINGS.get(result.exit_code, "not one of this kit")
+    if result.exit_code == 1 and result.strict and not requirements[RequirementVerdict.VIOLATED]:
+        meaning = "advice is not followed, and the run is strict"
     if result.exit_code != 1 or not result.stale:
         return meaning
     stale = "a known failure is no longer true"

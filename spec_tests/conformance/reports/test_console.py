@@ -7,7 +7,8 @@ import pytest
 
 from conformance import reports
 from conformance.command.summary import show_result
-from conformance.results import KnownFailure, RunResult, Verdict
+from conformance.requirements.catalogue import Level
+from conformance.results import KnownFailure, RequirementVerdict, RunResult, Verdict
 from spec_tests.conformance.reports import runs
 
 STORY = (
@@ -56,6 +57,18 @@ def test_the_exit_code_mentions_stale_known_failures(
     entry = KnownFailure(case="limits/gone*", reason="ticket 3")
     result = msgspec.structs.replace(runs.run(case), exit_code=1, stale=(entry,) if stale else ())
     assert f"{meaning}\n" in shown(result, capsys)
+
+
+def test_a_strict_run_fails_for_advice_without_calling_it_violated(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = runs.run(runs.failed(runs.histories("bad")[0]))
+    advice = tuple(
+        msgspec.structs.replace(each, level=Level.SHOULD, verdict=RequirementVerdict.WARNED)
+        if each.verdict is RequirementVerdict.VIOLATED
+        else each
+        for each in failed.requirements
+    )
+    text = shown(msgspec.structs.replace(failed, exit_code=1, strict=True, requirements=advice), capsys)
+    assert "exit code 1: advice is not followed, and the run is strict\n" in text
 
 
 def test_the_page_explains_not_applicable_and_shortened() -> None:
