@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from refimpl import actions
@@ -30,7 +30,8 @@ from refimpl.actions import (
     Sidecar,
     Txn,
 )
-from refimpl.client.table_state import ReplayedState, collector_paused
+from refimpl.client.file_columns import MEMBERS, TEXTS, FileColumns, FileRows
+from refimpl.client.table_state import Changes, LayeredMap, ReplayedState, collector_paused
 from refimpl.errors import CorruptLogError
 from refimpl.log_path import SIDECAR_FOLDER, LogPath, Version
 from refimpl.log_store import LogStore
@@ -50,16 +51,18 @@ _PARSED_STATISTICS: Final = "stats_parsed"
 _STATISTICS_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
-def read(log: LogStore, checkpoint: tuple[LogPath, ...]) -> list[Action]:
-    """All actions of a checkpoint: one file, or all parts of it, sidecars included.
+def read(log: LogStore, checkpoint: tuple[LogPath, ...]) -> ReplayedState:
+    """What a checkpoint holds: one file, or all parts of it, sidecars included.
+
+    All of it is read and checked; files in Parquet stay columns until a caller asks for them.
 
     Raises `CorruptLogError` (fact `path`) for a file that cannot be decoded, a missing sidecar, and a
     checkpoint without protocol or metadata; `FileNotFoundError` if one of its files is missing.
     """
-    content: list[Action] = []
+    content: list[Action | FileRows[Any]] = []
     for path in checkpoint:
-        content += decode(log.read(path.name), str(log.folder / path.name))
-    small = [action for action in content if type(action) is not Add and type(action) is not Remove]
+        content += _content(log.read(path.name), str(log.folder / path.name), _KINDS)
+    small = [item for item in content if not isinstance(item, Add | Remove | FileRows)]
     for action in small:
         if isinstance(action, Sidecar):
             content += _sidecar(log, action, checkpoint[0])
@@ -68,7 +71,30 @@ def read(log: LogStore, checkpoint: tuple[LogPath, ...]) -> list[Action]:
     for kind in (Protocol, Metadata):
         if not any(isinstance(action, kind) for action in small):
             raise _corrupt(log, checkpoint, f"holds no {kind.__name__.lower()}")
-    return content
+    return _state(content)
+
+
+def _state(content: Sequence[Action | FileRows[Any]]) -> ReplayedState:
+    stored = {
+        kind: pa.Table.from_batches(
+            [item.batch for item in content if isinstance(item, FileRows) and item.kind is kind], pa.schema(members)
+        )
+        for kind, members in MEMBERS.items()
+    }
+    files, tombstones = FileColumns(Add, stored[Add]), FileColumns(Remove, stored[Remove])
+    state, changes = ReplayedState(), Changes()
+    if files.are_distinct(tombstones):
+        state = ReplayedState(
+            files=LayeredMap(files),
+            tombstones=LayeredMap(tombstones),
+            size_in_bytes=pc.sum(stored[Add]["size"]).as_py() or 0,
+            files_with_deletion_vectors=len(files) - stored[Add]["deletionVector"].null_count,
+        )
+        changes.apply(item for item in content if not isinstance(item, FileRows))
+    else:  # a mistake of its writer: as in a log, the last action on a file counts
+        for item in content:
+            changes.apply(item.actions() if isinstance(item, FileRows) else (item,))
+    return state.after(changes)
 
 
 def _corrupt(log: LogStore, checkpoint: tuple[LogPath, ...], problem: str) -> CorruptLogError:
@@ -76,14 +102,14 @@ def _corrupt(log: LogStore, checkpoint: tuple[LogPath, ...], problem: str) -> Co
     return CorruptLogError(f"the checkpoint {path} {problem}", path=path)
 
 
-def _sidecar(log: LogStore, sidecar: Sidecar, checkpoint: LogPath) -> Iterator[Action]:
+def _sidecar(log: LogStore, sidecar: Sidecar, checkpoint: LogPath) -> Iterator[Action | FileRows[Any]]:
     name = f"{SIDECAR_FOLDER}/{_sidecar_name(sidecar)}"
     path = str(log.folder / name)
     try:
         content = log.read(name)
     except FileNotFoundError:
         raise CorruptLogError(f"the sidecar {path} of {checkpoint.name} is missing", path=path) from None
-    return decode(content, path)
+    return _content(content, path, _KINDS)
 
 
 def _sidecar_name(sidecar: Sidecar) -> str:
@@ -108,19 +134,24 @@ def sidecar_names(log: LogStore, path: LogPath) -> set[str]:
 
 def decode(content: bytes, source: str, kinds: Container[str] = _KINDS) -> Iterator[Action]:
     """The actions of one file of a checkpoint, or of those kinds. Raises `CorruptLogError`."""
+    for item in _content(content, source, kinds):
+        if isinstance(item, FileRows):
+            yield from item.actions()
+        else:
+            yield item
+
+
+def _content(content: bytes, source: str, kinds: Container[str]) -> Iterator[Action | FileRows[Any]]:
     if source.endswith(".json"):
-        return iter(actions.decode(content, source=source))
-    return _decode_parquet(content, source, kinds)
-
-
-def _decode_parquet(content: bytes, source: str, kinds: Container[str]) -> Iterator[Action]:
+        yield from actions.decode(content, source=source)
+        return
     try:
         with pq.ParquetFile(pa.BufferReader(content)) as file:
             for name in file.schema_arrow.names:
                 if name not in kinds:
                     continue
                 if name in _FILES:
-                    yield from _file_actions(file, name, _FILES[name])
+                    yield from _file_rows(file, name, _FILES[name])
                 elif name in _SMALL:
                     yield from _small_actions(file, name, _SMALL[name])
     except (pa.ArrowException, msgspec.MsgspecError, OSError, ValueError, TypeError, KeyError) as error:
@@ -133,46 +164,29 @@ def _small_actions(file: pq.ParquetFile, name: str, kind: type[Action]) -> Itera
             yield msgspec.convert({key: member for key, member in value.items() if member is not None}, kind)
 
 
-def _file_actions(file: pq.ParquetFile, name: str, kind: type[Add] | type[Remove]) -> Iterator[Add | Remove]:
+def _file_rows(file: pq.ParquetFile, name: str, kind: type[Add] | type[Remove]) -> Iterator[FileRows[Any]]:
     """Column by column: a checkpoint may hold millions of files."""
     stored = {member.name for member in file.schema_arrow.field(name).type}
-    fields = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
-    columns_read = [spelled for spelled in fields if spelled in stored]
+    columns = [member for member in MEMBERS[kind] if member in stored]
     if _PARSED_STATISTICS in stored and kind is Add and _lacks_text(file, name, stored):
-        columns_read.append(_PARSED_STATISTICS)
-    for array in _rows(file, *(f"{name}.{spelled}" for spelled in columns_read)):
-        found = {spelled: array.field(spelled) for spelled in columns_read}
-        columns = {
-            fields.get(spelled, spelled): _plain(values)
-            for spelled, values in found.items()
-            if values.null_count < len(values)
-        }
-        if _PARSED_STATISTICS in columns:
-            parsed = columns.pop(_PARSED_STATISTICS)
-            columns["stats"] = _as_text(columns.get("stats") or [None] * len(parsed), parsed)
-        if "deletion_vector" in columns:
-            columns["deletion_vector"] = [v and _deletion_vector(v) for v in columns["deletion_vector"]]
-        if kind is Add:
-            columns["partition_values"] = [
-                values or {} for values in columns.get("partition_values", [None] * len(array))
-            ]
-        for member in msgspec.structs.fields(kind):
-            if member.required and None in columns.get(member.name, (None,)):
-                raise ValueError(f"an action {name} has no {member.encode_name}")
-        yield from map(_constructor(kind, tuple(columns)), *columns.values())
+        columns.append(_PARSED_STATISTICS)
+    for rows in _rows(file, *(f"{name}.{member}" for member in columns or stored)):
+        yield FileRows.checked(kind, _with_text(rows) if _PARSED_STATISTICS in columns else rows)
 
 
-@lru_cache
-def _constructor(kind: type[Action], names: tuple[str, ...]) -> Callable[..., Any]:
-    """`kind` with these fields by position. Made from text, as `collections.namedtuple` is: to pass a dictionary for
-    each of a million files costs four times as much as the files."""
-    fields = ", ".join(f"{name}={name}" for name in names)
-    made: Callable[..., Any] = eval(f"lambda {', '.join(names)}: kind({fields})", {"kind": kind})  # noqa: S307 - fields of our structs
-    return made
-
-
-def _deletion_vector(value: dict[str, Any]) -> DeletionVector:
-    return msgspec.convert({key: member for key, member in value.items() if member is not None}, DeletionVector)
+def _with_text(rows: pa.StructArray) -> pa.StructArray:
+    """Statistics as JSON also where a checkpoint holds them as columns only."""
+    members = {member.name: rows.field(member.name) for member in rows.type}
+    parsed = _plain(members.pop(_PARSED_STATISTICS))
+    texts = members["stats"].to_pylist() if "stats" in members else [None] * len(rows)
+    members["stats"] = pa.array(
+        [
+            text if text is not None or struct is None else _STATISTICS_ENCODER.encode(_present(struct)).decode()
+            for text, struct in zip(texts, parsed, strict=True)
+        ],
+        pa.string(),
+    )
+    return pa.StructArray.from_arrays(list(members.values()), names=list(members))
 
 
 def _lacks_text(file: pq.ParquetFile, name: str, stored: set[str]) -> bool:
@@ -184,10 +198,11 @@ def _lacks_text(file: pq.ParquetFile, name: str, stored: set[str]) -> bool:
 
 def _rows(file: pq.ParquetFile, *columns: str) -> Iterator[pa.StructArray]:
     """The rows of one top-level struct that are not null, with the requested members."""
-    for batch in file.iter_batches(columns=list(columns), use_threads=False):
-        array = batch.column(0).drop_null()
-        if len(array):
-            yield array
+    for group in range(file.num_row_groups):
+        for chunk in file.read_row_group(group, list(columns), use_threads=False).column(0).chunks:
+            array = chunk.drop_null()
+            if len(array):
+                yield array
 
 
 def _plain(array: pa.Array) -> list[Any]:
@@ -212,14 +227,6 @@ def _without_pairs(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-def _as_text(texts: list[str | None], parsed: list[Any]) -> list[str | None]:
-    """Statistics as JSON where a checkpoint holds them as columns only."""
-    return [
-        text if text is not None or struct is None else _STATISTICS_ENCODER.encode(_present(struct)).decode()
-        for text, struct in zip(texts, parsed, strict=True)
-    ]
-
-
 def _present(value: Any) -> Any:
     """Without the members that are null: JSON statistics omit unknown values."""
     if isinstance(value, dict):
@@ -232,26 +239,7 @@ ROWS_AT_ONCE: Final = 50_000
 ACTIONS_OF_A_SIDECAR: Final = 100_000
 """At most. One sidecar at a time is encoded, so this bounds the memory that a V2 checkpoint needs."""
 
-_TEXTS: Final = pa.map_(pa.string(), pa.string())
 _LIST: Final = pa.list_(pa.field("element", pa.string()))
-_DELETION_VECTOR: Final = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
-)
-_FILE: Final = {
-    "path": pa.string(),
-    "partitionValues": _TEXTS,
-    "size": pa.int64(),
-    "tags": _TEXTS,
-    "deletionVector": _DELETION_VECTOR,
-    "baseRowId": pa.int64(),
-    "defaultRowCommitVersion": pa.int64(),
-}
 _COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
     Protocol: (
         "protocol",
@@ -268,10 +256,10 @@ _COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
             "id": pa.string(),
             "name": pa.string(),
             "description": pa.string(),
-            "format": pa.struct([("provider", pa.string()), ("options", _TEXTS)]),
+            "format": pa.struct([("provider", pa.string()), ("options", TEXTS)]),
             "schemaString": pa.string(),
             "partitionColumns": _LIST,
-            "configuration": _TEXTS,
+            "configuration": TEXTS,
             "createdTime": pa.int64(),
         },
     ),
@@ -280,24 +268,12 @@ _COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
         "domainMetadata",
         {"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()},
     ),
-    Remove: (
-        "remove",
-        _FILE | {"deletionTimestamp": pa.int64(), "dataChange": pa.bool_(), "extendedFileMetadata": pa.bool_()},
-    ),
-    Add: (
-        "add",
-        _FILE
-        | {
-            "modificationTime": pa.int64(),
-            "dataChange": pa.bool_(),
-            "stats": pa.string(),
-            "clusteringProvider": pa.string(),
-        },
-    ),
-    CheckpointMetadata: ("checkpointMetadata", {"version": pa.int64(), "tags": _TEXTS}),
+    Remove: ("remove", MEMBERS[Remove]),
+    Add: ("add", MEMBERS[Add]),
+    CheckpointMetadata: ("checkpointMetadata", {"version": pa.int64(), "tags": TEXTS}),
     Sidecar: (
         "sidecar",
-        {"path": pa.string(), "sizeInBytes": pa.int64(), "modificationTime": pa.int64(), "tags": _TEXTS},
+        {"path": pa.string(), "sizeInBytes": pa.int64(), "modificationTime": pa.int64(), "tags": TEXTS},
     ),
 }
 
@@ -319,29 +295,29 @@ def classic(state: ReplayedState, *, oldest_tombstone: int) -> tuple[bytes, int]
     `oldest_tombstone`: files removed at or before this time (ms since the epoch) are left out; no
     reader needs them once VACUUM may delete them.
     """
-    return classic_of([*small(state), *_files(state, oldest_tombstone)])
+    return _encoded([*_alike(small(state)), *_files(state, oldest_tombstone)], _CLASSIC)
 
 
 def classic_of(actions: Iterable[Action]) -> tuple[bytes, int]:
     """The same of these actions, those of one kind after each other."""
-    return _encoded(actions, _CLASSIC)
+    return _encoded(_alike(actions), _CLASSIC)
 
 
 def sidecars(state: ReplayedState, *, oldest_tombstone: int) -> Iterator[tuple[bytes, int]]:
     """The bytes of each sidecar of a V2 checkpoint, one by one, and how many actions it holds."""
-    files = _files(state, oldest_tombstone)
-    for start in range(0, len(files), ACTIONS_OF_A_SIDECAR):
-        yield sidecar(files[start : start + ACTIONS_OF_A_SIDECAR])
+    runs = _files(state, oldest_tombstone)
+    for start in range(0, sum(map(len, runs)), ACTIONS_OF_A_SIDECAR):
+        yield _encoded(_cut(runs, start, start + ACTIONS_OF_A_SIDECAR), _OF_SIDECARS)
 
 
 def sidecar(files: Iterable[Action]) -> tuple[bytes, int]:
     """The bytes of a sidecar with these files, and how many there are."""
-    return _encoded(files, _OF_SIDECARS)
+    return _encoded(_alike(files), _OF_SIDECARS)
 
 
 def top_level(state: ReplayedState, version: Version, named: Sequence[Sidecar]) -> tuple[bytes, int]:
     """The bytes of the file of a V2 checkpoint that names its sidecars, and how many actions it holds."""
-    return _encoded([CheckpointMetadata(version=version), *small(state), *named], _TOP_LEVEL)
+    return _encoded(_alike([CheckpointMetadata(version=version), *small(state), *named]), _TOP_LEVEL)
 
 
 def small(state: ReplayedState) -> list[Action]:
@@ -351,8 +327,17 @@ def small(state: ReplayedState) -> list[Action]:
     return [state.protocol, state.metadata, *state.transactions.values(), *state.domains.values()]
 
 
-def _files(state: ReplayedState, oldest_tombstone: int) -> list[Action]:
-    return [*(file for file in state.tombstones.values() if is_kept(file, oldest_tombstone)), *state.files.values()]
+_Run: TypeAlias = Sequence[Action] | pa.Table
+"""Actions of one kind, or the columns of add actions that an older checkpoint holds: those are copied."""
+
+
+def _files(state: ReplayedState, oldest_tombstone: int) -> list[_Run]:
+    removed = [file for file in state.tombstones.values() if is_kept(file, oldest_tombstone)]
+    oldest, changes = state.files.changes()
+    rows = oldest.rows_without(changes) if isinstance(oldest, FileColumns) else None
+    if rows is None:
+        return [removed, list(state.files.values())]
+    return [removed, rows, [add for add in changes.values() if add is not None]]
 
 
 def is_kept(file: Add | Remove, oldest_tombstone: int) -> bool:
@@ -360,32 +345,51 @@ def is_kept(file: Add | Remove, oldest_tombstone: int) -> bool:
     return isinstance(file, Add) or (file.deletion_timestamp or 0) > oldest_tombstone
 
 
-def _encoded(actions: Iterable[Action], schema: pa.Schema) -> tuple[bytes, int]:
+def _cut(runs: Iterable[_Run], start: int, end: int) -> Iterator[_Run]:
+    """The actions from `start` to `end` of the runs, one run after the other."""
+    for run in runs:
+        yield run[max(start, 0) : max(end, 0)]
+        start, end = start - len(run), end - len(run)
+
+
+def _alike(actions: Iterable[Action]) -> Iterator[_Run]:
+    """Runs of one kind, of which one is in memory at a time."""
+    for _, run in itertools.groupby(actions, type):
+        while alike := list(itertools.islice(run, ROWS_AT_ONCE)):
+            yield alike
+
+
+def _encoded(runs: Iterable[_Run], schema: pa.Schema) -> tuple[bytes, int]:
     sink, count = pa.BufferOutputStream(), 0
     with collector_paused(), pq.ParquetWriter(sink, schema, compression="snappy") as writer:
-        for _, run in itertools.groupby(actions, type):
-            while alike := list(itertools.islice(run, ROWS_AT_ONCE)):
-                writer.write_table(_table_of(alike, schema))
-                count += len(alike)
+        for run in runs:
+            for start in range(0, len(run), ROWS_AT_ONCE):
+                writer.write_table(_table_of(run[start : start + ROWS_AT_ONCE], schema))
+            count += len(run)
     content: bytes = sink.getvalue().to_pybytes()
     return content, count
 
 
-def _table_of(actions: Sequence[Action], schema: pa.Schema) -> pa.Table:
+def _table_of(run: _Run, schema: pa.Schema) -> pa.Table:
     """Rows of one kind of action."""
-    kind = type(actions[0])
-    name, members = _COLUMNS[kind]
-    attributes = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))  # type: ignore[union-attr]
-    arrays = []
-    for spelled, kind_of in members.items():
-        values: Iterable[Any] = map(attrgetter(attributes[spelled]), actions)
-        if spelled in _VALUES:
-            values = map(_VALUES[spelled], values)
-        arrays.append(pa.array(list(values), kind_of))
-    filled = pa.StructArray.from_arrays(arrays, fields=[pa.field(key, kind_of) for key, kind_of in members.items()])
+    name, members = _COLUMNS[Add if isinstance(run, pa.Table) else type(run[0])]
+    if isinstance(run, pa.Table):
+        columns = {member: run.column(member).combine_chunks() for member in members}
+        arrays = list((columns | {"dataChange": pa.repeat(False, len(run))}).values())
+    else:
+        arrays = [_member(run, spelled, kind) for spelled, kind in members.items()]
+    filled = pa.StructArray.from_arrays(arrays, fields=[pa.field(key, kind) for key, kind in members.items()])
     return pa.table(
-        [filled if field.name == name else pa.nulls(len(actions), field.type) for field in schema], schema=schema
+        [filled if field.name == name else pa.nulls(len(run), field.type) for field in schema], schema=schema
     )
+
+
+def _member(actions: Sequence[Any], spelled: str, kind: pa.DataType) -> pa.Array:
+    attributes = dict(zip(actions[0].__struct_encode_fields__, actions[0].__struct_fields__, strict=True))
+    values: Iterable[Any] = map(attrgetter(attributes[spelled]), actions)
+    if spelled in _VALUES:
+        values = map(_VALUES[spelled], values)
+    return pa.array(list(values), kind)
 
 
 def _pairs(value: dict[str, str | None] | None) -> list[tuple[str, str | None]] | None:

@@ -75,10 +75,6 @@ class Checkpointed:
 class CheckpointFiles(Protocol):
     """Writes what a checkpoint holds of a table's files: this process, or others."""
 
-    @property
-    def count(self) -> int:
-        """How many active files there are."""
-
     def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
         """Sidecars whose bytes are durable, and how many actions each one holds."""
 
@@ -89,10 +85,6 @@ class CheckpointFiles(Protocol):
 @dataclass(frozen=True, slots=True)
 class _OfState:
     state: ReplayedState
-
-    @property
-    def count(self) -> int:
-        return len(self.state.files)
 
     def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
         from refimpl.client import checkpoint
@@ -149,7 +141,7 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
     size += sum(sidecar.size_in_bytes for sidecar in sidecars)
     written = log.find(name)
     if written is not None:  # else a cleanup was faster
-        _point_to_last(log, (written,), size=count, size_in_bytes=size, files=files.count)
+        _point_to_last(log, (written,), size=count, size_in_bytes=size, files=len(snapshot.files))
     return Checkpointed(version=snapshot.version, name=name, size=size, actions=count, sidecars=len(sidecars))
 
 

@@ -121,7 +121,7 @@ def _read(reader: LogReader, segment: LogSegment, base: ReplayedState, warnings:
             from refimpl.client import checkpoint
 
             try:
-                changes.apply(checkpoint.read(reader.log, segment.checkpoint))
+                state = checkpoint.read(reader.log, segment.checkpoint)
             except CorruptLogError as error:
                 raise Unreadable(segment.checkpoint, error) from error
         reached, newest = segment.checkpoint_version, None

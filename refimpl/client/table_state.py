@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+import typing
+from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from refimpl.actions import (
     Action,
@@ -28,6 +29,19 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
+class Entries(typing.Protocol[Key, Value]):
+    """The oldest layer of a `LayeredMap` that is no dictionary yet: values that are made when they are asked for, or
+    that are elsewhere."""
+
+    def __len__(self) -> int: ...
+
+    def found(self, keys: Collection[Key]) -> dict[Key, Value]:
+        """The entries of those keys that are there."""
+
+    def as_dict(self) -> dict[Key, Value]:
+        """All entries; the same dictionary each time."""
+
+
 class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
     """An immutable mapping whose next version, made by `updated`, costs only what changed.
 
@@ -40,13 +54,16 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
 
     __slots__ = ("_layers", "_length")
 
-    def __init__(self) -> None:
-        self._layers: tuple[dict[Key, Value | None], ...] = ({},)
+    def __init__(self, entries: Entries[Key, Value] | None = None) -> None:
+        self._layers: tuple[Any, ...] = ({} if entries is None else entries,)
         """Oldest first. In all but the oldest, None means that the key is removed."""
-        self._length = 0
+        self._length = len(self._layers[0])
 
-    def updated(self, changes: Mapping[Key, Value | None]) -> LayeredMap[Key, Value]:
-        """The map with these values; None removes a key, whether it is there or not."""
+    def updated(
+        self, changes: Mapping[Key, Value | None], found: Mapping[Key, Value] | None = None
+    ) -> LayeredMap[Key, Value]:
+        """The map with these values; None removes a key, whether it is there or not. `found`: what the changed keys
+        have now, where the caller has looked."""
         if not changes:
             return self
         after: LayeredMap[Key, Value] = LayeredMap()
@@ -54,10 +71,8 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
             alive: dict[Key, Value | None] = {key: value for key, value in changes.items() if value is not None}
             after._layers, after._length = (alive,), len(alive)
             return after
-        difference = 0
-        for key, value in changes.items():
-            difference += (value is not None) - (key in self)
-        after._length = self._length + difference
+        before = self.found(changes) if found is None else found
+        after._length = self._length - len(before) + sum(value is not None for value in changes.values())
         layers = [*self._layers, dict(changes)]
         while len(layers) > 1 and len(layers[-2]) <= 2 * len(layers[-1]):
             top = layers.pop()
@@ -65,21 +80,22 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
         after._layers = tuple(layers)
         return after
 
-    def get_or_none(self, key: Key) -> Value | None:
-        """The value, or None: without the cost of an exception."""
-        for layer in reversed(self._layers):
-            if key in layer:
-                return layer[key]
-        return None
+    def found(self, keys: Collection[Key]) -> dict[Key, Value]:
+        """The entries of those keys that are there."""
+        found: dict[Key, Value] = {}
+        oldest, *newer = self._layers
+        for layer in reversed(newer):
+            found |= {key: value for key in keys if (value := layer.get(key)) is not None}
+            keys = [key for key in keys if key not in layer]
+        if isinstance(oldest, dict):
+            return found | {key: oldest[key] for key in keys if key in oldest}
+        return found | oldest.found(keys) if keys else found
 
     def __getitem__(self, key: Key) -> Value:
-        value = self.get_or_none(key)
-        if value is None:
-            raise KeyError(key)
-        return value
+        return self.found((key,))[key]
 
     def __contains__(self, key: object) -> bool:
-        return self.get_or_none(key) is not None  # type: ignore[arg-type]
+        return key in self.found((key,))  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return self._length
@@ -96,21 +112,28 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
     def items(self) -> ItemsView[Key, Value]:
         return self._folded().items()
 
+    def changes(self) -> tuple[Mapping[Key, Value] | Entries[Key, Value], dict[Key, Value | None]]:
+        """The oldest layer, and what changed since."""
+        oldest, *newer = self._layers
+        changes: dict[Key, Value | None] = {}
+        for layer in newer:
+            changes |= layer
+        return oldest, changes
+
     def _folded(self) -> dict[Key, Value]:
-        layers = self._layers
-        if len(layers) > 1:
-            folded = layers[0]
-            for layer in layers[1:]:
-                folded = _merged(folded, layer, bottom=True)
-            self._layers = layers = (folded,)  # another thread may do the same: the results are equal
-        return layers[0]  # type: ignore[return-value]  # no None in the oldest layer
+        oldest, *newer = self._layers
+        folded = oldest if isinstance(oldest, dict) else oldest.as_dict()
+        for layer in newer:
+            folded = _merged(folded, layer, bottom=True)
+        self._layers = (folded,)  # another thread may do the same: the results are equal
+        return folded
 
     def __repr__(self) -> str:
         return f"LayeredMap({dict(self)!r})"
 
 
-def _merged(older: dict[Key, Value | None], newer: dict[Key, Value | None], *, bottom: bool) -> dict[Key, Value | None]:
-    merged = older | newer
+def _merged(older: Any, newer: dict[Key, Value | None], *, bottom: bool) -> dict[Key, Value | None]:
+    merged: dict[Key, Value | None] = (older if isinstance(older, dict) else older.as_dict()) | newer
     if bottom:
         for key, value in newer.items():
             if value is None:
@@ -166,35 +189,24 @@ class ReplayedState:
 
     def after(self, changes: Changes) -> ReplayedState:
         """This state with the changes applied, in time proportional to their number, not to the number of files."""
-        adds: dict[FileKey, Add | None] = {}
-        removes: dict[FileKey, Remove | None] = {}
-        size, masked = self.size_in_bytes, self.files_with_deletion_vectors
-        tracked, tombstones = len(self.files), len(self.tombstones)
-        for key, action in changes.files.items():
-            replaced = self.files.get_or_none(key) if tracked else None
-            if replaced is not None:
-                size -= replaced.size
-                masked -= key[1] is not None
-            if isinstance(action, Add):
-                adds[key] = action
-                size += action.size
-                masked += key[1] is not None
-                if tombstones:
-                    removes[key] = None
-            else:
-                removes[key] = action
-                if tracked:
-                    adds[key] = None
+        active = {key: action if isinstance(action, Add) else None for key, action in changes.files.items()}
+        removed = {key: action if isinstance(action, Remove) else None for key, action in changes.files.items()}
+        replaced = self.files.found(active)
+        added, left = [add for add in active.values() if add is not None], replaced.values()
         return ReplayedState(
             protocol=changes.protocol or self.protocol,
             metadata=changes.metadata or self.metadata,
-            files=self.files.updated(adds),
-            tombstones=self.tombstones.updated(removes),
+            files=self.files.updated(active, replaced),
+            tombstones=self.tombstones.updated(removed),
             transactions=self.transactions.updated(changes.transactions),
             domains=self.domains.updated(changes.domains),
-            size_in_bytes=size,
-            files_with_deletion_vectors=masked,
+            size_in_bytes=self.size_in_bytes + sum(add.size for add in added) - sum(add.size for add in left),
+            files_with_deletion_vectors=self.files_with_deletion_vectors + _masked(added) - _masked(left),
         )
+
+
+def _masked(files: Iterable[Add]) -> int:
+    return sum(file.deletion_vector is not None for file in files)
 
 
 @contextlib.contextmanager

@@ -92,12 +92,10 @@ class _Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnSpark(Loaded):
-    """A version whose files are rows of a data frame; its `state` has none."""
+    """A version whose files are rows of a data frame: its `state` counts them."""
 
     rows: DataFrame
     """`action` of each active and each removed file, a line of JSON; `size` of the active ones, null for others."""
-    count: int
-    """How many active files there are."""
 
     @property
     def complete(self) -> bool:
@@ -111,14 +109,14 @@ class OnSpark(Loaded):
             partition_columns=snapshot.partition_columns,
             tests=tuple(tests),
         )
-        tasks = 1 + max(self.state.size_in_bytes // _DATA_BYTES, self.count // _DATA_FILES)
+        tasks = 1 + max(self.state.size_in_bytes // _DATA_BYTES, len(self.state.files) // _DATA_FILES)
         files = self.rows.where("size IS NOT NULL").select("action").repartition(tasks)
         return files.mapInArrow(task.__call__, spark_schema(snapshot.schema))
 
     # Checkpoints: `checkpointing.CheckpointFiles`
 
     def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
-        tasks = 1 + self.count // checkpoint.ACTIONS_OF_A_SIDECAR
+        tasks = 1 + len(self.state.files) // checkpoint.ACTIONS_OF_A_SIDECAR
         task = _CheckpointTask(location=str(log.location), oldest_tombstone=oldest_tombstone)
         rows = self.rows.repartition(tasks).sortWithinPartitions("size").select("action")
         for line, count in rows.mapInArrow(task.__call__, _SIDECARS).collect():
@@ -136,14 +134,26 @@ class OnSpark(Loaded):
         return written.size_in_bytes, count
 
 
-class _InSpark(LayeredMap[Any, Any]):
-    """Stands for the files of the state, which only Spark has: reading them raises, because it is a defect."""
+@dataclass(frozen=True, slots=True)
+class _InSpark:
+    """The `Entries` of a state whose files only Spark has: they can be counted here, and nothing else."""
 
-    def get_or_none(self, key: object) -> NoReturn:
-        raise RuntimeError(f"the files of this version are in Spark, {key} too")
+    count: int
 
-    def _folded(self) -> NoReturn:
-        raise RuntimeError("the files of this version are in Spark")
+    def __len__(self) -> int:
+        return self.count
+
+    def found(self, keys: object) -> NoReturn:  # noqa: ARG002
+        raise RuntimeError(_ELSEWHERE)
+
+    def as_dict(self) -> NoReturn:
+        raise RuntimeError(_ELSEWHERE)
+
+
+_ELSEWHERE: Final = (
+    "the files of this version are in Spark, not in this process; read rows with `delta.read`, the files' actions with "
+    f"`snapshot.loaded.rows`, or set {SETTING} above the size of the log and load the version again"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +177,13 @@ class SparkReplay:
         for lines in found.values():
             changes.apply(actions.decode("".join(line for _, line in lines).encode(), source="a replay task"))
         files = rows.where(f"kind = '{_FILE}'").select("action", "size", "masked")
-        totals = files.selectExpr("count(size)", "sum(size)", "count_if(masked)").first()
+        totals = files.selectExpr("count(size)", "sum(size)", "count_if(masked)", "count_if(size IS NULL)").first()
         assert totals is not None
         state = ReplayedState(
             protocol=changes.protocol,
             metadata=changes.metadata,
-            files=_InSpark(),
-            tombstones=_InSpark(),
+            files=LayeredMap(_InSpark(totals[0])),
+            tombstones=LayeredMap(_InSpark(totals[3])),
             transactions=ReplayedState().transactions.updated(changes.transactions),
             domains=ReplayedState().domains.updated(changes.domains),
             size_in_bytes=totals[1] or 0,
@@ -187,7 +197,6 @@ class SparkReplay:
             in_commit_timestamp=time,
             warnings=tuple(warnings),
             rows=files,
-            count=totals[0],
         )
 
     def _bound(self) -> int:

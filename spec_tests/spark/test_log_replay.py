@@ -129,9 +129,8 @@ def files_of(snapshot: Snapshot) -> set[bytes]:
 
 def facts(snapshot: Snapshot) -> tuple[object, ...]:
     state, loaded = snapshot.state, snapshot.loaded
-    count = loaded.count if isinstance(loaded, OnSpark) else len(snapshot.files)
     small = (state.protocol, state.metadata, dict(state.transactions), dict(state.domains))
-    totals = (count, state.size_in_bytes, state.files_with_deletion_vectors)
+    totals = (len(snapshot.files), len(snapshot.tombstones), state.size_in_bytes, state.files_with_deletion_vectors)
     return (snapshot.version, *small, *totals, snapshot.in_commit_timestamp, len(loaded.warnings))
 
 
