@@ -97,7 +97,7 @@ def win(s: ClientScenario, table: TableHandle, actions: Sequence[str], *, blind:
 def race(s: ClientScenario, table: TableHandle, winner: Sequence[str], *, blind: bool = False, **mine: Any) -> Race:
     """The winner commits version 2, and then the transaction of the client under test, which read version 1."""
     won = win(s, table, winner, blind=blind)
-    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, **mine))
+    call = s.transact(table, read_version=1, **mine)
     return Race(s=s, table=table, winner=won, exchange=call)
 
 
@@ -285,7 +285,7 @@ def an_append_conflicts_with_a_new_type(s: ClientScenario) -> None:
 def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> dict[str, str]:
     """The properties that a change of the metadata must keep: those that name the owner."""
     owner = {"delta.managedCommit.commitOwner": s.owner.owner.name} if s.feature == "managedCommit" else {}
-    plain = {"delta.enableInCommitTimestamps": "false"} if s.feature == FILESYSTEM else {}
+    plain = {proposals.TIMESTAMPS: "false"} if s.feature == FILESYSTEM else {}
     return {**owner, **plain, **(more or {})}
 
 
@@ -339,8 +339,7 @@ def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
     """Writing a batch that the table has recorded changes nothing; the next batch is written."""
     table = prepare(s)
     win(s, table, [proposals.line("txn", {"appId": "stream", "version": 5}), added(s, "theirs")])
-    again = Transact(table=s.name_of(table), marker=s.attempt(), application=("stream", 5), adds=NEW)
-    call = s.act("writer", again)
+    call = s.transact(table, application=("stream", 5), adds=NEW)
     latest = latest_of(s, table)
     s.require(
         latest == 2, "CONFLICT-REPEAT-01", evidence=(call,),
@@ -361,8 +360,7 @@ def every_winner_is_checked(s: ClientScenario) -> None:
     first = win(s, table, [removed(s, "a")])
     for _ in range(3):
         win(s, table, [added(s, f"theirs-{table.versions}")])
-    mine = Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, removes=("a",), adds=())
-    call = s.act("writer", mine)
+    call = s.transact(table, read_version=1, removes=("a",), adds=())
     s.require(
         isinstance(call.answer, (m.Conflict, m.Rejected)), "CONFLICT-ORDER-01", evidence=(call, first),
         expected="version 2, the oldest of four winners, removed the file that the transaction removes: a conflict",
@@ -376,7 +374,7 @@ def many_winners_fail_no_append(s: ClientScenario) -> None:
     table = prepare(s)
     for _ in range(20):
         win(s, table, [added(s, f"theirs-{table.versions}")])
-    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), read_version=1, adds=NEW))
+    call = s.transact(table, read_version=1, adds=NEW)
     expected = f"twenty winners only added files: the transaction is committed as version {table.versions}"
     done = s.expect(call, m.Committed, "CONFLICT-RETRY-01", expected=expected)
     s.require(done.version == table.versions, "CONFLICT-RETRY-05", evidence=(call,), expected=expected,
@@ -402,8 +400,7 @@ def _loses(s: ClientScenario, table: TableHandle, theirs: str) -> Race:
     winner = s.proposal(table, attempt=attempt, actions=(proposals.commit_info(attempt, s.timestamp(2)), theirs))
     won: list[Exchange] = []
     s.owner.on(m.Commit, before=lambda: won.append(s.ask("winner", winner)))
-    mine = Transact(table=s.name_of(table), marker=s.attempt(), removes=("a",), isolation=Isolation.SNAPSHOT)
-    call = s.act("writer", mine)
+    call = s.transact(table, removes=("a",), isolation=Isolation.SNAPSHOT)
     table.versions += len(won)
     return Race(s=s, table=table, winner=won[0] if won else call, exchange=call)
 
@@ -489,11 +486,11 @@ def an_empty_transaction_is_one_commit_or_none(s: ClientScenario) -> None:
     """A transaction without changes is an empty commit or no commit; the client reports which, and continues."""
     table = s.create()
     for if_needed in (False, True):
-        call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), if_needed=if_needed))
+        call = s.transact(table, if_needed=if_needed)
         done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", may_refuse=True, expected="an empty commit, or none")
         table.versions += done.version is not None
         _is(s, table, done, call)
-    after = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=NEW))
+    after = s.transact(table, adds=NEW)
     done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict")
     table.versions += 1
     _is(s, table, done, after)
@@ -549,7 +546,7 @@ def published_and_unpublished_winners_are_checked(s: ClientScenario) -> None:
 
         s.owner.on(m.Commit, before=others)
         changes: dict[str, Any] = {"adds": NEW} if position is None else {"removes": ("a",)}
-        call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), **changes))
+        call = s.transact(table, **changes)
         if position is None:
             lands(s, table, call, 6, "CONFLICT-RETRY-05", "FIELD-04", why="a blind append after four others")
         else:
@@ -567,15 +564,13 @@ def winners_that_were_cleaned_up_are_not_skipped(s: ClientScenario) -> None:
         log.land(file("a"), file("b"))
         s.owner.on(m.Commit, before=partial(_go_on_and_clean_up, log))
         adds = (DataFile(path="mine"),)
-        mine = Transact(table=s.name_of(log.table), marker=s.attempt(), adds=adds, removes=() if blind else ("a",))
-        call = s.act("writer", mine, log.table)
+        call = s.transact(log.table, adds=adds, removes=() if blind else ("a",))
         if blind and isinstance(call.answer, m.Committed):
             lands(s, log.table, call, 6, why="a blind append after five others")
         elif not blind:
             fails(s, call, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", why="version 2 removed the file `a`, as it does")
         s.owner.rules.clear()
-        again = Transact(table=s.name_of(log.table), marker=s.attempt(), adds=(DataFile(path="next"),))
-        call = s.act("writer", again, log.table)
+        call = s.transact(log.table, adds=(DataFile(path="next"),))
         lands(s, log.table, call, log.table.versions, why="no conflict on the newest version")
 
 
@@ -609,7 +604,7 @@ def a_transaction_after_a_lost_race_starts_anew(s: ClientScenario) -> None:
     for what, changes, winner, adds in steps:
         if winner:
             s.owner.on(m.Commit, before=partial(win, s, table, winner))
-        call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), **changes))
+        call = s.transact(table, **changes)
         version = table.versions
         if adds is None:
             fails(s, call, why=what)

@@ -13,7 +13,7 @@ from typing import Any
 from conformance.checks.conflicts import lands
 from conformance.checks.registry import check
 from conformance.interface import messages as m
-from conformance.interface.messages import DataFile, Transact
+from conformance.interface.messages import DataFile
 from conformance.models.writer import ROW_DOMAIN, ROW_TRACKING
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
@@ -24,7 +24,7 @@ from conformance.scenario.scenario import Exchange, Inconclusive, TableHandle
 
 def append(s: ClientScenario, table: TableHandle, path: str) -> Exchange:
     """The client under test appends a file."""
-    return s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path=path, rows=1),)))
+    return s.transact(table, adds=(DataFile(path=path, rows=1),))
 
 
 @check(Family.REPLAYS, "LOG-37", "PROFILE-UNKNOWN-03", "PROFILE-UNKNOWN-01", side="client")
@@ -66,8 +66,7 @@ def change_data_is_in_the_commit_of_its_change(s: ClientScenario) -> None:
 def _update(s: ClientScenario, log: LogBuilder, path: str) -> Exchange:
     """The client replaces a file."""
     adds, changes = (DataFile(path=f"new-{path}"),), (DataFile(path=f"_change_data/cdc-{path}"),)
-    request = Transact(table=s.name_of(log.table), marker=s.attempt(), removes=(path,), adds=adds, changes=changes)
-    return s.act("writer", request, log.table)
+    return s.transact(log.table, removes=(path,), adds=adds, changes=changes)
 
 
 def _whole(s: ClientScenario, log: LogBuilder, call: Exchange, version: int) -> None:
@@ -109,7 +108,7 @@ def _tracked(path: str, version: int, first: int, rows: int) -> tuple[str, str]:
 def _appended(s: ClientScenario, log: LogBuilder, version: int, mark: int, *requirements: str, why: str) -> int:
     """The client appends two files; `mark` is the highest row id before. The highest one after it."""
     adds = (DataFile(path=f"mine-{version}", rows=7), DataFile(path=f"more-{version}", rows=2))
-    call = s.act("writer", Transact(table=s.name_of(log.table), marker=s.attempt(), adds=adds), log.table)
+    call = s.transact(log.table, adds=adds)
     lands(s, log.table, call, version, why=why)
     log.actions[version] = []
     bodies = s.actions_of(log.table, version, "add")

@@ -18,7 +18,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.interface.messages import DataFile, Transact
 from conformance.models import proposals
-from conformance.models.client import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
+from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
@@ -748,7 +748,7 @@ def a_writer_uses_the_owner_after_a_take_over(s: ClientScenario) -> None:
     """After a take-over a transaction is committed through the owner."""
     table = s.filesystem_table("imports")
     not_lost(s, convert(s, table))
-    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
+    call = s.transact(table, adds=(DataFile(path="mine"),))
     s.expect(call, m.Committed, "MC-CONVERT-10", "PROFILE-CLIENT-02", expected="the owner ratifies it as version 2")
     s.require(
         any(each.operation == call.number for each in s.proposed), "MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03",
@@ -795,8 +795,7 @@ def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
         log.take_over(timestamp=s.timestamp(log.table.versions), properties={})
 
     def append(path: str, writer: str = "writer") -> Exchange:
-        request = Transact(table=s.name_of(log.table), marker=s.attempt(), adds=(DataFile(path=path),))
-        return s.act(writer, request, log.table)
+        return s.transact(log.table, writer, adds=(DataFile(path=path),))
 
     def append_at_last(path: str, new: str) -> Exchange:
         call = append(path)

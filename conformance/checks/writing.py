@@ -31,7 +31,7 @@ UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-CLIENT
 
 def append(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
     """The client under test appends a file."""
-    return s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path=file),), **options))
+    return s.transact(table, adds=(DataFile(path=file),), **options)
 
 
 def landed(s: ClientScenario, table: TableHandle, call: Exchange, version: int, *requirements: str, why: str) -> None:
@@ -259,7 +259,7 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     table = s.create(attempt=attempt, actions=actions)
     wanted = {"part=x/one.parquet": "x", "part=a b%/two %25.parquet": "a b%", "part=y/three.parquet": "y"}
     adds = tuple(DataFile(path=path, partition=value) for path, value in wanted.items())
-    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds))
+    call = s.transact(table, adds=adds)
     s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: version 1")
     table.versions = 2
     changes = sorted({s.decoded(body["path"]) for body in s.actions_of(table, 1, "cdc")} & set(wanted))
@@ -413,8 +413,7 @@ def in_proposal(s: ClientScenario, proposed: Proposed) -> list[str]:
 def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (), base: int | None = None) -> Exchange:
     """One transaction with the files of all tasks."""
     adds = tuple(DataFile(path=path) for path in FILES)
-    request = Transact(table=s.name_of(table), marker=s.attempt(), adds=adds, removes=removes, read_version=base)
-    return s.act("writer", request)
+    return s.transact(table, adds=adds, removes=removes, read_version=base)
 
 
 @check(Family.WRITING, "DELAYED-01", "DELAYED-03", "DELAYED-02", "DELAYED-10", side="client")
@@ -483,7 +482,7 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
     table = s.create()
     outside = "/elsewhere/one.parquet"
     adds = (DataFile(path="inside"), DataFile(path=outside))
-    call = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=adds))
+    call = s.transact(table, adds=adds)
     if isinstance(call.answer, m.Committed):
         found = [s.decoded(body["path"]) for body in s.actions_of(table, 1, "add")]
         plain = [path.removeprefix("file:").removeprefix("//") for path in found]
@@ -492,7 +491,7 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
             evidence=(call,), expected=f"two files, one of them at {outside}", observed=f"version 1 adds {found}",
         )  # fmt: skip
         table.versions = 2
-    after = s.act("writer", Transact(table=s.name_of(table), marker=s.attempt(), adds=(DataFile(path="inside-too"),)))
+    after = s.transact(table, adds=(DataFile(path="inside-too"),))
     done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected=f"version {table.versions}")
     s.require(
         done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", evidence=(after, call),
@@ -588,8 +587,7 @@ def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
             winners[-1] = removed(s, "a")
         for winner in winners:
             s.owner.on(m.Commit, before=partial(_wins, s, table, winner))
-        mine = Transact(table=s.name_of(table), marker=s.attempt(), removes=("a",), isolation=Isolation.SNAPSHOT)
-        call = s.act("writer", mine)
+        call = s.transact(table, removes=("a",), isolation=Isolation.SNAPSHOT)
         right = isinstance(call.answer, m.Conflict | m.Rejected if conflicts else m.Committed)
         why = "the fifth winner removed the file `a`" if conflicts else "five winners only added files"
         s.require(

@@ -13,6 +13,7 @@ from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
 from conformance.models import proposals
 from conformance.models.log_files import HINT, Listing, actions_in, checkpoint_parquet
 from conformance.models.owner import COMMIT_MODES, OWNER_PROPERTY
+from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure
 from conformance.models.writer import ModelWriter
 
@@ -210,11 +211,6 @@ def _identity(action: dict[str, Any]) -> str:
             return f"domain {body['domain']}"
         case _:
             return str(kind)
-
-
-TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
-ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
-ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
 
 
 class ModelMigrator(ModelReader):

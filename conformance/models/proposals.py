@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from conformance.interface.log_names import FILESYSTEM
 
+TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
+ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
+ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
 BASE_TIME: Final = 1_700_000_000_000
 """ms since the epoch, of version 0. In-commit timestamps may be far from the wall clock."""
 
@@ -100,7 +103,7 @@ def metadata(
         "format": {"provider": "parquet", "options": {}},
         "schemaString": schema,
         "partitionColumns": list(partition_columns),
-        "configuration": {**({"delta.enableInCommitTimestamps": "true"} if stamped else {}), **(properties or {})},
+        "configuration": {**({TIMESTAMPS: "true"} if stamped else {}), **(properties or {})},
         "createdTime": timestamp,
     }
     return line("metaData", body)

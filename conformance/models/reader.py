@@ -12,19 +12,16 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING, commit_file
 from conformance.models.log_files import Checkpoint, Listing, Unreadable, actions_in, checkpoint_actions, listing_of
+from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 
 Owner = Callable[[str, m.Request], m.Answer]
 Actions = list[dict[str, Any]]
-
-ENABLED: Final = "delta.enableInCommitTimestamps"
-ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
-ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
 
 
 class Refused(Exception):  # noqa: N818  # it is an answer
@@ -62,7 +59,7 @@ class State:
     @property
     def enabled_since(self) -> int | None:
         """The version from which on commits carry their time; None: they do not."""
-        if self.properties.get(ENABLED) != "true":
+        if self.properties.get(TIMESTAMPS) != "true":
             return None
         return int(self.properties.get(ENABLEMENT_VERSION, 0))
 

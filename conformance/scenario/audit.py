@@ -13,12 +13,11 @@ from urllib.parse import unquote
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM
+from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.models.proposals import lines as lines_of
 
 OWNER: Final = "delta.managedCommit.commitOwner"
 OWNER_CONF: Final = "delta.managedCommit.commitOwnerConf"
-TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
-ENABLEMENT: Final = ("delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -203,7 +202,7 @@ def _kept(proposed: Proposed, feature: str, properties: Mapping[str, str], befor
                 ("MC-ENABLE-07",), f"{OWNER_CONF} is opaque and stays {before.properties.get(OWNER_CONF)!r}",
                 f"{at}: {properties.get(OWNER_CONF)!r}",
             )  # fmt: skip
-    for name in ENABLEMENT:
+    for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP):
         if name in before.properties and properties.get(name) != before.properties[name]:
             yield Problem(("ICT-21",), f"{name} stays {before.properties[name]}", f"{at}: {properties.get(name)!r}")
 

@@ -126,6 +126,11 @@ class ClientScenario(Scenario):
         )  # fmt: skip
         return exchange
 
+    def transact(self, table: TableHandle, client: str = "writer", **changes: Any) -> Exchange:
+        """A transaction of the client under test. `changes`: fields of the request, for example `adds`."""
+        marker = self.attempt()
+        return self.act(client, m.Transact(table=self.name_of(table), marker=marker, **changes), table)
+
     def read(self, table: TableHandle, *requirements: str, client: str = "reader", **options: Any) -> m.SnapshotRead:
         """A snapshot by the client under test, which must succeed."""
         exchange = self.act(client, m.Snapshot(table=self.name_of(table), **options))
