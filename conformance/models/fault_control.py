@@ -82,8 +82,12 @@ class FaultControl:
         self.deadly = None
         self._tables = {name: msgspec.json.decode(saved, type=OwnedTable) for name, saved in self.saved.items()}
         for table in list(self._tables.values()):
-            self._recover(table)
+            self._restarted(table)
         return m.Done()
+
+    def _restarted(self, table: OwnedTable) -> None:
+        """What a restart does with each table."""
+        self._recover(table)
 
     def _recover(self, table: OwnedTable) -> None:
         """Recover a table after a crash."""

@@ -80,9 +80,9 @@ class ModelOwner(FaultControl):
         if not table.active:
             return m.Rejected(reason="not owned any more")
         if request.version > table.latest + 1:
-            return m.Gap(latest=self._latest(table))
+            return self._gap(table, request)
         if request.version <= table.latest:
-            return m.Conflict(latest=table.latest, winners=self._entries(table, request.version, None))
+            return self._conflict(table, request, staged)
         if request.staged_file is not None and not self._is_proposal(table, request):
             return m.Rejected(reason=f"{request.staged_file} is no staged file of version {request.version}")
         if request.actions is None and (staged is None or table.commit_mode != "staged"):
@@ -90,6 +90,12 @@ class ModelOwner(FaultControl):
         if table.backlog_limit is not None and table.latest - table.backfilled >= table.backlog_limit:
             return m.Rejected(reason="too many unbackfilled commits", retryable=True)
         return None
+
+    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        return m.Gap(latest=self._latest(table))
+
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        return m.Conflict(latest=table.latest, winners=self._entries(table, request.version, None))
 
     def _is_proposal(self, table: OwnedTable, request: m.Commit) -> bool:
         named = request.staged_file == f"{request.version:020}.{request.attempt}.json"

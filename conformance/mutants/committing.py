@@ -8,7 +8,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
-from conformance.mutants.registry import mutant
+from conformance.mutants.registry import memory, mutant
 
 
 @mutant("PROFILE-RETRY-01", bugs=("FB09",))
@@ -98,10 +98,10 @@ class AttemptsAreComparedByTheirEnd(AttemptsAreComparedByTheirBeginning):
 class RejectedProposalOverwritesTheWinner(ModelOwner):
     """Writes the record of a version before its check: the loser is rejected, but its content replaces the winner's."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        answer = super()._conflict(table, request, staged)
         record = table.unbackfilled.get(request.version)
-        if isinstance(answer, m.Conflict) and record is not None:
+        if record is not None:
             record.staged_file, record.actions = staged, None if staged else request.actions
         return answer
 
@@ -110,9 +110,7 @@ class RejectedProposalOverwritesTheWinner(ModelOwner):
 class LosersSeeTheirOwnCommit(ModelOwner):
     """Shows a loser its own commit as the version that another writer won."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.mine: dict[tuple[str, str, int], Commit] = {}
+    mine: dict[tuple[str, str, int], Commit] = memory(dict)
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         table = self.tables.get(request.table)
@@ -143,47 +141,42 @@ class LosersSeeTheirOwnCommit(ModelOwner):
 class GapsAreRatified(ModelOwner):
     """Ratifies a version whose predecessor is missing."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return None if isinstance(answer, m.Gap) else answer
+    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        return None
 
 
 @mutant("MC-COMMIT-01", "CM-COMMIT-07")
 class RatifiesOneVersionTooEarly(ModelOwner):
     """Ratifies a proposal of the version after the next one."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return None if isinstance(answer, m.Gap) and request.version == table.latest + 2 else answer
+    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        return None if request.version == table.latest + 2 else super()._gap(table, request)
 
 
 @mutant("MC-COMMIT-01", "CM-COMMIT-07", bugs=("FB44",))
 class FirstCommitMayHaveAnyVersion(ModelOwner):
     """Accepts any version for the first commit of a table."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return None if isinstance(answer, m.Gap) and table.latest == 0 else answer
+    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        return None if table.latest == 0 else super()._gap(table, request)
 
 
 @mutant("MC-COMMIT-01", "CM-COMMIT-07")
 class StagedPredecessorIsEnough(ModelOwner):
     """Ratifies a version if a file of the version before it is staged, although none was ratified."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
+    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         before = f"{request.version - 1:020}."
         files = self.storage.list(self._staged_path(table, "").rstrip("/"))
-        return None if isinstance(answer, m.Gap) and any(each.startswith(before) for each in files) else answer
+        return None if any(each.startswith(before) for each in files) else super()._gap(table, request)
 
 
 @mutant("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")
 class DirectCommitLeavesAGap(ModelOwner):
     """Accepts a commit by put-if-absent although the previous version is missing."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return None if isinstance(answer, m.Gap) and table.commit_mode == "direct" else answer
+    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        return None if table.commit_mode == "direct" else super()._gap(table, request)
 
 
 @mutant("PROFILE-CORE-05")
@@ -204,18 +197,15 @@ class BackfillResetsTheLatestVersion(ModelOwner):
 class LostRaceIsFatal(ModelOwner):
     """Answers a lost race with a rejection instead of a conflict."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return m.Rejected(reason="commit failed") if isinstance(answer, m.Conflict) else answer
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        return m.Rejected(reason="commit failed")
 
 
 @mutant("PROFILE-CORE-05")
 class LosersAreAlwaysRejected(ModelOwner):
     """Answers every later proposal of a loser with a conflict, even of a free version."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.lost: set[tuple[str, str]] = set()
+    lost: set[tuple[str, str]] = memory(set)
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         if (client, request.table) in self.lost:
@@ -259,9 +249,7 @@ class KeysRunTogether(ModelOwner):
 class EarlyProposalsAreKept(ModelOwner):
     """Rejects a proposal that is too early, keeps it, and ratifies it when its version is next."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: dict[tuple[str, int], m.Commit] = {}
+    kept: dict[tuple[str, int], m.Commit] = memory(dict)
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         answer = super().commit(client, request)
@@ -366,21 +354,21 @@ class DirectCommitIsPublishedLater(ModelOwner):
 class RejectsStagedCommits(ModelOwner):
     """Declares staged commits, and rejects all of them."""
 
+    mode = "staged"
+
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == "staged" else None)
+        return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == self.mode else None)
 
 
 @mutant("PROFILE-INLINE-01")
-class RejectsInlineCommits(ModelOwner):
+class RejectsInlineCommits(RejectsStagedCommits):
     """Declares inline commits, and rejects all of them."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == "inline" else None)
+    mode = "inline"
 
 
 @mutant("PROFILE-DIRECT-01")
-class RejectsDirectCommits(ModelOwner):
+class RejectsDirectCommits(RejectsStagedCommits):
     """Declares direct commits, and rejects all of them."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        return super()._refusal(table, request, staged) or (m.Rejected() if table.commit_mode == "direct" else None)
+    mode = "direct"

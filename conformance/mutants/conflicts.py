@@ -9,9 +9,9 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.client import ModelClient
-from conformance.models.reader import Owner, Refused, State
+from conformance.models.reader import Refused, State
 from conformance.models.writer import Conflicting, Transaction
-from conformance.mutants.registry import mutant
+from conformance.mutants.registry import memory, mutant
 
 Actions = list[dict[str, Any]]
 
@@ -334,9 +334,7 @@ class SkipsMissingWinners(ModelClient):
 class CommitsLeftoversOfAConflict(ModelClient):
     """Adds the files of a transaction that failed to the next one on the same table."""
 
-    def __init__(self, owner: Owner) -> None:
-        super().__init__(owner)
-        self._left: dict[str, tuple[m.DataFile, ...]] = {}
+    _left: dict[str, tuple[m.DataFile, ...]] = memory(dict)
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         left = self._left.pop(request.table, ())
@@ -350,9 +348,7 @@ class CommitsLeftoversOfAConflict(ModelClient):
 class KeepsTheSnapshotOfAConflict(ModelClient):
     """Bases the transactions after a conflict on the snapshot of the one that failed, so that they fail too."""
 
-    def __init__(self, owner: Owner) -> None:
-        super().__init__(owner)
-        self._bases: dict[str, int] = {}
+    _bases: dict[str, int] = memory(dict)
 
     def _transact(self, client: str, transaction: Transaction) -> m.Answer:
         try:

@@ -14,7 +14,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
-from conformance.mutants.registry import mutant
+from conformance.mutants.registry import memory, mutant
 
 KNOWN = frozenset({"protocol", "metaData", "add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
 
@@ -460,10 +460,11 @@ class ReplacesTimestamps(Restamps):
 class RepairsTimestamps(Restamps):
     """Changes a timestamp that does not increase in a proposed commit."""
 
+    newest: dict[str, int] = memory(dict)
+
     def moment(self, table: OwnedTable, proposed: int) -> int:
-        newest: dict[str, int] = self.__dict__.setdefault("newest", {})
-        newest[table.reference] = max(proposed, newest.get(table.reference, 0) + 1)
-        return newest[table.reference]
+        self.newest[table.reference] = max(proposed, self.newest.get(table.reference, 0) + 1)
+        return self.newest[table.reference]
 
 
 @mutant("MC-API-04", "CM-CATALOG-04")

@@ -16,10 +16,10 @@ from conformance.interface.log_names import STAGING
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing, listing_of
-from conformance.models.reader import Actions, Owner, Refused, Resolved, State
+from conformance.models.reader import Actions, Refused, Resolved, State
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
-from conformance.mutants.registry import good
+from conformance.mutants.registry import good, memory
 
 
 @good("MC-FILES-10", "CM-GET-02", "MC-READ-05", "LOG-14", side="client")
@@ -126,9 +126,7 @@ class ReadsResolvedCommits(OnlyWhenReading):
 class TimeTravelUsesCachedCommits(ModelClient):
     """Uses the owner's commits of the last read of the table for time travel."""
 
-    def __init__(self, owner: Owner) -> None:
-        super().__init__(owner)
-        self.known: dict[Path, Resolved] = {}
+    known: dict[Path, Resolved] = memory(dict)
 
     def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
         known = self.known.get(table.log)

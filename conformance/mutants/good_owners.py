@@ -18,7 +18,7 @@ from conformance.models.log_files import checkpoint_parquet
 from conformance.models.owner import OWNER_PROPERTY, ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit, Storage
 from conformance.mutants.content import schema_of
-from conformance.mutants.registry import good
+from conformance.mutants.registry import good, memory
 
 
 class Promising(ModelOwner):
@@ -110,11 +110,12 @@ class PublishesAtOnce(ModelOwner):
 class RejectsTheFirstBackfillForNow(ModelOwner):
     """Rejects the first of some backfill requests as retryable, and accepts its retry."""
 
+    refused: set[m.BackfillToVersion] = memory(set)
+
     def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        refused: set[m.BackfillToVersion] = self.__dict__.setdefault("_refused", set())
-        if request.table not in self.tables or request in refused:
+        if request.table not in self.tables or request in self.refused:
             return super().backfill_to_version(client, request)
-        refused.add(request)
+        self.refused.add(request)
         return m.Rejected(reason="too busy to publish", retryable=True)
 
 
@@ -255,10 +256,7 @@ class ConflictsHaveOldDetails(Promising):
 
     without = ("fresh-refusals",)
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        if not isinstance(answer, m.Conflict):
-            return answer
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         return m.Conflict(latest=request.version, winners=self._entries(table, request.version, request.version))
 
 
@@ -268,9 +266,7 @@ class NoticesDirectCommitsLate(Promising):
 
     without = ("fresh-direct", "version-0-by-owner")
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.known: dict[str, int | None] = {}
+    known: dict[str, int | None] = memory(dict)
 
     def _latest(self, table: OwnedTable) -> int | None:
         actual = super()._latest(table)
@@ -520,9 +516,7 @@ class DropDeletesFiles(ModelOwner):
 class RejectsTheFirstTransfer(ModelOwner):
     """Rejects the first take-over and the first hand-back of every table, and accepts the second."""
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.asked: set[str] = set()
+    asked: set[str] = memory(set)
 
     def _first(self, what: str) -> bool:
         first = what not in self.asked
@@ -647,12 +641,12 @@ class _BusyAtFirst(ModelOwner):
     """Rejects the first sending of some requests as retryable."""
 
     every = 3
+    refused: set[m.Request] = memory(set)
 
     def _busy(self, request: m.Request) -> bool:
-        refused: dict[m.Request, bool] = self.__dict__.setdefault("_refused", {})
-        first = request not in refused
-        refused[request] = True
-        return first and len(refused) % self.every == 0
+        first = request not in self.refused
+        self.refused.add(request)
+        return first and len(self.refused) % self.every == 0
 
 
 @good("FREE-POLICY-01")
@@ -797,9 +791,8 @@ class DeletesLosersFiles(ModelOwner):
 class ConflictsNameWinnersOnly(ModelOwner):
     """Returns conflicts with the winners, and without the latest version."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return m.Conflict(winners=answer.winners) if isinstance(answer, m.Conflict) else answer
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        return m.Conflict(winners=self._entries(table, request.version, None))
 
 
 @good("CM-CREATE-01", "FREE-POLICY-01")

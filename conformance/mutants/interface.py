@@ -6,8 +6,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.models.storage import Storage
-from conformance.mutants.registry import mutant
+from conformance.mutants.registry import memory, mutant
 
 
 @mutant("PROFILE-CORE-01")
@@ -24,11 +23,12 @@ class ProfilesChange(ModelOwner):
 class ObserveShowsContentOnce(ModelOwner):
     """Shows the content of version 0 only in the first observation of a log."""
 
+    shown: set[str] = memory(set)
+
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         answer = super().observe(client, request)
-        shown: set[str] = self.__dict__.setdefault("_shown", set())
-        if not isinstance(answer, m.Observation) or request.table not in shown:
-            shown.add(request.table)
+        if not isinstance(answer, m.Observation) or request.table not in self.shown:
+            self.shown.add(request.table)
             return answer
         first = f"{0:020}.json"
         files = [msgspec.structs.replace(f, content=None) if f.name == first else f for f in answer.files]
@@ -136,23 +136,23 @@ class BacklogNeverShrinks(ModelOwner):
 class FullBacklogMustBeEmptied(ModelOwner):
     """Rejects commits after its limit was reached until everything is backfilled."""
 
+    stuck: set[str] = memory(set)
+
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        stuck: set[str] = self.__dict__.setdefault("stuck", set())
         answer = super()._refusal(table, request, staged)
         if isinstance(answer, m.Rejected) and answer.retryable:
-            stuck.add(table.reference)
+            self.stuck.add(table.reference)
         if table.latest == table.backfilled:
-            stuck.discard(table.reference)
-        return answer or (m.Rejected(reason="too many unbackfilled commits") if table.reference in stuck else None)
+            self.stuck.discard(table.reference)
+        stuck = table.reference in self.stuck
+        return answer or (m.Rejected(reason="too many unbackfilled commits") if stuck else None)
 
 
 @mutant("MC-FEATURE-03", "CM-COMMIT-01")
 class KeepsProposalsAboveTheLimit(ModelOwner):
     """Keeps a proposal that it rejected for the limit, and ratifies it later."""
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.waiting: dict[str, tuple[m.Commit, str | None]] = {}
+    waiting: dict[str, tuple[m.Commit, str | None]] = memory(dict)
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -183,18 +183,15 @@ class FullBacklogRejectsReplays(ModelOwner):
 class RepeatsTheLimitInsteadOfConflicts(ModelOwner):
     """Answers a client that once met the limit with that rejection, even for a lost race."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        limited = table.backlog_limit == 1 and isinstance(answer, m.Conflict)
-        return m.Rejected(reason="too many unbackfilled commits", retryable=True) if limited else answer
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        limited = m.Rejected(reason="too many unbackfilled commits", retryable=True)
+        return limited if table.backlog_limit == 1 else super()._conflict(table, request, staged)
 
 
 @mutant("PROFILE-BACKLOG-01")
 class RestartForgetsTheLimit(ModelOwner):
     """Keeps the backlog limits in memory: a restart removes them."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        for table in self.tables.values():
-            table.backlog_limit = None
-        return answer
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        table.backlog_limit = None

@@ -12,7 +12,7 @@ from conformance.interface.log_names import LOG
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import MemoryStorage, Storage, StoredFile
 from conformance.mutants.good_owners import DropDeletesFiles, plain_name
-from conformance.mutants.registry import mutant
+from conformance.mutants.registry import memory, mutant
 
 
 @mutant("MC-CREATE-02", "CM-COMMIT-08")
@@ -302,9 +302,10 @@ class ResolutionLacksCommits(ModelOwner):
 class CachesResolutions(ModelOwner):
     """Repeats its first resolution of a table."""
 
+    cache: dict[str | None, m.Answer] = memory(dict)
+
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
-        cache: dict[str | None, m.Answer] = self.__dict__.setdefault("cache", {})
-        return cache.setdefault(request.name or request.path, super().load_table(client, request))
+        return self.cache.setdefault(request.name or request.path, super().load_table(client, request))
 
 
 @mutant("CM-DISCOVER-01", "PROFILE-DISCOVERY-01")

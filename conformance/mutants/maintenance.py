@@ -11,10 +11,10 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Listing
-from conformance.models.owner import ModelOwner
+from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.reader import Resolved, State
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
-from conformance.mutants.registry import mutant
+from conformance.mutants.registry import memory, mutant
 
 # Checkpoints, compactions, checksums
 
@@ -116,13 +116,12 @@ class IgnoresThePolicy(ModelClient):
 class CachesThePolicy(ModelClient):
     """Requests the policy of the owner once, for all tables."""
 
+    asked = False
+
     def _ask_for(self, client: str, table: Resolved, job: str) -> None:
-        known = self.__dict__.setdefault("_known", set())
-        if "optimize" not in known:
-            try:
-                super()._ask_for(client, table, job)
-            finally:
-                known.add("optimize")
+        if not self.asked:
+            self.asked = True
+            super()._ask_for(client, table, job)
 
 
 @mutant("LOG-37", bugs=("FB36",), side="client")
@@ -294,13 +293,15 @@ class CheckpointsHoldFilesOnly(ModelClient):
 class CheckpointsKeepRemovedFiles(ModelClient):
     """Keeps removed files in its checkpoints: they come back."""
 
+    _keeps_removed = False
+
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         self._keeps_removed = True
         super()._checkpoint(client, table, version)
         self._keeps_removed = False
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        if kind != "remove" or not self.__dict__.get("_keeps_removed"):
+        if kind != "remove" or not self._keeps_removed:
             super()._apply_action(state, kind, body)
 
 
@@ -341,13 +342,14 @@ class PolicyForUnknownTables(ModelOwner):
 class RestartResetsPolicy(ModelOwner):
     """Keeps its maintenance policy in memory: after a restart it allows only the minimum."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        self.strict = set(self.tables)
-        return answer
+    strict: set[str] = memory(set)
+
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        self.strict.add(table.reference)
 
     def maintenance_policy(self, client: str, request: m.MaintenancePolicy) -> m.Answer:
         answer = super().maintenance_policy(client, request)
-        if isinstance(answer, m.Policy) and request.table in getattr(self, "strict", ()):
+        if isinstance(answer, m.Policy) and request.table in self.strict:
             return m.Policy(allowed=("checkpoint", "log-compaction", "checksum"))
         return answer

@@ -8,8 +8,8 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, NotPublished, OwnedTable, content_of, time_of
-from conformance.models.storage import Commit, Storage
-from conformance.mutants.registry import mutant
+from conformance.models.storage import Commit
+from conformance.mutants.registry import memory, mutant
 
 
 class _OneListOfAttempts(ModelOwner):
@@ -104,22 +104,17 @@ class ReplayOverwritesTheCommit(ModelOwner):
 class ConflictsAreCached(ModelOwner):
     """Repeats its first answer to a conflict, with an outdated latest version."""
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.answered: dict[m.Commit, m.Answer] = {}
+    answered: dict[m.Commit, m.Answer | None] = memory(dict)
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return self.answered.setdefault(request, answer) if isinstance(answer, m.Conflict) else answer
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        return self.answered.setdefault(request, super()._conflict(table, request, staged))
 
 
 @mutant("PROFILE-RETRY-03")
 class GapsAreRemembered(ModelOwner):
     """Rejects an attempt that was once too early permanently."""
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.early: set[str] = set()
+    early: set[str] = memory(set)
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -132,9 +127,7 @@ class GapsAreRemembered(ModelOwner):
 class LockExpiresDuringACommit(ModelOwner):
     """Loses its lock while it commits version 2: it reports a failure, and the commit lands at the next read."""
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.half_done: dict[str, m.Commit] = {}
+    half_done: dict[str, m.Commit] = memory(dict)
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         if request.version == 2 and table.reference not in self.half_done:
@@ -185,9 +178,7 @@ class BackfillForgetsOutcomes(ModelOwner):
 class LookupAnswersTheWriterOnly(ModelOwner):
     """Reports outcomes only to the attempt's own writer, and not landed to other clients."""
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.whose: dict[str, str] = {}
+    whose: dict[str, str] = memory(dict)
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         self.whose[request.attempt] = client
@@ -242,9 +233,7 @@ class ChecksTombstonesLast(ModelOwner):
 class LookupReportsAnotherAttemptsCommit(ModelOwner):
     """Reports the commit of an attempt's version as its outcome, even of another attempt."""
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.asked: dict[str, int] = {}
+    asked: dict[str, int] = memory(dict)
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         self.asked[request.attempt] = request.version
@@ -273,9 +262,7 @@ class TombstoneRejectsOneCopyOnly(ModelOwner):
 class LookupAnswersOnce(ModelOwner):
     """Reports the outcome of an attempt to the first client only."""
 
-    def __init__(self, storage: Storage | None = None) -> None:
-        super().__init__(storage)
-        self.asked: set[str] = set()
+    asked: set[str] = memory(set)
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         answer = super().attempt_outcome(client, request)
@@ -322,15 +309,16 @@ class KeepsAHundredAttempts(KeepsEightAttempts):
 class EqualCommitsAreReplays(ModelOwner):
     """Takes a commit with the actions of an earlier one, apart from commitInfo, for its replay."""
 
+    landed: dict[tuple[str, tuple[str, ...]], int] = memory(dict)
+
     def _replay(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
         replay = super()._replay(table, request)
         if replay is not None or request.actions is None:
             return replay
-        landed: dict[tuple[str, ...], int] = self.__dict__.setdefault(f"content of {table.reference}", {})
         content = tuple(action for action in request.actions if not action.startswith('{"commitInfo"'))
         if request.version == table.latest + 1:
-            landed.setdefault(content, request.version)
-        version = landed.get(content, request.version)
+            self.landed.setdefault((table.reference, content), request.version)
+        version = self.landed.get((table.reference, content), request.version)
         return m.Ratified(version=version) if version < request.version else None
 
 
@@ -364,27 +352,25 @@ class KeepsOneTombstone(ModelOwner):
 class RestartForgetsUnbackfilledCommits(ModelOwner):
     """Keeps unbackfilled commits in memory: they are lost in a restart."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        for table in self.tables.values():
-            table.unbackfilled, table.latest = {}, table.backfilled
-        return answer
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        table.unbackfilled, table.latest = {}, table.backfilled
 
 
 @mutant("PROFILE-DURABLE-02")
 class RestartDerivesLatestVersionFromFiles(ModelOwner):
     """Returns the last published version as the latest one after a restart, although it has later commits."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        self.published = {reference: table.backfilled for reference, table in self.tables.items()}
-        return answer
+    published: dict[str, int] = memory(dict)
+
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        self.published[table.reference] = table.backfilled
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        published: dict[str, int] = self.__dict__.get("published", {})
         answer = super().get_commits(client, request)
-        if isinstance(answer, m.Commits) and request.table in published:
-            return m.Commits(commits=(), latest=published.pop(request.table))
+        if isinstance(answer, m.Commits) and request.table in self.published:
+            return m.Commits(commits=(), latest=self.published.pop(request.table))
         return answer
 
 
@@ -405,28 +391,29 @@ def _cut(commit: Commit) -> Commit:
 class RestartRejectsCommits(ModelOwner):
     """Rejects every commit after a restart."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        self.read_only = set(self.tables)
-        return answer
+    read_only: set[str] = memory(set)
+
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        self.read_only.add(table.reference)
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
-        read_only = table.reference in self.__dict__.get("read_only", ())
-        return answer or (m.Rejected(reason="recovering") if read_only else None)
+        return answer or (m.Rejected(reason="recovering") if table.reference in self.read_only else None)
 
 
 @mutant("PROFILE-DURABLE-03", "MC-BACKFILL-05")
 class RestartStopsBackfill(ModelOwner):
     """Answers backfills as done after a restart, and publishes nothing."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        self.idle = set(self.tables)
-        return answer
+    idle: set[str] = memory(set)
+
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        self.idle.add(table.reference)
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
-        if table.reference not in self.__dict__.get("idle", ()):
+        if table.reference not in self.idle:
             super()._backfill(table, version)
 
 
@@ -434,48 +421,39 @@ class RestartStopsBackfill(ModelOwner):
 class RestartForgetsAttempts(ModelOwner):
     """Keeps landed attempts in memory only: after a restart replays are not recognized."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        for table in self.tables.values():
-            table.landed = {attempt: version for attempt, version in table.landed.items() if version == 0}
-        return answer
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        table.landed = {attempt: version for attempt, version in table.landed.items() if version == 0}
 
 
 @mutant("PROFILE-DURABLE-01", "CM-COMMIT-08", "MC-COMMIT-02")
 class RestartSwapsTheLastStagedFile(ModelOwner):
     """Finds the last unpublished commit again in the staging folder: it may be the file of a proposal that lost."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        for table in self.tables.values():
-            commit = table.unbackfilled.get(table.latest)
-            folder = self._staged_path(table, "").rstrip("/")
-            for name in self.storage.list(folder):
-                if commit is not None and name.startswith(f"{table.latest:020}.") and name != commit.staged_file:
-                    commit.staged_file = name
-        return answer
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        commit = table.unbackfilled.get(table.latest)
+        for name in self.storage.list(self._staged_path(table, "").rstrip("/")):
+            if commit is not None and name.startswith(f"{table.latest:020}.") and name != commit.staged_file:
+                commit.staged_file = name
 
 
 @mutant("PROFILE-RETRY-01")
 class RestartForgetsCreators(ModelOwner):
     """Keeps the creator of a table in memory only: after a restart a repeated create request gets a conflict."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        for table in self.tables.values():
-            table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
-        return answer
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
 
 
 @mutant("PROFILE-OUTCOME-02")
 class RestartForgetsTombstones(ModelOwner):
     """Keeps tombstones in memory only."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        for table in self.tables.values():
-            table.never.clear()
-        return answer
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        table.never.clear()
 
 
 @mutant("PROFILE-HARNESS-01")
@@ -490,21 +468,23 @@ class CrashRequestsAreIgnored(ModelOwner):
 class SavesOnShutdownOnly(ModelOwner):
     """Saves its state on an orderly shutdown only: a crash loses recent commits."""
 
+    unsaved: dict[str, bytes] = memory(dict)
+
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
         before = dict(self.saved)
         super()._record(table, version, attempt)
         if version > 0 and table.commit_mode != "direct":
-            self.unsaved = {**self.__dict__.get("unsaved", {}), table.reference: self.saved[table.reference]}
+            self.unsaved[table.reference] = self.saved[table.reference]
             self.saved.clear()
             self.saved.update(before)
 
     def crash(self, client: str, request: m.Crash) -> m.Answer:
-        self.unsaved = {}
+        self.unsaved.clear()
         return super().crash(client, request)
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
-        self.saved.update(self.__dict__.get("unsaved", {}))
-        self.unsaved = {}
+        self.saved.update(self.unsaved)
+        self.unsaved.clear()
         return super().restart(client, request)
 
 
@@ -589,8 +569,10 @@ class CrashForgetsDirectCommits(ModelOwner):
 class InterruptedCreationBlocksTheName(ModelOwner):
     """Crashes after it wrote version 0 and before it recorded the name; the name can never be used again."""
 
+    starting = False
+
     def _recover(self, table: OwnedTable) -> None:
-        if table.promised is not None and table.promised[0] == 0 and self.__dict__.get("starting"):
+        if table.promised is not None and table.promised[0] == 0 and self.starting:
             self._forget(table)
         else:
             super()._recover(table)

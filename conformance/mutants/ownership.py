@@ -12,13 +12,14 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
 from conformance.models import proposals
-from conformance.models.client import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, ModelClient
+from conformance.models.client import ModelClient
 from conformance.models.log_files import Listing
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.models.reader import Owner, Refused, Resolved, State
+from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION
+from conformance.models.reader import Refused, Resolved, State
 from conformance.models.storage import FolderStorage, Storage
 from conformance.models.writer import Transaction
-from conformance.mutants.registry import mutant
+from conformance.mutants.registry import memory, mutant
 
 
 @mutant("PROFILE-TRANSFER-01")
@@ -79,10 +80,11 @@ class LostTakeOverGivesOwnership(ModelOwner):
 class LostTakeOverKeepsItsLocation(ModelOwner):
     """Keeps the location of a lost take-over for the next table of the same name."""
 
+    places: dict[str, str] = memory(dict)
+
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
-        places: dict[str, str] = self.__dict__.setdefault("places", {})
         if version > 0:
-            table.location = places.setdefault(table.name, table.location)
+            table.location = self.places.setdefault(table.name, table.location)
         return super()._begin(table, version, attempt, actions)
 
 
@@ -434,11 +436,9 @@ class SecondTakeOverUsesOldState(ModelOwner):
 class RestartUndoesHandBack(ModelOwner):
     """Forgets a hand-back in a restart and owns the table again."""
 
-    def restart(self, client: str, request: m.Restart) -> m.Answer:
-        answer = super().restart(client, request)
-        for table in self.tables.values():
-            table.active = True
-        return answer
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        table.active = True
 
 
 @mutant("MC-RELEASE-04")
@@ -577,9 +577,7 @@ class AssumesARejectedTakeOver(ModelClient):
 class NeverResolvesANameAgain(ModelClient):
     """Keeps the owner's first answer about a name for all its transactions."""
 
-    def __init__(self, owner: Owner) -> None:
-        super().__init__(owner)
-        self._handles: dict[str, Resolved] = {}
+    _handles: dict[str, Resolved] = memory(dict)
 
     def _open(self, client: str, name: str) -> Resolved:
         if name not in self._handles:

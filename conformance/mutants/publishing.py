@@ -11,7 +11,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.mutants.good_owners import StagesVersion0
-from conformance.mutants.registry import mutant
+from conformance.mutants.registry import memory, mutant
 
 # What, and in which order
 
@@ -267,9 +267,7 @@ def _staged(owner: ModelOwner, table: OwnedTable, version: int) -> list[str]:
 class ReadsComeFromAReplica(ModelOwner):
     """Answers reads from a replica that is one commit behind."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.replica: dict[str, m.Answer] = {}
+    replica: dict[str, m.Answer] = memory(dict)
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         self.replica[request.table] = super().get_commits(client, m.GetCommits(table=request.table))
@@ -286,9 +284,7 @@ class ReadsComeFromAReplica(ModelOwner):
 class CachesReadsPerClient(ModelOwner):
     """Repeats its first answer to each client."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.cache: dict[tuple[str, str], m.Answer] = {}
+    cache: dict[tuple[str, str], m.Answer] = memory(dict)
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         answer = super().get_commits(client, request)
@@ -302,9 +298,7 @@ class CachesReadsPerClient(ModelOwner):
 class CachesTheFirstResolution(ModelOwner):
     """Caches the first resolution of each table for all clients."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.cache: dict[str | None, m.Answer] = {}
+    cache: dict[str | None, m.Answer] = memory(dict)
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         answer = super().load_table(client, request)
@@ -444,9 +438,7 @@ class ListsUnratifiedStagedFiles(ModelOwner):
 class LatestVersionIsTheHighestProposal(ModelOwner):
     """Counts a proposed version as the latest before it is ratified."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.proposed: dict[str, int] = {}
+    proposed: dict[str, int] = memory(dict)
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         self.proposed[request.table] = max(request.version, self.proposed.get(request.table, 0))
@@ -463,24 +455,21 @@ class LatestVersionIsTheHighestProposal(ModelOwner):
 class ConflictNamesTheLoserAsWinner(ModelOwner):
     """Returns a conflict that names the loser's own file as the winner."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        if not isinstance(answer, m.Conflict) or staged is None or request.version not in table.unbackfilled:
-            return answer
-        return m.Conflict(latest=answer.latest, winners=(m.CommitEntry(version=request.version, file_name=staged),))
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        if staged is None or request.version not in table.unbackfilled:
+            return super()._conflict(table, request, staged)
+        return m.Conflict(latest=table.latest, winners=(m.CommitEntry(version=request.version, file_name=staged),))
 
 
 @mutant("CM-FEATURE-01")
 class ConflictHasTheLosersContent(ModelOwner):
     """Returns a conflict whose winner has the content that the loser proposed."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        if not isinstance(answer, m.Conflict) or table.commit_mode != "inline":
-            return answer
-        return m.Conflict(
-            latest=answer.latest, winners=(m.CommitEntry(version=request.version, actions=request.actions),)
-        )
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        if table.commit_mode != "inline":
+            return super()._conflict(table, request, staged)
+        own = m.CommitEntry(version=request.version, actions=request.actions)
+        return m.Conflict(latest=table.latest, winners=(own,))
 
 
 @mutant("PROFILE-CORE-08")
@@ -488,11 +477,8 @@ class WinnersBeginOneTooEarly(ModelOwner):
     """Returns the winners of the versions one below: from the version before the proposed one to the one before the
     latest."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        if not isinstance(answer, m.Conflict):
-            return answer
-        return m.Conflict(latest=answer.latest, winners=self._entries(table, request.version - 1, table.latest - 1))
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        return m.Conflict(latest=table.latest, winners=self._entries(table, request.version - 1, table.latest - 1))
 
 
 @mutant("PROFILE-CORE-05")
@@ -500,18 +486,17 @@ class ConflictHasAnOlderLatestVersion(ModelOwner):
     """Returns a conflict whose latest version is below the taken one: the loser proposes the same version again and
     again."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return m.Conflict(latest=request.version - 1) if isinstance(answer, m.Conflict) and request.version else answer
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        older = m.Conflict(latest=request.version - 1)
+        return older if request.version else super()._conflict(table, request, staged)
 
 
 @mutant("MC-GET-02", "CM-GET-04")
 class ConflictHasTheNextVersion(ModelOwner):
     """Returns the next free version in a conflict as the latest version."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return m.Conflict(latest=table.latest + 1) if isinstance(answer, m.Conflict) else answer
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        return m.Conflict(latest=table.latest + 1)
 
 
 # Of long tables
@@ -623,6 +608,5 @@ class Version0WaitsInTheStagingFolder(StagesVersion0):
 class ConflictsTellNothing(ModelOwner):
     """Returns conflicts without the ratified commits that the client lacks."""
 
-    def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        answer = super()._refusal(table, request, staged)
-        return m.Conflict() if isinstance(answer, m.Conflict) else answer
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        return m.Conflict()

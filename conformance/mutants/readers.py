@@ -15,8 +15,8 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in, checkpoint_actions
-from conformance.models.reader import Actions, Owner, Refused, Resolved, State, Unsure
-from conformance.mutants.registry import mutant
+from conformance.models.reader import Actions, Refused, Resolved, State, Unsure
+from conformance.mutants.registry import memory, mutant
 
 
 @mutant("CM-READ-01", "MC-GET-03", "MC-READ-07", "CM-READ-05", "LOG-04", bugs=("FB01",), side="client")
@@ -33,9 +33,7 @@ class ListsThenAsks(ModelClient):
 class StopsAskingAfterAnEmptyAnswer(ModelClient):
     """After the owner once returned no commits, reads the table from listings alone."""
 
-    def __init__(self, owner: Owner) -> None:
-        super().__init__(owner)
-        self.settled: set[str | None] = set()
+    settled: set[str | None] = memory(set)
 
     def _ask(self, client: str, table: Resolved) -> None:
         if table.name not in self.settled:
@@ -223,9 +221,7 @@ class ReadsCatalogTablesByPath(ModelClient):
 class CachesReferences(ModelClient):
     """Resolves a name once, and uses that table from then on, even after a drop or an ownership change."""
 
-    def __init__(self, owner: Owner) -> None:
-        super().__init__(owner)
-        self.known: dict[tuple[str, str], Resolved] = {}
+    known: dict[tuple[str, str], Resolved] = memory(dict)
 
     def _resolve(self, client: str, name: str) -> Resolved:
         if (client, name) not in self.known:

@@ -16,7 +16,7 @@ import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 from conformance.requirements.catalogue import load
@@ -86,6 +86,11 @@ def all_mutants() -> dict[str, Mutant]:
     for module in sorted(module.name for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")):
         importlib.import_module(module)
     return dict(sorted(_mutants.items()))
+
+
+def memory(make: Callable[[], Any]) -> Any:
+    """What each instance remembers, empty at first: `seen: set[str] = memory(set)` in the body of a class."""
+    return cached_property(lambda _: make())
 
 
 def handler(identifier: str, *arguments: Any) -> Any:
