@@ -1,12 +1,19 @@
-"""A subject behind a URL: `http:URL` or `https:URL`. The body of a POST is a call, that of its response the reply."""
+"""The interface over HTTP. The body of each POST is a call, that of its response the reply.
+
+`HttpSubject` is a subject at a URL (`http:URL` or `https:URL`). `HttpServer` serves a subject of this process to the
+kit, or the kit's own owner to a client under test, at any path. There is no authentication.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import count
 from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.connections import BrokenError, Connections, LossyConnections, NoConnectionError
@@ -18,12 +25,14 @@ from conformance.interface.messages import (
     Hello,
     Identity,
     Rejected,
+    Reply,
     Request,
     Restart,
     Unknown,
     name_of,
 )
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
+from conformance.proxy.listener import BodyError, Handler, Listener, is_loopback
 
 BUSY: Final = (408, 425, 429)
 """Statuses below 500 that describe the network or the load, not the result of the call."""
@@ -135,3 +144,67 @@ class HttpSubject(Closing):
         self._connections.close()
         self._lossy.close()
         self._at_close()
+
+
+# The server
+
+
+class HttpServer(Listener):
+    """Asks `ask(client, request)` in its own threads: one at a time, unless `serialised` is false.
+
+    Raises `OSError` if it cannot listen there, and `ValueError` for a host that other machines can reach, unless
+    `public`.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[str, Request], Answer],
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        serialised: bool = True,
+        public: bool = False,
+    ) -> None:
+        if not public and not is_loopback(host):
+            raise ValueError(f"{host!r} can be reached by other machines, and there is no authentication")
+        turn = threading.Lock() if serialised else nullcontext()
+
+        def reply(call: Call) -> Reply:
+            with turn:
+                return Reply(id=call.id, answer=ask(call.client, call.request))
+
+        super().__init__(host, port, _handler_for(reply))
+        self.url = f"{self.url}/"
+
+
+def _handler_for(reply: Callable[[Call], Reply]) -> type[Handler]:
+    class Calls(Handler):
+        def do_POST(self) -> None:  # noqa: N802  # the name is the base class's
+            try:
+                self._send(200, wire.encode(reply(wire.decode(self.body(wire.LONGEST), Call))))
+            except BodyError as error:
+                self.close_connection = True
+                self._send(error.status, f"{error}; a call is a body of at most {wire.LONGEST:,} bytes".encode())
+            except msgspec.DecodeError as error:
+                self._send(400, f"invalid call: {error}".encode())
+            except AdapterError as error:
+                self._send(400, error.problem.encode())
+            except ConnectionError:
+                raise
+            except Exception as error:  # noqa: BLE001  # a subject that raises has not answered
+                self._send(500, f"{type(error).__name__}: {error}".encode())
+
+        def do_GET(self) -> None:  # noqa: N802
+            self._send(405, b"POST a call here; its schema: delta-commit-conformance schema interface\n")
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json" if status == 200 else "text/plain; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            if self.close_connection:
+                self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(body)
+            self.wfile.flush()
+
+    return Calls

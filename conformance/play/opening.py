@@ -1,24 +1,41 @@
-"""What `play FILE` opens: the finding of a report, a recorded history, or the trace of a simulated schedule."""
+"""What `play FILE` opens: the finding of a report, a recorded history, or the trace of a simulated schedule.
+
+A trace is run again when it is opened, effect by effect, so that other turns can be tried too.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from conformance.checkers.check import check_file
-from conformance.history.events import InvalidHistoryError
-from conformance.player.story import Story
+from conformance.checkers.check import check_events, check_file
+from conformance.history.events import InvalidHistoryError, Invoke
+from conformance.history.files import read_events
+from conformance.play.narration import decides, sentence
+from conformance.play.world import shorter
+from conformance.player.story import Happening, Step, Story, View
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import FINDING, read_finding, replay_command
-from conformance.reports.history_story import history_story
+from conformance.reports.history_story import HEADINGS, LOG, OBSERVER, HistoryTeller, history_story, in_short
 from conformance.reports.summary import direct_first
 from conformance.results import UnusableError, Violation
 from conformance.scenario.running import violations_of
+from conformance.simulated_reference.clients import SimulatedClients
+from conformance.simulation.effects import Kind
+from conformance.simulation.python_subject import PythonClients
+from conformance.simulation.schedule import Step as Effect
+from conformance.simulation.schedule_scopes import Outcome, scopes
+from conformance.simulation.traces import Trace, Watched, from_json, watched
+from refimpl.log_path import LOG_FOLDER
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT
 
 EXPECTED: Final = (
     "expected a finding (finding.json), a history (JSON Lines), or a trace that `simulate explore --trace` wrote"
@@ -49,8 +66,6 @@ def open_story(path: Path) -> Story:
             return _history(path)
         whole = _kind(path.read_bytes())
         if whole.turns is not None:
-            from conformance.play.traced import trace_story
-
             return trace_story(path)
         if whole.violations is not None:
             return _finding(path)
@@ -94,3 +109,121 @@ def _history(path: Path) -> Story:
 def _played(path: Path, violations: list[Violation], title: str = "", more: int = 0) -> Story:
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
         return history_story(text, violations, name=path.stem, title=title, more=more)
+
+
+# Traces
+
+
+FEATURES: Final = {each.name: each for each in (CATALOG_MANAGED, MANAGED_COMMIT)}
+_ABOVE: Final = re.compile(r"\S*/_delta_log/|^/warehouse/")
+"""What is cut off the paths of files."""
+
+
+def trace_story(path: Path) -> Story:
+    """Raises `UnusableError` if it is no trace, or its scope or subject is not known here."""
+    try:
+        trace = from_json(path.read_bytes())
+        forks = TraceForks(trace)
+        steps = forks.steps(trace.choices)
+    except (ValueError, ImportError, AttributeError, msgspec.DecodeError) as error:
+        raise UnusableError(f"{path} is no trace that can be run again here: {error}") from error
+    return Story(
+        name=path.stem,
+        title=f"{trace.scope}: {forks.scope.title}",
+        about=f"A schedule of {trace.subject}, run again by the simulator. Syncs are not shown.",
+        ends=in_short(forks.violations, 0),
+        clients=tuple(
+            dict.fromkeys(step.happening.lane for step in steps if step.happening.lane not in (OBSERVER, LOG))
+        ),
+        others=(OBSERVER, LOG),
+        steps=tuple(steps),
+        headings=(*HEADINGS[:2], "_delta_log"),
+        forks=forks,
+    )
+
+
+class TraceForks:
+    """The requests of a trace, by any choices: each choice is the client whose effect is next."""
+
+    def __init__(self, trace: Trace) -> None:
+        """Raises `ValueError` if its scope is not known."""
+        self._trace = trace
+        (self.scope,) = scopes(lambda each: each.id == trace.scope)
+        self.violations: list[Violation] = []
+        """Of the last run."""
+
+    def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
+        """Every client that can go next."""
+        _, seen = self._run(choices)
+        return [(name, f"{name} goes next: {effect}") for name, effect in seen[len(choices)].enabled.items()]
+
+    def follow(self, choices: Sequence[str], option: str) -> list[Step]:
+        """After the option that client goes on, then the others by name."""
+        return [step for step in self.steps([*choices, option]) if len(step.choices) > len(choices)]
+
+    def _run(self, choices: Sequence[str]) -> tuple[Outcome, list[Watched]]:
+        subject = self._trace.subject
+        with SimulatedClients() if subject == "reference" else PythonClients.named(subject) as host:
+            return watched(self._trace, self.scope, host, choices)
+
+    def steps(self, choices: Sequence[str]) -> list[Step]:
+        """Of the run by these choices."""
+        outcome, seen = self._run(choices)
+        self.violations = _violations(outcome)
+        return list(self._told(outcome, seen))
+
+    def _told(self, outcome: Outcome, seen: Sequence[Watched]) -> Iterator[Step]:
+        """What was asked, the effect, and what was answered: for each step of the run."""
+        text = outcome.history.encode()
+        teller = HistoryTeller(list(read_events(io.BytesIO(text))), self.violations, text)
+        made: tuple[str, ...] = ()
+        before, told = seen[0], 0
+        for now in seen:
+            until = len(now.history.encode())
+            events = list(read_events(io.BytesIO(text[told:until])))
+            asked = sum(isinstance(each, Invoke) for each in events) if now.step is not None else 0
+            steps = [step for each in events[:asked] for step in teller.steps_of(each)]
+            if now.step is not None:
+                made = (*made, now.step.client)
+                steps.append(self._effect(teller, now.step, _log(teller, before), _log(teller, now)))
+            steps += [step for each in events[asked:] for step in teller.steps_of(each)]
+            yield from (_seen(step, made, _log(teller, now)) for step in steps)
+            before, told = now, until
+        rest = [step for each in read_events(io.BytesIO(text[told:])) for step in teller.steps_of(each)]
+        yield from (_seen(step, made, _log(teller, before)) for step in (*rest, *teller.rest()))
+
+    def _effect(self, teller: HistoryTeller, effect: Effect, before: Log, after: Log) -> Step:
+        target = _short(teller, effect.target)
+        happening = Happening(effect.client, effect.client, effect.kind.value, target)
+        then, now = (View((), log, ()) for log in (before, after))
+        text, rule = sentence(happening, then, now, FEATURES[self.scope.feature])
+        if effect.kind is Kind.COMMIT:  # the ledger of any owner is not read here
+            text, rule = f"{effect.client} commits its transaction in the ledger", None
+        return replace(teller.step(effect.client, effect.kind.value, text, rule=rule), decides=decides(happening))
+
+
+Log = tuple[tuple[str, bool, int], ...]
+
+
+def _log(teller: HistoryTeller, now: Watched) -> Log:
+    names = (each for each in now.files if f"/{LOG_FOLDER}/" in each)
+    return tuple((_short(teller, name), True, 0) for name in sorted(names))
+
+
+def _short(teller: HistoryTeller, path: str) -> str:
+    return shorter(_ABOVE.sub("", path), lambda identity: teller.letters.get(identity, identity[:8]))
+
+
+def _seen(step: Step, made: tuple[str, ...], log: Log) -> Step:
+    return replace(step, choices=made, view=replace(step.view, log=log))
+
+
+def _violations(outcome: Outcome) -> list[Violation]:
+    """Those that the checkers find, with their operations, and the others."""
+    try:
+        found = violations_of(check_events(list(read_events(io.BytesIO(outcome.history.encode())))))
+    except InvalidHistoryError:
+        found = []  # the clients wait for each other: there is no final log
+    known = {f"{each.requirements[0]}: {each.message}" for each in found}
+    others = (text.partition(": ") for text in outcome.violations if text not in known)
+    return [*found, *(Violation(requirements=(rule,), message=message) for rule, _, message in others)]

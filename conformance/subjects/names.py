@@ -14,8 +14,7 @@ from urllib.parse import urlsplit
 
 from conformance.adapters import wire
 from conformance.adapters.engines.engine import EngineClient
-from conformance.adapters.http import HttpSubject
-from conformance.adapters.http_server import HttpServer
+from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import Handler, InProcessSubject
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface.subject import TIMEOUT, Ask, Subject, UsageError

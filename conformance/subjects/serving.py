@@ -16,8 +16,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from conformance.adapters import wire
-from conformance.adapters.http import HttpSubject
-from conformance.adapters.http_server import HttpServer
+from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import Handler, InProcess
 from conformance.interface.messages import Answer, Call, Hello, Reply, Request, Restart
 from conformance.interface.subject import TIMEOUT, AdapterError, Ask, UsageError

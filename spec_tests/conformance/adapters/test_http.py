@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from conformance.adapters.http import HttpSubject
-from conformance.adapters.http_server import HttpServer
+from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.adapters.http_server import HttpServer
+from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError, UsageError

@@ -14,7 +14,7 @@ import filelock
 import msgspec
 import pytest
 
-from conformance.adapters.http_server import HttpServer
+from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess, InProcessSubject
 from conformance.checkers.check import check_events
 from conformance.checks.registry import all_checks

@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from conformance.adapters.connections import BrokenError, Connections, LossyConnections
-from conformance.adapters.http import HttpSubject
-from conformance.adapters.http_server import HttpServer
+from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
 from conformance.checks.registry import all_checks
 from conformance.generated.running import run_case

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from conformance.adapters.http_server import HttpServer
+from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient
 from conformance.interface import messages as m
