@@ -25,8 +25,6 @@ ROOT = Path(__file__).parents[3]
 OURS = "python:spec_tests.conformance.running.subjects"
 SMALL = ("--check", ONE.name, "-n", "1")
 COMMANDS = tuple(each.name for each in application.registered_commands if each.name)
-GOOD_HISTORIES = sorted((ROOT / "fixtures" / "histories" / "good").glob("*.jsonl"))
-BAD_HISTORIES = sorted((ROOT / "fixtures" / "histories" / "bad").glob("*.jsonl"))
 
 
 def command(*words: object) -> Any:
@@ -292,14 +290,6 @@ def test_every_form_shows_the_result_and_exit_code(tmp_path: Path) -> None:
     assert (tmp_path / "two" / "index.html").exists()
     assert command("report", file, "--html", "--badge").exit_code == ExitCode.USAGE
     assert command("report", tmp_path / "one" / "badge.json").exit_code == ExitCode.USAGE
-
-
-@pytest.mark.parametrize(
-    ("file", "code"), [(GOOD_HISTORIES[0], ExitCode.CONFORMANT), (BAD_HISTORIES[0], ExitCode.VIOLATION)]
-)
-def test_a_history_is_judged(file: Path, code: ExitCode) -> None:
-    assert command("check", file).exit_code == code
-    assert json.loads(command("check", file, "--json").stdout)["verdict"] == ("violation" if code else "conformant")
 
 
 def test_smoke_distinguishes_adapter_from_owner() -> None:

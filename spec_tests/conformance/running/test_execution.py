@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance import reports
-from conformance.adapters.http_server import HttpServer
+from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.stdio import StdioSubject
 from conformance.checks.registry import all_checks
@@ -39,7 +39,6 @@ from conformance.running.worker import (
     RunCase,
     SubjectFolders,
     demand_same,
-    is_remote,
 )
 from conformance.scenario.check import Family
 from conformance.subjects.names import open_subject
@@ -447,22 +446,8 @@ def test_no_name_of_a_folder_stays_in_a_result(tmp_path: Path) -> None:
     assert places.hidden_in(hidden) == hidden
 
 
-@pytest.mark.parametrize(("name", "problem"), [("modell", "unknown subject"), (f"{OURS}:Unmakeable", "no database")])
-def test_a_subject_that_cannot_be_opened_is_the_callers_problem(name: str, problem: str, tmp_path: Path) -> None:
-    with pytest.raises(UnusableError) as refused:
-        opened(name, tmp_path)
-    assert problem in refused.value.problem
-
-
 def test_a_subject_may_move_its_storage_and_change_nothing_else() -> None:
     demand_same(identity(storage="/a"), identity(storage="/b"))
     with pytest.raises(AdapterError) as refused:
         demand_same(identity("staged"), identity("inline"))
     assert "`profiles`" in refused.value.problem
-
-
-@pytest.mark.parametrize(
-    ("name", "remote"), [("http://h/", True), ("https:h", True), ("model", False), ("stdio:http", False)]
-)
-def test_only_a_url_is_shared_by_all_workers(name: str, remote: bool) -> None:
-    assert is_remote(name) is remote
