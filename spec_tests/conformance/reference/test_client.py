@@ -207,27 +207,22 @@ class Serving:
         assert isinstance(answer, kind), answer
         return answer
 
-    def create(self, **options: Any) -> None:
+    def create(self) -> None:
         own = attempt()
         actions = proposals.version_0(self.feature, own, attempt(), partition_columns=("part",))
         request = m.CreateTable(
-            name=TABLE, feature=self.feature, commit_mode=self.commit_mode, attempt=own, actions=actions, **options
+            name=TABLE, feature=self.feature, commit_mode=self.commit_mode, attempt=own, actions=actions
         )
         self.reference = self.direct(m.Ratified, request).table or ""
 
-    def land(self, version: int, *actions: str, time: int | None = None) -> str:
-        """The next version, by another client. Its attempt."""
+    def land(self, version: int, *actions: str) -> None:
+        """The next version, by another client."""
         own = attempt()
-        when = proposals.BASE_TIME + version * 1000 if time is None else time
-        lines = (proposals.commit_info(own, when), *actions)
+        lines = (proposals.commit_info(own, proposals.BASE_TIME + version * 1000), *actions)
         self.direct(m.Ratified, m.Commit(table=self.reference, version=version, attempt=own, actions=lines))
-        return own
 
     def adds(self, path: str, part: str = "x") -> str:
         return proposals.add(path, proposals.BASE_TIME, part, partitioned=True)
-
-    def backfill(self, version: int) -> None:
-        self.direct(m.Done, m.BackfillToVersion(table=self.reference, version=version))
 
     def latest(self) -> int | None:
         return self.direct(m.Commits, m.GetCommits(table=self.reference)).latest
@@ -236,15 +231,5 @@ class Serving:
     def location(self) -> str:
         return self.direct(m.Table, m.LoadTable(name=TABLE)).location or ""
 
-    @property
-    def log(self) -> Path:
-        return Path(self.location) / "_delta_log"
-
     def names(self) -> set[str]:
-        return {path.name for path in self.log.iterdir() if path.is_file()}
-
-    def asked(self, kind: type[m.Message]) -> list[m.Request]:
-        return [heard.request for heard in self.owner.exchanges if isinstance(heard.request, kind)]
-
-
-__all__ = ["TABLE", "Serving", "published_name"]
+        return {path.name for path in (Path(self.location) / "_delta_log").iterdir() if path.is_file()}
