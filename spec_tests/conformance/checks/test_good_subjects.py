@@ -26,7 +26,7 @@ from conformance.scenario import ownership
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
 from conformance.scenario.client import ClientScenario
-from conformance.scenario.scenario import Scenario, Stopped, TableHandle
+from conformance.scenario.scenario import Scenario, Stopped
 from spec_tests.conformance import kills
 
 INSIDE: Final = {PlainModel, StateInFiles, NoServer}
@@ -126,10 +126,6 @@ def scenario(
             s.close()
 
 
-def transact(s: ClientScenario, table: TableHandle, **what: Any) -> m.Answer:
-    return s.act("writer", m.Transact(table=s.name_of(table), marker=s.attempt(), **what)).answer
-
-
 FILE: Final = {"adds": (m.DataFile(path="mine"),)}
 
 
@@ -147,8 +143,8 @@ def test_an_empty_transaction_is_a_commit_or_not(
 ) -> None:
     with scenario(client) as s:
         table = s.create()
-        assert transact(s, table, if_needed=if_needed) == m.Committed(version=version)
-        assert transact(s, table, **FILE) == m.Committed(version=(version or 0) + 1)
+        assert s.transact(table, if_needed=if_needed).answer == m.Committed(version=version)
+        assert s.transact(table, **FILE).answer == m.Committed(version=(version or 0) + 1)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +163,7 @@ def test_a_writer_overlooks_what_it_may_or_does_not(
     with scenario(client) as s:
         table = prepare(s)
         win(s, table, [added(s, "theirs")], blind=True)
-        answer = transact(s, table, read_version=1, reads="*", removes=("a",), **FILE, **mine)
+        answer = s.transact(table, read_version=1, reads="*", removes=("a",), **FILE, **mine).answer
         assert answer == (m.Committed(version=3) if overlooked else m.Conflict())
 
 
@@ -175,14 +171,14 @@ def test_a_file_outside_is_refused_or_committed() -> None:
     outside = {"adds": (m.DataFile(path="/elsewhere/mine"),)}
     for client, expected in ((ModelClient, m.Committed), (good.RejectsFilesOutside, m.Rejected)):
         with scenario(client) as s:
-            assert isinstance(transact(s, s.create(), **outside), expected)
+            assert isinstance(s.transact(s.create(), **outside).answer, expected)
 
 
 def info_of(client: type[ModelClient], feature: str) -> dict[str, Any]:
     """The commitInfo of its commit after a version 0."""
     with scenario(client, feature) as s:
         table = s.create()
-        assert transact(s, table, **FILE) == m.Committed(version=1)
+        assert s.transact(table, **FILE).answer == m.Committed(version=1)
         [info] = s.actions_of(table, 1, "commitInfo")
         return info
 
@@ -202,7 +198,7 @@ def test_a_clock_may_be_anywhere() -> None:
 def test_staged_files_are_named_by_any_uuid() -> None:
     with scenario(good.StagedNamesUseUuid5) as s:
         table = s.create()
-        assert transact(s, table, **FILE) == m.Committed(version=1)
+        assert s.transact(table, **FILE).answer == m.Committed(version=1)
         [entry] = s.listed(table)
         assert (entry.file_name or "")[21 + 14] == "5"
 
@@ -211,7 +207,7 @@ def test_change_data_stands_beside_the_data() -> None:
     with scenario(good.WritesChangeData) as s:
         table = prepare(s, partitioned=True)
         mine = (m.DataFile(path="mine", partition="x"),)
-        assert transact(s, table, reads="x", removes=("a",), adds=mine) == m.Committed(version=2)
+        assert s.transact(table, reads="x", removes=("a",), adds=mine).answer == m.Committed(version=2)
         [change] = s.actions_of(table, 2, "cdc")
         assert change["path"].startswith("_change_data/part%3Dx/cdc-00000-")
         assert [body["path"] for body in s.actions_of(table, 2, "add")] == ["mine"]
@@ -278,8 +274,7 @@ def test_a_writer_checkpoints_and_sums_up_without_asking() -> None:
     ):
         with scenario(client, "catalogManaged") as s:
             log = log_of(s)
-            request = m.Transact(table=s.name_of(log.table), marker=s.attempt(), adds=(m.DataFile(path="mine"),))
-            assert s.act("writer", request, log.table).answer == m.Committed(version=6)
+            assert s.transact(log.table, **FILE).answer == m.Committed(version=6)
             assert name in names(log)
             assert commit_file(6) not in names(log)
             assert not s.asked(m.MaintenancePolicy)
