@@ -177,6 +177,11 @@ def _at_once(work: Callable[[], None]) -> None:
     work()
 
 
+def _one_after_the_other(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """All effects. The defaults are this host."""
@@ -197,5 +202,8 @@ class Environment:
     afterwards: Callable[[Callable[[], None]], None] = _at_once
     """Does work that no answer has to wait for: here at once, in a server on another thread. Nothing may depend on it:
     a process that ends leaves it undone."""
+    together: Callable[[Callable[[], None], Callable[[], None]], None] = _one_after_the_other
+    """Does two things that need not follow each other, and returns when both are done: here in their order, in a server
+    at once. Raises what one of them raises."""
     connect: Callable[[Path], Any] | None = None
     """Opens the ledger's database; None: as `refimpl.owner.ledger` does it on this host."""

@@ -97,11 +97,11 @@ class LogStore:
     def make_staged_durable(self, staging_folder: str, name: str) -> None:
         """Make a staged file durable that an engine has just written. Then it may be proposed.
 
-        Order: fsync file, fsync directory. A failed fsync ends this attempt.
+        Order: fsync file, fsync directory, in any order or at once: the file has its name already, and until both are
+        done the caller does nothing. A failed fsync ends this attempt.
         """
-        folder = self.staging(staging_folder)
-        self._files.fsync(folder / name)
-        self._files.fsync_directory(folder)
+        folder, files = self.staging(staging_folder), self._files
+        self.environment.together(lambda: files.fsync(folder / name), lambda: files.fsync_directory(folder))
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Make `<log>/<name>` visible with exactly these bytes; False if the name is taken.

@@ -33,6 +33,9 @@ GRACE_SECONDS: Final = 1.0
 _STARTING_SECONDS: Final = 60.0
 """For the lock where no request is carried out."""
 
+SYNCS: Final = 8
+"""Syncs that are carried out beside another one at the same time; further ones wait."""
+
 
 class LockNeededError(Exception):
     """A call on a thread for reads needs the owner's lock. It has changed nothing."""
@@ -64,7 +67,23 @@ def _seconds_left() -> float:
 
 def shared_environment(publisher: Publisher) -> Environment:
     """The host's effects for the threads of a server."""
-    return Environment(host_lock=request_lock, afterwards=publisher.submit)
+    return Environment(host_lock=request_lock, afterwards=publisher.submit, together=SideBySide())
+
+
+class SideBySide:
+    """Threads for the second of two syncs that need not follow each other: a disk ends both in the time of one."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(SYNCS, thread_name_prefix="sync")
+
+    def __call__(self, first: Callable[[], None], second: Callable[[], None]) -> None:
+        """Both have ended when this returns, or raises what one of them raised."""
+        beside = self._threads.submit(second)
+        try:
+            first()
+        finally:
+            wait_for((beside,))
+        beside.result()
 
 
 class Publisher:

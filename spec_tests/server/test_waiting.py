@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import errno
 import json
 import os
 import signal
@@ -22,9 +24,19 @@ import refimpl
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.environment import HostLock, host_lock
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.files import PosixFiles
+from refimpl.log_store import LogStore
 from refimpl.server import scheduling
 from refimpl.server.application import Limits
-from refimpl.server.scheduling import LockNeededError, Pool, Publisher, limited, request_lock, shared_environment
+from refimpl.server.scheduling import (
+    LockNeededError,
+    Pool,
+    Publisher,
+    SideBySide,
+    limited,
+    request_lock,
+    shared_environment,
+)
 from refimpl.table_feature import CommitMode
 from spec_tests.server.conftest import Serve
 from spec_tests.server.test_faults import process
@@ -141,6 +153,45 @@ def test_a_publisher_that_closes_ends_what_it_began_and_begins_nothing(tmp_path:
     end.set()
     assert publisher.close(20)
     assert done == ["first"]
+
+
+def test_staged_file_and_its_name_are_synced_at_once(tmp_path: Path) -> None:
+    """Each sync waits for the other one to begin, and the call for both to end."""
+    both, ended = threading.Barrier(2, timeout=20), list[str]()
+
+    class Syncs(PosixFiles):
+        def fsync(self, path: Path) -> None:
+            both.wait()
+            super().fsync(path)
+            ended.append("file")
+
+        def fsync_directory(self, path: Path) -> None:
+            both.wait()
+            super().fsync_directory(path)
+            ended.append("name")
+
+    publisher = Publisher(1)
+    environment = dataclasses.replace(shared_environment(publisher), files=Syncs())
+    (tmp_path / "_delta_log" / "_staged_commits").mkdir(parents=True)
+    (tmp_path / "_delta_log" / "_staged_commits" / "file").write_bytes(b"{}")
+    LogStore(tmp_path, environment).make_staged_durable("_staged_commits", "file")
+    assert sorted(ended) == ["file", "name"]
+    assert publisher.close(20)
+
+
+@pytest.mark.parametrize("failing", ["first", "second", "both"])
+def test_failure_of_one_of_two_syncs_is_raised_when_both_have_ended(failing: str) -> None:
+    begun, ended = threading.Barrier(2, timeout=20), list[str]()
+
+    def sync(name: str) -> None:
+        begun.wait()
+        ended.append(name)
+        if failing in (name, "both"):
+            raise OSError(errno.EIO, name)
+
+    with pytest.raises(OSError, match="first" if failing == "both" else failing):
+        SideBySide()(lambda: sync("first"), lambda: sync("second"))
+    assert sorted(ended) == ["first", "second"]
 
 
 def test_a_thread_for_reads_never_takes_the_lock(tmp_path: Path) -> None:
