@@ -150,7 +150,7 @@ class Field:
     @property
     def type_changes(self) -> tuple[TypeChange, ...]:
         """The types that it had, the oldest first. Raises `InvalidTableError` for a history that is not Delta's."""
-        found = self.metadata.get(TYPE_CHANGES, [])
+        found = self.metadata.get(TYPE_CHANGES) or []
         try:
             return tuple(
                 TypeChange(

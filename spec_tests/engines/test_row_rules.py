@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -38,10 +39,13 @@ RULES = [
 ]
 
 
-def made(engine: Engine, name: str, columns: list[dict[str, Any]], **properties: str) -> Table:
+def made(
+    engine: Engine, name: str, columns: list[dict[str, Any]], partitioned: Sequence[str] = (), **properties: str
+) -> Table:
     schema = json.dumps({"type": "struct", "fields": columns})
     named = {key.replace("__", "."): value for key, value in properties.items()}
-    return create_filesystem_table(engine.place(name), engine.warehouse.environment, schema, properties=named)
+    place, environment = engine.place(name), engine.warehouse.environment
+    return create_filesystem_table(place, environment, schema, partition_columns=partitioned, properties=named)
 
 
 def attempt(engine: Engine, statement: str) -> str:
@@ -165,7 +169,7 @@ def test_types_are_widened_in_turn(engine: Engine) -> None:
         column("d", "date"), column("p", "integer"),
     ]  # fmt: skip
     on = {"delta__enableTypeWidening": "true", "delta__enableChangeDataFeed": "true"}
-    table = made(engine, "widened", columns, **on)
+    table = made(engine, "widened", columns, ["p"], **on)
     name = f"delta.`{table.location}`"
 
     def appended(*values: Any) -> None:
@@ -194,13 +198,18 @@ def test_types_are_widened_in_turn(engine: Engine) -> None:
     assert by_duckdb(table.location, [column["name"] for column in columns]) == expected
     with pytest.raises(DeltaError, match="TypeWidening"):
         by_delta_rs(table.location)
+    pipeline = connect(engine.spark, engine.warehouse)
+    assert sorted(tuple(row) for row in pipeline.read.load(table.location).collect()) == expected
     feed = "SELECT _commit_version, _change_type, id, a FROM table_changes_by_path('{}', {})"
     ours = table.changes(1).read_all().select(["_commit_version", "_change_type", "id", "a"]).to_pylist()
     found = sorted(tuple(row.values()) for row in ours)
     assert sorted(engine.sql(feed.format(table.location, 6))) == [row for row in found if row[0] >= 6]
     assert [row[:3] for row in found if row[0] < 6] == [(1, "insert", 1), (3, "insert", 2)]
     assert "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" in attempt(engine, feed.format(table.location, 1))
-    assert "typeWidening" in (table.snapshot().protocol.reader_features or ())
+    pipeline.table_at(table.location).update({"b": "b + 1", "c": "c * 2"}, "id < 3")
+    engine.forget()
+    changed = [(*row[:2], row[2] + (row[0] < 3), row[3] * (1 + (row[0] < 3)), *row[4:]) for row in expected]
+    assert rows_of(table) == sorted(engine.sql(f"SELECT * FROM {name}")) == changed
 
 
 def test_the_mapping_mode_is_changed_and_used_in_turn(engine: Engine) -> None:
