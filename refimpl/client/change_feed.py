@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from refimpl.actions import Action, Add, Cdc, Metadata, Protocol, Remove
+from refimpl.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from refimpl.client import deletion_vectors
 from refimpl.client.column_mapping import of_table
 from refimpl.client.data_files import read_file
@@ -151,6 +151,8 @@ def _files(found: Sequence[Action]) -> list[tuple[Add | Remove | Cdc, Add | Remo
     changes = [action for action in found if isinstance(action, Cdc)]
     if changes:
         return [(change, None) for change in changes]
+    if any(isinstance(action, CommitInfo) and _changed_no_row(action) for action in found):
+        return []
     removed: dict[str, Add | Remove] = {
         action.key[0]: action for action in found if isinstance(action, Remove) and action.data_change
     }
@@ -158,6 +160,14 @@ def _files(found: Sequence[Action]) -> list[tuple[Add | Remove | Cdc, Add | Remo
         action.key[0]: action for action in found if isinstance(action, Add) and action.data_change
     }
     return [*_without_equal(removed, added), *_without_equal(added, removed)]
+
+
+def _changed_no_row(info: CommitInfo) -> bool:
+    """Delta Spark's MERGE may replace files without changing a row, and then writes no change data."""
+    metrics = info.fields.get("operationMetrics")
+    if info.fields.get("operation") != "MERGE" or not isinstance(metrics, dict):
+        return False
+    return all(metrics.get(f"numTargetRows{what}") == "0" for what in ("Inserted", "Updated", "Deleted"))
 
 
 def _without_equal(

@@ -206,6 +206,20 @@ def test_commits_of_whole_files_have_no_change_files(warehouse: Warehouse) -> No
     assert with_files == {2, 3, 5}, "the others append, delete a partition, and overwrite"
 
 
+@pytest.mark.parametrize("updated", ["0", "1"])
+def test_a_merge_that_changed_no_row_has_no_changes(warehouse: Warehouse, updated: str) -> None:
+    """Delta Spark's replaces files all the same, without change data: DELTA.md#inferred-changes."""
+    table = fed(warehouse, partition_columns=[])
+    table.append(rows([(1, 1)]))
+    metrics = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": updated, "numTargetRowsDeleted": "0"}
+    transaction = table.transaction(operation="MERGE", metrics=metrics)
+    transaction.remove(*transaction.read_whole_table())
+    transaction.add(*transaction.data_file_writer().write_all([rows([(1, 1)])]))
+    transaction.commit()
+    replaced = [] if updated == "0" else [(2, "delete", 1, 1), (2, "insert", 1, 1)]
+    assert feed_of(table, 2) == replaced
+
+
 def test_a_range_of_times_means_the_commits_in_it(warehouse: Warehouse) -> None:
     """A time between two commits starts at the later one; a time in the future ends at the newest one."""
     table = busy(fed(warehouse))
