@@ -198,11 +198,10 @@ def _lacks_text(file: pq.ParquetFile, name: str, stored: set[str]) -> bool:
 
 def _rows(file: pq.ParquetFile, *columns: str) -> Iterator[pa.StructArray]:
     """The rows of one top-level struct that are not null, with the requested members."""
-    for group in range(file.num_row_groups):
-        for chunk in file.read_row_group(group, list(columns), use_threads=False).column(0).chunks:
-            array = chunk.drop_null()
-            if len(array):
-                yield array
+    for batch in file.iter_batches(columns=list(columns), use_threads=False):
+        array = batch.column(0).drop_null()
+        if len(array):
+            yield array
 
 
 def _plain(array: pa.Array) -> list[Any]:
