@@ -37,6 +37,7 @@ ENGINES: Final = {
     "delta-kernel": ("conformance.adapters.engines.delta_kernel", "DeltaKernel"),
     "delta-kernel-rs": ("conformance.adapters.engines.delta_kernel_rs", "DeltaKernelRs"),
     "delta-spark": ("conformance.adapters.engines.delta_spark", "DeltaSpark"),
+    "delta-spark-coordinated": ("conformance.adapters.engines.delta_spark_coordinated", "DeltaSparkCoordinated"),
     "duckdb": ("conformance.adapters.engines.duckdb", "DuckDb"),
     "delta-rs": ("conformance.adapters.engines.delta_rs", "DeltaRs"),
 }

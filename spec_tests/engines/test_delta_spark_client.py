@@ -1,4 +1,5 @@
-"""Delta Spark as a client of the kit's owner: known deviations are shown by their checks; its other reads are right."""
+"""Delta Spark as a client of the kit's owner, through a catalog and through a coordinator: known deviations are shown
+by their checks; its other reads and writes are right."""
 
 from __future__ import annotations
 
@@ -15,38 +16,67 @@ from spec_tests.engines.delta_spark_session import needed_jars
 pytestmark = pytest.mark.engines
 
 KNOWN: Final = {
-    "a-commit-missing-from-the-listing-fails-the-read": "CM-READ-05",
-    "the-catalogs-latest-version-limits-the-snapshot": "CM-READ-04",
-    "a-client-backfills-a-full-backlog": "CONFLICT-RETRY-06",
-    "a-writer-that-never-wins-gives-up": "CONFLICT-RETRY-06",
-    "a-server-error-is-an-unknown-outcome": "PROFILE-UNKNOWN-01",
-    "a-checkpoint-of-the-clients-choice-is-published": "CM-POLICY-01",
+    "delta-spark": {
+        "a-commit-missing-from-the-listing-fails-the-read": "CM-READ-05",
+        "the-catalogs-latest-version-limits-the-snapshot": "CM-READ-04",
+        "a-client-backfills-a-full-backlog": "CONFLICT-RETRY-06",
+        "a-writer-that-never-wins-gives-up": "CONFLICT-RETRY-06",
+        "a-server-error-is-an-unknown-outcome": "PROFILE-UNKNOWN-01",
+        "a-checkpoint-of-the-clients-choice-is-published": "CM-POLICY-01",
+    },
+    "delta-spark-coordinated": {
+        "a-hand-back-is-one-commit": "MC-RELEASE-01",
+        "a-writer-that-never-wins-gives-up": "CONFLICT-RETRY-06",
+    },
 }
-"""By check, a requirement that Delta 4.4.0 violates."""
-RIGHT: Final = ("a-backfill-after-each-answer", "the-requested-version-is-read", "a-client-retries-a-lost-request")
+"""By engine and check, a requirement that Delta 4.4.0 violates, or advice that it does not follow."""
+RIGHT: Final = {
+    "delta-spark": (
+        "a-backfill-after-each-answer", "the-requested-version-is-read", "a-client-retries-a-lost-request",
+    ),
+    "delta-spark-coordinated": (
+        "a-backfill-after-each-answer", "a-reader-asks-the-owner-for-every-snapshot", "every-retry-is-a-new-attempt",
+        "a-checkpoint-of-the-clients-choice-is-published", "a-writer-follows-two-ownership-changes",
+    ),
+}  # fmt: skip
+PASSED: Final = [(engine, check) for engine, checks in RIGHT.items() for check in checks]
+DEVIATING: Final = [(engine, *known) for engine, checks in KNOWN.items() for known in checks.items()]
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One run of the checks, for all tests: starting Spark takes longer than any of them. By check, its case."""
+def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """One run of an engine's checks, for all its tests: starting Spark takes longer than any of them. By check, its
+    case."""
     needed_jars()
     if problem := DeltaSpark.missing(None):
         pytest.skip(problem)
+    engine: str = request.param
     report = tmp_path_factory.mktemp("run") / "report"
-    chosen = [argument for check in (*KNOWN, *RIGHT) for argument in ("--check", check)]
-    command = [sys.executable, "-m", "conformance", "run", "engine:delta-spark", "--budget", "900s", "-n", "1"]
+    chosen = [argument for check in (*KNOWN[engine], *RIGHT[engine]) for argument in ("--check", check)]
+    command = [
+        sys.executable,
+        "-m",
+        "conformance",
+        "run",
+        f"engine:{engine}",
+        "--strict",
+        "--budget",
+        "900s",
+        "-n",
+        "1",
+    ]
     done = subprocess.run([*command, *chosen, "--report", str(report)], capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     return {case["check"]: case for case in json.loads((report / "result.json").read_text())["cases"]}
 
 
-@pytest.mark.parametrize("check", KNOWN)
-def test_a_known_deviation_is_shown_by_its_check(cases: dict[str, Any], check: str) -> None:
+@pytest.mark.parametrize(("cases", "check", "requirement"), DEVIATING, indirect=["cases"])
+def test_a_known_deviation_is_shown_by_its_check(cases: dict[str, Any], check: str, requirement: str) -> None:
     violated = {name for each in cases[check]["violations"] for name in each["requirements"]}
-    assert KNOWN[check] in violated
+    assert requirement in violated
 
 
-@pytest.mark.parametrize("check", RIGHT)
+@pytest.mark.parametrize(("cases", "check"), PASSED, indirect=["cases"])
 def test_what_delta_spark_does_right_passes(cases: dict[str, Any], check: str) -> None:
     assert cases[check]["verdict"] == "passed"
 

@@ -19,8 +19,8 @@ Not done: `checksum` (Delta writes one after each of its commits, and at no othe
 compactions, and writes none). Isolation: Delta allows no level but Serializable; a transaction that changes no data is
 lowered to SnapshotIsolation by Delta itself. managedCommit: Delta 4.4 knows its successors `catalogManaged` and
 `coordinatedCommits-preview` only, and rejects a protocol with the feature of the document. There is no
-coordinator of the kit's own (`CatalogOwnedCommitCoordinatorProvider.registerBuilder`): it would replace Delta's
-`UCCommitCoordinatorClient` by code of this adapter, and test nothing more of Delta.
+coordinator of the kit's own for it (`CatalogOwnedCommitCoordinatorProvider.registerBuilder`): it would replace Delta's
+`UCCommitCoordinatorClient` by code of this adapter, and test nothing more of Delta. `delta_spark_coordinated` has one.
 
 What a client keeps: a real second client is another JVM, so each simulated client has a Spark session of its own (with
 its token), and `DeltaLog`s of its own: an option `fs.kit.client` makes them distinct in Delta's cache. Still shared,
@@ -52,7 +52,7 @@ from urllib.parse import quote, unquote
 
 from conformance import jars
 from conformance.adapters.delta_api import CATALOG, SCHEMA
-from conformance.adapters.engines.engine import EngineClient, fetch_jars
+from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, fetch_jars
 from conformance.adapters.jvm import machine as jvm
 from conformance.adapters.jvm.machine import NoJavaError
 from conformance.interface import messages as m
@@ -91,15 +91,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # VACUUM of files that are a second old.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
 }
-_PAUSES: Final[Mapping[tuple[str, str], Mapping[int, int]]] = {
-    ("delta-storage", "io/delta/storage/commit/uccommitcoordinator/UCCommitCoordinatorClient.class"): {
-        100: 1,
-        60_000: 5,
-    },
-    ("unitycatalog-client", "io/unitycatalog/client/retry/JitterDelayRetryPolicy$Builder.class"): {500: 1},
-}
-"""By library and class: the pauses between sends of one request (the shortest, the longest), and what they are here, in
-ms. All sends of one lost commit take ten minutes otherwise."""
 _TABLES_KEPT: Final = 32
 _JOBS: Final = {
     "vacuum": "VACUUM {table} RETAIN 0 HOURS",
@@ -111,8 +102,6 @@ _COMMIT_FAILED: Final = "io.delta.storage.commit.CommitFailedException"
 _NO_ANSWER: Final = frozenset(
     {_COMMIT_FAILED, "java.io.IOException", f"{_DELTA}.CommitCoordinatorGetCommitsFailedException"}
 )
-_DOMAINS: Final = ("delta.clustering", "delta.rowTracking")
-"""Delta's client of the Delta API sends no other domains."""
 
 
 class DeltaSpark(EngineClient):
@@ -123,10 +112,14 @@ class DeltaSpark(EngineClient):
         "core", "staged", "backlog-limit", "discovery", "change-data", "row-tracking",
     )  # fmt: skip
     seconds: ClassVar[float] = 120.0
+    domains: ClassVar[tuple[str, ...]] = ("delta.clustering", "delta.rowTracking")
+    """Delta's client of the Delta API sends no others. Empty: there is no such limit."""
 
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         super().__init__(owner, directory, version)
-        self._spark = _Spark(directory, self.url)
+        classes = directory / "classes"
+        self._prepare(classes)
+        self._spark = Spark(directory, classes)
         self._seen: set[str] = set()
 
     @classmethod
@@ -153,24 +146,44 @@ class DeltaSpark(EngineClient):
     def engine_version(self) -> str:
         return f"Delta {VERSIONS[0]}, Spark {self._spark.version}"
 
-    def connect(self, client: str) -> Any:
-        return self._spark.session(client)
+    def _prepare(self, classes: Path) -> None:
+        """Fill the folder of classes that come before Delta's own."""
+        compile_catalog(classes)
+        put_before(classes, "unity", _PAUSES)
 
-    def _table(self, client: str, name: str) -> _Table:
+    def connect(self, client: str) -> Any:
+        return self._spark.session({_CATALOG: CATALOG_CLASS, f"{_CATALOG}.uri": self.url, f"{_CATALOG}.token": client})
+
+    def _table(self, client: str, name: str) -> Table:
         """The table as the catalog answers now, with the handle that this client has of its log."""
+        self._make_room(name)
+        session = self.connection(client)
+        self._spark.use(session)
+        catalog = session.sessionState().catalogManager().catalog(CATALOG)
+        folder = self._spark.machine.gateway.new_array(self._spark.machine.jvm.java.lang.String, 1)
+        folder[0] = SCHEMA
+        identifier = self._spark.type("org.apache.spark.sql.connector.catalog.Identifier").of(folder, name)
+        found = catalog.loadTable(identifier).catalogTable()
+        return Table(self._spark, session, self._spark.log(session, found.get(), client), found)
+
+    def _make_room(self, name: str) -> None:
+        """Forget the logs of all tables where this one would be too many."""
         if name not in self._seen:
             if len(self._seen) >= _TABLES_KEPT:
                 self._seen.clear()
                 self._spark.forget()
             self._seen.add(name)
-        return _Table(self._spark, self.connection(client), client, name)
+
+    def _in_sql(self, client: str, name: str) -> str:
+        """The table in a statement."""
+        return f"{CATALOG}.{SCHEMA}.`{name}`"
 
     # Reading
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         if request.path is not None:
             location = request.path
-            return self._answered(lambda: self._spark.read(self._spark.by_path(self.connection(client), location)))
+            return self._answered(lambda: self._spark.read(self._by_path(client, location)))
         name = request.table or ""
 
         def read() -> m.Answer:
@@ -179,14 +192,19 @@ class DeltaSpark(EngineClient):
 
         return self._answered(read)
 
+    def _by_path(self, client: str, location: str) -> Any:
+        """The snapshot that a read of this path uses."""
+        return self._spark.by_path(self.connection(client), location)
+
     # Writing
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         if request.isolation is not m.Isolation.SERIALIZABLE and request.data_change:
             return m.Unsupported(reason=f"Delta has no {request.isolation.value} for what changes data")
 
-        if request.domain is not None and request.domain[0] not in _DOMAINS:
-            return m.Unsupported(reason=f"Delta's client of the Delta API sends no domain but {' and '.join(_DOMAINS)}")
+        if request.domain is not None and self.domains and request.domain[0] not in self.domains:
+            known = " and ".join(self.domains)
+            return m.Unsupported(reason=f"Delta's client of the Delta API sends no domain but {known}")
 
         def prepare() -> _Transaction | None:
             transaction = _Transaction(self._table(client, request.table), request)
@@ -222,10 +240,9 @@ class DeltaSpark(EngineClient):
         return self._answered(clean)
 
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
-        statement = _JOBS[request.job].format(table=f"{CATALOG}.{SCHEMA}.`{request.table}`")
-
         def run() -> m.Answer:
-            self.connection(client).sql(statement).collect()
+            table = self._in_sql(client, request.table)
+            self.connection(client).sql(_JOBS[request.job].format(table=table)).collect()
             return m.Done()
 
         return self._answered(run)
@@ -253,15 +270,10 @@ class DeltaSpark(EngineClient):
         self._spark.close()
 
 
-class _Spark:
+class Spark:
     """The JVM with its Spark session."""
 
-    def __init__(self, directory: Path, url: str) -> None:
-        self._directory = directory
-        self._url = url
-        classes = directory / "classes"
-        compile_catalog(classes)
-        _shorten_pauses(classes)
+    def __init__(self, directory: Path, classes: Path) -> None:
         options = (*_OPTIONS, f"-Djava.io.tmpdir={directory}")
         self.machine = jvm.machine(os.pathsep.join([str(classes), _classpath()]), options)
         builder = self.type("org.apache.spark.sql.SparkSession").builder()
@@ -274,9 +286,9 @@ class _Spark:
         self._conversions = self.type("scala.jdk.javaapi.CollectionConverters")
         self._logs = self.module(f"{_DELTA}.DeltaLog")
 
-    def session(self, client: str) -> Any:
+    def session(self, settings: Mapping[str, str]) -> Any:
         session = self._first.newSession()
-        for key, value in {_CATALOG: CATALOG_CLASS, f"{_CATALOG}.uri": self._url, f"{_CATALOG}.token": client}.items():
+        for key, value in settings.items():
             session.conf().set(key, value)
         return session
 
@@ -323,15 +335,20 @@ class _Spark:
         """Make it the one that Delta finds."""
         self.type("org.apache.spark.sql.SparkSession").setActiveSession(session)
 
-    def log(self, session: Any, found: Any, client: str) -> Any:
-        return self._logs.forTable(session, found, self.scala_map({"fs.kit.client": client}))
+    def log(self, session: Any, place: Any, client: str) -> Any:
+        """This client's log of the table at a `Path`, or of a catalog's entry."""
+        return self._logs.forTable(session, place, self.options(client))
+
+    def options(self, client: str) -> Any:
+        """They make the client's logs distinct."""
+        return self.scala_map({"fs.kit.client": client})
 
     def forget(self) -> None:
         """Drop the logs of all tables."""
         self._logs.clearCache()
 
     def by_path(self, session: Any, location: str) -> Any:
-        """The snapshot that a read of this path uses."""
+        """The snapshot that a read of this path uses, in this session."""
         self.use(session)
         plan = session.read().format("delta").load(location).queryExecution().analyzed()
         relation = plan.collectLeaves().head().relation()
@@ -392,20 +409,16 @@ class _Spark:
         self._first.stop()
 
 
-class _Table:
+class Table:
     """A table as a statement of this client finds it."""
 
-    def __init__(self, spark: _Spark, session: Any, client: str, name: str) -> None:
+    def __init__(self, spark: Spark, session: Any, log: Any, found: Any, feature: str = CATALOG_MANAGED) -> None:
+        """`found`: the catalog's entry, or none."""
         self.spark = spark
         self.session = session
-        spark.use(session)
-        catalog = session.sessionState().catalogManager().catalog(CATALOG)
-        folder = spark.machine.gateway.new_array(spark.machine.jvm.java.lang.String, 1)
-        folder[0] = SCHEMA
-        loaded = catalog.loadTable(spark.type("org.apache.spark.sql.connector.catalog.Identifier").of(folder, name))
-        self.found = loaded.catalogTable()
-        self.log = spark.log(session, self.found.get(), client)
-        (Path(self.log.logPath().toUri().getPath()) / STAGING["catalogManaged"]).mkdir(exist_ok=True)
+        self.log = log
+        self.found = found
+        (Path(log.logPath().toUri().getPath()) / STAGING[feature]).mkdir(exist_ok=True)
 
     def snapshot(self, version: int | None, timestamp: int | None) -> Any:
         """The newest one, or that of time travel."""
@@ -422,7 +435,7 @@ class _Table:
 class _Transaction:
     """A transaction of Delta's that does what a request describes."""
 
-    def __init__(self, table: _Table, request: m.Transact) -> None:
+    def __init__(self, table: Table, request: m.Transact) -> None:
         self.table = table
         self.spark = table.spark
         self.request = request
@@ -478,16 +491,18 @@ class _Transaction:
     def _change_metadata(self) -> None:
         request = self.request
         body = json.loads(self.snapshot.metadata().json())["metaData"]
-        rules = self.spark.module(f"{_DELTA}.coordinatedcommits.CatalogOwnedTableUtils")
+        known = self.snapshot.metadata().configuration()
+        catalog = self.spark.module(f"{_DELTA}.coordinatedcommits.CatalogOwnedTableUtils")
+        coordinator = self.spark.module(f"{_DELTA}.coordinatedcommits.CoordinatedCommitsUtils")
         if request.set_properties:
-            rules.validatePropertiesForAlterTableSetPropertiesDeltaCommand(
-                self.snapshot, self.spark.scala_map(request.set_properties)
-            )
+            changed = self.spark.scala_map(request.set_properties)
+            catalog.validatePropertiesForAlterTableSetPropertiesDeltaCommand(self.snapshot, changed)
+            coordinator.validateConfigurationsForAlterTableSetPropertiesDeltaCommand(known, changed)
             body["configuration"] |= request.set_properties
         if request.unset_properties:
-            rules.validatePropertiesForAlterTableUnsetPropertiesDeltaCommand(
-                self.snapshot, self.spark.seq(request.unset_properties)
-            )
+            names = self.spark.seq(request.unset_properties)
+            catalog.validatePropertiesForAlterTableUnsetPropertiesDeltaCommand(self.snapshot, names)
+            coordinator.validateConfigurationsForAlterTableUnsetPropertiesDeltaCommand(known, names)
             for name in request.unset_properties:
                 body["configuration"].pop(name, None)
         if request.partition_by is not None:
@@ -529,14 +544,14 @@ def _javac() -> str:
     return found
 
 
-def _shorten_pauses(classes: Path) -> None:
-    """Put copies of the classes that send requests before the originals, with shorter pauses: see `_PAUSES`."""
-    for (library, name), pauses in _PAUSES.items():
-        jar = next(path for path in jars.jars("unity") if path.name.startswith(f"{library}-"))
+def put_before(classes: Path, group: str, changes: Mapping[tuple[str, str], Mapping[bytes, bytes]]) -> None:
+    """Put copies of classes before the originals, with other constants. `changes`: by library and file of the class."""
+    for (library, name), constants in changes.items():
+        jar = next(path for path in jars.jars(group) if path.name.startswith(f"{library}-"))
         with zipfile.ZipFile(jar) as archive:
             content = archive.read(name)
-        for pause, shorter in pauses.items():
-            content = content.replace(_long(pause), _long(shorter))
+        for constant, other in constants.items():
+            content = content.replace(constant, other)
         target = classes / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
@@ -545,6 +560,19 @@ def _shorten_pauses(classes: Path) -> None:
 def _long(number: int) -> bytes:
     """As it is among the constants of a class file."""
     return b"\x05" + number.to_bytes(8, "big")
+
+
+_PAUSES: Final[Mapping[tuple[str, str], Mapping[bytes, bytes]]] = {
+    ("delta-storage", "io/delta/storage/commit/uccommitcoordinator/UCCommitCoordinatorClient.class"): {
+        _long(100): _long(1),
+        _long(60_000): _long(5),
+    },
+    ("unitycatalog-client", "io/unitycatalog/client/retry/JitterDelayRetryPolicy$Builder.class"): {
+        _long(500): _long(1)
+    },
+}
+"""By library and class: the pauses between sends of one request (the shortest, the longest), and what they are here, in
+ms. All sends of one lost commit take ten minutes otherwise."""
 
 
 def compile_catalog(classes: Path) -> None:

@@ -49,6 +49,8 @@ class EngineClient:
     commit_modes: ClassVar[dict[str, tuple[str, ...]]] = {CATALOG_MANAGED: ("staged",)}
     limits: ClassVar[dict[str, int]] = {}
     """Of the identity. `{"proposals": 1}`: after a lost race the engine gives the transaction up, and says so."""
+    promises: ClassVar[tuple[str, ...]] = ()
+    """Of the identity."""
     seconds: ClassVar[float] = 60.0
     """The limit of time of one answer, if the user allows less."""
 
@@ -141,6 +143,7 @@ class EngineClient:
             features=self.features,
             commit_modes=self.commit_modes,
             limits=dict(self.limits),
+            promises=self.promises,
         )
 
     def close(self) -> None:

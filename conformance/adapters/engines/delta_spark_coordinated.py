@@ -1,0 +1,293 @@
+"""Delta on Spark as the client of a managed-commit table: its owner is a commit coordinator, which Delta asks.
+
+Delta calls managed commits coordinated commits. It has had them since 3.3, as the table feature
+`coordinatedCommits-preview`, and 4.4.0 still has them: it is tried because it is the newest one that runs on the
+PySpark of this kit. The names of the RFC never shipped, and Delta rejects a table that has them. So the names in
+Delta's classes are replaced by those of the document (`_NAMES`), before the JVM loads them; their code is not touched.
+One more name is replaced: Delta's feature needs `vacuumProtocolCheck`, the document's does not.
+
+Delta finds a coordinator by the name in `delta.managedCommit.commitOwner`, and asks it through the interface
+`io.delta.storage.commit.CommitCoordinatorClient`. The one here has no behaviour of its own: it passes each question on
+to the kit's owner, as the client that is answered at the moment.
+
+| Delta calls | the owner is asked for |
+|---|---|
+| `commit` | `commit` with the staged file that Delta's `CoordinatedCommitsUtils` wrote |
+| `commit` without the owner's properties | `hand_back` with the actions |
+| `getCommits` | `get_commits` of the same range |
+| `backfillToVersion` | `backfill_to_version` |
+| `registerTable` | nothing: see below |
+
+| the owner answers a commit | Delta gets |
+|---|---|
+| `ratified` | the staged file |
+| `conflict` | `CommitFailedException(retryable, conflict)` |
+| `rejected` | `CommitFailedException`, retryable if the owner says so |
+| `gap`, `not_found`, `unsupported` | `CommitFailedException`, neither |
+| `unknown` | `UncheckedIOException`: the interface has no word for it |
+
+A table is found by `load_table`: by its name at each request, as in a metastore, and by its path where it is read so.
+Everything else, how an operation is done and what a client keeps, is as in `delta_spark`.
+
+Not done, beside what is not done there:
+
+- `create_table`, `take_over`: Delta registers the table with its coordinator, and then writes by itself the version
+  that makes the coordinator the owner; the owner of the shared interface writes that version.
+- The second commit of `DROP FEATURE`, by which Delta hands a table back: the first one takes the owner's properties
+  away, and is the coordinator's last one; the second takes the feature away, and is the filesystem's.
+- The profile `backlog-limit`: to have commits published when the owner rejects one is left to the coordinator.
+
+Delta's own retries, caches and sizes (4.4.0): a lost race, and a commit that was rejected for now, are retried up to
+10,000,000 times without a pause (`spark.databricks.delta.maxCommitAttempts`); a `DeltaLog` and its newest snapshot are
+cached for 60 minutes, and each statement updates it, which asks for the commits; each tenth commit writes a checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar, Final, NoReturn
+
+from conformance.adapters.engines.delta_spark import DeltaSpark, Table, put_before
+from conformance.adapters.jvm.machine import Machine
+from conformance.interface import messages as m
+from conformance.interface.log_names import LOG, STAGING, commit_file, staged_file
+from conformance.interface.subject import Ask
+from conformance.models import proposals
+
+FEATURE: Final = "managedCommit"
+OWNER: Final = f"delta.{FEATURE}.commitOwner"
+_COMMIT: Final = "io.delta.storage.commit"
+_DELTA: Final = "org.apache.spark.sql.delta"
+
+
+def _constants(names: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Strings, or names of classes, as they are among the constants of a class file."""
+    return {
+        b"\x01" + len(old).to_bytes(2, "big") + old.encode(): b"\x01" + len(new).to_bytes(2, "big") + new.encode()
+        for old, new in names.items()
+    }
+
+
+_SPARK: Final = "delta-spark_4.2_2.13"
+_CLASSES: Final = _DELTA.replace(".", "/")
+_PROPERTY: Final = "coordinatedCommits.commitCoordinator"
+_VACUUM: Final = f"{_CLASSES}/VacuumProtocolCheckTableFeature$"
+_TIMESTAMPS: Final = f"{_CLASSES}/InCommitTimestampTableFeature$"
+_FOLDER: Final = {STAGING["catalogManaged"]: STAGING[FEATURE]}
+_NAMES: Final = {
+    (_SPARK, f"{_CLASSES}/CoordinatedCommitsTableFeature$.class"): _constants(
+        {"coordinatedCommits-preview": FEATURE, _VACUUM: _TIMESTAMPS, f"L{_VACUUM};": f"L{_TIMESTAMPS};"}
+    ),
+    (_SPARK, f"{_CLASSES}/DeltaConfigsBase.class"): _constants(
+        {f"{_PROPERTY}{end}-preview": f"{FEATURE}.commitOwner{end}" for end in ("", "Conf")}
+    ),
+    (_SPARK, f"{_CLASSES}/util/FileNames$.class"): _constants(_FOLDER),
+    ("delta-storage", "io/delta/storage/commit/CoordinatedCommitsUtils.class"): _constants(
+        _FOLDER | {f"delta.{_PROPERTY}{end}-preview": f"{OWNER}{end}" for end in ("", "Conf")}
+    ),
+}
+"""By library and class: Delta's names, and those of the document. The class of the feature names the features that it
+needs."""
+
+
+class DeltaSparkCoordinated(DeltaSpark):
+    """Answers the client side of the shared interface, for managed-commit tables with staged commits."""
+
+    engine: ClassVar[str] = "delta-spark-coordinated"
+    profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "change-data", "row-tracking", "ownership-transfer")
+    features: ClassVar[tuple[str, ...]] = (FEATURE,)
+    commit_modes: ClassVar[dict[str, tuple[str, ...]]] = {FEATURE: ("staged",)}
+    promises: ClassVar[tuple[str, ...]] = ("fresh-snapshots",)
+    domains: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
+        super().__init__(owner, directory, version)
+        self._coordinator = _Coordinator(self.owner, self._spark.machine)
+        self._registered: set[str] = set()
+
+    def _prepare(self, classes: Path) -> None:
+        put_before(classes, "spark", _NAMES)
+
+    def connect(self, client: str) -> Any:
+        return self._spark.session({})
+
+    def _found(self, client: str, request: m.LoadTable) -> str:
+        """The location of a table. From now on Delta knows the coordinator by the name in the table's metadata, and the
+        coordinator asks as this client. Raises what Delta would where there is no table."""
+        self._coordinator.client = client
+        table = self._coordinator.found(request)
+        name = json.loads(table.metadata or "{}").get("metaData", {}).get("configuration", {}).get(OWNER)
+        if name is not None and name not in self._registered:
+            self._registered.add(name)
+            provider = self._spark.module(f"{_DELTA}.coordinatedcommits.CommitCoordinatorProvider")
+            provider.registerBuilder(_Builder(name, self._coordinator))
+        return str(table.location)
+
+    def _table(self, client: str, name: str) -> Table:
+        location = self._found(client, m.LoadTable(name=name))
+        self._make_room(name)
+        session = self.connection(client)
+        self._spark.use(session)
+        path = self._spark.type("org.apache.hadoop.fs.Path")(location)
+        return Table(self._spark, session, self._spark.log(session, path, client), self._spark.none, FEATURE)
+
+    def _by_path(self, client: str, location: str) -> Any:
+        """The log names the owner, which may know no table there any more."""
+        from py4j.protocol import Py4JJavaError
+
+        with suppress(Py4JJavaError):
+            self._found(client, m.LoadTable(path=location))
+        return super()._by_path(client, location)
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        """The first of the two commits of `DROP FEATURE`."""
+
+        def release() -> m.Answer:
+            table = self._table(client, request.table)
+            tables, options = self._spark.module(f"{_DELTA}.catalog.DeltaTableV2"), self._spark.options(client)
+            found = tables.apply(table.session, table.log.dataPath(), options, "DROP FEATURE")
+            command = self._spark.type(f"{_DELTA}.CoordinatedCommitsPreDowngradeCommand")(found)
+            command.removeFeatureTracesIfNeeded(table.session)
+            return self._coordinator.answer
+
+        return self._answered(release)
+
+    def _in_sql(self, client: str, name: str) -> str:
+        return f"delta.`{self._found(client, m.LoadTable(name=name))}`"
+
+
+class _JavaObject:
+    """A Python object that Java compares and prints."""
+
+    def equals(self, other: Any) -> bool:
+        return other is self
+
+    def hashCode(self) -> int:  # noqa: N802 - Java's names
+        return 1
+
+    def toString(self) -> str:  # noqa: N802
+        return type(self).__name__
+
+
+class _Builder(_JavaObject):
+    """What Delta finds by the owner's name: one coordinator for all tables."""
+
+    def __init__(self, name: str, coordinator: _Coordinator) -> None:
+        self.name = name
+        self._coordinator = coordinator
+
+    def getName(self) -> str:  # noqa: N802
+        return self.name
+
+    def build(self, spark: Any, conf: Any) -> _Coordinator:
+        return self._coordinator
+
+    class Java:
+        implements: Final = [f"{_DELTA}.coordinatedcommits.CommitCoordinatorBuilder"]
+
+
+class _Coordinator(_JavaObject):
+    """Passes Delta's questions on to the kit's owner."""
+
+    def __init__(self, ask: Ask, machine: Machine) -> None:
+        self._ask = ask
+        self._machine = machine
+        self.client = ""
+        """Who is answered at the moment."""
+        self.answer: m.Answer = m.Rejected(reason="Delta proposed nothing")
+        """To the latest commit."""
+        self._references: dict[str, str] = {}
+        """By location, what the owner called the table when it was last found."""
+
+    def found(self, request: m.LoadTable) -> m.Table:
+        answer = self._ask(self.client, request)
+        if not isinstance(answer, m.Table) or answer.location is None:
+            self._fail(f"the owner finds no table {request.name or request.path}: {answer}")
+        self._references[answer.location] = answer.table
+        return answer
+
+    def registerTable(self, log: Any, identifier: Any, version: int, metadata: Any, protocol: Any) -> Any:  # noqa: N802
+        self._throw("java.lang.UnsupportedOperationException", "the kit's owner takes no table over in two steps")
+
+    def commit(self, store: Any, conf: Any, table: Any, version: int, lines: Any, updated: Any) -> Any:
+        utils = self._machine.type(f"{_COMMIT}.CoordinatedCommitsUtils")
+        folder, attempt = table.getLogPath(), str(uuid.uuid4())
+        file = utils.writeUnbackfilledCommitFile(store, conf, folder.toString(), version, lines, attempt)
+        name = staged_file(version, attempt)
+        request: m.Commit | m.HandBack = m.Commit(
+            table=self._reference(folder), version=version, attempt=attempt, staged_file=name
+        )
+        if utils.isCoordinatedCommitsToFSConversion(version, updated):
+            content = Path(_location(folder), LOG, STAGING[FEATURE], name).read_text("utf-8")
+            request = m.HandBack(
+                table=request.table, version=version, attempt=attempt, actions=tuple(proposals.lines(content))
+            )
+        answer = self._ask(self.client, request)
+        self.answer = answer
+        if isinstance(answer, m.Ratified):
+            commit = self._machine.type(f"{_COMMIT}.Commit")
+            return self._machine.type(f"{_COMMIT}.CommitResponse")(
+                commit(version, file, updated.getCommitInfo().getCommitTimestamp())
+            )
+        if isinstance(answer, m.Unknown):
+            self._fail(f"no answer to the commit of version {version}: {answer.reason}")
+        conflict = isinstance(answer, m.Conflict)
+        retryable = conflict or (isinstance(answer, m.Rejected) and answer.retryable)
+        return self._throw(f"{_COMMIT}.CommitFailedException", retryable, conflict, f"version {version}: {answer}")
+
+    def getCommits(self, table: Any, start: int | None, end: int | None) -> Any:  # noqa: N802
+        folder = table.getLogPath()
+        answer = self._ask(self.client, m.GetCommits(table=self._reference(folder), start=start, end=end))
+        if not isinstance(answer, m.Commits):
+            self._fail(f"the owner does not list its commits: {answer}")
+        listed = self._machine.type("java.util.ArrayList")()
+        for entry in answer.commits:
+            listed.add(self._commit(Path(_location(folder)) / LOG, entry))
+        latest = -1 if answer.latest is None else answer.latest
+        return self._machine.type(f"{_COMMIT}.GetCommitsResponse")(listed, latest)
+
+    def _commit(self, log: Path, entry: m.CommitEntry) -> Any:
+        """With the file that the owner named. It may be gone by now; its published copy has the same size."""
+        published = log / commit_file(entry.version)
+        named = published if entry.file_name is None else log / STAGING[FEATURE] / entry.file_name
+        state = next((file.stat() for file in (named, published) if file.exists()), None)
+        size, modified = (0, 0) if state is None else (state.st_size, state.st_mtime_ns // 1_000_000)
+        path = self._machine.type("org.apache.hadoop.fs.Path")(f"file:{named}")
+        status = self._machine.type("org.apache.hadoop.fs.FileStatus")(size, False, 1, 1, modified, path)
+        return self._machine.type(f"{_COMMIT}.Commit")(entry.version, status, entry.in_commit_timestamp or modified)
+
+    def backfillToVersion(self, store: Any, conf: Any, table: Any, version: int, known: int | None) -> None:  # noqa: N802
+        request = m.BackfillToVersion(table=self._reference(table.getLogPath()), version=version)
+        answer = self._ask(self.client, request)
+        if not isinstance(answer, m.Done):
+            self._fail(f"version {version} is not published: {answer}")
+
+    def semanticEquals(self, other: Any) -> bool:  # noqa: N802
+        """There is only this one."""
+        return True
+
+    class Java:
+        implements: Final = [f"{_COMMIT}.CommitCoordinatorClient"]
+
+    def _reference(self, folder: Any) -> str:
+        """Of the table with this log folder; one that is opened by its path is looked for by it."""
+        location = _location(folder)
+        return self._references.get(location) or self.found(m.LoadTable(path=location)).table
+
+    def _fail(self, problem: str) -> NoReturn:
+        """Methods that declare no `IOException` may throw this one."""
+        self._throw("java.io.UncheckedIOException", problem, self._machine.type("java.io.IOException")(problem))
+
+    def _throw(self, kind: str, *arguments: Any) -> NoReturn:
+        """Have Java throw an exception of this class."""
+        from py4j.protocol import Py4JJavaError
+
+        raise Py4JJavaError(f"{kind} of the kit's coordinator", self._machine.type(kind)(*arguments))
+
+
+def _location(folder: Any) -> str:
+    return str(Path(folder.toUri().getPath()).parent)
