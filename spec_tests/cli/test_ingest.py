@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,10 @@ from spec_tests.cli.conftest import CommandLine
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-with_spark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+def with_spark(test: Callable[..., None]) -> Callable[..., None]:
+    """In the process that has the session."""
+    return pytest.mark.spark(pytest.mark.xdist_group("spark")(test))
 
 
 @pytest.fixture
@@ -34,9 +38,9 @@ def _rows(warehouse: Warehouse, table: str) -> list[tuple[object, ...]]:
     return sorted((row["month"], row["id"] or 0) for row in rows)
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+@with_spark
 def test_csv_files_become_one_commit_with_the_tables_types(
-    cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, spark: SparkSession, marked: None
+    cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, spark: SparkSession
 ) -> None:
     answer = cli("ingest", sales, day, day, "--null", "NA", "--json")
     assert answer.code == ExitCode.OK, answer.err
@@ -45,9 +49,9 @@ def test_csv_files_become_one_commit_with_the_tables_types(
     assert spark.range(1).count() == 1  # the session is left running
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+@with_spark
 def test_a_table_is_created_from_rows_only_where_that_is_wanted(
-    cli: CommandLine, warehouse: Warehouse, day: Path, spark: SparkSession, marked: None
+    cli: CommandLine, warehouse: Warehouse, day: Path, spark: SparkSession
 ) -> None:
     refused = cli("ingest", "days", day)
     assert refused.code == ExitCode.USAGE
@@ -62,9 +66,9 @@ def test_a_table_is_created_from_rows_only_where_that_is_wanted(
     assert warehouse.owner.resolve("days").feature_name == "managedCommit"
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+@with_spark
 def test_overwrite_replaces_all_or_the_named_partitions(
-    cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, tmp_path: Path, spark: SparkSession, marked: None
+    cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
     cli("ingest", sales, day, "--null", "NA")
     parquet.write_table(
@@ -79,9 +83,9 @@ def test_overwrite_replaces_all_or_the_named_partitions(
     assert _rows(warehouse, sales) == [(1, 7)]
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+@with_spark
 def test_rows_that_do_not_fit_are_refused_and_nothing_lands(
-    cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path, spark: SparkSession, marked: None
+    cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     (tmp_path / "more.csv").write_text("id,month,colour\n1,1,red\n")
     (tmp_path / "text.csv").write_text("id,month\nten,1\n")
@@ -106,9 +110,9 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_lands(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+@with_spark
 def test_any_names_are_quoted_for_spark(
-    cli: CommandLine, warehouse: Warehouse, tmp_path: Path, spark: SparkSession, marked: None
+    cli: CommandLine, warehouse: Warehouse, tmp_path: Path, spark: SparkSession
 ) -> None:
     """A dot in a name is no member of a struct, a backtick no quotation; a column without a name gets one."""
     path = tmp_path / "air.csv"
@@ -124,9 +128,9 @@ def test_any_names_are_quoted_for_spark(
     assert connect(spark, warehouse).read.where("`Month.x` = 6").table("air").toArrow().to_pylist() == [second, second]
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+@with_spark
 def test_an_append_without_rows_commits_nothing(
-    cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession, marked: None
+    cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession
 ) -> None:
     Path("header.csv").write_text("id,month\n")
     parquet.write_table(pa.table({"id": pa.array([], pa.int64()), "month": pa.array([], pa.int32())}), "none.parquet")
@@ -139,9 +143,9 @@ def test_an_append_without_rows_commits_nothing(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+@with_spark
 def test_missing_columns_become_null_only_where_that_is_wanted(
-    cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession, marked: None
+    cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession
 ) -> None:
     Path("ids.csv").write_text("ID\n1\n")
     parquet.write_table(pa.table({"id": pa.array([2], pa.int64())}), "ids.parquet")
@@ -200,9 +204,9 @@ def test_parquet_files_with_other_columns_are_not_one_commit(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-@pytest.mark.parametrize("marked", [pytest.param(None, marks=with_spark)])
+@with_spark
 def test_a_folder_is_read_as_spark_reads_it(
-    cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession, marked: None
+    cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession
 ) -> None:
     """Names of folders give columns to Parquet files; hidden files are left out."""
     for month in (1, 2):

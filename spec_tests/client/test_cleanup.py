@@ -16,7 +16,7 @@ from refimpl.errors import (
     NotFoundInHistoryError,
 )
 from refimpl.log_path import LAST_CHECKPOINT, FileKind
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
+from refimpl.table_feature import CATALOG_MANAGED, TableFeature
 from spec_tests.client.conftest import Setting
 from spec_tests.support.busy_table import (
     DAY,
@@ -117,18 +117,6 @@ def test_cleanup_keeps_everything_from_the_cut_off_checkpoint(
     assert cleaned(setting, table).deleted == ()
 
 
-@every_kind
-def test_without_a_checkpoint_nothing_is_deleted(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature | None
-) -> None:
-    """managed-commits and catalog-managed, "Metadata Cleanup": no cut-off checkpoint, no cleanup."""
-    table = stamped(feature)
-    old(setting, table, checkpoint=None)
-    before = names(table)
-    assert cleaned(setting, table) == CleanedUp(cut_off=None, deleted=())
-    assert names(table) == before
-
-
 def test_a_checkpoint_that_cannot_be_read_cuts_nothing_off(
     setting: Setting, stamped: Callable[[TableFeature | None], Table]
 ) -> None:
@@ -151,35 +139,6 @@ def test_young_commits_stay(setting: Setting, stamped: Callable[[TableFeature | 
     assert names(table) == before
     setting.host.clock = START + 30 * DAY + 10
     assert clean_up(setting.again(table)).cut_off == 4
-
-
-def test_the_newest_checkpoint_below_the_cut_off_counts(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table]
-) -> None:
-    """FB30: versions between the cut-off commit and the next checkpoint stay readable."""
-    table = stamped(None)
-    busy(setting, table, 3)
-    write_checkpoint(table, 2)
-    setting.host.clock = START + 40 * DAY
-    busy(setting, table, 3)
-    write_checkpoint(table, 5)
-    done = clean_up(table, older_than=30 * DAY)
-    assert done.cut_off == 2
-    assert log_path.classic_checkpoint(2) in names(table)
-    for version in range(2, 7):
-        assert setting.again(table).snapshot(version=version).version == version
-
-
-def test_the_pointer_never_names_what_was_deleted(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table]
-) -> None:
-    """FB31."""
-    table = stamped(None)
-    old(setting, table)
-    stale = json.dumps({"version": 1, "size": 5}).encode()
-    table.log.overwrite(LAST_CHECKPOINT, stale)
-    cleaned(setting, table)
-    assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
 
 
 @pytest.mark.parametrize("v2", [False, True])
@@ -212,26 +171,6 @@ def test_the_pointer_is_moved_to_a_checkpoint_that_can_be_read(
     assert cleaned(setting, table).cut_off == 4
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
     assert setting.again(table).snapshot().version == 6
-
-
-def test_a_staged_file_that_the_owner_still_lists_is_spared(setting: Setting) -> None:
-    """RULINGS.md#cleanup: the owner may not know yet that a commit is published."""
-    table = setting.table(MANAGED_COMMIT, policy=GENEROUS)
-    busy(setting, table, 3)
-    assert table.table_id is not None
-    listed = {commit.version: commit for commit in setting.owner.get_commits(table.table_id).commits}
-    for version in (1, 2, 3):  # published by somebody who did not tell the owner
-        content = table.log.read_staged(MANAGED_COMMIT.staging_folder, str(listed[version].file_name))
-        table.log.publish(version, content)
-    setting.host.clock = START + 40 * DAY
-    write_checkpoint(table, 3)
-    still = setting.owner.get_commits(table.table_id).commits
-    orphan = table.log.stage(MANAGED_COMMIT.staging_folder, 2, setting.environment.new_id(), b"{}")
-    assert clean_up(table, older_than=30 * DAY).cut_off == 3
-    staged = {path.name for path in table.log.staged_listing(MANAGED_COMMIT.staging_folder)}
-    assert {commit.file_name for commit in still} <= staged
-    assert orphan not in staged
-    assert setting.again(table).snapshot().version == 3
 
 
 @pytest.mark.parametrize("crash", range(0, 12, 3))

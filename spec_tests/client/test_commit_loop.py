@@ -20,7 +20,6 @@ from refimpl.commits import (
     Landed,
     Outcome,
     Proposal,
-    Rejected,
     RejectionReason,
     StagedProposal,
     VersionGap,
@@ -121,35 +120,6 @@ def test_a_writer_that_waited_looks_before_it_proposes(
     assert setting.host.pauses == []
     assert appending(table, "next").commit().version == 3
     assert setting.paths(table) == {"mine", "theirs", "next"}
-
-
-def test_a_racing_filesystem_writer_rebases_too(setting: Setting) -> None:
-    table = setting.table(None)
-    transaction = appending(table, "mine")
-    setting.append(table, "theirs")
-    setting.append(table, "more")
-    committed = transaction.commit()
-    assert (committed.version, committed.tries, committed.rebased_over) == (3, 2, 2)
-    assert setting.paths(table) == {"mine", "theirs", "more"}
-
-
-@pytest.mark.parametrize("backfilled", [False, True])
-@every_owned_mode
-def test_winners_that_a_conflict_does_not_tell_are_asked_for(
-    setting: Setting, feature: TableFeature, commit_mode: CommitMode, backfilled: bool
-) -> None:
-    """catalog-managed, "Commit Protocol": telling the winners is encouraged, not demanded."""
-    table = setting.table(feature, commit_mode)
-    transaction = appending(table, "mine")
-    setting.append(table, "one")
-    setting.append(table, "two")
-    if backfilled:
-        assert table.table_id is not None
-        setting.owner.backfill_to_version(table.table_id)
-    setting.owner.faults.conflicts_without_winners = True
-    committed = transaction.commit()
-    assert (committed.version, committed.rebased_over) == (3, 2)
-    assert setting.paths(table) == {"mine", "one", "two"}
 
 
 def test_a_writer_far_behind_checks_all_winners(setting: Setting) -> None:
@@ -275,64 +245,6 @@ def test_a_conflict_that_shows_nothing_ends_in_an_error(setting: Setting, phanto
 # Lost answers
 
 
-@every_owned_mode
-def test_a_lost_answer_is_resolved_and_not_repeated(
-    setting: Setting, feature: TableFeature, commit_mode: CommitMode
-) -> None:
-    """FB07: an unknown outcome is resolved by attempt id."""
-    table = setting.table(feature, commit_mode)
-    transaction = appending(table, "mine")
-    setting.owner.proposals.clear()
-    setting.owner.faults.lose_answers = 1
-    committed = transaction.commit()
-    assert (committed.version, committed.tries) == (1, 1)
-    assert [version for version, _ in setting.owner.proposals] == [1]
-    assert setting.again(table).snapshot().version == 1
-    assert setting.paths(table) == {"mine"}
-
-
-@every_owned_mode
-def test_a_lost_request_is_repeated_and_cannot_land_later(
-    setting: Setting, feature: TableFeature, commit_mode: CommitMode
-) -> None:
-    """Resolving an attempt that has not landed is final: a delayed request is refused."""
-    table = setting.table(feature, commit_mode)
-    transaction = appending(table, "mine")
-    setting.owner.proposals.clear()
-    setting.owner.faults.lose_requests = 1
-    committed = transaction.commit()
-    assert (committed.version, committed.tries) == (1, 2)
-    (_, lost), (_, landed) = setting.owner.proposals
-    assert lost.attempt != landed.attempt == committed.attempt
-    (late,) = setting.owner.deliver_delayed()
-    assert isinstance(late, Rejected)
-    assert late.reason is RejectionReason.ATTEMPT_RESOLVED
-    assert setting.again(table).snapshot().version == 1
-
-
-@every_owned_mode
-def test_a_lost_answer_stays_one_commit_although_others_went_on(
-    setting: Setting, feature: TableFeature, commit_mode: CommitMode
-) -> None:
-    """FB08: the answer at v is lost, others backfill v and commit v+1, the writer must not commit v+2."""
-    table = setting.table(feature, commit_mode)
-    transaction = appending(table, "mine")
-
-    def others() -> None:
-        setting.owner.faults.lose_answers = 0
-        assert table.table_id is not None
-        setting.owner.backfill_to_version(table.table_id)
-        setting.append(table, "theirs")
-        setting.owner.faults.lose_answers = 1
-
-    setting.owner.faults.after_proposal = [others]
-    setting.owner.faults.lose_answers = 1
-    committed = transaction.commit()
-    assert (committed.version, committed.tries) == (1, 1)
-    assert setting.again(table).snapshot().version == 2
-    assert setting.paths(table) == {"mine", "theirs"}
-
-
 def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) -> None:
     """The staged file is the commit until it is published."""
     table = setting.table()
@@ -430,19 +342,6 @@ def test_a_replay_that_is_answered_as_a_conflict_is_recognised(
 
 
 # Refusals
-
-
-def test_a_full_backlog_is_emptied_and_the_proposal_repeated(setting: Setting) -> None:
-    """FB46; the interface: backfill, then propose the same version again."""
-    table = setting.table(policy=MaintenancePolicy(backfill_every=None, backlog_limit=2))
-    for name in ("a", "b"):
-        setting.append(table, name)
-    setting.owner.proposals.clear()
-    committed = appending(table, "c").commit()
-    assert (committed.version, committed.tries) == (3, 1)
-    (_, refused), (_, accepted) = setting.owner.proposals
-    assert refused == accepted
-    assert table.log.published(2)
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is full"), OwnerUnavailableError("the disk is full")], ids=type)

@@ -31,6 +31,7 @@ FAULTS = st.fixed_dictionaries(
         "list_late": st.sampled_from([0, 0, 2]),
         "phantom_conflicts": st.sampled_from([0, 0, 0, 1]),
         "twice": st.booleans(),
+        "conflict_for_replay": st.booleans(),
         "waited": st.booleans(),
     }
 )

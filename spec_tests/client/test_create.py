@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pyarrow as pa
 import pytest
 
 from refimpl import actions, log_path
@@ -35,7 +34,7 @@ from refimpl.table_feature import (
     TableFeature,
     inconsistencies,
 )
-from spec_tests.client.conftest import SCHEMA, Setting, adding, at_once
+from spec_tests.client.conftest import SCHEMA, Setting, adding
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
@@ -128,12 +127,6 @@ def test_a_filesystem_table_may_start_with_in_commit_timestamps(setting: Setting
     assert table.snapshot().in_commit_timestamp == START + 1
 
 
-def test_an_arrow_schema_serves(setting: Setting) -> None:
-    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
-    table = create_table(setting.owner, setting.environment, "people", schema)
-    assert table.snapshot().schema.names == ("id", "name")
-
-
 def test_creating_as_select_puts_the_files_into_version_0(setting: Setting) -> None:
     creation = begun(setting)
     table = creation.finish([adding("month=01/a"), adding("month=02/b", "02")])
@@ -213,16 +206,6 @@ def test_a_taken_name_is_rejected_before_anything_is_made(setting: Setting) -> N
         setting.table()
     assert caught.value.winner.name == "orders"
     assert sorted(path.name for path in setting.folder.iterdir()) == before
-
-
-def test_many_creators_of_one_name_make_one_table(setting: Setting) -> None:
-    creations = [begun(setting) for _ in range(6)]
-    won: list[Table] = []
-    lost = at_once(6, lambda number: won.append(creations[number].finish()))
-    assert (len(won), len(lost)) == (1, 5)
-    assert {error.winner.table_id for error in lost if isinstance(error, NameTakenError)} == {won[0].table_id}
-    logs = [path for path in setting.folder.iterdir() if (path / LOG_FOLDER).exists()]
-    assert logs == [won[0].location]
 
 
 def test_another_version_0_at_the_same_place_is_no_table_of_mine(setting: Setting) -> None:

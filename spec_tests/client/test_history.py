@@ -12,14 +12,13 @@ import pytest
 from refimpl import log_path
 from refimpl.actions import CommitInfo, Metadata, Protocol, encode
 from refimpl.client.history import Stored
-from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError, NotFoundInHistoryError
+from refimpl.errors import CorruptLogError, InvalidRequestError, NotFoundInHistoryError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,
     IN_COMMIT_TIMESTAMP_PROPERTY,
     MANAGED_COMMIT,
-    TableFeature,
 )
 from spec_tests.support.written_log import (
     FEATURES,
@@ -65,19 +64,6 @@ class TestByModificationTimes:
     def log(self, tmp_path: Path) -> WrittenLog:
         return old(WrittenLog(tmp_path / "t"), 10, 20, 15, 30)
 
-    def test_a_time_means_the_latest_version_at_or_before_it(self, log: WrittenLog) -> None:
-        table = log.table()
-        versions = [table.snapshot(timestamp=at(second)).version for second in (10, 19, 20, 29, 30)]
-        assert versions == [0, 0, 1, 2, 3]
-
-    def test_modification_times_are_made_monotonic(self, log: WrittenLog) -> None:
-        assert log.table().snapshot(version=2).timestamp == at(20) + 1
-
-    def test_outside_the_history_is_an_error(self, log: WrittenLog) -> None:
-        for timestamp in (at(10) - 1, at(30) + 1):
-            with pytest.raises(NotFoundInHistoryError):
-                log.table().snapshot(timestamp=timestamp)
-
     def test_a_history_that_was_cleaned_up_begins_at_the_oldest_commit(self, log: WrittenLog) -> None:
         log.write(log_path.classic_checkpoint(2), classic_content([*definition(), add("f1"), add("f2")]))
         log.delete(log_path.commit(0)).delete(log_path.commit(1))
@@ -105,13 +91,6 @@ class TestEnabledInTheMiddle:
         for version in (2, 3, 4):
             log.modified(version, at(1))  # a copy of the table changed the files' times
         return log
-
-    @pytest.mark.parametrize(
-        ("timestamp", "version"),
-        [(at(10), 0), (at(20), 1), (START + 1999, 1), (START + 2000, 2), (START + 3999, 3), (START + 4000, 4)],
-    )
-    def test_each_time_has_its_version(self, log: WrittenLog, timestamp: int, version: int) -> None:
-        assert log.table().snapshot(timestamp=timestamp).version == version
 
     def test_history_has_both_kinds_of_times(self, log: WrittenLog) -> None:
         assert [entry.timestamp for entry in log.table().history()] == [
@@ -141,32 +120,8 @@ class TestEnabledInTheMiddle:
         assert table.snapshot().timestamp == times[last]
         assert len(times) == last + 1
 
-    def test_exactly_one_enablement_property_is_an_error(self, log: WrittenLog) -> None:
-        log.publish(5, metadata(**{IN_COMMIT_TIMESTAMP_PROPERTY: "true", ENABLEMENT_VERSION: "2"}))
-        with pytest.raises(InvalidTableError):
-            log.table().snapshot(timestamp=START + 3000)
-        assert log.table().snapshot(version=3).version == 3
-
 
 class TestThroughTheOwner:
-    @both_features
-    def test_times_of_unpublished_commits_are_in_the_history(self, tmp_path: Path, feature: TableFeature) -> None:
-        """FB18."""
-        log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a")).stage(2, add("b")).stage(3, add("c"))
-        table = log.table(log.owner())
-        versions = [table.snapshot(timestamp=START + ms).version for ms in (0, 1000, 2000, 2999, 3000)]
-        assert versions == [0, 1, 2, 2, 3]
-        with pytest.raises(NotFoundInHistoryError):
-            table.snapshot(timestamp=START + 3001)
-
-    @both_features
-    def test_backfilling_does_not_move_a_version_in_time(self, tmp_path: Path, feature: TableFeature) -> None:
-        """catalog-managed, "Publishing Commits": the modification time is not the commit's."""
-        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
-        before = log.table(log.owner()).snapshot(timestamp=START + 1500).version
-        log.backfill(1).backfill(2).modified(1, START + 9_000_000)
-        assert log.table(log.owner()).snapshot(timestamp=START + 1500).version == before == 1
-
     def test_published_commits_above_the_owners_latest_are_no_history(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().publish(1).publish(2)
         owner = log.owner()

@@ -6,7 +6,6 @@ Examples, and a brute-force oracle on small random logs: it looks at one version
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, replace
 
 import pytest
@@ -70,12 +69,6 @@ class TestTheDocumentsOwnExamples:
             3: "published", 4: "published", 5: "published", 6: "published", 7: "published", 8: "staged", 9: "staged",
         }  # fmt: skip
 
-    def test_without_the_owner_the_table_ends_at_the_newest_published(self) -> None:
-        """managed-commits, "Reading managed-commit tables", first choice."""
-        segment = build(self.LISTING)
-        assert segment.version == 7
-        assert set(sources(segment).values()) == {"published"}
-
 
 class TestTheOwnersAnswer:
     @both_features
@@ -124,29 +117,6 @@ class TestTheOwnersAnswer:
 
 
 class TestTheTarget:
-    @both_features
-    def test_a_requested_version_above_the_latest_is_an_error(self, feature: TableFeature) -> None:
-        owner = answer(staged(2), latest=2)
-        assert build(published(0, 1), owner, feature, version=2).version == 2
-        with pytest.raises(NotFoundInHistoryError) as caught:
-            build(published(0, 1), owner, feature, version=3)
-        assert caught.value.latest == 2
-
-    def test_everything_above_the_target_is_ignored(self) -> None:
-        listing = [*published(0, 1, 2, 3, 4), classic(3), v2(4), compaction(1, 3), checksum(3), checksum(4)]
-        segment = build(listing, version=2)
-        assert segment.checkpoint == ()
-        assert segment.compactions == ()
-        assert segment.checksum is None
-        assert [commit.version for commit in segment.commits] == [0, 1, 2]
-
-    def test_a_version_whose_history_was_cleaned_up_is_not_found(self) -> None:
-        listing = [*published(10, 11), classic(10)]
-        assert build(listing, version=10).version == 10
-        with pytest.raises(NotFoundInHistoryError) as caught:
-            build(listing, version=9)
-        assert caught.value.earliest == 10
-
     def test_an_absurd_latest_version_is_a_gap_and_costs_nothing(self) -> None:
         with pytest.raises(CorruptLogError) as caught:
             build(published(0, 1), answer(latest=2**63 - 1), CATALOG_MANAGED)
@@ -164,12 +134,6 @@ class TestOverlap:
         assert build([*listing, compaction(0, 1)], answer(staged(2), latest=2), CATALOG_MANAGED).compactions == (
             compaction(0, 1),
         )
-
-    def test_a_checkpoint_replaces_the_owners_commits_too(self) -> None:
-        segment = build([*published(0, 1, 2), classic(2)], self.OWNER, CATALOG_MANAGED)
-        assert segment.checkpoint == (classic(2),)
-        assert segment.commits == ()
-        assert segment.last_commit == staged(2)
 
 
 class TestCheckpoints:
@@ -203,11 +167,6 @@ class TestCheckpoints:
 class TestCompactions:
     LISTING = published(*range(13))
 
-    def test_a_compaction_stands_for_the_commits_that_it_covers(self) -> None:
-        segment = build([*self.LISTING, compaction(2, 5)])
-        assert [delta.version for delta in segment.deltas()] == [0, 1, 5, *range(6, 13)]
-        assert [delta for delta in segment.deltas() if isinstance(delta, LogPath)][2].kind is FileKind.COMPACTION
-
     def test_of_overlapping_compactions_the_widest_is_used(self) -> None:
         overlapping = (compaction(1, 3), compaction(3, 9), compaction(8, 10), compaction(9, 10))
         listing = [*self.LISTING, *overlapping, compaction(11, 12)]
@@ -231,21 +190,6 @@ class TestOnlyWhatIsNew:
 class TestKnownCommits:
     def test_history_is_the_gap_free_run_to_the_latest_version(self) -> None:
         assert [c.version for c in known_commits([*published(1, 2, 5, 6, 7), classic(5)])] == [5, 6, 7]
-
-    def test_history_has_the_unpublished_tail(self) -> None:
-        """FB18."""
-        commits = known_commits(published(0, 1), answer(staged(2), inline(3), latest=3), CATALOG_MANAGED)
-        assert [source(commit) for commit in commits] == ["published", "published", "staged", "inline"]
-
-
-def test_the_order_of_the_listing_does_not_matter() -> None:
-    """An object store may list in any order."""
-    listing = [*published(*range(8)), *parts(3, 3), classic(1), compaction(4, 6), checksum(5)]
-    expected = build(listing)
-    shuffled = list(listing)
-    for seed in range(5):
-        random.Random(seed).shuffle(shuffled)
-        assert build(shuffled) == expected
 
 
 @pytest.mark.parametrize(("latest", "unclaimed"), [(1, True), (2, False)])

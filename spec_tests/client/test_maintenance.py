@@ -124,19 +124,6 @@ def test_a_compaction_keeps_removed_domains_and_latest_metadata(setting: Setting
     assert not setting.again(table).snapshot().domains
 
 
-@both
-def test_an_unpublished_end_is_not_compacted(setting: Setting, feature: TableFeature) -> None:
-    """managed-commits and catalog-managed: `<y>.json` must exist. FB16."""
-    table = setting.table(feature)
-    busy(setting, table, 3)
-    before = names(table)
-    with pytest.raises(MaintenanceRefusedError):
-        compact(table, 1, 3)
-    assert names(table) == before
-    backfill(setting, table)
-    assert compact(table, 1, 3) == log_path.compaction(1, 3)
-
-
 @pytest.mark.parametrize(("start", "end"), [(2, 2), (3, 2), (-1, 2)])
 def test_a_range_of_fewer_than_two_versions_is_no_compaction(setting: Setting, start: int, end: int) -> None:
     table = setting.table(None)
@@ -325,18 +312,6 @@ def test_an_interrupted_publication_is_continued(setting: Setting, storage: Fail
     assert table.log.published_versions() == {0, 1}
     assert "report_published" not in setting.owner.calls
     assert setting.again(table).publish() == Backfilled(through=3, published=3)
-
-
-@pytest.mark.parametrize("other", [b'{"commitInfo":{}}\n', b"not JSON"])
-def test_other_content_ends_a_publication_without_a_report(setting: Setting, other: bytes) -> None:
-    table = setting.table(CATALOG_MANAGED)
-    busy(setting, table, 3)
-    table.log.put_if_absent(log_path.commit(2), other)
-    with pytest.raises(CorruptLogError):
-        table.publish()
-    assert "report_published" not in setting.owner.calls
-    assert table.log.read(log_path.commit(2)) == other
-    assert not table.log.published(3)
 
 
 def test_nothing_is_published_above_a_missing_version(setting: Setting) -> None:

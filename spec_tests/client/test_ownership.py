@@ -14,8 +14,8 @@ from refimpl.client.maintenance import write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
-from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.commits import DirectProposal, RejectionReason
+from refimpl.commit_owner import TableState
+from refimpl.commits import DirectProposal
 from refimpl.errors import (
     CommitRejectedError,
     CorruptLogError,
@@ -37,7 +37,7 @@ from refimpl.table_feature import (
     CommitMode,
     TableFeature,
 )
-from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting, at_once
+from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting
 from spec_tests.support.busy_table import names
 from spec_tests.support.unreliable_owner import unavailable
 
@@ -298,39 +298,9 @@ def test_a_lost_answer_of_a_hand_back_is_no_second_hand_back(setting: Setting) -
     assert hand_back(table).snapshot().version == 1
 
 
-def test_an_owner_may_refuse_to_hand_back(setting: Setting) -> None:
-    """managed-commits: the owner is not required to give up ownership."""
-    table = setting.table(policy=MaintenancePolicy(backfill_every=None, hand_back=False))
-    with pytest.raises(CommitRejectedError) as caught:
-        hand_back(table)
-    assert caught.value.reason is RejectionReason.OWNER_REFUSES
-    setting.append(table, "a")
-    assert table.snapshot().version == 1
-
-
 def test_a_filesystem_table_cannot_be_handed_back(setting: Setting) -> None:
     with pytest.raises(InvalidRequestError):
         hand_back(setting.table(None))
-
-
-def test_path_access_is_rejected_until_the_hand_back(setting: Setting) -> None:
-    table = setting.table(CATALOG_MANAGED, CommitMode.INLINE)
-    by_path = Table.by_path(table.location, setting.environment)
-    with pytest.raises(PathAccessError):
-        by_path.snapshot()
-    hand_back(table)
-    assert by_path.snapshot().version == 1
-
-
-def test_several_take_overs_at_once_leave_one_owner(setting: Setting) -> None:
-    """Threads race for one filesystem table; exactly one becomes the owned one."""
-    table = setting.table(None)
-    handles = [Table.by_path(table.location, setting.environment) for _ in range(4)]
-    won: list[str] = []
-    lost = at_once(4, lambda number: won.append(taken(setting, handles[number], name=f"name{number}").name or ""))
-    assert (len(won), len(lost)) == (1, 3)
-    assert all(isinstance(error, ProtocolChangedError | CommitRejectedError | InvalidRequestError) for error in lost)
-    assert Table.resolve(won[0], setting.owner, setting.environment).snapshot().version == 1
 
 
 @both

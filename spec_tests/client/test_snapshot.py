@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refimpl import log_path
-from refimpl.actions import DeletionVector, DomainMetadata, Protocol, Txn
+from refimpl.actions import DeletionVector, Protocol, Txn
 from refimpl.client.maintenance import compact, write_checkpoint
 from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
@@ -18,7 +18,6 @@ from refimpl.errors import (
     InvalidTableError,
     NotFoundInHistoryError,
     OwnerUnavailableError,
-    PathAccessError,
     TableNotFoundError,
     UnsupportedFeatureError,
 )
@@ -49,19 +48,6 @@ def plain(tmp_path: Path) -> WrittenLog:
 
 class TestReplay:
     """DELTA.md#actions."""
-
-    def test_added_files_are_active_and_removed_ones_are_tombstones(self, plain: WrittenLog) -> None:
-        plain.publish(1, add("a"), add("b")).publish(2, remove("a"))
-        snapshot = plain.table().snapshot()
-        assert set(snapshot.files) == {("b", None)}
-        assert set(snapshot.tombstones) == {("a", None)}
-        assert snapshot.size_in_bytes == 100
-
-    def test_a_file_that_comes_back_is_no_tombstone(self, plain: WrittenLog) -> None:
-        plain.publish(1, add("a")).publish(2, remove("a")).publish(3, add("a", size=7))
-        snapshot = plain.table().snapshot()
-        assert not snapshot.tombstones
-        assert snapshot.size_in_bytes == 7
 
     def test_a_file_is_identified_by_its_path_and_deletion_vector(self, plain: WrittenLog) -> None:
         vector = DeletionVector(storage_type="u", path_or_inline_dv="ab", size_in_bytes=1, cardinality=1, offset=4)
@@ -128,34 +114,6 @@ class TestReplay:
         assert snapshot.protocol == newer
         assert snapshot.metadata.configuration == {"owner": "me"}
 
-    def test_the_latest_transaction_of_each_application_wins(self, plain: WrittenLog) -> None:
-        plain.publish(1, Txn(app_id="x", version=1), Txn(app_id="y", version=5)).publish(2, Txn(app_id="x", version=2))
-        assert {app: txn.version for app, txn in plain.table().snapshot().transactions.items()} == {"x": 2, "y": 5}
-
-    def test_the_latest_metadata_of_each_domain_wins(self, plain: WrittenLog) -> None:
-        plain.publish(1, *(DomainMetadata(domain=d, configuration="1", removed=False) for d in "ab"))
-        plain.publish(2, DomainMetadata(domain="a", configuration="2", removed=False))
-        plain.publish(3, DomainMetadata(domain="b", configuration="", removed=True))
-        assert {d: m.configuration for d, m in plain.table().snapshot().domains.items()} == {"a": "2"}
-
-    def test_unknown_actions_and_fields_are_ignored(self, plain: WrittenLog) -> None:
-        plain.write(
-            log_path.commit(1),
-            b'{"newAction":{"x":1}}\n{"add":{"path":"a","partitionValues":{},"size":1,"modificationTime":0,'
-            b'"dataChange":true,"newField":[1]}}\n',
-        )
-        assert paths(plain.table()) == {"a"}
-
-    def test_a_compaction_gives_the_same_table(self, plain: WrittenLog) -> None:
-        plain.publish(1, add("a")).publish(2, remove("a"), add("b")).publish(3, add("c"))
-        expected = plain.table().snapshot()
-        files = WatchedFiles()
-        plain.write(log_path.compaction(1, 2), plain.content(99, remove("a"), add("b")))
-        snapshot = plain.table(files=files).snapshot()
-        assert dict(snapshot.files) == dict(expected.files)
-        assert dict(snapshot.tombstones) == dict(expected.tombstones)
-        assert log_path.commit(1) not in files.reads
-
 
 class TestBrokenLogs:
     @pytest.mark.parametrize("content", [b"", b"garbage", None], ids=["empty", "garbage", "several actions for a file"])
@@ -170,16 +128,10 @@ class TestBrokenLogs:
         assert {path for path, _ in snapshot.files} == {"b"}
         assert log_path.compaction(1, 2) in snapshot.warnings[0]
 
-    def test_a_zero_byte_commit_is_an_error_that_names_the_file(self, plain: WrittenLog) -> None:
-        plain.publish(1, add("a")).write(log_path.commit(1), b"")
-        with pytest.raises(CorruptLogError) as caught:
-            plain.table().snapshot()
-        assert caught.value.path == str(plain.folder / log_path.commit(1))
-
     @pytest.mark.parametrize(
         "content",
-        [b"{", b"\xff\xfe\n", b'{"add":{"path":1}}\n', b"[1]\n", b'{"commitInfo":{}}\n{"add"', b"\n\n"],
-        ids=["cut off", "not UTF-8", "of a wrong type", "no object", "second line cut off", "blank"],
+        [b"", b"{", b"\xff\xfe\n", b'{"add":{"path":1}}\n', b"[1]\n", b'{"commitInfo":{}}\n{"add"', b"\n\n"],
+        ids=["empty", "cut off", "not UTF-8", "of a wrong type", "no object", "second line cut off", "blank"],
     )
     def test_a_malformed_commit_is_an_error_that_names_the_file(self, plain: WrittenLog, content: bytes) -> None:
         plain.publish(1, add("a"))
@@ -230,43 +182,6 @@ class TestBrokenLogs:
 
 class TestThroughTheOwner:
     @both_features
-    def test_published_staged_and_inline_commits_make_one_table(self, tmp_path: Path, feature: TableFeature) -> None:
-        log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a")).stage(2, add("b")).stage(3, add("c"))
-        if feature is CATALOG_MANAGED:
-            log.inline(4, add("d"))
-        table = log.table(log.owner())
-        assert paths(table) == {"a", "b", "c"} | ({"d"} if feature is CATALOG_MANAGED else set())
-        assert not table.snapshot().stale
-
-    @both_features
-    def test_the_owner_is_asked_before_the_log_is_listed(self, tmp_path: Path, feature: TableFeature) -> None:
-        """catalog-managed, "Reading Catalog-managed Tables"; FB01."""
-        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
-        owner, files = log.owner(), WatchedFiles()
-        order: list[str] = []
-        owner.after_answer.append(lambda: order.append("asked"))
-        files.after_listing.append(lambda: order.append("listed"))
-        log.table(owner, files).snapshot()
-        assert order == ["asked", "listed"]
-
-    @both_features
-    def test_a_commit_published_after_the_answer_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
-        """FB01, FB03: its staged file is gone, the published one serves."""
-        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
-        owner = log.owner()
-        owner.after_answer.append(lambda: log.backfill(1))
-        assert paths(log.table(owner)) == {"a", "b"}
-        assert owner.asked == [(None, None)]
-
-    @both_features
-    def test_a_commit_published_after_the_listing_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
-        """DELTA.md#overlap: should the staged file be gone, the published one serves."""
-        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
-        files = WatchedFiles()
-        files.after_listing.append(lambda: log.backfill(1).backfill(2))
-        assert paths(log.table(log.owner(), files)) == {"a", "b"}
-
-    @both_features
     def test_a_missing_staged_file_is_named_in_the_error(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         assert paths(log.table(log.owner())) == {"a"}
@@ -274,30 +189,6 @@ class TestThroughTheOwner:
         with pytest.raises(CorruptLogError) as caught:
             log.table(log.owner()).snapshot()
         assert log_path.commit(1) in caught.value.path
-
-    @both_features
-    def test_orphans_in_the_staging_folder_are_never_read(self, tmp_path: Path, feature: TableFeature) -> None:
-        """FB05; DELTA.md#staging-is-not-listed: never enumerate the staging folder to find commits."""
-        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
-        for version in (1, 2):
-            name = log_path.staged_commit(version, uuid(50 + version))
-            log.write(f"{feature.staging_folder}/{name}", b"torn garbage")
-        assert paths(log.table(log.owner())) == {"a"}
-
-    def test_a_direct_publish_that_the_owner_has_not_noticed(self, tmp_path: Path) -> None:
-        """FB15; RULINGS.md#truth-and-snapshot, the cap differs between the table features."""
-        for feature, expected in ((MANAGED_COMMIT, {"a", "b"}), (CATALOG_MANAGED, {"a"})):
-            log = WrittenLog(tmp_path / feature.name, feature).create().publish(1, add("a")).publish(2, add("b"))
-            owner = log.owner()
-            owner.latest = lambda: 1
-            assert paths(log.table(owner)) == expected
-
-    def test_an_owner_without_a_latest_version_hides_no_table(self, tmp_path: Path) -> None:
-        """FB14; RULINGS.md#latest-minus-one."""
-        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"))
-        owner = log.owner()
-        owner.latest = lambda: None
-        assert paths(log.table(owner)) == {"a"}
 
     def test_commits_cleaned_up_meanwhile_are_in_the_checkpoint(self, plain: WrittenLog) -> None:
         """FB29, FB37: what vanished is looked for again, with a new listing."""
@@ -341,6 +232,15 @@ class TestThroughTheOwner:
         with pytest.raises(CorruptLogError, match="changed during each"):
             log.table(owner).snapshot()
 
+    @both_features
+    def test_a_commit_published_after_the_answer_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
+        """FB01, FB03: its staged file is gone, the published one serves."""
+        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
+        owner = log.owner()
+        owner.after_answer.append(lambda: log.backfill(1))
+        assert paths(log.table(owner)) == {"a", "b"}
+        assert owner.asked == [(None, None)]
+
 
 class TestByPath:
     def test_a_managed_commit_table_is_its_published_part_and_says_so(self, tmp_path: Path) -> None:
@@ -352,27 +252,6 @@ class TestByPath:
         through_owner = log.table(log.owner()).snapshot()
         assert (through_owner.version, through_owner.stale, through_owner.staleness) == (2, False, None)
 
-    def test_a_catalog_managed_table_is_refused(self, tmp_path: Path) -> None:
-        """catalog-managed, "Reader Requirements for Catalog-managed tables"."""
-        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().publish(1, add("a"))
-        assert paths(log.table(log.owner())) == {"a"}
-        with pytest.raises(PathAccessError):
-            log.table().snapshot()
-        with pytest.raises(PathAccessError):
-            log.table().snapshot(version=0)
-
-    def test_a_filesystem_table_is_fresh(self, plain: WrittenLog) -> None:
-        assert not plain.table().snapshot().stale
-
-    def test_path_access_ends_when_a_table_is_catalog_managed(self, plain: WrittenLog) -> None:
-        table = plain.table()
-        assert table.snapshot().version == 0
-        plain.publish(1, *definition(CATALOG_MANAGED))
-        with pytest.raises(PathAccessError):
-            table.snapshot()
-        with pytest.raises(PathAccessError):
-            table.snapshot(version=0)
-
 
 class TestOwnership:
     def test_a_feature_that_is_not_the_owners_is_invalid(self, tmp_path: Path) -> None:
@@ -382,19 +261,6 @@ class TestOwnership:
         owner.feature = CATALOG_MANAGED
         with pytest.raises(InvalidTableError):
             log.table(owner).snapshot()
-
-    def test_a_handle_follows_a_table_that_is_handed_back(self, tmp_path: Path) -> None:
-        """managed-commits, "Converting a managed-commit table to filesystem table"."""
-        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().publish(1, add("a"))
-        owner = log.owner()
-        table = log.table(owner)
-        assert table.snapshot().feature is CATALOG_MANAGED
-        log.publish(2, *definition(None))
-        owner.state, owner.latest = TableState.HANDED_BACK, lambda: 2
-        log.publish(3, add("b"))
-        assert paths(table) == {"a", "b"}
-        assert table.owner is None
-        assert not table.snapshot().stale
 
     def test_reads_follow_a_hand_back(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
@@ -434,14 +300,6 @@ class TestOwnership:
         assert (table.snapshot().version, table.snapshot().feature) == (1, CATALOG_MANAGED)
         assert table.owner is not None
 
-    def test_a_handed_back_table_is_a_filesystem_table(self, tmp_path: Path) -> None:
-        log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(None), add("a"))
-        owner = log.owner()
-        owner.state = TableState.HANDED_BACK
-        table = log.table(owner)
-        assert table.owner is None
-        assert paths(table) == {"a"}
-
     def test_a_take_over_that_is_not_published_yet_changes_nothing(self, tmp_path: Path) -> None:
         """managed-commits, "Converting an existing filesystem based table": it takes effect when it is published."""
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).publish(0, *definition(None), add("a"))
@@ -477,25 +335,6 @@ class TestRefused:
 
 
 class TestTimeTravelByVersion:
-    def test_each_version_is_what_it_was(self, plain: WrittenLog) -> None:
-        plain.publish(1, add("a")).publish(2, add("b")).publish(3, remove("a"))
-        versions = [paths(plain.table(), version=version) for version in range(4)]
-        assert versions == [set(), {"a"}, {"a", "b"}, {"b"}]
-
-    @both_features
-    def test_unpublished_versions_can_be_travelled_to(self, tmp_path: Path, feature: TableFeature) -> None:
-        """FB18."""
-        log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
-        owner = log.owner()
-        assert paths(log.table(owner), version=1) == {"a"}
-        assert owner.asked == [(None, 1)]
-
-    @pytest.mark.parametrize("version", [3, 2**62])
-    def test_a_version_that_does_not_exist_yet_is_an_error(self, plain: WrittenLog, version: int) -> None:
-        plain.publish(1).publish(2)
-        with pytest.raises(NotFoundInHistoryError):
-            plain.table().snapshot(version=version)
-
     @pytest.mark.parametrize("version", [-1, 2**63, True])
     def test_an_invalid_version_is_rejected_without_asking(self, tmp_path: Path, version: int) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
@@ -577,11 +416,6 @@ class TestChecksums:
         assert log.table(log.owner()).snapshot().warnings == ()
         log.checksum(1, numFiles=2)
         assert len(log.table(log.owner()).snapshot().warnings) == 1
-
-    def test_one_newer_than_the_target_is_ignored(self, tmp_path: Path) -> None:
-        log = self.log(tmp_path)
-        log.checksum(2, numFiles=99)
-        assert log.table(log.owner()).snapshot(version=1).warnings == ()
 
 
 def checkpoint_by_delta_rs(log: WrittenLog, version: int) -> bytes:

@@ -25,7 +25,6 @@ from refimpl.errors import (
     ConcurrentTransactionError,
     InvalidRequestError,
     MetadataChangedError,
-    PathAccessError,
     UnsupportedFeatureError,
 )
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
@@ -53,21 +52,6 @@ def info_of(table: Table, version: int) -> dict[str, Any]:
     first = commit_of(table, version)[0]
     assert isinstance(first, CommitInfo)
     return first.fields
-
-
-@pytest.mark.parametrize(("feature", "commit_mode"), EVERY_COMMIT_MODE, ids=name_of)
-def test_a_commit_is_the_next_version_in_every_commit_mode(
-    setting: Setting, feature: TableFeature | None, commit_mode: CommitMode | None
-) -> None:
-    """managed-commits and catalog-managed, "Commit Protocol"."""
-    table = setting.table(feature, commit_mode)
-    transaction = table.transaction(operation="WRITE", parameters={"mode": "Append"})
-    transaction.add(adding("a"))
-    committed = transaction.commit()
-    assert (committed.version, committed.tries, committed.rebased_over) == (1, 1, 0)
-    snapshot = setting.again(table).snapshot()
-    assert snapshot.version == 1
-    assert set(snapshot.files) == {("a", None)}
 
 
 def test_the_commit_info_comes_first(setting: Setting) -> None:
@@ -627,17 +611,6 @@ def test_an_unsupported_writer_feature_is_rejected_by_name(setting: Setting) -> 
         table.transaction()
     assert caught.value.features == ("icebergCompatV2",)
     assert [path.name for path in table.log.listing()] == before
-
-
-@pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=name_of)
-def test_an_owned_table_is_not_written_by_its_path(setting: Setting, feature: TableFeature) -> None:
-    """managed-commits and catalog-managed, "Writer Requirements": no filesystem-based commits."""
-    table = setting.table(feature)
-    by_path = Table.by_path(table.location, setting.environment)
-    with pytest.raises(PathAccessError):
-        by_path.transaction()
-    setting.append(table, "a")
-    assert table.snapshot().version == 1
 
 
 # What its commitInfo and its actions say of it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -119,26 +118,6 @@ def test_a_name_that_is_taken_stays_as_it_was_and_is_made_durable(log: LogStore,
     assert log.read(log_path.commit(3)) == b"first"
     assert [path.name for path in log.listing()] == [log_path.commit(3)]
     assert log.temporaries() == []
-
-
-def test_many_writers_put_one_name_and_one_wins(tmp_path: Path) -> None:
-    store = LogStore(tmp_path, Environment())
-    store.create_folders()
-    count = 8
-    start = threading.Barrier(count)
-    won: list[bool] = [False] * count
-
-    def put(number: int) -> None:
-        start.wait(30)
-        won[number] = store.put_if_absent(log_path.commit(0), b"%d" % number)
-
-    threads = [threading.Thread(target=put, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert won.count(True) == 1
-    assert store.read(log_path.commit(0)) == b"%d" % won.index(True)
 
 
 @pytest.mark.parametrize("after", range(7))

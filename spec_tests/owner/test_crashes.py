@@ -37,6 +37,7 @@ from spec_tests.support.builders import (
     new_attempt,
     owned,
     ownership_change,
+    refused,
 )
 from spec_tests.support.faults import (
     OPENING,
@@ -261,9 +262,7 @@ def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeat
                 assert isinstance(again, Registered)
             else:
                 assert not isinstance(ended.answer, Registered), ended
-                delayed = owner.register_table(found.table_id, proposal)
-                assert isinstance(delayed, Rejected)
-                assert delayed.reason is RejectionReason.ATTEMPT_RESOLVED
+                refused(owner.register_table(found.table_id, proposal), RejectionReason.ATTEMPT_RESOLVED)
                 owner.drop_table(found.table_id)
                 table = create(warehouse, feature, CommitMode.STAGED)
             if owner.resolve("orders").halted is None:
@@ -323,56 +322,50 @@ def all_tables(warehouse: refimpl.Warehouse) -> list[str]:
 # Ownership
 
 
+CHANGE = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 2))
+
+
+def taking_over(warehouse: refimpl.Warehouse) -> Act:
+    filesystem_table(warehouse.directory / "plain", versions=2)
+    return take_over
+
+
+def take_over(warehouse: refimpl.Warehouse) -> object:
+    return warehouse.owner.take_over(
+        warehouse.directory / "plain", "plain", MANAGED_COMMIT, 2, CHANGE, commit_mode=CommitMode.STAGED
+    )
+
+
 def test_a_take_over_is_completed_or_forgotten(tmp_path: Path) -> None:
     """managed-commits, "Converting an existing filesystem based table": the link is the commit point."""
-    kept: dict[str, DirectProposal] = {}
-
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        filesystem_table(warehouse.directory / "plain", versions=2)
-        kept["proposal"] = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 2))
-        return lambda failing: take_over(failing, kept["proposal"])
-
-    for place, ended in Runs(tmp_path, prepare).interruptions():
+    for place, ended in Runs(tmp_path, taking_over).interruptions():
         with opened(place) as warehouse:
-            location, proposal = warehouse.directory / "plain", kept["proposal"]
+            location = warehouse.directory / "plain"
             log = LogStore(location, warehouse.environment)
             visible = log.published(2)
             assert not (visible and ended.nothing_landed), ended
             if isinstance(ended.answer, Ratified):
                 assert visible
-            outcome = take_over(warehouse, proposal)
+            outcome = take_over(warehouse)
             assert isinstance(outcome, Ratified), f"{ended}: the owner must not refuse what it promised"
             assert outcome.replayed or not visible
             table = owned(warehouse, "plain")
-            assert table.history()[2] == proposal.content
+            assert table.history()[2] == CHANGE.content
             if warehouse.owner.resolve("plain").halted is None:
                 table.land(2)
             assert [t.name for t in warehouse.owner.tables()] == ["plain"]
 
 
-def take_over(warehouse: refimpl.Warehouse, proposal: DirectProposal) -> object:
-    return warehouse.owner.take_over(
-        warehouse.directory / "plain", "plain", MANAGED_COMMIT, 2, proposal, commit_mode=CommitMode.STAGED
-    )
-
-
 def test_filesystem_writer_races_with_an_interrupted_take_over(tmp_path: Path) -> None:
     """managed-commits: if another writer is first, the owner forgets about the ownership change."""
     stranger = append(START + 3)
-    kept: dict[str, DirectProposal] = {}
     won = 0
-
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        filesystem_table(warehouse.directory / "plain", versions=2)
-        kept["proposal"] = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 2))
-        return lambda failing: take_over(failing, kept["proposal"])
-
-    for place, ended in Runs(tmp_path, prepare).crashes():
+    for place, ended in Runs(tmp_path, taking_over).crashes():
         with opened(place) as warehouse:
             log = LogStore(warehouse.directory / "plain", warehouse.environment)
             stranger_won = log.put_if_absent(log_path.commit(2), stranger)
             won += stranger_won
-            outcome = take_over(warehouse, kept["proposal"])
+            outcome = take_over(warehouse)
             if stranger_won:
                 assert outcome == Conflict(latest_ratified_version=2), ended
                 assert log.read(log_path.commit(2)) == stranger
@@ -385,12 +378,7 @@ def test_filesystem_writer_races_with_an_interrupted_take_over(tmp_path: Path) -
 
 
 def test_a_name_is_not_blocked_by_a_take_over_that_died(tmp_path: Path) -> None:
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        filesystem_table(warehouse.directory / "plain", versions=2)
-        proposal = DirectProposal(attempt=new_attempt(), content=ownership_change(MANAGED_COMMIT, START + 2))
-        return lambda failing: take_over(failing, proposal)
-
-    for place, _ in Runs(tmp_path, prepare).crashes():
+    for place, _ in Runs(tmp_path, taking_over).crashes():
         with opened(place) as warehouse:
             LogStore(warehouse.directory / "plain", warehouse.environment).put_if_absent(
                 log_path.commit(2), append(START + 3)
@@ -423,9 +411,7 @@ def test_a_hand_back_is_completed_or_never_was(tmp_path: Path, commit_mode: Comm
             if settled(table, last, before, ended):
                 assert table.published() == [0, 1, 2, 3]
                 assert warehouse.owner.resolve(table.location).state is TableState.HANDED_BACK
-                refusal = table.commit(4)
-                assert isinstance(refusal, Rejected)
-                assert refusal.reason is RejectionReason.NOT_ACTIVE
+                refused(table.commit(4), RejectionReason.NOT_ACTIVE)
                 assert table.log.put_if_absent(log_path.commit(4), append(START + 4)), "the filesystem goes on"
             elif found.halted is None:
                 table.land()

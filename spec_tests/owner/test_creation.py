@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import NameTaken, Registered, TableState
-from refimpl.commits import Conflict, DirectProposal, Landed, NotLanded, Ratified, Rejected, RejectionReason
+from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, RejectionReason
 from refimpl.environment import Environment
 from refimpl.errors import (
     InvalidRequestError,
@@ -33,6 +32,7 @@ from spec_tests.support.builders import (
     new_attempt,
     owned,
     ownership_change,
+    refused,
 )
 from spec_tests.support.faults import FailingFiles
 
@@ -41,11 +41,6 @@ both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANA
 
 def proposal_of(feature: TableFeature, timestamp: int = START) -> DirectProposal:
     return DirectProposal(attempt=new_attempt(), content=first_version(feature, timestamp))
-
-
-def refused(outcome: object, reason: RejectionReason) -> None:
-    assert isinstance(outcome, Rejected), outcome
-    assert outcome.reason is reason
 
 
 # The three phases
@@ -72,15 +67,6 @@ def test_a_table_is_staged_then_registered_with_its_version_0(
 
 
 @both_features
-def test_the_client_may_have_written_version_0_itself(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
-    """Phase 2 of the example; equal bytes are the same version 0."""
-    staged = warehouse.owner.stage_table("orders", feature)
-    proposal = proposal_of(feature)
-    assert LogStore(staged.location, warehouse.environment).put_if_absent(log_path.commit(0), proposal.content)
-    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
-
-
-@both_features
 def test_another_version_0_at_the_location_is_a_conflict(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
     """managed-commits: an owner and a filesystem creator cannot both win."""
     staged = warehouse.owner.stage_table("orders", feature)
@@ -94,30 +80,6 @@ def test_another_version_0_at_the_location_is_a_conflict(warehouse: refimpl.Ware
         warehouse.owner.resolve("orders")
     log.delete(log_path.commit(0))
     assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
-
-
-def test_replay_of_a_registration_is_registered(warehouse: refimpl.Warehouse) -> None:
-    """FB25: a creation's retry meets its own version 0."""
-    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.INLINE)
-    proposal = proposal_of(CATALOG_MANAGED)
-    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
-    owned(warehouse, "orders").land(3)
-    again = warehouse.owner.register_table(staged.table_id, proposal)
-    assert isinstance(again, Registered)
-    assert again.commit.attempt == proposal.attempt
-    outcome = warehouse.owner.attempt_outcome(staged.table_id, proposal.attempt)
-    assert outcome == Landed(commit=again.commit)
-    other = proposal_of(CATALOG_MANAGED)
-    assert warehouse.owner.register_table(staged.table_id, other) == Conflict(latest_ratified_version=3)
-
-
-def test_a_registration_that_was_resolved_as_not_landed_is_refused(warehouse: refimpl.Warehouse) -> None:
-    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
-    delayed = proposal_of(CATALOG_MANAGED)
-    assert warehouse.owner.attempt_outcome(staged.table_id, delayed.attempt) == NotLanded()
-    refused(warehouse.owner.register_table(staged.table_id, delayed), RejectionReason.ATTEMPT_RESOLVED)
-    assert not LogStore(staged.location, warehouse.environment).published(0)
-    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED)), Registered)
 
 
 @both_features
@@ -163,43 +125,6 @@ def test_a_name_is_not_reserved_until_it_is_registered(warehouse: refimpl.Wareho
     with pytest.raises(NameTakenError) as caught:
         warehouse.owner.stage_table("orders", CATALOG_MANAGED)
     assert caught.value.winner.table_id == second.table_id
-
-
-def test_many_threads_race_for_a_name_and_one_wins(warehouse: refimpl.Warehouse) -> None:
-    count = 8
-    staged = [warehouse.owner.stage_table("orders", CATALOG_MANAGED) for _ in range(count)]
-    start = threading.Barrier(count)
-    answers: list[object] = [None] * count
-
-    def race(number: int) -> None:
-        start.wait(30)
-        answers[number] = warehouse.owner.register_table(staged[number].table_id, proposal_of(CATALOG_MANAGED))
-        warehouse.owner.close()
-
-    threads = [threading.Thread(target=race, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    winners = [answer for answer in answers if isinstance(answer, Registered)]
-    losers = [answer for answer in answers if isinstance(answer, NameTaken)]
-    assert (len(winners), len(losers)) == (1, count - 1)
-    assert {loser.winner.table_id for loser in losers} == {winners[0].table.table_id}
-    assert [table.table_id for table in warehouse.owner.tables()] == [winners[0].table.table_id]
-
-
-def test_a_dropped_name_is_free_again_and_the_files_stay(warehouse: refimpl.Warehouse) -> None:
-    old = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
-    truth = old.history()
-    warehouse.owner.drop_table(old.table_id)
-    new = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
-    assert (new.table_id, new.location) != (old.table_id, old.location)
-    assert {v: old.log.read(log_path.commit(v)) for v in old.published()} == truth
-    with pytest.raises(InvalidRequestError):
-        warehouse.owner.drop_table(old.table_id)
-    with pytest.raises(TableNotFoundError):
-        warehouse.owner.drop_table(new_attempt())
-    assert warehouse.owner.resolve("orders").table_id == new.table_id
 
 
 def test_a_drop_publishes_what_was_ratified_and_nothing_afterwards(warehouse: refimpl.Warehouse) -> None:

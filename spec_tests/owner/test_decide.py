@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -22,14 +20,15 @@ from refimpl.commits import (
     Conflict,
     DirectProposal,
     InlineProposal,
-    Outcome,
+    Landed,
+    NotLanded,
     Ratified,
     Rejected,
     RejectionReason,
     StagedProposal,
 )
 from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, TableNotFoundError
+from refimpl.errors import CorruptionError, InvalidRequestError
 from refimpl.log_path import MAX_VERSION
 from refimpl.owner import policy
 from refimpl.table_feature import (
@@ -46,19 +45,15 @@ from spec_tests.support.builders import (
     append,
     create,
     first_version,
+    hand_back_commit,
     info,
     metadata_of,
     new_attempt,
     protocol_of,
+    refused,
 )
 from spec_tests.support.faults import FailingFiles
-
-
-def refused(outcome: Outcome, reason: RejectionReason) -> None:
-    assert isinstance(outcome, Rejected), outcome
-    assert outcome.reason is reason, outcome
-    assert outcome.detail
-
+from spec_tests.support.lock_watch import Others
 
 # The version
 
@@ -71,26 +66,6 @@ def test_invalid_version_is_rejected(warehouse: refimpl.Warehouse, version: obje
         table.owner.commit(table.table_id, version, proposal)  # type: ignore[arg-type]
     assert table.latest == 0
     assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
-
-
-def test_an_unknown_table_takes_no_commit(table: OwnedTable) -> None:
-    proposal = table.propose(1, append(START + 1))
-    with pytest.raises(TableNotFoundError):
-        table.owner.commit(new_attempt(), 1, proposal)
-    assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
-
-
-def test_conflict_has_the_winners_in_order(table: OwnedTable) -> None:
-    """catalog-managed, "Commit Protocol": the latest ratified commits come with the conflict."""
-    landed = table.land(4)
-    outcome = table.commit(2, append(START + 50))
-    assert isinstance(outcome, Conflict)
-    assert [(w.version, w.attempt) for w in outcome.winners] == [(c.version, c.attempt) for c in landed[1:]]
-    table.backfill()
-    outcome = table.commit(2, append(START + 50))
-    assert isinstance(outcome, Conflict)
-    assert [w.version for w in outcome.winners] == [2, 3, 4]
-    assert all(w.content is None and w.file_name is None for w in outcome.winners), "published: read `<v>.json`"
 
 
 def test_the_winners_of_a_conflict_are_bounded(warehouse: refimpl.Warehouse) -> None:
@@ -193,76 +168,45 @@ def test_commits_must_have_the_commit_mode_of_the_table(table: OwnedTable) -> No
         assert table.latest == latest
 
 
-def test_managed_commits_know_no_inline_commits(warehouse: refimpl.Warehouse) -> None:
-    """managed-commits: the file system stays the source of truth for a commit's content."""
-    with pytest.raises(InvalidRequestError):
-        warehouse.owner.stage_table("orders", MANAGED_COMMIT, commit_mode=CommitMode.INLINE)
-    assert (
-        warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.INLINE).commit_mode
-        is CommitMode.INLINE
-    )
-
-
 # The content
-
-
-@dataclass(frozen=True)
-class Flaw:
-    reason: RejectionReason
-    content: Callable[[], bytes]
 
 
 def lines(*found: Action) -> bytes:
     return actions.encode(found)
 
 
-FLAWS = {
-    "empty": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: b""),
-    "blank": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: b"\n\n"),
-    "no JSON": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: append(START + 1) + b"{"),
-    "not UTF-8": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: append(START + 1) + b'{"x":"\xff"}'),
-    "half an action": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: append(START + 1) + b'{"add":{"path":"x"}}'),
-    "two in a line": Flaw(
-        RejectionReason.MALFORMED_ACTIONS, lambda: append(START + 1) + lines(addition())[:-1] + lines(addition())
-    ),
-    "two commitInfo": Flaw(RejectionReason.MALFORMED_ACTIONS, lambda: lines(info(START + 1), info(START + 2))),
-    "two protocols": Flaw(
-        RejectionReason.MALFORMED_ACTIONS,
-        lambda: lines(info(START + 1), protocol_of(CATALOG_MANAGED), protocol_of(CATALOG_MANAGED)),
-    ),
-    "two metaData": Flaw(
-        RejectionReason.MALFORMED_ACTIONS,
-        lambda: lines(info(START + 1), metadata_of(CATALOG_MANAGED), metadata_of(CATALOG_MANAGED)),
-    ),
-    "no commitInfo": Flaw(RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: lines(addition())),
-    "late commitInfo": Flaw(RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: lines(addition(), info(START + 1))),
-    "commitInfo after an unknown action": Flaw(
-        RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: b'{"futureAction":{}}\n' + append(START + 1)
-    ),
-    "commitInfo after a null one": Flaw(
-        RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: b'{"commitInfo":null}\n' + append(START + 1)
-    ),
-    "only an unknown action": Flaw(RejectionReason.COMMIT_INFO_NOT_FIRST, lambda: b'{"futureAction":{}}\n'),
-    "no timestamp": Flaw(
-        RejectionReason.IN_COMMIT_TIMESTAMP, lambda: lines(info(START).replacing(inCommitTimestamp=None))
-    ),
-    "timestamp as text": Flaw(
-        RejectionReason.IN_COMMIT_TIMESTAMP, lambda: lines(info(START).replacing(inCommitTimestamp="1001"))
-    ),
-    "timestamp as truth": Flaw(
-        RejectionReason.IN_COMMIT_TIMESTAMP, lambda: lines(info(START).replacing(inCommitTimestamp=True))
-    ),
-    "timestamp beyond a long": Flaw(RejectionReason.IN_COMMIT_TIMESTAMP, lambda: append(2**63)),
-    "negative timestamp": Flaw(RejectionReason.IN_COMMIT_TIMESTAMP, lambda: append(-1)),
-    "same timestamp": Flaw(RejectionReason.IN_COMMIT_TIMESTAMP, lambda: append(START)),
-    "earlier timestamp": Flaw(RejectionReason.IN_COMMIT_TIMESTAMP, lambda: append(START - 1)),
+R = RejectionReason
+FLAWS: dict[str, tuple[RejectionReason, bytes]] = {
+    "empty": (R.MALFORMED_ACTIONS, b""),
+    "blank": (R.MALFORMED_ACTIONS, b"\n\n"),
+    "no JSON": (R.MALFORMED_ACTIONS, append(START + 1) + b"{"),
+    "not UTF-8": (R.MALFORMED_ACTIONS, append(START + 1) + b'{"x":"\xff"}'),
+    "half an action": (R.MALFORMED_ACTIONS, append(START + 1) + b'{"add":{"path":"x"}}'),
+    "two in a line": (R.MALFORMED_ACTIONS, append(START + 1) + lines(addition())[:-1] + lines(addition())),
+    "two commitInfo": (R.MALFORMED_ACTIONS, lines(info(START + 1), info(START + 2))),
+    "two protocols": (R.MALFORMED_ACTIONS, lines(info(START + 1), *[protocol_of(CATALOG_MANAGED)] * 2)),
+    "two metaData": (R.MALFORMED_ACTIONS, lines(info(START + 1), *[metadata_of(CATALOG_MANAGED)] * 2)),
+    "no commitInfo": (R.COMMIT_INFO_NOT_FIRST, lines(addition())),
+    "late commitInfo": (R.COMMIT_INFO_NOT_FIRST, lines(addition(), info(START + 1))),
+    "commitInfo after an unknown action": (R.COMMIT_INFO_NOT_FIRST, b'{"futureAction":{}}\n' + append(START + 1)),
+    "commitInfo after a null one": (R.COMMIT_INFO_NOT_FIRST, b'{"commitInfo":null}\n' + append(START + 1)),
+    "only an unknown action": (R.COMMIT_INFO_NOT_FIRST, b'{"futureAction":{}}\n'),
+    "no timestamp": (R.IN_COMMIT_TIMESTAMP, lines(info(START).replacing(inCommitTimestamp=None))),
+    "timestamp as text": (R.IN_COMMIT_TIMESTAMP, lines(info(START).replacing(inCommitTimestamp="1001"))),
+    "timestamp as truth": (R.IN_COMMIT_TIMESTAMP, lines(info(START).replacing(inCommitTimestamp=True))),
+    "timestamp beyond a long": (R.IN_COMMIT_TIMESTAMP, append(2**63)),
+    "negative timestamp": (R.IN_COMMIT_TIMESTAMP, append(-1)),
+    "same timestamp": (R.IN_COMMIT_TIMESTAMP, append(START)),
+    "earlier timestamp": (R.IN_COMMIT_TIMESTAMP, append(START - 1)),
 }
 
 
-@pytest.mark.parametrize("flaw", FLAWS.values(), ids=FLAWS.keys())
-def test_flawed_content_is_refused_and_changes_nothing(table: OwnedTable, flaw: Flaw) -> None:
+@pytest.mark.parametrize(("reason", "content"), FLAWS.values(), ids=FLAWS.keys())
+def test_flawed_content_is_refused_and_changes_nothing(
+    table: OwnedTable, reason: RejectionReason, content: bytes
+) -> None:
     before = table.history()
-    refused(table.commit(1, flaw.content()), flaw.reason)
+    refused(table.commit(1, content), reason)
     assert table.history() == before
     assert table.published() == [0]
     assert isinstance(table.commit(1, append(START + 1)), Ratified)
@@ -309,16 +253,6 @@ def test_a_commit_has_a_size_limit(
     assert table.latest == 0
     monkeypatch.setattr(policy, limit, len(content))
     assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
-
-
-def test_a_commit_of_many_megabytes_lands_whole(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
-    huge = append(START + 1) + b'{"commitTags":"' + b"x" * (17 * 2**20) + b'"}\n'
-    refused(table.commit(1, huge), RejectionReason.TOO_LARGE)
-    staged = table.propose(1, huge, commit_mode=CommitMode.STAGED)
-    assert isinstance(table.owner.commit(table.table_id, 1, staged), Ratified)
-    table.backfill()
-    assert table.history()[1] == huge
 
 
 # The table
@@ -421,22 +355,17 @@ SECRETS = [
 HARMLESS = ["authenticationMode", "endpoint", "token.endpoint", "keyspace", "passwordless", "region", "secretScope"]
 
 
-@pytest.mark.parametrize("key", SECRETS)
+@pytest.mark.parametrize("key", [*SECRETS, *HARMLESS])
 def test_secret_in_the_configuration_is_rejected(warehouse: refimpl.Warehouse, key: str) -> None:
-    """managed-commits, "Managed Commit Enablement": every reader of the storage sees it."""
+    """managed-commits, "Managed Commit Enablement": every reader of the storage sees it. Other keys are allowed."""
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     conf = json.dumps({"endpoint": "http://host/commit", key: "x"})
-    content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=conf))
-    refused(table.commit(1, content), RejectionReason.SECRET_IN_CONF)
-    assert table.latest == 0
-
-
-@pytest.mark.parametrize("key", HARMLESS)
-def test_harmless_key_is_allowed_in_the_configuration(warehouse: refimpl.Warehouse, key: str) -> None:
-    """The example of managed-commits has an `authenticationMode`."""
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
-    content = changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=json.dumps({key: "x"})))
-    assert isinstance(table.commit(1, content), Ratified)
+    outcome = table.commit(1, changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=conf)))
+    if key in HARMLESS:
+        assert isinstance(outcome, Ratified)
+    else:
+        refused(outcome, RejectionReason.SECRET_IN_CONF)
+        assert table.latest == 0
 
 
 @pytest.mark.parametrize("conf", ["", "[]", "x", '{"a":1}', '{"a":{"b":"c"}}', "null"])
@@ -453,13 +382,6 @@ def test_the_owners_configuration_is_a_map_of_strings(warehouse: refimpl.Warehou
 
 def test_no_other_refusal_is_retryable() -> None:
     assert [r for r in RejectionReason if Rejected(reason=r, detail="").retryable] == [RejectionReason.BACKLOG_FULL]
-
-
-def test_a_dropped_table_takes_no_commit(table: OwnedTable) -> None:
-    table.land()
-    table.owner.drop_table(table.table_id)
-    refused(table.commit(2), RejectionReason.NOT_ACTIVE)
-    assert table.published() == [0, 1]
 
 
 def test_a_staging_table_takes_no_commit(warehouse: refimpl.Warehouse) -> None:
@@ -527,3 +449,81 @@ def test_the_first_moment_of_the_epoch_is_a_timestamp(warehouse: refimpl.Warehou
             refused(outcome, RejectionReason.IN_COMMIT_TIMESTAMP)
         else:
             assert isinstance(outcome, Registered), outcome
+
+
+# Attempts: a landed one is answered, an unresolved one is resolved, permanently. FB07 to FB10, FB27
+
+
+def test_a_replay_is_answered_when_the_staged_file_is_gone(warehouse: refimpl.Warehouse) -> None:
+    """FB12: after publication the staged file is not needed."""
+    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
+    proposal = table.propose(1, append(START + 1))
+    table.owner.commit(table.table_id, 1, proposal)
+    table.backfill()
+    for path in table.log.staged_listing(MANAGED_COMMIT.staging_folder):
+        table.log.delete(f"{MANAGED_COMMIT.staging_folder}/{path.name}")
+    again = table.owner.commit(table.table_id, 1, proposal)
+    assert isinstance(again, Ratified)
+    assert again.replayed
+
+
+def test_a_replay_is_answered_after_a_drop_and_a_hand_back(table: OwnedTable) -> None:
+    proposal = table.propose(1, append(START + 1))
+    table.owner.commit(table.table_id, 1, proposal)
+    farewell = table.propose(2, hand_back_commit(START + 2), commit_mode=CommitMode.DIRECT)
+    assert isinstance(table.owner.hand_back(table.table_id, 2, farewell), Ratified)  # type: ignore[arg-type]
+    for version, sent in ((1, proposal), (2, farewell)):
+        again = table.owner.commit(table.table_id, version, sent)
+        assert isinstance(again, Ratified)
+        assert again.replayed
+
+
+def test_staged_file_with_other_bytes_is_no_replay(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+    attempt, content = new_attempt(), append(START + 1)
+    table.commit(1, content, attempt=attempt)
+    other = table.propose(1, append(START + 1), attempt=attempt, commit_mode=CommitMode.STAGED)
+    refused(table.owner.commit(table.table_id, 1, other), RejectionReason.ATTEMPT_REUSED)
+
+
+def test_attempt_that_lands_during_the_lock_wait_landed(tmp_path: Path, table: OwnedTable) -> None:
+    """It was unknown at the first look, and is looked up again under the lock."""
+    attempt = new_attempt()
+    late = Others(before=lambda: table.commit(1, attempt=attempt))
+    with refimpl.open(tmp_path / "warehouse", environment=Environment(host_lock=late.lock)) as asking:
+        assert isinstance(asking.owner.attempt_outcome(table.table_id, attempt), Landed)
+    assert late.acted
+    assert table.latest == 1
+
+
+def test_a_ledger_that_may_have_forgotten_does_not_resolve(delayed: OwnedTable) -> None:
+    """An unknown published version, or an older ledger: "not landed" could be wrong."""
+    landed = delayed.land()[0].attempt
+    delayed.backfill()
+    delayed.log.put_if_absent(log_path.commit(2), append(START + 2))
+    attempt = new_attempt()
+    with pytest.raises(CorruptionError):
+        delayed.owner.attempt_outcome(delayed.table_id, attempt)
+    assert isinstance(delayed.owner.attempt_outcome(delayed.table_id, landed), Landed)
+    delayed.log.delete(log_path.commit(2))
+    assert delayed.owner.attempt_outcome(delayed.table_id, attempt) == NotLanded()
+
+
+def test_an_attempt_id_belongs_to_one_version_and_one_content(table: OwnedTable) -> None:
+    attempt, content = new_attempt(), append(START + 1)
+    table.commit(1, content, attempt=attempt)
+    before = table.history()
+    refused(table.commit(2, append(START + 2), attempt=attempt), RejectionReason.ATTEMPT_REUSED)
+    if table.commit_mode is not CommitMode.STAGED:
+        refused(table.commit(1, append(START + 1), attempt=attempt), RejectionReason.ATTEMPT_REUSED)
+    assert table.history() == before
+    assert isinstance(table.commit(2, append(START + 2)), Ratified)
+
+
+def test_a_table_that_was_handed_back_still_resolves(table: OwnedTable) -> None:
+    """Its log goes on without the owner; no attempt is lost by that."""
+    farewell = table.propose(1, hand_back_commit(START + 1), commit_mode=CommitMode.DIRECT)
+    assert isinstance(table.owner.hand_back(table.table_id, 1, farewell), Ratified)  # type: ignore[arg-type]
+    table.log.put_if_absent(log_path.commit(2), append(START + 2))
+    assert table.owner.attempt_outcome(table.table_id, new_attempt()) == NotLanded()
+    assert isinstance(table.owner.attempt_outcome(table.table_id, farewell.attempt), Landed)

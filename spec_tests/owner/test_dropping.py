@@ -12,7 +12,7 @@ import pytest
 import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import TableState
-from refimpl.commits import Ratified, Rejected, RejectionReason
+from refimpl.commits import Ratified, RejectionReason
 from refimpl.environment import Environment, host_lock
 from refimpl.errors import (
     InvalidRequestError,
@@ -25,7 +25,7 @@ from refimpl.owner import dropping
 from refimpl.owner.local import LOCK_FILE
 from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
-from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned
+from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned, refused
 
 DAY = 86_400_000
 
@@ -72,13 +72,9 @@ def test_an_attempt_that_was_rejected_never_lands_after_an_undrop(warehouse: ref
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     late = table.propose(1, append(START + 1))
     warehouse.owner.drop_table(table.table_id)
-    refusal = warehouse.owner.commit(table.table_id, 1, late)
-    assert isinstance(refusal, Rejected)
-    assert refusal.reason is RejectionReason.NOT_ACTIVE
+    refused(warehouse.owner.commit(table.table_id, 1, late), RejectionReason.NOT_ACTIVE)
     warehouse.owner.undrop_table("orders")
-    again = warehouse.owner.commit(table.table_id, 1, late)
-    assert isinstance(again, Rejected)
-    assert again.reason is RejectionReason.ATTEMPT_RESOLVED
+    refused(warehouse.owner.commit(table.table_id, 1, late), RejectionReason.ATTEMPT_RESOLVED)
     assert isinstance(warehouse.owner.commit(table.table_id, 1, table.propose(1, append(START + 1))), Ratified)
 
 

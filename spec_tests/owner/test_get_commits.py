@@ -10,10 +10,9 @@ import pytest
 import refimpl
 from refimpl import actions, log_path
 from refimpl.commit_owner import TableState
-from refimpl.commits import Conflict, Landed, NotLanded, Outcome, Ratified, Rejected, RejectionReason
+from refimpl.commits import Conflict, Landed, NotLanded, Ratified, RejectionReason
 from refimpl.errors import CorruptionError, InvalidRequestError, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import LOG_FOLDER
-from refimpl.owner.ledger import FILE_NAME
 from refimpl.owner.repair import repair
 from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
@@ -27,6 +26,7 @@ from spec_tests.support.builders import (
     metadata_of,
     new_attempt,
     owned,
+    refused,
 )
 from spec_tests.support.faults import Faults, disk_is_broken, opened
 
@@ -37,12 +37,6 @@ def versions(table: OwnedTable, start: int | None = None, end: int | None = None
     answer = table.owner.get_commits(table.table_id, start, end)
     assert answer.latest_ratified_version == table.latest, "every answer tells the latest version"
     return [commit.version for commit in answer.commits]
-
-
-def test_a_fresh_table_has_version_0(table: OwnedTable) -> None:
-    """FB14."""
-    assert table.latest == 0
-    assert versions(table) == []
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, None), (None, -1), (2**63, None), (True, None), (3, 2)])
@@ -66,44 +60,6 @@ def test_commit_is_answered_as_it_is_stored(delayed: OwnedTable) -> None:
     else:
         assert (commit.file_name, commit.content) == (log_path.staged_commit(1, attempt), None)
     assert delayed.history()[1] == content
-
-
-def test_resolution_carries_the_commits(delayed: OwnedTable) -> None:
-    """catalog-managed, "Getting Ratified Commits": part of the table's resolution."""
-    delayed.land(3)
-    resolved = delayed.owner.resolve("orders")
-    assert resolved.commits == delayed.owner.get_commits(delayed.table_id)
-    assert (resolved.table_id, resolved.feature, resolved.commit_mode) == (
-        delayed.table_id,
-        delayed.feature,
-        delayed.commit_mode,
-    )
-    assert resolved == delayed.owner.resolve(delayed.table_id) == delayed.owner.resolve(delayed.location)
-
-
-def test_an_unknown_table_has_no_commits(table: OwnedTable) -> None:
-    with pytest.raises(TableNotFoundError):
-        table.owner.get_commits(new_attempt())
-
-
-def test_answers_come_while_another_thread_holds_the_lock(table: OwnedTable) -> None:
-    table.land(2)
-    held, done = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with table.owner.context.lock():
-            held.set()
-            assert done.wait(30)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    try:
-        assert held.wait(30)
-        assert table.latest == 2
-        assert table.owner.resolve("orders").commits.latest_ratified_version == 2
-    finally:
-        done.set()
-        holder.join()
 
 
 def test_answers_come_while_a_write_transaction_is_open(table: OwnedTable) -> None:
@@ -142,36 +98,6 @@ def test_a_visible_version_is_never_denied(table: OwnedTable) -> None:
     table.log.put_if_absent(log_path.commit(6), append(START + 6))
     assert table.latest == 4, "the versions that follow without a gap"
     assert table.owner.resolve("orders").commits.latest_ratified_version == 4
-
-
-def test_restored_older_ledger_denies_no_visible_version(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
-    backup = warehouse.directory / "ledger.backup"
-    warehouse.owner.ledger.back_up(backup)
-    table.land(3)
-    table.backfill(4)
-    truth = table.history()
-    warehouse.close()
-    ledger = warehouse.directory / "_owner" / FILE_NAME
-    for left in ledger.parent.glob(f"{FILE_NAME}*"):
-        left.unlink()
-    backup.rename(ledger)
-    with opened(warehouse.directory) as again:
-        restored = table.through(again)
-        assert restored.latest == 4, "version 5 was neither in the backup nor published"
-        assert restored.history() == {version: truth[version] for version in range(5)}
-        for version in (3, 5, 6):
-            outcome = restored.commit(version, append(START + 9))
-            assert isinstance(outcome, Rejected), "such a table takes no commits before a repair"
-            assert outcome.reason is RejectionReason.HALTED
-        assert restored.latest == 4
-
-
-def test_tables_do_not_see_each_others_commits(warehouse: refimpl.Warehouse) -> None:
-    one = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="one", commits=3)
-    two = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="two", commits=1)
-    assert (versions(one), versions(two)) == ([1, 2, 3], [1])
-    assert [found.name for found in warehouse.owner.tables()] == ["one", "two"]
 
 
 def test_a_table_is_found_by_name_id_and_path_until_it_is_dropped(warehouse: refimpl.Warehouse) -> None:
@@ -222,11 +148,6 @@ def publish(table: OwnedTable, version: int, content: bytes | None = None) -> by
     return content
 
 
-def refused(outcome: Outcome, reason: RejectionReason) -> None:
-    assert isinstance(outcome, Rejected), outcome
-    assert outcome.reason is reason, outcome
-
-
 def errors(warehouse: refimpl.Warehouse) -> list[str]:
     return [finding.code for finding in verify(warehouse.owner) if finding.severity is Severity.ERROR]
 
@@ -260,14 +181,8 @@ def test_a_visible_commit_is_synced_before_it_is_recorded(tmp_path: Path) -> Non
 def test_visible_commit_with_a_failed_sync_is_rewritten(tmp_path: Path, failing: str) -> None:
     with opened(tmp_path / "warehouse") as warehouse:
         content = publish(create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT), 1)
-
-    class Failing(Faults):
-        def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
-            if name == failing:
-                raise disk_is_broken()
-            return super().effect(name, act, torn)
-
-    troubled = refimpl.open(tmp_path / "warehouse", environment=Failing().environment(), create=True)
+    faults = Faults(failing=failing, error=disk_is_broken)
+    troubled = refimpl.open(tmp_path / "warehouse", environment=faults.environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
         owned(troubled, "orders").commit(2)
     troubled.close()

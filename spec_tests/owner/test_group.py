@@ -26,7 +26,7 @@ from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import Writer
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
-from spec_tests.support.builders import ON_REQUEST, OwnedTable, append, create, new_attempt
+from spec_tests.support.builders import ON_REQUEST, OwnedTable, append, create, new_attempt, refused
 from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken, disk_is_full, opened
 
 Act = Callable[[], Any]
@@ -173,8 +173,7 @@ def test_timestamp_is_compared_with_the_member_before(threads: Threads, tables: 
     table = tables[0]
     first, second = threads.together(lambda: table.commit(1, append(5_000)), lambda: table.commit(2, append(5_000)))
     assert isinstance(first, Ratified)
-    assert isinstance(second, Rejected)
-    assert second.reason is RejectionReason.IN_COMMIT_TIMESTAMP
+    refused(second, RejectionReason.IN_COMMIT_TIMESTAMP)
 
 
 def test_each_member_gets_its_own_outcome(threads: Threads, tables: list[OwnedTable]) -> None:

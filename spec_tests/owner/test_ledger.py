@@ -22,7 +22,6 @@ from refimpl.commits import Conflict, InlineProposal, Ratified
 from refimpl.environment import Environment
 from refimpl.errors import (
     CorruptLedgerError,
-    DeltaError,
     InvalidRequestError,
     LocationError,
     OutcomeUnknown,
@@ -32,7 +31,7 @@ from refimpl.owner import decide
 from refimpl.owner.ledger import FILE_NAME, Ledger
 from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
-from spec_tests.support.builders import START, OwnedTable, append, create, new_attempt, owned
+from spec_tests.support.builders import START, append, create, new_attempt, owned
 from spec_tests.support.faults import OPENING, Faults, FaultyConnection, disk_is_broken, disk_is_full, opened
 from spec_tests.support.lock_watch import Others, Watch
 
@@ -140,13 +139,16 @@ def test_a_backup_is_not_mixed_with_the_replaced_ledgers_log(tmp_path: Path) -> 
 # The schema's version
 
 
-def built(path: Path, migrations: int, version: int) -> None:
+def older(path: Path, *, versions: int = 1) -> Path:
+    """A ledger of an earlier release, as a rollback journal keeps it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     database = apsw.Connection(str(path))
     database.execute(f"PRAGMA application_id={APPLICATION_ID}").fetchall()
-    for migration in MIGRATIONS[:migrations]:
+    for migration in MIGRATIONS[:versions]:
         database.execute(migration).fetchall()
-    database.execute(f"PRAGMA user_version={version}").fetchall()
+    database.execute(f"PRAGMA user_version={versions}").fetchall()
     database.close()
+    return path
 
 
 def test_an_older_ledger_is_migrated_with_everything_in_it(tmp_path: Path) -> None:
@@ -154,8 +156,7 @@ def test_an_older_ledger_is_migrated_with_everything_in_it(tmp_path: Path) -> No
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
         truth = table.history()
         path = ledger_of(warehouse)
-    old = tmp_path / "old.sqlite"
-    built(old, 1, 1)
+    old = older(tmp_path / "old.sqlite")
     database = apsw.Connection(str(old))
     database.execute("ATTACH ? AS newer", (str(path),)).fetchall()
     database.execute("DELETE FROM owner").fetchall()
@@ -172,9 +173,7 @@ def test_an_older_ledger_is_migrated_with_everything_in_it(tmp_path: Path) -> No
         assert table.history() == truth
         table.land(2)
         assert warehouse.owner.ledger.integrity_errors() == []
-    database = apsw.Connection(str(path))
-    assert database.pragma("user_version") == SCHEMA_VERSION
-    database.close()
+    assert version_of(path)[0] == SCHEMA_VERSION
 
 
 def test_a_newer_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -192,46 +191,6 @@ def test_a_newer_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
 
 
 # First starts
-
-
-def test_a_directory_without_an_owner_is_not_one_unless_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError):
-        refimpl.open(tmp_path / "w", create=False)
-    assert not (tmp_path / "w").exists()
-    (tmp_path / "w" / "_owner").mkdir(parents=True)
-    with pytest.raises(InvalidRequestError):
-        refimpl.open(tmp_path / "w", create=False)
-    with opened(tmp_path / "w"):
-        pass
-    with refimpl.open(tmp_path / "w", create=False) as warehouse:
-        assert warehouse.tables() == []
-
-
-def test_a_warehouse_cannot_be_a_file(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(LocationError):
-            refimpl.open(place, create=True)
-
-
-def test_many_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
-    count = 6
-    start = threading.Barrier(count)
-    tables: list[object] = [None] * count
-
-    def begin(number: int) -> None:
-        start.wait(30)
-        with opened(tmp_path / "w") as warehouse:
-            tables[number] = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=f"t{number}").table_id
-
-    threads = [threading.Thread(target=begin, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    with opened(tmp_path / "w") as warehouse:
-        assert warehouse.tables() == [f"t{number}" for number in range(count)]
-        assert [t.table_id for t in warehouse.owner.tables()] == tables
 
 
 def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
@@ -394,20 +353,6 @@ def test_closing_is_never_the_failure_of_what_was_done(warehouse: refimpl.Wareho
     faults.abandon()
 
 
-def test_a_backup_is_whole_while_others_commit(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
-    copy = tmp_path / "copy.sqlite"
-    warehouse.owner.ledger.back_up(copy)
-    table.land(2)
-    with pytest.raises(InvalidRequestError):
-        warehouse.owner.ledger.back_up(copy)
-    database = apsw.Connection(str(copy))
-    assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    assert database.execute("SELECT max(version) FROM commits").fetchall() == [(3,)]
-    database.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.sqlite", "warehouse"]
-
-
 # Forks and threads
 
 
@@ -505,35 +450,6 @@ def test_a_fork_inside_a_transaction_is_rejected(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         assert list(owned(warehouse, "orders").history()) == list(range(5))
         assert warehouse.owner.ledger.integrity_errors() == []
-
-
-def test_threads_commit_through_one_owner(table: OwnedTable) -> None:
-    count, each = 4, 5
-    start = threading.Barrier(count)
-    failures: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            start.wait(30)
-            landed = 0
-            while landed < each:
-                latest = table.latest
-                assert latest is not None
-                landed += isinstance(table.commit(latest + 1), Ratified)
-        except (DeltaError, AssertionError, threading.BrokenBarrierError) as error:
-            failures.append(error)
-        finally:
-            table.owner.close()
-
-    threads = [threading.Thread(target=work) for _ in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert list(table.history()) == list(range(count * each + 1))
-    table.backfill()
-    assert table.published() == list(range(count * each + 1))
 
 
 # The first start of a ledger, the change of its schema and its backup: under the lock, and durable in their order
@@ -638,19 +554,6 @@ def test_an_interruption_just_after_a_transaction_began_leaves_none(tmp_path: Pa
         assert table.latest == 1
 
 
-def older(place: Path, *, versions: int) -> Path:
-    """A ledger of an earlier release, as a rollback journal keeps it."""
-    (place / "_owner").mkdir(parents=True)
-    path = place / "_owner" / FILE_NAME
-    database = apsw.Connection(str(path))
-    database.execute(f"PRAGMA application_id={APPLICATION_ID}").fetchall()
-    for migration in MIGRATIONS[:versions]:
-        database.execute(migration).fetchall()
-    database.execute(f"PRAGMA user_version={versions}").fetchall()
-    database.close()
-    return path
-
-
 def version_of(path: Path) -> tuple[int, str]:
     database = apsw.Connection(str(path))
     try:
@@ -660,7 +563,7 @@ def version_of(path: Path) -> tuple[int, str]:
 
 
 def test_an_older_ledger_is_brought_up_to_date_under_the_lock(tmp_path: Path) -> None:
-    path = older(tmp_path / "warehouse", versions=1)
+    path = older(tmp_path / "warehouse" / "_owner" / FILE_NAME)
     assert version_of(path) == (1, "delete")
     watch = Watch()
     watch.opened(tmp_path / "warehouse").close()
@@ -672,7 +575,7 @@ def test_an_older_ledger_is_brought_up_to_date_under_the_lock(tmp_path: Path) ->
 
 
 def test_a_failed_migration_is_repeated(tmp_path: Path) -> None:
-    path = older(tmp_path / "warehouse", versions=1)
+    path = older(tmp_path / "_owner" / FILE_NAME)
     watch = Watch()
     ledger = Ledger(path.parent, watch.lock(path.parent / "lock"), watch.environment())
     watch.failing = "commit"
@@ -686,7 +589,7 @@ def test_a_failed_migration_is_repeated(tmp_path: Path) -> None:
 
 def test_a_migration_by_another_process_is_not_repeated(tmp_path: Path) -> None:
     place = tmp_path / "warehouse"
-    path = older(place, versions=1)
+    path = older(place / "_owner" / FILE_NAME)
     others = Others(before=lambda: opened(place).close())
     with refimpl.open(place, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
         assert others.acted
@@ -694,17 +597,23 @@ def test_a_migration_by_another_process_is_not_repeated(tmp_path: Path) -> None:
     assert version_of(path) == (SCHEMA_VERSION, "wal")
 
 
-def test_a_backup_has_its_name_when_it_is_whole_and_durable(tmp_path: Path) -> None:
+def test_a_backup_is_whole_and_durable_before_it_has_its_name(tmp_path: Path) -> None:
+    """Also while others commit."""
     faults = Faults()
-    warehouse = refimpl.open(tmp_path / "warehouse", environment=faults.environment(), create=True)
-    create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
-    before = len(faults.seen)
-    warehouse.owner.ledger.back_up(tmp_path / "copy.sqlite")
-    made = [effect.split()[0] for effect in faults.seen[before:]]
-    assert made == ["fsync", "link", "fsync", "unlink"]
+    with refimpl.open(tmp_path / "warehouse", environment=faults.environment(), create=True) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
+        before, copy = len(faults.seen), tmp_path / "copy.sqlite"
+        warehouse.owner.ledger.back_up(copy)
+        assert [effect.split()[0] for effect in faults.seen[before:]] == ["fsync", "link", "fsync", "unlink"]
+        table.land(2)
+        with pytest.raises(InvalidRequestError):
+            warehouse.owner.ledger.back_up(copy)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy.sqlite", "warehouse"]
-    assert version_of(tmp_path / "copy.sqlite") == (SCHEMA_VERSION, "delete")
-    warehouse.close()
+    assert version_of(copy) == (SCHEMA_VERSION, "delete")
+    database = apsw.Connection(str(copy))
+    assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert database.execute("SELECT max(version) FROM commits").fetchall() == [(3,)]
+    database.close()
 
 
 def test_commit_of_the_ledger_is_synced_before_it_is_answered(tmp_path: Path) -> None:

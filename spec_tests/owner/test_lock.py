@@ -42,6 +42,7 @@ from spec_tests.support.lock_watch import Others, Watch
 def watch() -> Iterator[Watch]:
     watch = Watch()
     yield watch
+    watch.close()
     assert watch.outside == []
     assert {"begin", "commit"} <= watch.inside
 
@@ -50,7 +51,6 @@ def watch() -> Iterator[Watch]:
 def watched(tmp_path: Path, watch: Watch) -> Iterator[refimpl.Warehouse]:
     warehouse = watch.opened(tmp_path / "warehouse")
     yield warehouse
-    warehouse.owner.close()
     assert {"insert", "update"} <= watch.inside
 
 
@@ -123,7 +123,6 @@ def test_what_is_done_without_the_lock_is_seen(tmp_path: Path) -> None:
         writer.halt(record, "why")
     writer.halt(record, None)
     assert watch.outside == ["begin", "update", "commit", "update"]
-    warehouse.owner.close()
 
 
 # What crashed processes, failing disks and announced tables left behind is repaired under the lock too
@@ -154,7 +153,6 @@ def test_creation_that_died_leaves_its_name_to_others(place: Path, watch: Watch)
     watched = watch.opened(place)
     assert isinstance(first(watched, other), Registered)
     assert watched.owner.resolve("orders").table_id == other
-    watched.owner.close()
 
 
 def interrupted_take_over(place: Path) -> str:
@@ -166,33 +164,32 @@ def interrupted_take_over(place: Path) -> str:
     return other
 
 
-def test_take_over_that_died_is_settled_by_the_next_take_over(place: Path, watch: Watch) -> None:
-    interrupted_take_over(place)
-    watched = watch.opened(place)
-    outcome = take_over(watched)
-    assert isinstance(outcome, Ratified)
-    assert outcome.replayed
-    assert watched.owner.resolve("imports").state is TableState.ACTIVE
-    watched.owner.close()
-
-
-def test_take_over_that_died_is_settled_by_stage_table(place: Path, watch: Watch) -> None:
-    interrupted_take_over(place)
-    watched = watch.opened(place)
-    with pytest.raises(NameTakenError):
-        watched.owner.stage_table("imports", MANAGED_COMMIT)
-    assert watched.owner.resolve("imports").state is TableState.ACTIVE
-    watched.owner.close()
-
-
-def test_take_over_that_died_is_settled_by_register_table(place: Path, watch: Watch) -> None:
+@pytest.mark.parametrize("by", ["take_over", "stage_table", "register_table"])
+def test_take_over_that_died_is_settled_by_the_next_call(place: Path, watch: Watch, by: str) -> None:
     other = interrupted_take_over(place)
     watched = watch.opened(place)
-    outcome = first(watched, other)
-    assert isinstance(outcome, NameTaken)
-    assert outcome.winner.state is TableState.ACTIVE
-    assert outcome.winner.commits.latest_ratified_version == 2
-    watched.owner.close()
+    if by == "take_over":
+        outcome = take_over(watched)
+        assert isinstance(outcome, Ratified)
+        assert outcome.replayed
+    elif by == "stage_table":
+        with pytest.raises(NameTakenError):
+            watched.owner.stage_table("imports", MANAGED_COMMIT)
+    else:
+        lost = first(watched, other)
+        assert isinstance(lost, NameTaken)
+        assert lost.winner.commits.latest_ratified_version == 2
+    assert watched.owner.resolve("imports").state is TableState.ACTIVE
+
+
+def died_in_a_commit(place: Path) -> AttemptId:
+    """Its file is there."""
+    with opened(place) as warehouse:
+        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
+    attempt = new_attempt()
+    died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, attempt=attempt))
+    assert died is None
+    return attempt
 
 
 @pytest.mark.parametrize(
@@ -210,11 +207,7 @@ def test_take_over_that_died_is_settled_by_register_table(place: Path, watch: Wa
     ids=["resolve", "commit", "backfill", "hand-back", "drop", "repair"],
 )
 def test_a_commit_that_died_is_settled_by_the_next_call(place: Path, watch: Watch, call: Callable[..., object]) -> None:
-    with opened(place) as warehouse:
-        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-    attempt = new_attempt()
-    died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, attempt=attempt))
-    assert died is None
+    attempt = died_in_a_commit(place)
     watched = watch.opened(place)
     table = owned(watched, "orders")
     call(watched, table)
@@ -223,23 +216,6 @@ def test_a_commit_that_died_is_settled_by_the_next_call(place: Path, watch: Watc
         seen = view.attempt(record, attempt)
     assert seen is not None
     assert seen.landed is not None
-    watched.owner.close()
-
-
-@pytest.mark.parametrize("failing", ["fsync 1.json", "fsync _delta_log/"])
-def test_a_recovery_that_fails_is_left_to_the_next_call(place: Path, watch: Watch, failing: str) -> None:
-    with opened(place) as warehouse:
-        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-    crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1))
-    watched = watch.opened(place)
-    table = owned(watched, "orders")
-    watch.failing = failing
-    with pytest.raises(OwnerUnavailableError):
-        table.owner.attempt_outcome(table.table_id, new_attempt())
-    watch.failing = None
-    assert isinstance(table.commit(2), Ratified)
-    assert table.log.read(log_path.commit(1))
-    watched.owner.close()
 
 
 @pytest.mark.parametrize(
@@ -262,7 +238,6 @@ def test_a_publication_that_fails_is_made_anew_by_the_next_call(
     table.backfill()
     assert watched.owner.resolve("orders").halted is None
     assert f"replace {first}.json" in watch.seen[before:]
-    watched.owner.close()
 
 
 def anew(version: int) -> list[str]:
@@ -290,13 +265,6 @@ def test_repair_adopts_and_removes_under_the_lock(place: Path, watch: Watch) -> 
     assert table.log.staged_listing(table.feature.staging_folder) == []
     assert table.log.temporaries() == []
     assert table.latest == 2
-    watched.owner.close()
-
-
-def died_in_a_commit(place: Path) -> None:
-    with opened(place) as warehouse:
-        create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-    assert crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1)) is None
 
 
 def settled(place: Path) -> None:
@@ -359,7 +327,6 @@ def test_what_belongs_together_is_one_transaction(
     if table[1] is not CommitMode.INLINE:
         assert commits(lambda: mine.owner.hand_back(mine.table_id, 3, proposal)) == 2
         assert watched.owner.resolve(mine.location).state is TableState.HANDED_BACK
-    watched.owner.close()
 
 
 def test_lost_name_is_given_up_in_one_transaction(place: Path, watch: Watch) -> None:
@@ -374,7 +341,6 @@ def test_lost_name_is_given_up_in_one_transaction(place: Path, watch: Watch) -> 
     assert watch.seen[before:].count("commit") == 3, "a look, what died is settled, and nothing else is changed"
     with watched.owner.ledger.read() as view:
         assert watched.owner.context.required(view, mine).state is TableState.DROPPED
-    watched.owner.close()
 
 
 def test_folders_that_cannot_be_made_are_forgotten_under_lock(place: Path, watch: Watch) -> None:
@@ -387,7 +353,6 @@ def test_folders_that_cannot_be_made_are_forgotten_under_lock(place: Path, watch
     again = watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
     assert isinstance(first(watched, again.table_id), Registered)
     assert "delete" in watch.inside
-    watched.owner.close()
 
 
 def test_announced_table_is_made_durable_and_adopted_under_lock(place: Path, watch: Watch) -> None:
@@ -401,7 +366,6 @@ def test_announced_table_is_made_durable_and_adopted_under_lock(place: Path, wat
     assert isinstance(watched.owner.adopt(table.table_id), Ratified)
     assert watch.seen[before:] == [*anew(0), "commit"]
     assert watched.owner.resolve("orders").state is TableState.ACTIVE
-    watched.owner.close()
 
 
 def test_reported_files_are_made_durable_under_the_lock(place: Path, watch: Watch) -> None:
@@ -431,7 +395,6 @@ def test_reported_files_are_made_durable_under_the_lock(place: Path, watch: Watc
     assert [commit.version for commit in table.owner.get_commits(table.table_id).commits] == [5]
     described = table.owner.describe(table.table_id)
     assert described.catalog_properties == {"team": "a"}
-    watched.owner.close()
 
 
 def test_who_loses_a_name_gives_its_place_up(place: Path, watch: Watch) -> None:
@@ -444,7 +407,6 @@ def test_who_loses_a_name_gives_its_place_up(place: Path, watch: Watch) -> None:
     again = watched.owner.stage_table("sales", MANAGED_COMMIT, location=place / "b")
     assert isinstance(first(watched, again.table_id), Registered)
     assert [table.name for table in watched.owner.tables()] == ["orders", "sales"]
-    watched.owner.close()
 
 
 def test_what_lands_while_a_table_is_dropped_is_published_too(place: Path) -> None:
@@ -495,7 +457,6 @@ def test_a_creation_whose_name_went_to_another_is_forgotten(place: Path, watch: 
     with watched.owner.ledger.read() as view:
         table = watched.owner.context.required(view, mine)
         assert (table.state, table.promised) == (TableState.DROPPED, False)
-    watched.owner.close()
 
 
 def test_a_creation_whose_folder_is_gone_is_forgotten(place: Path, watch: Watch) -> None:
@@ -508,7 +469,6 @@ def test_a_creation_whose_folder_is_gone_is_forgotten(place: Path, watch: Watch)
     watched.owner.attempt_outcome(staged.table_id, new_attempt())
     with watched.owner.ledger.read() as view:
         assert not watched.owner.context.required(view, staged.table_id).promised
-    watched.owner.close()
 
 
 def commit_directly(warehouse: refimpl.Warehouse) -> Outcome:
@@ -537,4 +497,3 @@ def test_a_commit_whose_folder_is_gone_stays_promised(
     elsewhere.rename(table.location)
     mine.owner.attempt_outcome(table.table_id, new_attempt())
     assert mine.latest == 1
-    watched.owner.close()

@@ -11,7 +11,7 @@ import pytest
 import refimpl
 from refimpl import actions, log_path
 from refimpl.commit_owner import MaintenancePolicy, TableState
-from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, Rejected, RejectionReason, VersionGap
+from refimpl.commits import Conflict, DirectProposal, Outcome, Ratified, RejectionReason, VersionGap
 from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
@@ -28,6 +28,7 @@ from spec_tests.support.builders import (
     owned,
     ownership_change,
     protocol_of,
+    refused,
 )
 from spec_tests.support.faults import opened
 
@@ -56,11 +57,6 @@ def take_over(
 ) -> Outcome:
     proposal = proposal or proposed(ownership_change(feature, START + version))
     return warehouse.owner.take_over(log.location, name, feature, version, proposal, commit_mode=commit_mode)
-
-
-def refused(outcome: object, reason: RejectionReason) -> None:
-    assert isinstance(outcome, Rejected), outcome
-    assert outcome.reason is reason, outcome
 
 
 # Taking over
@@ -127,30 +123,12 @@ def test_id_of_a_lost_take_over_may_be_used_again(warehouse: refimpl.Warehouse, 
     assert sorted(other.published_versions()) == [0, 1, 2, 3, 4, 5]
 
 
-def test_replay_of_a_take_over_is_ratified(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    proposal = proposed(ownership_change(MANAGED_COMMIT, START + 3))
-    assert isinstance(take_over(warehouse, plain, proposal=proposal), Ratified)
-    owned(warehouse, "plain").land(2)
-    again = take_over(warehouse, plain, proposal=proposal)
-    assert isinstance(again, Ratified)
-    assert again.replayed
-    assert owned(warehouse, "plain").latest == 5
-
-
 def test_a_filesystem_commit_that_was_first_wins(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     plain.put_if_absent(log_path.commit(3), append(START + 3))
     assert take_over(warehouse, plain) == Conflict(latest_ratified_version=3)
     with pytest.raises(TableNotFoundError):
         warehouse.owner.resolve(plain.location)
     assert isinstance(take_over(warehouse, plain, version=4), Ratified)
-
-
-def test_late_take_over_gets_the_latest_version(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    for version in (3, 4):
-        plain.put_if_absent(log_path.commit(version), append(START + version))
-    assert take_over(warehouse, plain, version=2) == Conflict(latest_ratified_version=4)
-    assert take_over(warehouse, plain, version=3) == Conflict(latest_ratified_version=4)
-    assert isinstance(take_over(warehouse, plain, version=5), Ratified)
 
 
 def test_replay_of_a_take_over_after_the_hand_back_is_ratified(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
@@ -182,20 +160,6 @@ def test_a_conflict_below_the_take_over_tells_no_winners(warehouse: refimpl.Ware
     late = mine.commit(4)
     assert isinstance(late, Conflict)
     assert [winner.version for winner in late.winners] == [4]
-
-
-def test_a_filesystem_writer_that_comes_later_loses(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    assert isinstance(take_over(warehouse, plain), Ratified)
-    assert not plain.put_if_absent(log_path.commit(3), append(START + 3))
-
-
-@pytest.mark.parametrize("version", [0, 5, 99])
-def test_an_ownership_change_comes_right_after_the_last_version(
-    warehouse: refimpl.Warehouse, plain: LogStore, version: int
-) -> None:
-    outcome = take_over(warehouse, plain, version=version)
-    assert isinstance(outcome, VersionGap | Conflict)
-    assert isinstance(take_over(warehouse, plain), Ratified)
 
 
 def test_a_log_without_version_0_is_not_taken_over(warehouse: refimpl.Warehouse) -> None:
@@ -336,18 +300,6 @@ def test_a_table_is_handed_back_with_everything_published(table: OwnedTable) -> 
     again = table.owner.hand_back(table.table_id, 4, proposal)
     assert isinstance(again, Ratified)
     assert again.replayed
-
-
-def test_a_table_that_was_handed_back_can_be_taken_over_again(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
-    assert isinstance(hand_back(table, 2), Ratified)
-    table.log.put_if_absent(log_path.commit(3), append(START + 3))
-    assert isinstance(take_over(warehouse, table.log, version=4), Ratified)
-    second = owned(warehouse, "plain")
-    assert second.table_id != table.table_id
-    assert warehouse.owner.resolve(table.location).table_id == second.table_id
-    second.land(2)
-    assert list(second.history()) == list(range(7))
 
 
 @pytest.mark.parametrize(("version", "kind"), [(2, Conflict), (1, Conflict), (4, VersionGap), (9, VersionGap)])

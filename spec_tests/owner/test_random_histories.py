@@ -50,6 +50,7 @@ from spec_tests.support.builders import (
     metadata_of,
     new_attempt,
     protocol_of,
+    refused,
 )
 from spec_tests.support.faults import Faults, crashed, disk_is_broken, disk_is_full, opened
 
@@ -102,6 +103,8 @@ class History(RuleBasedStateMachine):
             assert isinstance(outcome, Conflict)
             assert [won.version for won in outcome.winners] == list(range(version, self.latest + 1))
             assert all(self.landed[won.version][0] == won.attempt for won in outcome.winners if won.version)
+            published = [won for won in outcome.winners if won.version <= self.published]
+            assert all(won.content is won.file_name is None for won in published), "read `<v>.json`"
         elif version > self.latest + 1:
             assert isinstance(outcome, VersionGap)
         elif self.latest - self.published >= LIMIT:
@@ -120,16 +123,17 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.landed)
     @rule(process=st.integers(0, 1), data=st.data())
     def replay(self, process: int, data: st.DataObject) -> None:
-        """A landed attempt is answered as it was, for its own version only."""
+        """A landed attempt is answered as it was, for its own version and content only."""
         table, version = self.table(process), data.draw(st.sampled_from(sorted(self.landed)))
         attempt, proposal = self.landed[version]
         outcome = table.owner.commit(table.table_id, version, proposal)
         assert isinstance(outcome, Ratified)
         assert (outcome.commit.version, outcome.commit.attempt, outcome.replayed) == (version, attempt, True)
         assert table.owner.attempt_outcome(table.table_id, attempt) == Landed(commit=outcome.commit)
-        reused = table.commit(self.latest + 1, append(START + 10 * self.latest + 10), attempt=attempt)
-        assert isinstance(reused, Rejected)
-        assert reused.reason is RejectionReason.ATTEMPT_REUSED
+        others = [self.latest + 1] if table.commit_mode is CommitMode.STAGED else [self.latest + 1, version]
+        for other in others:
+            reused = table.commit(other, append(START + 10 * self.latest + 10), attempt=attempt)
+            refused(reused, RejectionReason.ATTEMPT_REUSED)
 
     @precondition(lambda self: self.resolved)
     @rule(process=st.integers(0, 1), data=st.data())
@@ -138,8 +142,7 @@ class History(RuleBasedStateMachine):
         table = self.table(process)
         version, proposal = data.draw(st.sampled_from(self.resolved))
         outcome = table.owner.commit(table.table_id, version, proposal)
-        assert isinstance(outcome, Rejected)
-        assert outcome.reason is RejectionReason.ATTEMPT_RESOLVED
+        refused(outcome, RejectionReason.ATTEMPT_RESOLVED)
         assert table.owner.attempt_outcome(table.table_id, proposal.attempt) == NotLanded()
 
     @rule(process=st.integers(0, 1), version=st.none() | st.integers(0, 30))

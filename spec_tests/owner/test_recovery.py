@@ -45,15 +45,7 @@ def interrupted(place: Path) -> AttemptId:
 def test_a_recovery_after_a_failed_sync_writes_the_file_anew(tmp_path: Path, failing: str) -> None:
     place = tmp_path / "warehouse"
     attempt = interrupted(place)
-
-    class Failing(Faults):
-        def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
-            if name == failing:
-                self.seen.append(name)
-                raise disk_is_broken()
-            return super().effect(name, act, torn)
-
-    faults = Failing()
+    faults = Faults(failing=failing, error=disk_is_broken)
     troubled = refimpl.open(place, environment=faults.environment(), create=True)
     table_id = owned(troubled, "orders").table_id
     with pytest.raises(OwnerUnavailableError):
@@ -90,21 +82,16 @@ def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None
         assert table.latest == 1
 
 
-class FullFor(Faults):
-    """No room for a temporary file; what is there is synced as ever."""
-
-    def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
-        if name == "write temporary":
-            self.seen.append(name)
-            raise disk_is_full()
-        return super().effect(name, act, torn)
+def no_room() -> Faults:
+    """For a temporary file; what is there is synced as ever."""
+    return Faults(failing="write temporary", error=disk_is_full)
 
 
 def test_a_full_disk_after_the_link_halts_nothing(tmp_path: Path) -> None:
     """No fsync failed: what is visible is as durable as before, and is recorded once there is room."""
     place = tmp_path / "warehouse"
     attempt = interrupted(place)
-    full = FullFor()
+    full = no_room()
     troubled = refimpl.open(place, environment=full.environment(), create=True)
     table_id = owned(troubled, "orders").table_id
     with pytest.raises(OwnerUnavailableError):
@@ -123,7 +110,7 @@ def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> Non
         create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").backfill())
     assert died is None
-    full = FullFor()
+    full = no_room()
     troubled = refimpl.open(place, environment=full.environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
         owned(troubled, "orders").backfill()

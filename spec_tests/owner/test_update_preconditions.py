@@ -14,7 +14,7 @@ from refimpl import actions, log_path
 from refimpl.actions import Action, Format, Metadata
 from refimpl.catalog_owner import PreconditionFailed, UpdatePreconditions
 from refimpl.commit_owner import Registered, TableState
-from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, RejectionReason, VersionGap
+from refimpl.commits import DirectProposal, Ratified, RejectionReason
 from refimpl.environment import Environment, HostLock, host_lock
 from refimpl.owner import local, policy
 from refimpl.owner.records import TableRecord
@@ -39,6 +39,7 @@ from spec_tests.support.builders import (
     new_attempt,
     owned,
     protocol_of,
+    refused,
 )
 from spec_tests.support.faults import FailingFiles, Faults, opened
 from spec_tests.support.lock_watch import Watch
@@ -50,25 +51,14 @@ def test_a_replay_of_a_registration_stores_no_properties(tmp_path: Path) -> None
         owner = warehouse.owner
         table_id = owner.stage_table("orders", CATALOG_MANAGED).table_id
         proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
-        refused = owner.register_table(table_id, proposal, properties={"team.password": "a"})
-        assert isinstance(refused, Rejected)
-        assert refused.reason is RejectionReason.INCONSISTENT_TABLE
+        refused(
+            owner.register_table(table_id, proposal, properties={"team.password": "a"}),
+            RejectionReason.INCONSISTENT_TABLE,
+        )
         for team in ("a", "b"):
             assert isinstance(owner.register_table(table_id, proposal, properties={"team": team}), Registered)
             assert owner.describe(table_id).catalog_properties == {"team": "a"}
     assert watch.outside == []
-
-
-def test_lost_race_and_gap_come_before_preconditions(warehouse: refimpl.Warehouse) -> None:
-    """A loser's etag and report are naturally stale: it gets the conflict, and rebases."""
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
-    stale = UpdatePreconditions(etag="stale", published_through=99)
-    outcomes = [
-        table.owner.commit_if(table.table_id, version, table.propose(version, append(START + version)), stale)
-        for version in (1, 2, 3)
-    ]
-    assert [type(outcome) for outcome in outcomes] == [Conflict, PreconditionFailed, VersionGap]
-    assert table.latest == 1
 
 
 def publish(table: OwnedTable, versions: Iterable[int]) -> None:
@@ -213,11 +203,6 @@ def proposed(content: Sequence[Action]) -> DirectProposal:
 
 def changed(metadata: Metadata, version: int = 1) -> bytes:
     return actions.encode([info(START + version), metadata])
-
-
-def refused(outcome: object, reason: RejectionReason) -> None:
-    assert isinstance(outcome, Rejected), outcome
-    assert outcome.reason is reason, outcome
 
 
 def one_column(schema: str) -> str:

@@ -24,10 +24,8 @@ from refimpl.commits import (
     InlineProposal,
     Landed,
     NotLanded,
-    Outcome,
     Proposal,
     Ratified,
-    Rejected,
     RejectionReason,
     StagedProposal,
     VersionGap,
@@ -50,6 +48,7 @@ from spec_tests.support.builders import (
     first_version,
     owned,
     ownership_change,
+    refused,
 )
 from spec_tests.support.lock_watch import Others
 
@@ -84,6 +83,16 @@ class Setting:
         assert isinstance(self.owner.commit(self.table.table_id, version, proposal), Ratified)
         return proposal.attempt
 
+    def back_up(self) -> None:
+        self.owner.ledger.back_up(self.directory / "backup.sqlite")
+
+    def restore(self) -> None:
+        """Put the backup in the place of the ledger, under whichever processes have that open."""
+        ledger = self.owner.ledger.path
+        for suffix in ("-wal", "-shm"):
+            ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
+        (self.directory / "backup.sqlite").replace(ledger)
+
     def codes(self) -> set[tuple[str, str]]:
         return {(finding.severity.value, finding.code) for finding in verify(self.owner)}
 
@@ -95,6 +104,10 @@ class Setting:
 
     def file(self, version: int) -> Path:
         return self.log.folder / log_path.commit(version)
+
+    def staged(self, version: int) -> Path:
+        (path,) = (self.log.folder / FOLDER).glob(f"{version:020d}.*")
+        return path
 
 
 @pytest.fixture
@@ -110,44 +123,19 @@ def test_an_ordinary_table_has_nothing_wrong(setting: Setting) -> None:
     assert ("note", "backlog") in setting.codes()
 
 
-def _alter_published(setting: Setting) -> None:
-    setting.file(1).write_bytes(made.one_add(2))
-
-
-def _remove_published(setting: Setting) -> None:
-    setting.file(1).unlink()
-
-
-def _alter_staged(setting: Setting) -> None:
-    (path,) = (setting.log.folder / FOLDER).glob(f"{2:020d}.*")
-    path.write_bytes(made.one_add(3))
-
-
-def _remove_staged(setting: Setting) -> None:
-    (path,) = (setting.log.folder / FOLDER).glob(f"{2:020d}.*")
-    path.unlink()
-
-
-def _publish_a_stranger(setting: Setting) -> None:
-    setting.file(3).write_bytes(made.one_add(4))
-
-
-def _remove_everything(setting: Setting) -> None:
-    shutil.rmtree(setting.table.location)
-
-
 @pytest.mark.parametrize(
     ("damage", "codes"),
     [
-        (_alter_published, {"published-altered"}),
-        (_remove_published, {"published-missing"}),
-        (_alter_staged, {"stored-altered"}),
-        (_remove_staged, {"staged-missing"}),
-        (_publish_a_stranger, {"published-above-latest", "published-gap"}),
-        (_remove_everything, {"location-missing"}),
+        (lambda setting: setting.file(1).write_bytes(made.one_add(2)), {"published-altered"}),
+        (lambda setting: setting.file(1).unlink(), {"published-missing"}),
+        (lambda setting: [setting.file(version).unlink() for version in (0, 1)], {"published-missing"}),
+        (lambda setting: setting.staged(2).write_bytes(made.one_add(3)), {"stored-altered"}),
+        (lambda setting: setting.staged(2).unlink(), {"staged-missing"}),
+        (lambda setting: setting.file(3).write_bytes(made.one_add(4)), {"published-above-latest", "published-gap"}),
+        (lambda setting: shutil.rmtree(setting.table.location), {"location-missing"}),
     ],
 )
-def test_damage_is_named(setting: Setting, damage: Callable[[Setting], None], codes: set[str]) -> None:
+def test_damage_is_named(setting: Setting, damage: Callable[[Setting], object], codes: set[str]) -> None:
     setting.commit(1)
     setting.owner.backfill_to_version(setting.table.table_id)
     setting.commit(2)
@@ -157,14 +145,10 @@ def test_damage_is_named(setting: Setting, damage: Callable[[Setting], None], co
 
 def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) -> None:
     """Back the ledger up, go on, and come back with the backup: what an operator does after a lost disk."""
-    copy = setting.directory / "backup.sqlite"
-    setting.owner.ledger.back_up(copy)
+    setting.back_up()
     while_it_was()
     setting.warehouse.close()
-    ledger = setting.owner.ledger.path
-    for suffix in ("", "-wal", "-shm"):
-        ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
-    copy.rename(ledger)
+    setting.restore()
     setting.open()
 
 
@@ -179,9 +163,7 @@ def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) 
     restore_the_ledger_of(setting, go_on)
     assert setting.latest() == 3  # what is visible is never denied
     loser = setting.proposal(2, "00000000-0000-4000-8000-000000000000")  # listed before the winner, and as large
-    refused = setting.owner.commit(setting.table.table_id, 2, loser)
-    assert isinstance(refused, Rejected)
-    assert refused.reason is RejectionReason.HALTED
+    refused(setting.owner.commit(setting.table.table_id, 2, loser), RejectionReason.HALTED)
     with pytest.raises(CorruptionError):
         setting.owner.attempt_outcome(setting.table.table_id, later[0])
     assert "published-above-latest" in setting.errors()
@@ -327,9 +309,7 @@ def test_a_ledger_older_than_a_cleanup_ratifies_nothing(setting: Setting) -> Non
 
     restore_the_ledger_of(setting, go_on_and_clean_up)
     assert setting.latest() == 6
-    refused = setting.owner.commit(setting.table.table_id, 2, setting.proposal(2))
-    assert isinstance(refused, Rejected)
-    assert refused.reason is RejectionReason.HALTED
+    refused(setting.owner.commit(setting.table.table_id, 2, setting.proposal(2)), RejectionReason.HALTED)
     with pytest.raises(CorruptionError):
         setting.owner.attempt_outcome(setting.table.table_id, later[0])
     (adoption,) = [action for action in repair(setting.owner, adopt_published=True) if action.code == "adopt"]
@@ -350,9 +330,7 @@ def test_a_restored_ledger_learns_that_the_table_was_handed_back(setting: Settin
     assert all(action.done for action in done), done
     assert any("gave the table back" in action.message for action in done)
     assert setting.owner.resolve(setting.table.location).state is TableState.HANDED_BACK
-    refused = setting.owner.commit(setting.table.table_id, 4, setting.proposal(4))
-    assert isinstance(refused, Rejected)
-    assert refused.reason is RejectionReason.NOT_ACTIVE
+    refused(setting.owner.commit(setting.table.table_id, 4, setting.proposal(4)), RejectionReason.NOT_ACTIVE)
     assert setting.warehouse.tables() == []
     assert setting.errors() == set()
 
@@ -382,11 +360,8 @@ def test_a_halt_is_not_lifted_while_an_unknown_version_is_published(setting: Set
 
 def test_a_process_writes_into_the_ledger_that_is_there_now(setting: Setting) -> None:
     """The same for a process whose next call is a commit: the file that it has open is in no folder any more."""
-    copy = setting.directory / "backup.sqlite"
-    setting.owner.ledger.back_up(copy)
-    for suffix in ("-wal", "-shm"):
-        setting.owner.ledger.path.with_name(setting.owner.ledger.path.name + suffix).unlink(missing_ok=True)
-    copy.rename(setting.owner.ledger.path)
+    setting.back_up()
+    setting.restore()
     with setting.owner.context.lock(), setting.owner.ledger.write() as writer:
         table = setting.owner.context.required(writer, setting.table.table_id)
         writer.halt(table, "written just now")
@@ -396,14 +371,9 @@ def test_a_process_writes_into_the_ledger_that_is_there_now(setting: Setting) ->
 
 def test_a_process_follows_a_ledger_that_is_replaced_under_it(setting: Setting) -> None:
     """SQLite would go on with the file that it opened, and both would ratify the same version."""
-    copy = setting.directory / "backup.sqlite"
-    setting.owner.ledger.back_up(copy)
+    setting.back_up()
     setting.commit(1)
-    ledger = setting.owner.ledger.path
-    for suffix in ("", "-wal", "-shm"):
-        ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
-    copy.rename(ledger)
-
+    setting.restore()
     other = refimpl.open(setting.directory, create=True).owner
     won = setting.proposal(1)
     assert isinstance(other.commit(setting.table.table_id, 1, won), Ratified)
@@ -471,11 +441,6 @@ def test_inline_bytes_that_were_altered_are_not_served(tmp_path: Path) -> None:
     assert setting.errors() == {"stored-altered"}
 
 
-def test_the_only_published_version_is_missed(setting: Setting) -> None:
-    setting.file(0).unlink()
-    assert setting.errors() == {"published-missing"}
-
-
 def test_only_losers_of_the_newest_version_are_orphaned(setting: Setting) -> None:
     setting.commit(1)
     assert ("note", "orphaned-staged-files") not in setting.codes()
@@ -535,11 +500,6 @@ def log_of(warehouse: refimpl.Warehouse, table: ResolvedTable) -> LogStore:
 
 def put(log: LogStore, version: int, content: bytes) -> None:
     assert log.put_if_absent(log_path.commit(version), content)
-
-
-def refused(outcome: Outcome, reason: RejectionReason) -> None:
-    assert isinstance(outcome, Rejected), outcome
-    assert outcome.reason is reason
 
 
 def test_a_new_table_is_owned_from_its_first_contact_on(warehouse: refimpl.Warehouse) -> None:

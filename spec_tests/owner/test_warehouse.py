@@ -38,6 +38,11 @@ def test_without_leave_to_create_nothing_is_made(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):
         refimpl.open(tmp_path / "lake")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "lake" / "_owner").mkdir(parents=True)
+    with pytest.raises(InvalidRequestError):
+        refimpl.open(tmp_path / "lake")
+    opened(tmp_path / "lake").close()
+    assert refimpl.open(tmp_path / "lake").tables() == []
 
 
 def test_a_warehouse_inside_a_warehouse_is_refused(tmp_path: Path) -> None:

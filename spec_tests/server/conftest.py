@@ -8,15 +8,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import uvicorn
 from starlette.testclient import TestClient
 
 import refimpl
+from refimpl.client.table import Table
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.server.application import Limits, Server
 from refimpl.server.names import Names
 from refimpl.server.serving import Serving, bound, configuration
+from refimpl.table_feature import CommitMode
 from spec_tests.server.wire import WireTable
 from spec_tests.support.faults import Faults
 
@@ -115,6 +118,18 @@ def http(serve: Serve) -> TestClient:
 def table(http: TestClient) -> WireTable:
     """A table with version 0, made over HTTP."""
     return WireTable(http).create()
+
+
+def inline_table(warehouse: refimpl.Warehouse) -> Table:
+    """`orders` with one unpublished inline commit, which the API has no words for."""
+    table = warehouse.create_table(
+        "orders",
+        pa.schema([("id", pa.int64())]),
+        commit_mode=CommitMode.INLINE,
+        policy=MaintenancePolicy(backfill_every=None),
+    )
+    table.append(pa.table({"id": [1]}))
+    return table
 
 
 @pytest.fixture

@@ -38,10 +38,6 @@ def bearer(secret: str) -> dict[str, str]:
     return {"authorization": f"Bearer {secret}"}
 
 
-def test_without_any_token_everybody_on_this_machine_may_call(http: TestClient) -> None:
-    WireTable(http).create().land(1)
-
-
 def test_requests_need_a_token_as_soon_as_there_is_one(table: WireTable, http: TestClient, tokens: Tokens) -> None:
     secret = tokens.add("pipeline", Scope.WRITE)
     staged = table.write_staged(1)
@@ -80,19 +76,6 @@ def test_access_is_judged_before_anything_else(http: TestClient, tokens: Tokens)
     assert http.get("/health").status_code == 200
 
 
-def test_a_token_that_may_read_cannot_write(table: WireTable, http: TestClient, tokens: Tokens) -> None:
-    http.headers.update(bearer(tokens.add("dashboard", Scope.READ)))
-    before = table.state()
-    assert refusal(table.propose(table.write_staged(1))) == FORBIDDEN
-    assert refusal(table.register()) == FORBIDDEN
-    assert refusal(http.delete(table.url)) == FORBIDDEN
-    assert refusal(http.delete(f"{LEGACY}/tables/unity.default.orders")) == FORBIDDEN
-    assert refusal(http.post(f"{table.base}/staging-tables", json={"name": "more"})) == FORBIDDEN
-    assert table.state() == before
-    http.headers.update(bearer(tokens.add("pipeline", Scope.WRITE)))
-    table.land(1)
-
-
 def test_a_token_counts_and_stops_counting_at_once_in_every_server(serve: Serve, tokens: Tokens) -> None:
     one, other = serve(), serve()
     secret = tokens.add("pipeline", Scope.WRITE)
@@ -112,13 +95,6 @@ def test_where_others_reach_the_server_the_last_token_is_no_open_door(serve: Ser
     assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAUTHORIZED
     tokens.path.unlink()
     assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAUTHORIZED
-
-
-def test_damaged_token_file_rejects_every_request(http: TestClient, tokens: Tokens) -> None:
-    secret = tokens.add("pipeline", Scope.WRITE)
-    tokens.path.write_bytes(b"[{")
-    assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAVAILABLE
-    assert refusal(http.get(f"{LEGACY}/catalogs")) == UNAVAILABLE
 
 
 def test_unreadable_token_file_rejects_every_request(serve: Serve, tokens: Tokens) -> None:

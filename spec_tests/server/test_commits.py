@@ -6,13 +6,15 @@ import json
 import uuid
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.client import proposing
 from refimpl.commits import Landed, Ratified, StagedProposal
-from spec_tests.server.conftest import Serve
+from refimpl.table_feature import MANAGED_COMMIT, CommitMode
+from spec_tests.server.conftest import Serve, inline_table
 from spec_tests.server.wire import (
     BAD,
     EXHAUSTED,
@@ -38,14 +40,6 @@ def test_commit_is_listed_until_it_is_published(table: WireTable) -> None:
     assert [c["file-name"] for c in answered["commits"]] == [second.name, first.name]
     assert answered["commits"][0]["file-size"] == len(second.content)
     assert answered["commits"][0]["timestamp"] == START + 2
-
-
-def test_local_and_http_clients_see_the_same_versions(table: WireTable, warehouse: refimpl.Warehouse) -> None:
-    table.land(1)
-    local = warehouse.table("orders")
-    assert local.snapshot().version == 1
-    warehouse.owner.backfill_to_version(table.table_id)
-    assert table.state()[:2] == (1, [])
 
 
 def test_replay_is_answered_with_success_permanently(table: WireTable) -> None:
@@ -75,13 +69,6 @@ def test_a_replay_is_recognised_before_its_report_and_etag_are_judged(table: Wir
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
 
 # What loses
-
-
-def test_another_file_for_a_version_that_is_taken_is_a_conflict(table: WireTable) -> None:
-    table.land(1)
-    before = table.state()
-    assert refusal(table.propose(table.write_staged(1))) == VERSION_CONFLICT
-    assert table.state() == before
 
 
 def test_loser_of_a_race_is_answered_with_the_table_on_request(table: WireTable) -> None:
@@ -196,17 +183,6 @@ def test_report_makes_room_for_the_commit_beside_it(serve: Serve, limit: int) ->
     assert table.state()[0] == limit + 1
 
 
-def test_full_backlog_is_429_until_versions_are_reported(serve: Serve) -> None:
-    table = WireTable(serve(backlog_limit=2)).create()
-    landed = [table.land(1), table.land(2)]
-    third = table.write_staged(3)
-    assert refusal(table.propose(third)) == EXHAUSTED
-    assert table.state()[:2] == (2, [2, 1])
-    table.publish(landed[0])
-    assert table.propose(third, reported(1)).status_code == 200
-    assert table.state()[:2] == (3, [3, 2])
-
-
 def test_a_commit_and_its_report_are_made_both_or_none(table: WireTable) -> None:
     table.publish(table.land(1))
     second = table.write_staged(2, timestamp=START)  # not greater than version 1's
@@ -240,36 +216,6 @@ def test_a_file_name_that_is_no_staged_commits_is_refused(table: WireTable, name
     assert refusal(table.update(added(staged, **{"file-name": name}))) == BAD
     assert table.state()[:2] == (0, [])
     assert table.propose(staged).status_code == 200
-
-
-def test_a_staged_file_must_be_there(table: WireTable) -> None:
-    staged = table.write_staged(1)
-    staged.path.rename(staged.path.with_suffix(".away"))
-    assert refusal(table.propose(staged)) == BAD
-    assert table.state()[0] == 0
-    staged.path.with_suffix(".away").rename(staged.path)
-    assert table.propose(staged).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"not json\n",
-        b'{"add":{"path":"x"}}\n',
-        lines({"add": {"path": "x", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}}),
-        lines({"commitInfo": {"txnId": "t"}}),
-        lines({"commitInfo": {"inCommitTimestamp": START + 1}}),
-        lines({"commitInfo": {"inCommitTimestamp": str(START + 1), "txnId": "t"}}),
-    ],
-    ids=["empty", "no-json", "cut-action", "no-commit-info", "no-timestamp", "no-txn-id", "timestamp-is-text"],
-)
-def test_a_staged_file_must_be_a_commit(table: WireTable, content: bytes) -> None:
-    staged = table.write_staged(1)
-    staged.path.write_bytes(content)
-    answered = {"file-size": max(len(content), 1)}
-    assert refusal(table.update(added(staged, **answered))) == BAD
-    assert table.state()[:2] == (0, [])
 
 
 @pytest.mark.parametrize("answered", [{"file-size": 7}, {"timestamp": START + 99}], ids=["size", "timestamp"])
@@ -322,18 +268,7 @@ def test_inline_commit_is_published_before_a_load(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, staged_after: bool
 ) -> None:
     """The API has no words for a commit that is in no file."""
-    import pyarrow as pa
-
-    from refimpl.commit_owner import MaintenancePolicy
-    from refimpl.table_feature import CommitMode
-
-    local = warehouse.create_table(
-        "orders",
-        pa.schema([("id", pa.int64())]),
-        commit_mode=CommitMode.INLINE,
-        policy=MaintenancePolicy(backfill_every=None),
-    )
-    local.append(pa.table({"id": [1]}))
+    local = inline_table(warehouse)
     if staged_after:
         monkeypatch.setattr(proposing, "INLINE_LIMIT", 1)
         local.append(pa.table({"id": [2]}))
@@ -344,10 +279,6 @@ def test_inline_commit_is_published_before_a_load(
 
 
 def test_direct_table_is_readable_and_rejects_writers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
-    import pyarrow as pa
-
-    from refimpl.table_feature import MANAGED_COMMIT, CommitMode
-
     direct = warehouse.create_table("orders", pa.schema([("id", pa.int64())]), commit_mode=CommitMode.DIRECT)
     wire = WireTable(http)
     wire.table_id, wire.location = direct.table_id, direct.location

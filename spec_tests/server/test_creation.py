@@ -74,7 +74,8 @@ def test_second_creator_of_a_name_gets_a_conflict(http: TestClient) -> None:
     for each in (first, second):
         each.write_first_version()
     assert first.register().status_code == 200
-    assert refusal(second.register()) == EXISTS
+    for _ in range(2):  # and when the creation is sent again
+        assert refusal(second.register()) == EXISTS
     assert first.load()["metadata"]["table-uuid"] == first.table_id
     assert refusal(http.post(f"{first.base}/staging-tables", json={"name": "orders"})) == EXISTS
 
@@ -112,6 +113,7 @@ def test_what_a_creation_says_must_be_what_version_0_says(http: TestClient, chan
     table.stage()
     table.write_first_version()
     assert refusal(table.register(**change)) == BAD
+    assert refusal(http.get(table.url)) == NO_TABLE, "before it has the name"
 
 
 def test_a_version_0_that_is_too_large_is_not_read(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,37 +134,6 @@ def test_version_0_of_another_table_is_not_registered(http: TestClient) -> None:
     table.write_first_version(**{"io.unitycatalog.tableId": str(uuid.uuid4())})
     assert refusal(table.register()) == BAD
     table.write_first_version()
-    assert table.register().status_code == 200
-
-
-def test_a_creation_is_right_or_refused_before_it_has_the_name(http: TestClient) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
-    assert refusal(table.register(properties={"fs.s3a.secret.key": "x"})) == BAD
-    assert refusal(http.get(table.url)) == NO_TABLE
-
-
-def test_a_location_is_only_good_for_the_name_that_it_was_staged_for(http: TestClient, tmp_path: Path) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (table.location.parent / "link").symlink_to(outside)
-    for location in (
-        outside.as_uri(),
-        (table.location.parent / "link").as_uri(),
-        f"file://{table.location}/../../outside",
-        "s3://bucket/orders",
-        "orders",
-        "",
-        f"file://elsewhere{table.location}",
-    ):
-        assert refusal(table.register(location=location)) == BAD, location
-    other = WireTable(http, "invoices")
-    other.stage()
-    assert refusal(table.register(location=other.location.as_uri())) == BAD
     assert table.register().status_code == 200
 
 

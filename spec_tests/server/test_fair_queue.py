@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -13,6 +15,16 @@ from refimpl.server.scheduling import FairQueue
 from spec_tests.server.wire import WireTable, added
 
 LONG = 60.0
+
+
+def played(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """The test is a coroutine, on a loop of its own."""
+
+    @wraps(test)
+    def play(*values: Any, **fixtures: Any) -> None:
+        asyncio.run(test(*values, **fixtures))
+
+    return play
 
 
 async def waits(line: FairQueue, client: str, seconds: float = LONG, version: int = 1) -> None:
@@ -31,96 +43,82 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def test_whose_proposal_comes_alone_does_not_wait() -> None:
-    async def play() -> None:
-        line = FairQueue()
-        for client in ("a", "b", "a"):
-            await waits(line, client, 0.0)
-            line.done("orders", client)
-
-    asyncio.run(play())
+@played
+async def test_whose_proposal_comes_alone_does_not_wait() -> None:
+    line = FairQueue()
+    for client in ("a", "b", "a"):
+        await waits(line, client, 0.0)
+        line.done("orders", client)
 
 
-def test_one_proposal_is_judged_at_a_time() -> None:
-    async def play() -> None:
-        line = FairQueue()
-        await waits(line, "a")
-        second = asyncio.create_task(waits(line, "b"))
+@played
+async def test_one_proposal_is_judged_at_a_time() -> None:
+    line = FairQueue()
+    await waits(line, "a")
+    second = asyncio.create_task(waits(line, "b"))
+    await settled()
+    assert not second.done()
+    line.done("orders", "a")
+    await second
+
+
+@played
+async def test_who_lost_goes_before_who_won() -> None:
+    line = FairQueue()
+    await loses(line, "loser")
+    winner = asyncio.create_task(waits(line, "winner"))
+    await settled()
+    assert not winner.done()
+    await waits(line, "loser", version=2)
+    await settled()
+    assert not winner.done(), "the loser is being judged"
+    line.done("orders", "loser")
+    await winner
+
+
+@played
+async def test_losers_are_answered_in_their_order_of_arrival() -> None:
+    line = FairQueue()
+    answered: list[str] = []
+
+    async def client(name: str) -> None:
+        await loses(line, name)
+        answered.append(name)
         await settled()
-        assert not second.done()
-        line.done("orders", "a")
-        await second
+        await waits(line, name, version=2)
+        line.done("orders", name)
 
-    asyncio.run(play())
-
-
-def test_who_lost_goes_before_who_won() -> None:
-    async def play() -> None:
-        line = FairQueue()
-        await loses(line, "loser")
-        winner = asyncio.create_task(waits(line, "winner"))
-        await settled()
-        assert not winner.done()
-        await waits(line, "loser", version=2)
-        await settled()
-        assert not winner.done(), "the loser is being judged"
-        line.done("orders", "loser")
-        await winner
-
-    asyncio.run(play())
+    names = ["a", "b", "c", "d"]
+    await asyncio.gather(*(client(name) for name in names))
+    assert answered == names
 
 
-def test_losers_are_answered_in_their_order_of_arrival() -> None:
-    async def play() -> None:
-        line = FairQueue()
-        answered: list[str] = []
-
-        async def client(name: str) -> None:
-            await loses(line, name)
-            answered.append(name)
-            await settled()
-            await waits(line, name, version=2)
-            line.done("orders", name)
-
-        names = ["a", "b", "c", "d"]
-        await asyncio.gather(*(client(name) for name in names))
-        assert answered == names
-
-    asyncio.run(play())
-
-
-def test_who_loses_a_later_version_in_its_turn_keeps_it() -> None:
+@played
+async def test_who_loses_a_later_version_in_its_turn_keeps_it() -> None:
     """Another server, or a local process, was first."""
-
-    async def play() -> None:
-        line = FairQueue()
-        await loses(line, "a")
-        other = asyncio.create_task(waits(line, "b"))
-        await loses(line, "a", 2)
-        await settled()
-        assert not other.done()
-        await waits(line, "a", version=3)
-        line.done("orders", "a")
-        await other
-
-    asyncio.run(play())
+    line = FairQueue()
+    await loses(line, "a")
+    other = asyncio.create_task(waits(line, "b"))
+    await loses(line, "a", 2)
+    await settled()
+    assert not other.done()
+    await waits(line, "a", version=3)
+    line.done("orders", "a")
+    await other
 
 
-def test_a_client_that_sends_a_lost_version_again_gives_up_its_turn() -> None:
+@played
+async def test_a_client_that_sends_a_lost_version_again_gives_up_its_turn() -> None:
     """It has not loaded the table, and loses whatever it waits for."""
-
-    async def play() -> None:
-        line = FairQueue()
-        await loses(line, "a", 5)
-        other = asyncio.create_task(waits(line, "b", version=6))
-        await settled()
-        assert not other.done()
-        await waits(line, "a", version=5)
-        await other
-        await waits(line, "a", version=4)
-        line.done("orders", "b")
-
-    asyncio.run(play())
+    line = FairQueue()
+    await loses(line, "a", 5)
+    other = asyncio.create_task(waits(line, "b", version=6))
+    await settled()
+    assert not other.done()
+    await waits(line, "a", version=5)
+    await other
+    await waits(line, "a", version=4)
+    line.done("orders", "b")
 
 
 @pytest.mark.parametrize("versions", [[1], [0, 1], list(range(50))], ids=["one", "two", "rising"])
@@ -157,133 +155,115 @@ def test_a_writer_commits_beside_one_that_sends_stale_versions(versions: list[in
     assert asyncio.run(play()) >= (45, 0)
 
 
-def test_wait_ends_at_its_deadline_and_the_turn_goes_on() -> None:
-    async def play() -> None:
-        line = FairQueue()
-        await waits(line, "a")
-        await waits(line, "b", 0.0)
-        third = asyncio.create_task(waits(line, "c"))
-        await settled()
-        assert not third.done()
-        line.lost("orders", "b", 1)
-        line.done("orders", "b")
-        await settled()
-        assert not third.done(), "the turn is not that of the one whose time was up"
-        line.done("orders", "a")
-        await third
-
-    asyncio.run(play())
+@played
+async def test_wait_ends_at_its_deadline_and_the_turn_goes_on() -> None:
+    line = FairQueue()
+    await waits(line, "a")
+    await waits(line, "b", 0.0)
+    third = asyncio.create_task(waits(line, "c"))
+    await settled()
+    assert not third.done()
+    line.lost("orders", "b", 1)
+    line.done("orders", "b")
+    await settled()
+    assert not third.done(), "the turn is not that of the one whose time was up"
+    line.done("orders", "a")
+    await third
 
 
 @pytest.mark.parametrize("at_the_moment_of_its_turn", [False, True])
-def test_client_that_goes_away_blocks_no_other(at_the_moment_of_its_turn: bool) -> None:
-    async def play() -> None:
-        line = FairQueue()
-        await waits(line, "a")
-        gone, third = (asyncio.create_task(waits(line, name)) for name in "bc")
-        await settled()
-        if at_the_moment_of_its_turn:
-            line.done("orders", "a")
-            gone.cancel()
-        else:
-            gone.cancel()
-            await settled()
-            line.done("orders", "a")
-        await settled()
-        assert third.done(), "it need not wait for its own time limit"
-        await third
-        assert gone.cancelled()
-
-    asyncio.run(play())
-
-
-def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
-
-    async def play() -> None:
-        line = FairQueue()
-        for number in range(scheduling.MISSES):
-            await loses(line, f"gone {number}")
-        await asyncio.gather(*(waits(line, name) for name in "abc"))
-        line.lost("orders", "a", 1)
-        last = asyncio.create_task(waits(line, "d"))
-        await settled()
-        assert last.done(), "no client has the turn for a while"
-
-    asyncio.run(play())
-
-
-def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
-
-    async def play() -> None:
-        line = FairQueue()
-        for number in range(2 * scheduling.MISSES):
-            await loses(line, f"slow {number}")
-            await loses(line, "a", 2 * number)  # has the turn, once that of the slow one has ended
-            other = asyncio.create_task(waits(line, "b", version=2 * number + 1))
-            await settled()
-            assert not other.done()
-            await waits(line, "a", version=2 * number + 1)
-            line.done("orders", "a")
-            await other
-            line.done("orders", "b")
-
-    asyncio.run(play())
-
-
-def test_misses_that_are_not_in_a_row_do_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that lands in its turn has come back."""
-    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
-
-    async def play() -> None:
-        line = FairQueue()
-        await loses(line, "gone")
-        for number in range(2 * scheduling.MISSES):
-            writer = asyncio.create_task(waits(line, f"writer {number}"))
-            gone = asyncio.create_task(loses(line, f"gone {number}"))
-            await writer
-            line.done("orders", f"writer {number}")
-            if number == 2 * scheduling.MISSES - 1:
-                monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", LONG)
-            await gone
-        other = asyncio.create_task(waits(line, "other"))
-        await settled()
-        assert not other.done(), "the queue was given up"
-
-    asyncio.run(play())
-
-
-def test_queue_is_used_again_some_time_after_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
-    monkeypatch.setattr(scheduling, "GIVEN_UP_SECONDS", 0.0)
-
-    async def play() -> None:
-        line = FairQueue()
-        for number in range(scheduling.MISSES):
-            await loses(line, f"gone {number}")
-        await waits(line, "a")
-        await waits(line, "a")
+@played
+async def test_client_that_goes_away_blocks_no_other(at_the_moment_of_its_turn: bool) -> None:
+    line = FairQueue()
+    await waits(line, "a")
+    gone, third = (asyncio.create_task(waits(line, name)) for name in "bc")
+    await settled()
+    if at_the_moment_of_its_turn:
         line.done("orders", "a")
-        await loses(line, "a")
-        other = asyncio.create_task(waits(line, "b"))
+        gone.cancel()
+    else:
+        gone.cancel()
+        await settled()
+        line.done("orders", "a")
+    await settled()
+    assert third.done(), "it need not wait for its own time limit"
+    await third
+    assert gone.cancelled()
+
+
+@played
+async def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
+    line = FairQueue()
+    for number in range(scheduling.MISSES):
+        await loses(line, f"gone {number}")
+    await asyncio.gather(*(waits(line, name) for name in "abc"))
+    line.lost("orders", "a", 1)
+    last = asyncio.create_task(waits(line, "d"))
+    await settled()
+    assert last.done(), "no client has the turn for a while"
+
+
+@played
+async def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
+    line = FairQueue()
+    for number in range(2 * scheduling.MISSES):
+        await loses(line, f"slow {number}")
+        await loses(line, "a", 2 * number)  # has the turn, once that of the slow one has ended
+        other = asyncio.create_task(waits(line, "b", version=2 * number + 1))
         await settled()
         assert not other.done()
-        await waits(line, "a", version=2)
+        await waits(line, "a", version=2 * number + 1)
         line.done("orders", "a")
         await other
+        line.done("orders", "b")
 
-    asyncio.run(play())
+
+@played
+async def test_misses_that_are_not_in_a_row_do_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that lands in its turn has come back."""
+    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
+    line = FairQueue()
+    await loses(line, "gone")
+    for number in range(2 * scheduling.MISSES):
+        writer = asyncio.create_task(waits(line, f"writer {number}"))
+        gone = asyncio.create_task(loses(line, f"gone {number}"))
+        await writer
+        line.done("orders", f"writer {number}")
+        if number == 2 * scheduling.MISSES - 1:
+            monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", LONG)
+        await gone
+    other = asyncio.create_task(waits(line, "other"))
+    await settled()
+    assert not other.done(), "the queue was given up"
 
 
-def test_another_table_has_a_line_of_its_own() -> None:
-    async def play() -> None:
-        line = FairQueue()
-        await line.wait("invoices", "loser", 1, asyncio.get_running_loop().time() + LONG)
-        line.lost("invoices", "loser", 1)
-        await waits(line, "a", 0.0)
+@played
+async def test_queue_is_used_again_some_time_after_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(scheduling, "GIVEN_UP_SECONDS", 0.0)
+    line = FairQueue()
+    for number in range(scheduling.MISSES):
+        await loses(line, f"gone {number}")
+    await waits(line, "a")
+    await waits(line, "a")
+    line.done("orders", "a")
+    await loses(line, "a")
+    other = asyncio.create_task(waits(line, "b"))
+    await settled()
+    assert not other.done()
+    await waits(line, "a", version=2)
+    line.done("orders", "a")
+    await other
 
-    asyncio.run(play())
+
+@played
+async def test_another_table_has_a_line_of_its_own() -> None:
+    line = FairQueue()
+    await line.wait("invoices", "loser", 1, asyncio.get_running_loop().time() + LONG)
+    line.lost("invoices", "loser", 1)
+    await waits(line, "a", 0.0)
 
 
 async def called(application: Any, port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:

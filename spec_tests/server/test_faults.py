@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -270,39 +269,3 @@ def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -
         found = remote.table("orders")
         found.append(pa.table({"id": [3]}))
         assert sorted(found.snapshot().to_arrow()["id"].to_pylist()) == [1, 2, 3]
-
-
-@pytest.mark.processes
-def test_half_open_connections_are_ended_and_do_not_hold_a_server_that_shall_stop(tmp_path: Path) -> None:
-    directory = tmp_path / "warehouse"
-    refimpl.open(directory, create=True).close()
-    program = (
-        "import sys; from pathlib import Path; from refimpl.server.serving import Serving, serve; "
-        "serve(Serving(warehouse=Path(sys.argv[1]), header_seconds=0.3, log_level='error'))"
-    )
-    with process("-c", program, str(directory)) as (started, url), httpx2.Client(base_url=url, timeout=30) as client:
-        address = ("127.0.0.1", int(url.rpartition(":")[2]))
-        with ExitStack() as stack:
-            silent, half, second = (stack.enter_context(socket.create_connection(address, 30)) for _ in range(3))
-            half.sendall(b"POST /health HTTP/1.1\r\nContent-Le")
-            second.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert second.recv(4096).startswith(b"HTTP/1.1 200")
-            second.sendall(b"GET /hea")
-            table = WireTable(client).create()
-            table.land(1)
-            assert silent.recv(1) == b""
-            assert half.recv(1) == b""
-            drained(second)
-            table.land(2)
-            waiting = stack.enter_context(socket.create_connection(address, 30))
-            started.send_signal(signal.SIGTERM)
-            assert started.wait(30) == 0
-            assert waiting.recv(1) == b""
-    with refimpl.open(directory) as warehouse:
-        assert warehouse.table("orders").snapshot().version == 2
-
-
-def drained(connection: socket.socket) -> None:
-    """Read until the other side closes; `TimeoutError` if it does not."""
-    while connection.recv(4096):
-        pass

@@ -133,14 +133,22 @@ def test_a_pipe_in_the_place_of_a_version_does_not_hold_the_owners_lock(warehous
         lambda place: "file:///",
         lambda place: "/" + "x/" * 1900,
         lambda place: place.name,
+        lambda place: "",
+        lambda place: "s3://bucket/orders",
+        lambda place: (place.parent / "elsewhere").as_uri(),
+        lambda place: (place.parent / "link").as_uri(),
     ],
 )  # fmt: skip
 def test_only_the_place_that_was_staged_is_registered(http: TestClient, change: Callable[[Path], str]) -> None:
-    table = WireTable(http)
-    table.stage()
+    table, other = WireTable(http), WireTable(http, "invoices")
+    for each in (table, other):
+        each.stage()
     table.write_first_version()
+    (table.location.parent / "link").symlink_to(table.location.parent.parent)
+    (table.location.parent / "elsewhere").mkdir()
     answer = table.register(location=change(table.location))
     assert refusal(answer) in (BAD, (404, "NoSuchTableException"))
+    assert refusal(table.register(location=other.location.as_uri())) == BAD, "staged for another name"
     assert http.get(table.url).status_code == 404
     assert table.register().status_code == 200
 
@@ -326,9 +334,13 @@ def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> N
         large = opened(b"GET /health HTTP/1.1\r\nX: " + b"x" * 200_000)
         assert b" 200 " not in answers_of(large)[:20]
 
-        idle = [opened(b"GET /hea") for _ in range(30)]
-        for connection in idle:
+        begun = (b"", b"GET /hea", b"POST /health HTTP/1.1\r\nContent-Le")
+        for connection in [opened(sent) for sent in begun for _ in range(10)]:
             assert b" 200 " not in answers_of(connection)
+        kept = opened(HEALTH + b"\r\n")
+        assert kept.recv(65536).startswith(b"HTTP/1.1 200")
+        kept.sendall(begun[1])
+        answers_of(kept)
         deaf = stack.enter_context(socket.socket())
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
         deaf.connect(address)
@@ -340,8 +352,10 @@ def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> N
 
         with httpx2.Client(base_url=url, timeout=30) as client:
             WireTable(client).create().land(1)
+        waiting = opened(b"")
         started.send_signal(signal.SIGTERM)
         assert started.wait(30) == 0, sys.platform
+        assert answers_of(waiting) == b""
 
 
 @pytest.mark.processes

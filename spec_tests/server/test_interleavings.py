@@ -13,15 +13,14 @@ import pytest
 from starlette.testclient import TestClient
 
 import refimpl
-from refimpl.commit_owner import MaintenancePolicy, TableState
+from refimpl.commit_owner import TableState
 from refimpl.errors import OwnerUnavailableError
 from refimpl.owner import context
 from refimpl.owner.local import LocalOwner
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.application import Server
-from refimpl.table_feature import CommitMode
-from spec_tests.server.conftest import Serve
-from spec_tests.server.wire import BAD, EXISTS, NO_TABLE, WireTable, refusal
+from spec_tests.server.conftest import Serve, inline_table
+from spec_tests.server.wire import BAD, NO_TABLE, WireTable, refusal
 from spec_tests.support.faults import Faults
 
 ENABLED = {"delta.enableInCommitTimestamps": "true"}
@@ -117,13 +116,7 @@ def test_creation_that_cannot_be_described_is_unknown(http: TestClient, monkeypa
 def test_inline_commits_that_go_on_while_they_are_published_do_not_spoil_the_answer(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    local = warehouse.create_table(
-        "orders",
-        pa.schema([("id", pa.int64())]),
-        commit_mode=CommitMode.INLINE,
-        policy=MaintenancePolicy(backfill_every=None),
-    )
-    local.append(pa.table({"id": [1]}))
+    local = inline_table(warehouse)
     owner = server_of(http)._warehouse.owner
     between(monkeypatch, owner, "backfill_to_version", lambda: local.append(pa.table({"id": [2]})))
     assert WireTable(http).state()[:2] == (1, [])
@@ -194,17 +187,6 @@ def test_a_table_is_created_with_all_of_its_properties_at_once(
     between(monkeypatch, owner, "register_table", look)
     assert table.register(properties={**ENABLED, "steward": "x"}).status_code == 200
     assert seen == [{"steward": "x"}]
-
-
-def test_who_lost_a_name_hears_the_same_when_the_creation_is_sent_again(http: TestClient) -> None:
-    first, second = WireTable(http), WireTable(http)
-    for each in (first, second):
-        each.stage()
-        each.write_first_version()
-    assert first.register().status_code == 200
-    for _ in range(2):
-        assert refusal(second.register()) == EXISTS
-    assert first.state()[0] == 0
 
 
 # Tables that go, or are not there yet

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pyarrow as pa
 import pytest
 
 import refimpl
@@ -37,8 +36,7 @@ from refimpl.server.scheduling import (
     request_lock,
     shared_environment,
 )
-from refimpl.table_feature import CommitMode
-from spec_tests.server.conftest import Serve
+from spec_tests.server.conftest import Serve, inline_table
 from spec_tests.server.test_faults import process
 from spec_tests.server.test_hostile import PROGRAM, answers_of
 from spec_tests.server.wire import LEGACY, UNAVAILABLE, WireTable, added, refusal
@@ -121,13 +119,7 @@ def test_a_read_that_needs_the_lock_goes_on_among_the_writes(
     """A commit that is in no file is published first, because the API has no words for it."""
     environment = Faults().environment(host_lock=request_lock)
     http = serve(environment=environment, limits=Limits(request_seconds=0.2))
-    local = warehouse.create_table(
-        "orders",
-        pa.schema([("id", pa.int64())]),
-        commit_mode=CommitMode.INLINE,
-        policy=MaintenancePolicy(backfill_every=None),
-    )
-    local.append(pa.table({"id": [1]}))
+    inline_table(warehouse)
     table = WireTable(http)
     with another_process(directory):
         assert refusal(http.get(table.url)) == UNAVAILABLE

@@ -19,6 +19,8 @@ from refimpl.commits import (
     Proposal,
     Ratified,
     RatifiedCommit,
+    Rejected,
+    RejectionReason,
     StagedProposal,
 )
 from refimpl.environment import Environment
@@ -107,6 +109,13 @@ def addition(path: str | None = None) -> Add:
 def append(timestamp: int, *, lines: int = 1) -> bytes:
     """A commit that adds `lines` files."""
     return actions.encode([info(timestamp), *(addition() for _ in range(lines))])
+
+
+def refused(outcome: object, reason: RejectionReason) -> None:
+    """The outcome is a rejection for this reason."""
+    assert isinstance(outcome, Rejected), outcome
+    assert outcome.reason is reason, outcome
+    assert outcome.detail
 
 
 @dataclass(frozen=True, kw_only=True)

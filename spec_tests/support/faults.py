@@ -64,14 +64,16 @@ class Faults:
         durable: bool = False,
         below_sqlite: bool = False,
         die: Callable[[str], object] = lambda effect: None,
+        failing: str | None = None,
     ) -> None:
         """`torn`: a write that the crash meets leaves half of its bytes. `fail_count`: so many effects fail, then
         the disk works again; None: for ever. `below_sqlite`: each write and sync of the ledger's files is an effect
-        too. `die`: called at the crash; it may end the process for real."""
+        too. `die`: called at the crash; it may end the process for real. `failing`: every effect of this name fails."""
         self.durable = durable
         self._file_system = _FileSystem(self) if below_sqlite else None
         self._die = die
         self.seen: list[str] = []
+        self.failing = failing
         self.failed = 0
         self.dead = False
         self._crash_after = crash_after
@@ -117,7 +119,7 @@ class Faults:
         return act()
 
     def _fail_if_due(self) -> None:
-        if self._due(len(self.seen)):
+        if self._due(len(self.seen)) or self.seen[-1] == self.failing:
             self.failed += 1
             raise self._error()
 

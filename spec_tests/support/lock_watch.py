@@ -20,17 +20,22 @@ class Watch(Faults):
     ledger, of that or a table's publishing lock for a log."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(error=disk_is_broken)
         self.held = 0
         self.publishing = 0
         self.inside: set[str] = set()
         self.outside: list[str] = []
-        self.failing: str | None = None
-        """The effect of this name fails, and whoever tries it again finds it failing again."""
+        self._opened: list[refimpl.Warehouse] = []
 
     def opened(self, directory: Path) -> refimpl.Warehouse:
         """The warehouse whose every change is watched."""
-        return refimpl.open(directory, environment=self.environment(host_lock=self.lock), create=True)
+        self._opened.append(refimpl.open(directory, environment=self.environment(host_lock=self.lock), create=True))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        """Close what was opened; a second time changes nothing."""
+        for warehouse in self._opened:
+            warehouse.owner.close()
 
     def lock(self, path: Path) -> HostLock:
         real = host_lock(path)
@@ -58,9 +63,6 @@ class Watch(Faults):
             self.note(name, allowed=self.held > 0)
         elif name == "unlink staged" or name.startswith(("link ", "replace ")):
             self.note(name.partition(" ")[0], allowed=self.held + self.publishing > 0)
-        if name == self.failing:
-            self.seen.append(name)
-            raise disk_is_broken()
         return super().effect(name, act, torn)
 
     def _connect(self, path: Path) -> apsw.Connection:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from refimpl.commit_owner import (
-    Backfilled,
     CommitOwner,
-    MaintenancePolicy,
     NameTaken,
     Registered,
-    ResolvedTable,
-    TableSummary,
 )
 from refimpl.commits import (
     AttemptId,
@@ -31,7 +28,7 @@ from refimpl.commits import (
 )
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import Version
-from refimpl.table_feature import CommitMode, TableFeature
+from refimpl.table_feature import TableFeature
 
 Answer = TypeVar("Answer")
 
@@ -90,31 +87,17 @@ class UnreliableOwner:
         self.proposals: list[tuple[Version, Proposal]] = []
         self.delayed: list[Callable[[], object]] = []
 
-    def resolve(self, reference: str | Path) -> ResolvedTable:
-        self._count("resolve")
-        return self.owner.resolve(reference)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        passed_on = getattr(self.owner, name)
 
-    def tables(self) -> Sequence[TableSummary]:
-        return self.owner.tables()
+        def call(*values: Any, **more: Any) -> Any:
+            self._count(name)
+            return passed_on(*values, **more)
 
-    def stage_table(
-        self,
-        name: str,
-        feature: TableFeature,
-        *,
-        commit_mode: CommitMode | None = None,
-        location: Path | None = None,
-        policy: MaintenancePolicy | None = None,
-    ) -> ResolvedTable:
-        self._count("stage_table")
-        return self.owner.stage_table(name, feature, commit_mode=commit_mode, location=location, policy=policy)
+        return call
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         return self._propose("register_table", 0, proposal, lambda: self.owner.register_table(table_id, proposal))
-
-    def drop_table(self, table_id: str) -> None:
-        self._count("drop_table")
-        self.owner.drop_table(table_id)
 
     def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
         outcome = self._propose("commit", version, proposal, lambda: self.owner.commit(table_id, version, proposal))
@@ -166,33 +149,11 @@ class UnreliableOwner:
             return msgspec.structs.replace(answer, commits=())
         return answer
 
-    def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
-        self._count("backfill_to_version")
-        return self.owner.backfill_to_version(table_id, version)
-
-    def report_published(self, table_id: str, through: Version) -> None:
-        self._count("report_published")
-        self.owner.report_published(table_id, through)
-
     def take_over(
-        self,
-        location: Path,
-        name: str,
-        feature: TableFeature,
-        version: Version,
-        proposal: DirectProposal,
-        *,
-        commit_mode: CommitMode | None = None,
-        policy: MaintenancePolicy | None = None,
+        self, location: Path, name: str, feature: TableFeature, version: Version, proposal: DirectProposal, **more: Any
     ) -> Outcome:
-        return self._propose(
-            "take_over",
-            version,
-            proposal,
-            lambda: self.owner.take_over(
-                location, name, feature, version, proposal, commit_mode=commit_mode, policy=policy
-            ),
-        )
+        request = partial(self.owner.take_over, location, name, feature, version, proposal, **more)
+        return self._propose("take_over", version, proposal, request)
 
     def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
         return self._propose("hand_back", version, proposal, lambda: self.owner.hand_back(table_id, version, proposal))

@@ -121,15 +121,8 @@ class WrittenLog:
         return self
 
     def _ratified(self, version: int, commit_mode: CommitMode, **place: Any) -> RatifiedCommit:
-        return RatifiedCommit(
-            version=version,
-            attempt=uuid(version),
-            commit_mode=commit_mode,
-            in_commit_timestamp=START + 1000 * version,
-            size=len(self.contents[version]),
-            ratified_at=0,
-            **place,
-        )
+        size = len(self.contents[version])
+        return ratified(version, commit_mode, in_commit_timestamp=START + 1000 * version, size=size, **place)
 
     def backfill(self, version: int) -> WrittenLog:
         """Publish a stored commit; the owner forgets it, and its staged file goes."""
@@ -284,31 +277,21 @@ def uuid(number: int) -> str:
 
 def staged(version: int, *, file_name: str | None = None) -> RatifiedCommit:
     name = log_path.staged_commit(version, uuid(version)) if file_name is None else file_name
-    return _ratified(version, CommitMode.STAGED, file_name=name)
+    return ratified(version, CommitMode.STAGED, file_name=name)
 
 
 def inline(version: int, content: bytes = b"{}\n") -> RatifiedCommit:
-    return _ratified(version, CommitMode.INLINE, content=content)
+    return ratified(version, CommitMode.INLINE, content=content)
 
 
 def direct(version: int) -> RatifiedCommit:
     """One that the owner knows to be published."""
-    return _ratified(version, CommitMode.DIRECT)
+    return ratified(version, CommitMode.DIRECT)
 
 
-def _ratified(
-    version: int, commit_mode: CommitMode, *, file_name: str | None = None, content: bytes | None = None
-) -> RatifiedCommit:
-    return RatifiedCommit(
-        version=version,
-        attempt=uuid(version),
-        commit_mode=commit_mode,
-        in_commit_timestamp=1000 + version,
-        size=3,
-        ratified_at=0,
-        file_name=file_name,
-        content=content,
-    )
+def ratified(version: int, commit_mode: CommitMode, **fields: Any) -> RatifiedCommit:
+    own = {"attempt": uuid(version), "in_commit_timestamp": 1000 + version, "size": 3, "ratified_at": 0}
+    return RatifiedCommit(version=version, commit_mode=commit_mode, **{**own, **fields})
 
 
 def answer(*commits: RatifiedCommit, latest: int | None) -> CommitsAnswer:
