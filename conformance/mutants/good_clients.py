@@ -241,7 +241,7 @@ Lines = tuple[str, ...]
 # Commits
 
 
-class _Labels(ModelClient):
+class Labels(ModelClient):
     """Writes another commitInfo than the model."""
 
     def _actions(self, transaction: Transaction, version: int) -> Lines:
@@ -256,7 +256,7 @@ class _Labels(ModelClient):
 
 
 @good("ICT-01", side="client")
-class WritesLargeCommitInfo(_Labels):
+class WritesLargeCommitInfo(Labels):
     """Writes nested objects, nulls, numbers and text of many languages to commitInfo."""
 
     def _labelled(self, body: dict[str, Any], table: Resolved) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class WritesLargeCommitInfo(_Labels):
 
 
 @good("ICT-01", "FREE-TXNID-01", side="client")
-class WritesMinimalCommitInfo(_Labels):
+class WritesMinimalCommitInfo(Labels):
     """Writes only the required fields of commitInfo: for a managedCommit table not even a `txnId`."""
 
     def _labelled(self, body: dict[str, Any], table: Resolved) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class WritesMinimalCommitInfo(_Labels):
 
 
 @good("FREE-TXNID-02", side="client")
-class TxnIdsAreSentences(_Labels):
+class TxnIdsAreSentences(Labels):
     """Uses sentences as `txnId`s instead of UUIDs."""
 
     def _labelled(self, body: dict[str, Any], table: Resolved) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import Refused, Resolved, State
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
-from conformance.mutants.good_clients import PublishesBeforeAHandBack
+from conformance.mutants.good_clients import Labels, PublishesBeforeAHandBack
 from conformance.mutants.registry import mutant
 
 UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06")
@@ -477,36 +477,27 @@ class WritesCommitInfoLast(ModelClient):
 
 
 @mutant("ICT-07", side="client")
-class WritesTimesAsText(ModelClient):
+class WritesTimesAsText(Labels):
     """Writes the in-commit timestamp as a string."""
 
-    def _actions(self, transaction: Transaction, version: int) -> Actions:
-        first, *others = super()._actions(transaction, version)
-        info = json.loads(first)
-        info["commitInfo"]["inCommitTimestamp"] = str(info["commitInfo"]["inCommitTimestamp"])
-        return (json.dumps(info), *others)
+    def _labelled(self, body: dict[str, Any], table: Resolved) -> dict[str, Any]:
+        return {**body, "inCommitTimestamp": str(body["inCommitTimestamp"])}
 
 
 @mutant("CM-TXNID-01", side="client")
-class WritesNoTxnId(ModelClient):
+class WritesNoTxnId(Labels):
     """Writes commits of a catalog-managed table without a txnId."""
 
-    def _actions(self, transaction: Transaction, version: int) -> Actions:
-        first, *others = super()._actions(transaction, version)
-        info = json.loads(first)
-        del info["commitInfo"]["txnId"]
-        return (json.dumps(info), *others)
+    def _labelled(self, body: dict[str, Any], table: Resolved) -> dict[str, Any]:
+        return {name: value for name, value in body.items() if name != "txnId"}
 
 
 @mutant("CM-TXNID-02", side="client")
-class ReusesItsTxnId(ModelClient):
+class ReusesItsTxnId(Labels):
     """Uses the same txnId for all transactions."""
 
-    def _actions(self, transaction: Transaction, version: int) -> Actions:
-        first, *others = super()._actions(transaction, version)
-        info = json.loads(first)
-        info["commitInfo"]["txnId"] = "me"
-        return (json.dumps(info), *others)
+    def _labelled(self, body: dict[str, Any], table: Resolved) -> dict[str, Any]:
+        return {**body, "txnId": "me"}
 
 
 @mutant("CONFLICT-RETRY-07", "CM-LOG-06", side="client")

@@ -46,13 +46,20 @@ class Hunt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleMutant:
-    """A bad owner that a schedule exposes. `scope` is the id of one that does."""
+class _Mutant:
+    """A bad owner."""
 
     id: str
     title: str
     scope: str
+    """What exposes it: the id of a scope of schedules, or the name of an operation."""
     requirement: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleMutant(_Mutant):
+    """A bad owner that a schedule exposes."""
+
     change: Change = unchanged
     patch: Patch = contextlib.nullcontext
     needs_clocks: bool = False
@@ -115,13 +122,9 @@ def _turns(trace: traces.Trace) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrashMutant:
+class CrashMutant(_Mutant):
     """A bad owner that the interruption of an operation exposes."""
 
-    id: str
-    title: str
-    scope: str
-    requirement: str
     change: Change = unchanged
     patch: Patch = contextlib.nullcontext
     family = "crash"
@@ -141,13 +144,9 @@ class CrashMutant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PowerMutant:
+class PowerMutant(_Mutant):
     """A bad owner that a power cut exposes."""
 
-    id: str
-    title: str
-    scope: str
-    requirement: str
     host: Callable[[], SimulatedProcesses]
     deaths: bool = False
     """Whether a process must die before the cut."""
