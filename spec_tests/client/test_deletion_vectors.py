@@ -15,9 +15,11 @@ import pytest
 from pyroaring import BitMap64
 
 from refimpl.actions import Add, DeletionVector
+from refimpl.client.change_feed import FeedReader
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize, reorg, vacuum
 from refimpl.client.table import Table
+from refimpl.client.table_stream import StreamOptions, TableStream
 from refimpl.environment import Environment
 from refimpl.errors import CorruptionError, UnsupportedFeatureError
 from spec_tests.support.other_readers import by_delta_rs
@@ -255,6 +257,18 @@ def test_feed_of_two_spellings_of_one_file_is_that_of_one(table: Table) -> None:
     )
     transaction.commit()
     assert changed(table, 4) == [(5, "delete", 2)]
+
+
+def test_stream_of_the_feed_has_the_rows_by_which_vectors_differ(table: Table) -> None:
+    """DELTA.md#stream-feed."""
+    feeding(table)
+    replace_vector(table, mask(table, inline(table.location, 0, 3)), inline(table.location, 3, 4))
+    stream = TableStream(table, StreamOptions(starting_version=4, feed=True))
+    begin = stream.initial()
+    files = stream.files(begin, stream.end(begin))
+    reader = FeedReader.of(table.snapshot())
+    found = pa.Table.from_batches(reader.read(files)).select(["_commit_version", "_change_type", "id"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == changed(table, 4)
 
 
 def test_changed_files_win_over_vectors(table: Table) -> None:
