@@ -218,7 +218,8 @@ _FEW: Final = 1000
 
 def _names(batch: pa.RecordBatch) -> pa.Array:
     names, vectors = batch.column("path"), batch.column("deletionVector")
-    text = names.buffers()[2].to_pybytes() if len(names) else b""
+    data = names.buffers()[2]
+    text = b"" if data is None else data.to_pybytes()  # a search in it is much faster than one in each path
     if b"%" in text or b":" in text:
         unusual = pc.match_substring_regex(names, _CANONICALIZED)
         spelled = [canonical_path(path) for path in names.filter(unusual).to_pylist()]
