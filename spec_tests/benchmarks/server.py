@@ -11,9 +11,9 @@ and has the main thread to itself, and the server's other threads, where the own
 machine, rates fall, those over HTTP most, because a commit there waits for two processes; processor time stays. On one
 table everything happens one after the other, and a landed commit is two requests: one that loses and is answered with
 the table, and one that lands. `bound` is what these steps cost at least, one after the other: the syncs (of a staged
-file, its folder, and a log that is written over and over), by the disk alone, and the requests, by the same HTTP
-library with an application that does nothing. With TMPDIR on a file system in memory the figures show what is left
-when syncing costs nothing.
+file and its folder side by side, and of a log that is written over and over), by the disk alone, and the requests, by
+the same HTTP library with an application that does nothing. With TMPDIR on a file system in memory the figures show
+what is left when syncing costs nothing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -42,6 +43,7 @@ from refimpl.catalog_messages import SERVER_PUBLISHES_AFTER
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.commits import Conflict, Ratified, StagedProposal
 from refimpl.log_store import LogStore
+from refimpl.server.scheduling import SideBySide
 from refimpl.server.serving import Serving, bound, configuration
 from spec_tests.benchmarks import measure, table
 
@@ -164,6 +166,7 @@ def processor_seconds(server: int) -> tuple[float, float]:
 def syncs(directory: str, seconds: float) -> float:
     """How often in a second the disk makes durable, one after the other, what a staged commit needs."""
     folder, content, record = Path(directory) / "raw", table.one_add(START), bytes(4 * 4096)
+    together = SideBySide()
     folder.mkdir()
     folder_fd = os.open(folder, os.O_RDONLY)
     log = os.open(Path(directory) / "raw-log", os.O_RDWR | os.O_CREAT)
@@ -171,9 +174,8 @@ def syncs(directory: str, seconds: float) -> float:
     while time.perf_counter() < start + seconds:
         staged = os.open(folder / str(count), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         os.write(staged, content)
-        os.fsync(staged)
+        together(partial(os.fsync, staged), partial(os.fsync, folder_fd))
         os.close(staged)
-        os.fsync(folder_fd)
         os.pwrite(log, record, count % 500 * len(record))  # the ledger's log starts again, too
         os.fdatasync(log)
         count += 1
