@@ -103,16 +103,9 @@ def test_a_frame_without_rows_creates_an_empty_table(delta: DeltaConnection, row
 
 
 @pytest.mark.parametrize(
-    ("feature", "commit_mode"),
-    [
-        (CATALOG_MANAGED, CommitMode.STAGED),
-        (CATALOG_MANAGED, CommitMode.INLINE),
-        (CATALOG_MANAGED, CommitMode.DIRECT),
-        (MANAGED_COMMIT, CommitMode.STAGED),
-        (MANAGED_COMMIT, CommitMode.DIRECT),
-    ],
+    ("feature", "commit_mode"), [(CATALOG_MANAGED, CommitMode.INLINE), (MANAGED_COMMIT, CommitMode.DIRECT)]
 )
-def test_both_features_and_all_their_commit_modes_take_writes(
+def test_options_choose_feature_commit_mode_and_properties(
     feature: Any, commit_mode: CommitMode, delta: DeltaConnection, rows: DataFrame
 ) -> None:
     options = {"feature": feature.name, "commitMode": commit_mode.value, "delta.checkpointInterval": 7}
@@ -481,19 +474,8 @@ def test_an_append_only_table_takes_appends_and_no_overwrite(delta: DeltaConnect
 # Conflicts, as in DELTA.md#transactions
 
 
-def test_an_append_lands_after_any_winner(
-    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _meanwhile(monkeypatch, lambda: delta.write(rows).mode("overwrite").saveAsTable(flights))
-    written = delta.write(rows).mode("append").saveAsTable(flights)
-    assert written is not None
-    assert (written.version, written.rebased_over) == (2, 1)
-    assert delta.read.table(flights).count() == 24
-
-
 def test_appends_of_threads_all_land(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     """DELTA_SPARK.md#shared-temporary: the first of Spark's own jobs to finish would delete what all share."""
-    from concurrent.futures import ThreadPoolExecutor
 
     def append(_: int) -> int:
         written = delta.write(rows).mode("append").saveAsTable(flights)
