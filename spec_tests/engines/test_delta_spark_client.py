@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import pytest
@@ -44,41 +46,37 @@ DEVIATING: Final = [(engine, *known) for engine, checks in KNOWN.items() for kno
 
 
 @pytest.fixture(scope="module")
-def cases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One run of an engine's checks, for all its tests: starting Spark takes longer than any of them. By check, its
-    case."""
+def cases_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """The cases of an engine's checks, by check: one run for all its tests, because starting Spark takes longer than
+    any of them."""
     needed_jars()
     if problem := DeltaSpark.missing(None):
         pytest.skip(problem)
-    engine: str = request.param
-    report = tmp_path_factory.mktemp("run") / "report"
-    chosen = [argument for check in (*KNOWN[engine], *RIGHT[engine]) for argument in ("--check", check)]
-    command = [
-        sys.executable,
-        "-m",
-        "conformance",
-        "run",
-        f"engine:{engine}",
-        "--strict",
-        "--budget",
-        "900s",
-        "-n",
-        "1",
-    ]
-    done = subprocess.run([*command, *chosen, "--report", str(report)], capture_output=True, text=True, check=False)
-    assert done.returncode == 1, done.stderr
-    return {case["check"]: case for case in json.loads((report / "result.json").read_text())["cases"]}
+
+    @cache
+    def run(engine: str) -> dict[str, Any]:
+        report = tmp_path_factory.mktemp("run") / "report"
+        command = [sys.executable, "-m", "conformance", "run", f"engine:{engine}", "--strict", "--budget", "900s"]
+        chosen = [argument for check in (*KNOWN[engine], *RIGHT[engine]) for argument in ("--check", check)]
+        arguments = [*command, "-n", "1", *chosen, "--report", str(report)]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stderr
+        return {case["check"]: case for case in json.loads((report / "result.json").read_text())["cases"]}
+
+    return run
 
 
-@pytest.mark.parametrize(("cases", "check", "requirement"), DEVIATING, indirect=["cases"])
-def test_a_known_deviation_is_shown_by_its_check(cases: dict[str, Any], check: str, requirement: str) -> None:
-    violated = {name for each in cases[check]["violations"] for name in each["requirements"]}
+@pytest.mark.parametrize(("engine", "check", "requirement"), DEVIATING)
+def test_a_known_deviation_is_shown_by_its_check(
+    cases_of: Callable[[str], dict[str, Any]], engine: str, check: str, requirement: str
+) -> None:
+    violated = {name for each in cases_of(engine)[check]["violations"] for name in each["requirements"]}
     assert requirement in violated
 
 
-@pytest.mark.parametrize(("cases", "check"), PASSED, indirect=["cases"])
-def test_what_delta_spark_does_right_passes(cases: dict[str, Any], check: str) -> None:
-    assert cases[check]["verdict"] == "passed"
+@pytest.mark.parametrize(("engine", "check"), PASSED)
+def test_what_delta_spark_does_right_passes(cases_of: Callable[[str], dict[str, Any]], engine: str, check: str) -> None:
+    assert cases_of(engine)[check]["verdict"] == "passed"
 
 
 def test_an_unknown_version_is_rejected_with_those_that_fit() -> None:
