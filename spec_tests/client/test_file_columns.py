@@ -73,7 +73,8 @@ class TestCost:
     def test_snapshots_share_the_actions_of_all_files(self, tmp_path: Path, made: list[int]) -> None:
         log = checkpointed(tmp_path, *(add(f"f{number}") for number in range(100)))
         first = log.table().snapshot()
-        later = log.publish(6, add("new")) and first.refresh()
+        log.publish(6, add("new"))
+        later = first.refresh()
         made.clear()
         assert (len(list(first.files)), len(list(later.files)), len(list(first.files.values()))) == (100, 101, 100)
         assert sum(made) == 100
