@@ -189,24 +189,35 @@ class ReplayedState:
 
     def after(self, changes: Changes) -> ReplayedState:
         """This state with the changes applied, in time proportional to their number, not to the number of files."""
-        active = {key: action if isinstance(action, Add) else None for key, action in changes.files.items()}
-        removed = {key: action if isinstance(action, Remove) else None for key, action in changes.files.items()}
-        replaced = self.files.found(active)
-        added, left = [add for add in active.values() if add is not None], replaced.values()
+        adds: dict[FileKey, Add | None] = {}
+        removes: dict[FileKey, Remove | None] = {}
+        size, masked = self.size_in_bytes, self.files_with_deletion_vectors
+        tracked, tombstones = len(self.files), len(self.tombstones)
+        for key, action in changes.files.items():
+            if isinstance(action, Add):
+                adds[key] = action
+                size += action.size
+                masked += key[1] is not None
+                if tombstones:
+                    removes[key] = None
+            else:
+                removes[key] = action
+                if tracked:
+                    adds[key] = None
+        replaced = self.files.found(adds) if tracked else {}
+        for key, add in replaced.items():
+            size -= add.size
+            masked -= key[1] is not None
         return ReplayedState(
             protocol=changes.protocol or self.protocol,
             metadata=changes.metadata or self.metadata,
-            files=self.files.updated(active, replaced),
-            tombstones=self.tombstones.updated(removed),
+            files=self.files.updated(adds, replaced),
+            tombstones=self.tombstones.updated(removes),
             transactions=self.transactions.updated(changes.transactions),
             domains=self.domains.updated(changes.domains),
-            size_in_bytes=self.size_in_bytes + sum(add.size for add in added) - sum(add.size for add in left),
-            files_with_deletion_vectors=self.files_with_deletion_vectors + _masked(added) - _masked(left),
+            size_in_bytes=size,
+            files_with_deletion_vectors=masked,
         )
-
-
-def _masked(files: Iterable[Add]) -> int:
-    return sum(file.deletion_vector is not None for file in files)
 
 
 @contextlib.contextmanager
