@@ -125,8 +125,12 @@ def folder() -> Path:
     if named:
         return Path(named).absolute()
     digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "delta-commit-conformance" / f"jars-{digest}"
+    return cache() / f"jars-{digest}"
+
+
+def cache() -> Path:
+    """Where this user keeps what was fetched or built."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "delta-commit-conformance"
 
 
 def _folder_of(delta: str) -> Path:

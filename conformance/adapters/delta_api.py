@@ -49,7 +49,7 @@ import msgspec
 
 from conformance.adapters.uc.api import ApiCommit, Creation, Staging, TableUpdate, UnansweredError
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, STAGING, TABLE_ID, attempt_of, commit_file
+from conformance.interface.log_names import LOG, STAGED_TABLES, STAGING, TABLE_ID, attempt_of, commit_file
 from conformance.interface.subject import AdapterError, Ask, Closing
 from conformance.models import proposals
 from conformance.proxy.listener import BodyError, Handler, Listener
@@ -273,8 +273,8 @@ class DeltaApi:
             raise _refusal(identity)
         self._stagings += 1
         table_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{client}/{name}/{self._stagings}"))
-        location = Path(identity.storage) / table_id
-        location.mkdir()
+        location = Path(identity.storage) / STAGED_TABLES / table_id
+        location.mkdir(parents=True)
         return {
             "table-id": table_id,
             "table-type": "MANAGED",

@@ -4,8 +4,9 @@
         def hello(self, client: str, request: Hello) -> Identity: ...
         def commit(self, client: str, request: Commit) -> Ratified | Conflict | Gap | Rejected: ...
 
-An operation without a method is `Unsupported`. A method that raises has not answered: that is `Unknown`, with the
-exception in its reason, and a violation where the kit expects an answer. `ProcessDied` means a simulated crash.
+An operation without a method is `Unsupported`; a method `lacks` says why, in words for users. A method that raises has
+not answered: that is `Unknown`, with the exception in its reason, and a violation where the kit expects an answer.
+`ProcessDied` means a simulated crash.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class InProcess(Closing):
         name = name_of(request)
         method = getattr(self.handler, name, None)
         if method is None:
-            return Unsupported(reason=f"{type(self.handler).__name__} has no method {name!r}")
+            lacks = getattr(self.handler, "lacks", f"{type(self.handler).__name__} has no method {{!r}}".format)
+            return Unsupported(reason=lacks(name))
         try:
             answer = method(client, request)
         except AdapterError:

@@ -21,8 +21,9 @@ import subprocess
 import tempfile
 import threading
 import time
+import uuid
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -43,6 +44,9 @@ from conformance.interface.messages import (
 )
 from conformance.interface.subject import GONE, TIMEOUT, AdapterError, Closing, gone
 
+MARKS: Final = "CONFORMANCE_PROCESSES"
+"""The environment variable by which a subject's processes are known, wherever they are."""
+LOOKS: Final = 10
 PROCESSES: Final = 3
 """Processes of a subject with shared state, while clients are not concurrent: enough to find state that a process does
 not share. Each further one costs a start, again after every crash."""
@@ -51,8 +55,8 @@ CLOSED: Final = "it was closed"
 
 class StdioSubject(Closing):
     """Safe for threads: each may ask at any time. `directory`: of the subject, which is given back as it is; without
-    one it gets a temporary one. `at_close`: called last. Raises `AdapterError` if the command does not start, or does
-    not answer `hello`."""
+    one it gets a temporary one. `environment`: variables besides the kit's own. `at_close`: called last. Raises
+    `AdapterError` if the command does not start, or does not answer `hello`."""
 
     def __init__(
         self,
@@ -61,9 +65,14 @@ class StdioSubject(Closing):
         timeout: float = TIMEOUT,
         directory: Path | None = None,
         owner_url: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        working_directory: Path | None = None,
         at_close: Callable[[], object] = lambda: None,
     ) -> None:
         self._command = tuple(command)
+        self._mark = uuid.uuid4().hex
+        self._environment = {**(environment or {}), MARKS: f"{os.environ.get(MARKS, '')} {self._mark}"}
+        self._working_directory = working_directory
         self._name = f"the process `{shlex.join(command)}`"
         self._timeout = timeout
         self._owner_url = owner_url
@@ -156,7 +165,12 @@ class StdioSubject(Closing):
 
     def _started(self) -> tuple[Process, Answer]:
         """A new process, and its answer to `hello`. It is ended if it has none."""
-        process = Process(self._command, name=self._name, directory=self.directory)
+        process = Process(
+            self._command,
+            name=self._name,
+            environment={**self._environment, wire.DIRECTORY_VARIABLE: str(self.directory)},
+            working_directory=self._working_directory,
+        )
         self._alive.add(process)
         answer = process.ask("kit", Hello(owner_url=self._owner_url), self._timeout)
         if isinstance(answer, Unknown):
@@ -212,6 +226,7 @@ class StdioSubject(Closing):
         with self._lock:
             self._end_all(CLOSED)
             self._ended = CLOSED
+            _end_marked(self._mark)
             if self._temporary is not None:
                 shutil.rmtree(self._temporary, ignore_errors=True)
         self._at_close()
@@ -241,7 +256,14 @@ ENDING: Final = 1.0
 class Process:
     """Starts the command, in a group of its own. Raises `AdapterError` if that is not possible."""
 
-    def __init__(self, command: Sequence[str], *, name: str, directory: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        name: str,
+        environment: Mapping[str, str],
+        working_directory: Path | None = None,
+    ) -> None:
         self.name = name
         try:
             self._process = subprocess.Popen(
@@ -250,7 +272,8 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
-                env={**os.environ, wire.DIRECTORY_VARIABLE: str(directory)},
+                env={**os.environ, **environment},
+                cwd=working_directory,
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
@@ -506,6 +529,25 @@ class Process:
                 return self._reaped or self._process.poll() is not None
             look = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return self._reaped or os.waitid(os.P_PID, self._process.pid, look) is not None
+
+
+def _end_marked(mark: str) -> None:
+    """Kill what a subject started outside of its process group, as a daemon does. Linux tells which processes these
+    are; elsewhere they go on."""
+    for _ in range(LOOKS):  # a process may start another one meanwhile
+        marked = list(_marked(mark.encode()))
+        for number in marked:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+        if not marked:
+            break
+
+
+def _marked(mark: bytes) -> Iterator[int]:
+    for each in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it ended, or is another user's
+            if mark in each.read_bytes():
+                yield int(each.parent.name)
 
 
 def _end_group(leader: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder, file
-from conformance.scenario.scenario import Exchange, TableHandle
+from conformance.scenario.scenario import Exchange, Inconclusive, TableHandle
 
 TWICE = ("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02")
 UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06", "PROFILE-CLIENT-02")
@@ -390,6 +391,31 @@ def a_creator_recognizes_another_version_0(s: ClientScenario) -> None:
     s.created("free", again, s.expect(again, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
 
 
+# Other folders
+
+
+@check(Family.WRITING, "PROFILE-CLIENT-03", side="client", features=EVERY_TABLE)
+def a_client_keeps_to_the_folder_of_its_table(s: ClientScenario) -> None:
+    """A client reads, writes and maintains one of two tables. Nothing appears in the other table's folder, nor beside
+    the tables. (Every other scenario looks for that, too.)"""
+    table, other = s.create(), s.create("other")
+    s.land(other)
+    name, attempt = s.name_of(table), s.attempt()
+    jobs: list[m.Request] = [
+        m.Snapshot(path=name) if s.feature == FILESYSTEM else m.Snapshot(table=name),
+        Transact(table=name, marker=attempt, adds=(DataFile(path="one"),)),
+        m.Checkpoint(table=name, version=0), m.Checksum(table=name, version=0),
+    ]  # fmt: skip
+    done = 0
+    for job in jobs:
+        with contextlib.suppress(Inconclusive):
+            call = s.act("client", job, table)
+            table.versions += isinstance(call.answer, m.Committed)
+            done += 1
+    if not done:
+        raise Inconclusive("the client does none of it")
+
+
 # Writes of many tasks (delayed-commit-protocol): all of a write is one commit, or none of it
 
 FILES = ("one", "two", "three")
@@ -480,7 +506,8 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
     """A write with a file outside the table's folder is rejected as a whole, or its path is correct; a write without
     such a file succeeds."""
     table = s.create()
-    outside = "/elsewhere/one.parquet"
+    (s.place / "elsewhere").mkdir()
+    outside = str(s.place / "elsewhere" / "one.parquet")
     adds = (DataFile(path="inside"), DataFile(path=outside))
     call = s.transact(table, adds=adds)
     if isinstance(call.answer, m.Committed):

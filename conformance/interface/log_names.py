@@ -10,6 +10,8 @@ FILESYSTEM: Final = "filesystem"
 """In the place of a table feature: a plain table. No owner knows it, and creating `<version>.json` is the commit."""
 STAGING: Final[Mapping[str, str]] = {"managedCommit": "_commits", "catalogManaged": "_staged_commits"}
 """The staging folder of each table feature, below the log folder."""
+STAGED_TABLES: Final = "staged-tables"
+"""Below the kit's own storage: where clients of its Delta API create tables."""
 
 TABLE_ID: Final = "io.unitycatalog.tableId"
 """The table property in which Unity Catalog keeps its id of the table."""

@@ -16,6 +16,32 @@ from conformance.models.reader import Resolved, State
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
 from conformance.mutants.registry import memory, mutant
 
+# Other folders
+
+
+@mutant("PROFILE-CLIENT-03", side="client")
+class LeavesFilesBesideTheTables(ModelClient):
+    """Makes a lock file beside the folder of a table, and leaves it there."""
+
+    def _resolve(self, client: str, name: str) -> Resolved:
+        table = super()._resolve(client, name)
+        folder = table.log.parent
+        folder.with_name(f"{folder.name}.lock").touch()
+        return table
+
+
+@mutant("PROFILE-CLIENT-03", side="client")
+class WritesToOtherTables(ModelClient):
+    """Leaves a file in the folders of the tables beside the one that it was asked about."""
+
+    def _resolve(self, client: str, name: str) -> Resolved:
+        table = super()._resolve(client, name)
+        for other in table.log.parent.parent.iterdir():
+            if other != table.log.parent:
+                (other / "seen").touch()
+        return table
+
+
 # Checkpoints, compactions, checksums
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from conformance.history import events
 from conformance.interface import messages as m
-from conformance.interface.log_names import FILESYSTEM, LOG, STAGING, commit_file
+from conformance.interface.log_names import FILESYSTEM, LOG, STAGED_TABLES, STAGING, commit_file
 from conformance.interface.messages import name_of
 from conformance.interface.subject import Subject
 from conformance.models import proposals
@@ -58,7 +58,10 @@ class ClientScenario(Scenario):
     def __init__(
         self, client: Subject, variant: Variant, host: ClientHost, *, name: str, seed: int = 0, salt: str = ""
     ) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="conformance-"))
+        self.place = Path(tempfile.mkdtemp(prefix="conformance-"))
+        """Of this scenario alone."""
+        self.folder = self.place / "tables"
+        self.folder.mkdir()
         self.owner = Adversary(ClientOwner(FolderStorage(self.folder)))
         super().__init__(self.owner.subject, variant, name=name, seed=seed, salt=salt, judged=client.identity)
         self.client = client
@@ -84,6 +87,8 @@ class ClientScenario(Scenario):
         """What the client under test proposed to the owner, in order."""
         self.informed: set[int] = set()
         """Operations in which the client asked its owner."""
+        self.strays: list[tuple[int, Path]] = []
+        """Files and folders that appeared outside of the table's folder, by operation."""
         self.undo: list[Callable[[], object]] = []
         """Undo operations that restore the files before the final log is read."""
         self.owner.listener = self._heard
@@ -105,11 +110,16 @@ class ClientScenario(Scenario):
             about = m.Transact(table="", marker=request.attempt)
         number = self.recording.invoke(client, self._name(request) if table is None else table.name, about)
         self.acting = number
+        if isinstance(about, m.CreateTable):
+            self.markers[number] = about.attempt
         if isinstance(about, m.Transact):
             self.markers[number] = about.marker
             self.requested[number] = tuple(each.path for each in about.adds)
             self.free = {reference: each.latest + 1 for reference, each in self.owner.owner.tables.items()}
+        others = self._others(request)
+        before = self._outside(others)
         answer = self.client.ask(client, request)
+        self.strays += [(number, path) for path in sorted(self._outside(others) - before - self._places())]
         if about is not request and isinstance(answer, m.Ratified):
             self.recording.ended(number, about, m.Committed(version=answer.version))
             return Exchange(number=number, request=request, answer=answer)
@@ -245,7 +255,7 @@ class ClientScenario(Scenario):
     def close(self) -> None:
         """Remove the folder; further requests are answered by `Unknown`."""
         self.host.current = None
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.place, ignore_errors=True)
 
     def log_of(self, table: TableHandle) -> list[events.Witness]:
         """What the client committed is known by the marker of its transaction, whatever its commits say."""
@@ -278,8 +288,48 @@ class ClientScenario(Scenario):
                 found[version] = marker
         return found
 
+    def _outside(self, others: set[Path]) -> set[Path]:
+        """What is beside the tables' folders, and in these folders of other tables."""
+        found = {*self.place.iterdir(), *self.folder.iterdir()}
+        return found.union(*(place.rglob("*") for place in others))
+
+    def _others(self, request: m.Request) -> set[Path]:
+        """The folders of tables that the request is not about. None, while a rule may let others write there."""
+        asked = {getattr(request, "table", None), getattr(request, "path", None)}
+        own = {self._place_of(each) for each in self.tables if asked & self._names_of(each)}
+        if not own or any(rule.times > 0 for rule in self.owner.rules):
+            return set()
+        return {self._place_of(each) for each in self.tables} - own
+
+    def _names_of(self, table: TableHandle) -> set[str]:
+        """All that it is, or was, asked for by."""
+        known = self.owner.owner.tables.get(table.reference)
+        names = {self.name_of(table), table.reference, str(self._place_of(table))}
+        return names if known is None else {*names, known.name}
+
+    def _places(self) -> set[Path]:
+        """Folders of tables, and the one in which clients create some."""
+        known = {Path(each.location) for each in self.owner.owner.tables.values()}
+        return {*known, *map(self._place_of, self.tables), self.folder / STAGED_TABLES}
+
+    def _place_of(self, table: TableHandle) -> Path:
+        known = self.owner.owner.tables.get(table.reference)
+        return Path(self.folder, (table.path or table.reference) if known is None else known.location)
+
     def audit(self) -> list[Violation]:
-        """What the kit's owner found wrong with all that the client under test proposed."""
+        """What the kit's owner found wrong with all that the client under test proposed, and where it wrote besides."""
+        return [*self._of_proposals(), *self._of_strays()]
+
+    def _of_strays(self) -> Iterator[Violation]:
+        expected = "a client creates files only in the folder of the table that it was asked about, and in its own"
+        for number, path in self.strays:
+            observed = f"operation {number} created {str(path.relative_to(self.place))!r} beside it"
+            yield Violation(
+                requirements=("PROFILE-CLIENT-03",), message=headline(expected, observed), expected=expected,
+                observed=observed, operations=(number,),
+            )  # fmt: skip
+
+    def _of_proposals(self) -> list[Violation]:
         found = list(self._audited())
         return [
             Violation(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import shlex
+import site
 import sys
+import tempfile
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from conformance import jars
 from conformance.adapters import wire
 from conformance.adapters.engines.engine import EngineClient
 from conformance.adapters.http import HttpServer, HttpSubject
@@ -87,9 +91,20 @@ def open_subject(
         if kind in ("stdio", "engine"):
             # -P: a folder `conformance` where the kit was started is not this package
             served = [sys.executable, "-P", "-m", "conformance", "serve", name, "--stdio"]
-            command = served if kind == "engine" else _command(name, rest)
+            environment: dict[str, str] = {}
+            if kind == "engine":
+                if directory is None:
+                    directory = Path(made.enter_context(tempfile.TemporaryDirectory(prefix="conformance-")))
+                directory = directory.absolute()
+                environment = _confined(directory)
             subject: Subject = StdioSubject(
-                command, timeout=timeout, directory=directory, owner_url=owner_url, at_close=made.close
+                served if kind == "engine" else _command(name, rest),
+                timeout=timeout,
+                directory=directory,
+                owner_url=owner_url,
+                environment=environment,
+                working_directory=directory if kind == "engine" else None,
+                at_close=made.close,
             )
         else:
             subject = HttpSubject(_url(name, kind, rest), timeout=timeout, owner_url=owner_url, at_close=made.close)
@@ -97,6 +112,19 @@ def open_subject(
         made.close()
         raise
     return subject
+
+
+def _confined(directory: Path) -> dict[str, str]:
+    """The environment of an engine that shall write nowhere but to its own folder. What was fetched, and the user's own
+    Python packages, are where they were."""
+    places = {name: directory / folder for name, folder in (("HOME", "home"), ("TMPDIR", "temporary"))}
+    for place in places.values():
+        place.mkdir(parents=True, exist_ok=True)
+    environment = {name: str(place.absolute()) for name, place in places.items()}
+    environment |= {"XDG_CACHE_HOME": str(jars.cache().parent), "PYTHONUSERBASE": site.getuserbase()}
+    if os.environ.get(jars.VARIABLE):
+        environment[jars.VARIABLE] = str(jars.folder())
+    return environment
 
 
 def _catalog(rest: str, timeout: float) -> Subject:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -12,8 +13,8 @@ from typing import Any, Final
 
 from conformance.interface.subject import AdapterError
 
-OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-Dlog4j2.level=OFF")
-"""Options for a faster start and less memory, because several JVMs run on a machine."""
+OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-XX:-UsePerfData", "-Dlog4j2.level=OFF")
+"""Options for a faster start and less memory, because several JVMs run on a machine; none of them writes to /tmp."""
 
 
 class NoJavaError(Exception):
@@ -97,9 +98,11 @@ class Machine:
                 "a subject jvm:... needs py4j, which is missing; install it: pip install 'delta-commit-owner[jvm]'"
             ) from None
         program = java()
+        # Java looks neither at HOME nor at TMPDIR.
+        places = (f"-Djava.io.tmpdir={tempfile.gettempdir()}", f"-Duser.home={Path.home()}")
         try:
             port, token = launch_gateway(
-                classpath=classpath, java_path=program, javaopts=list(options), die_on_exit=True, enable_auth=True
+                classpath=classpath, java_path=program, javaopts=[*places, *options], die_on_exit=True, enable_auth=True
             )
             self.gateway = JavaGateway(
                 gateway_parameters=GatewayParameters(port=port, auth_token=token),

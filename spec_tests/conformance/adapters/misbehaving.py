@@ -55,8 +55,9 @@ def begin() -> None:
         sys.exit(3)
     elif THING == "deaf and mute":
         hang()
-    elif THING == "offspring":
-        child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    elif THING in ("offspring", "daemon"):
+        waits = [sys.executable, "-c", "import signal; signal.pause()"]
+        child = subprocess.Popen(waits, start_new_session=THING == "daemon")
         (HERE / f"pid-{child.pid}").touch()
 
 
@@ -139,6 +140,9 @@ def main() -> None:
             held = call["id"]
         elif request["op"] == "get_commits" and THING != "late":
             misbehave(call["id"])
+        elif request["op"] == "drop_table" and THING == "places":
+            places = [str(Path.cwd()), os.environ["HOME"], os.environ["TMPDIR"]]
+            reply(call["id"], {"outcome": "rejected", "reason": json.dumps(places)})
         elif request["op"] == "drop_table":
             reply(call["id"], {"outcome": "rejected", "reason": call["client"]})
         else:

@@ -15,7 +15,7 @@ import pytest
 from conformance.adapters.delta_api import DELTA, LEGACY, DeltaApi, DeltaApiServer
 from conformance.adapters.uc.api import UnansweredError
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, TABLE_ID, commit_file
+from conformance.interface.log_names import LOG, STAGED_TABLES, TABLE_ID, commit_file
 from conformance.models import proposals
 from conformance.models.storage import FolderStorage
 from conformance.scenario.adversary import Adversary, ClientOwner
@@ -117,7 +117,7 @@ def test_a_load_shows_the_metadata_of_its_latest_version(kit: Kit) -> None:
 
 def test_a_client_creates_a_table_at_a_staged_location(kit: Kit) -> None:
     status, staged = kit.send("POST", f"{SCHEMA}/staging-tables", {"name": "new"})
-    location = kit.folder.parent / staged["table-id"]
+    location = kit.folder.parent / STAGED_TABLES / staged["table-id"]
     creation = {"name": "new", "location": staged["location"], "columns": {"type": "struct", "fields": []}}
     assert (status, staged["location"]) == (200, location.as_uri())
     assert kit.send("POST", f"{SCHEMA}/tables", creation)[0] == 400, "version 0 is not written yet"

@@ -192,7 +192,13 @@ def test_stderr_is_read_and_not_kept(tmp_path: Path) -> None:
             assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()
 
 
-@pytest.mark.parametrize("thing", ["", "offspring", "deaf to the end"])
+@pytest.mark.parametrize(
+    "thing",
+    [
+        "", "offspring", "deaf to the end",
+        pytest.param("daemon", marks=pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="no /proc")),
+    ],
+)  # fmt: skip
 def test_closing_leaves_no_process(thing: str, tmp_path: Path) -> None:
     subject = StdioSubject(command(thing), timeout=LONG, directory=tmp_path)
     subject.ask("a", m.GetCommits(table="t"))
