@@ -15,6 +15,8 @@ What Kernel and its Unity Catalog client do by themselves (Delta 4.4.0, unitycat
 - `ConflictChecker` lists the log folder for the winners, and never asks the catalog.
 - A snapshot is loaded anew for each request (`getCommits`), and nothing is cached between them but the HTTP connection.
 
+- `UCCatalogManagedCommitter` registers a new table itself, and `commitWithRetry` sends that again, with the same
+  version 0: after a lost answer once more, and 200 times where the catalog answers 409 because the name is taken.
 - A 429 on a full backlog is retried in the same way, for minutes, and nothing is published: no `backlog-limit` here.
 - Metadata domains other than `delta.clustering` and `delta.rowTracking` are rejected by the catalog client, as an error
   that Kernel retries 200 times.
@@ -22,10 +24,11 @@ What Kernel and its Unity Catalog client do by themselves (Delta 4.4.0, unitycat
   fails and writes nothing; this adapter does not run them.
 
 Not in Kernel's public interface, therefore unsupported here: removing files, reading in a transaction, changes that
-only rearrange data, another partitioning, REPLACE TABLE, log compaction without a commit, and metadata cleanup. Tables
-are created by the kit.
+only rearrange data, another partitioning, REPLACE TABLE, log compaction without a commit, and metadata cleanup.
 
-Delta 4.3 commits without the name of the table, which its own client of the Delta API rejects: `_NamesTables` adds it.
+Delta 4.3 creates no table: its client of the Delta API cannot parse the columns that its `UCCatalogManagedCommitter`
+registers. It commits without the name of the table, which its own client of the Delta API rejects: `_NamesTables` adds
+it.
 """
 
 from __future__ import annotations
@@ -40,7 +43,7 @@ import msgspec
 
 from conformance import jars
 from conformance.adapters.delta_api import CATALOG, SCHEMA
-from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, fetch_jars, unsupported
+from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars, unsupported
 from conformance.adapters.jvm.machine import Machine, NoJavaError, Supplier, java, machine
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
@@ -67,6 +70,7 @@ class DeltaKernel(EngineClient):
     `version`: of Delta, as on Maven Central."""
 
     engine = "delta-kernel"
+    title = "Delta Kernel"
     profiles = ("core", "staged", "discovery")
 
     @classmethod
@@ -130,6 +134,12 @@ class DeltaKernel(EngineClient):
             return answer or m.Conflict()
 
         return _answered(write)
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        connector: _Connector = self.connection(client)
+        if not connector.creates:
+            return m.Unsupported(reason="Delta Kernel before 4.4 cannot register a table by the Delta API")
+        return _answered(lambda: connector.create(NewTable.of(request)))
 
     # Publishing and maintenance
 
@@ -206,16 +216,46 @@ class _Connector:
         self.engine = on.type(f"{_KERNEL}.defaults.engine.DefaultEngine").create(configuration)
         self._uc = _rest_client(on, url, name, configuration)
         self._named = _NamesTables(self._uc)
-        client = self._uc if _names_tables(on) else self._named
+        self.creates = _names_tables(on)
+        client = self._uc if self.creates else self._named
         self._catalog = on.type(f"{_UNIFIED}.UCCatalogManagedClient")(client)
 
     def close(self) -> None:
         self._uc.close()
 
+    def create(self, new: NewTable) -> m.Answer:
+        """Kernel writes version 0 to the place that the catalog gives, and registers the table. Raises
+        `Py4JJavaError`."""
+        from py4j.protocol import Py4JJavaError
+
+        staged = self._uc.createStagingTable(self._identifier(new.name))
+        table = str(staged.getTableId().toString())
+        schema = self._java.type(f"{_KERNEL}.internal.types.DataTypeJsonSerDe").deserializeStructType(new.schema)
+        named = self._java.type(f"{_UNIFIED}.UCTableIdentifier")(CATALOG, SCHEMA, new.name)
+        builder = self._catalog.buildCreateTableTransaction(
+            table, staged.getLocation(), schema, "delta-commit-conformance", named
+        )
+        if new.properties:
+            builder = builder.withTableProperties(self._map(new.properties))
+        if new.partition_columns:
+            column = self._java.type(f"{_KERNEL}.expressions.Column")
+            columns = self._of("java.util.ArrayList", [column(each) for each in new.partition_columns])
+            layout = self._java.type(f"{_KERNEL}.transaction.DataLayoutSpec").partitioned(columns)
+            builder = builder.withDataLayoutSpec(layout)
+        transaction = builder.build(self.engine)
+        try:
+            transaction.commit(self.engine, self._java.type(f"{_KERNEL}.utils.CloseableIterable").emptyIterable())
+        except Py4JJavaError as error:
+            return _not_committed(error) or m.Conflict()
+        return m.Ratified(version=0, table=table)
+
+    def _identifier(self, name: str) -> Any:
+        namespace = self._array("java.lang.String", (CATALOG, SCHEMA))
+        return self._java.type("io.delta.storage.commit.TableIdentifier")(namespace, name)
+
     def find(self, name: str) -> _Table:
         """Raises `Py4JJavaError`."""
-        namespace = self._array("java.lang.String", (CATALOG, SCHEMA))
-        identifier = self._java.type("io.delta.storage.commit.TableIdentifier")(namespace, name)
+        identifier = self._identifier(name)
         info = self._uc.loadTable(identifier)
         found = _Table(name=name, id=info.getTableId().toString(), location=info.getLocation())
         self._named.names[found.id] = identifier

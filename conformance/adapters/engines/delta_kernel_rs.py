@@ -28,6 +28,10 @@ What the engine does by itself, with its place in the crates of version 0.30.1:
 Versions before 0.29 have no published Unity Catalog crates. With two of them the program reads and maintains tables;
 it commits nothing.
 
+A table is created as the kernel's documentation says: `create_staging_table`, `create_table` of the kernel with
+`get_required_properties_for_disk`, `build_uc_create_table_request`, and `create_table` of the REST client. Versions
+before 0.29 create none.
+
 The kernel has no API that changes properties, protocol features or partition columns of a table, and none that lists
 the applications of a table: the program takes their names from the log's files, and asks the kernel for each.
 """
@@ -44,7 +48,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Final
 
-from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient
+from conformance import jars
+from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, unsupported
 from conformance.adapters.stdio import StdioSubject
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM
@@ -62,12 +67,17 @@ OLDER: Final[Mapping[str, tuple[str, str]]] = {
 }
 """By older version: another feature of `delta_kernel`, and features of the program, which then reads and
 maintains tables, commits nothing, and passes the log tail in by itself. They are here to show bugs that were fixed."""
+CAN: Final = (
+    "read_version", "reads", "adds", "removes", "data_change", "isolation", "application", "domain", "if_needed",
+)  # fmt: skip
+"""The fields of a transaction for which the kernel has public calls."""
 VERSIONS: Final = (*CATALOG_CRATES, *OLDER)
 FETCH: Final = "delta-commit-conformance engines --fetch delta-kernel-rs"
 
 
 class DeltaKernelRs(EngineClient):
     engine: ClassVar[str] = "delta-kernel-rs"
+    title: ClassVar[str] = "Delta Kernel for Rust"
     profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "backlog-limit", "discovery")
     features: ClassVar[tuple[str, ...]] = (CATALOG_MANAGED, FILESYSTEM)
     commit_modes: ClassVar[dict[str, tuple[str, ...]]] = {CATALOG_MANAGED: ("staged",), FILESYSTEM: ("direct",)}
@@ -105,23 +115,16 @@ class DeltaKernelRs(EngineClient):
     def engine_version(self) -> str:
         return self.version or NEWEST
 
-    def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
-        return self._program.ask(client, request)
-
     def transact(self, client: str, request: m.Transact) -> m.Answer:
-        return self._program.ask(client, request)
+        return unsupported(request, *CAN) or self._passed(client, request)
 
-    def backfill_to_version(self, client: str, request: m.BackfillToVersion) -> m.Answer:
-        return self._program.ask(client, request)
+    def _passed(self, client: str, request: m.Request) -> m.Answer:
+        """The program's answer. What it does not know it calls `unsupported` without a reason."""
+        answer = self._program.ask(client, request)
+        without = isinstance(answer, m.Unsupported) and not answer.reason
+        return m.Unsupported(reason=self.lacks(m.name_of(request))) if without else answer
 
-    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
-        return self._program.ask(client, request)
-
-    def compact(self, client: str, request: m.Compact) -> m.Answer:
-        return self._program.ask(client, request)
-
-    def checksum(self, client: str, request: m.Checksum) -> m.Answer:
-        return self._program.ask(client, request)
+    snapshot = create_table = backfill_to_version = checkpoint = compact = checksum = _passed
 
     def close(self) -> None:
         self._program.close()
@@ -133,8 +136,7 @@ def program(version: str) -> Path:
     digest = hashlib.sha256()
     for path in sorted(each for each in SOURCE.rglob("*") if each.is_file()):
         digest.update(path.read_bytes())
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "delta-commit-conformance" / f"delta-kernel-rs-{version}-{digest.hexdigest()[:12]}" / PROGRAM
+    return jars.cache() / f"delta-kernel-rs-{version}-{digest.hexdigest()[:12]}" / PROGRAM
 
 
 def _build(version: str, target: Path) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import datetime as dt
 import importlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,14 +48,14 @@ class DeltaRs(EngineClient):
     """Answers the client side of the shared interface, each request with a new handle of its table."""
 
     engine = "delta-rs"
+    title = "delta-rs"
     profiles = ("core",)
     features = (FILESYSTEM,)
     commit_modes: ClassVar = {FILESYSTEM: ("direct",)}
 
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         super().__init__(owner, directory, version)
-        if version is not None and version != wheels.installed(WHEEL):
-            sys.path.insert(0, str(wheels.folder(WHEEL, version)))
+        wheels.use(WHEEL, version)
         self.library = importlib.import_module("deltalake")
 
     @classmethod

@@ -13,7 +13,7 @@ How an operation is done, always after the catalog was asked for the table, as a
   would delete most of them; with `any_version` all. The hint `_last_checkpoint` is written for the newest version
   only: Delta makes no checkpoints of older ones. `cleanup`: `DeltaLog.cleanUpExpiredLogs`. `maintain`: VACUUM,
   OPTIMIZE, REORG.
-- `create_table` and `drop_table` are the owner's, as for other engines.
+- `create_table`: CREATE TABLE, and Delta asks the catalog for a place, writes version 0 there, and registers the table.
 
 Not done: `checksum` (Delta writes one after each of its commits, and at no other time) and `compact` (Delta reads log
 compactions, and writes none). Isolation: Delta allows no level but Serializable; a transaction that changes no data is
@@ -32,6 +32,8 @@ Delta's own retries, caches and sizes (4.4.0):
 - a request without an answer, or with 429 or a status from 500 on, is sent 3 times by Unity Catalog's client
   (`JitterDelayRetryPolicy`), and a commit in 16 rounds of that (`UCCommitCoordinatorClient.commitImpl`), with growing
   pauses up to a minute. The pauses are shortened here (`_PAUSES`), nothing else: all sends are made;
+- the registration of a new table is sent again after a 503, and not after a lost answer: CREATE TABLE then fails with
+  an IOException, and the table may be there;
 - a `DeltaLog` and its newest snapshot are cached for 60 minutes; each statement updates it;
 - a commit backfills all commits before it (`UCCommitCoordinatorClient`), and writes a checksum; each tenth one
   writes a checkpoint (`delta.checkpointInterval`), which deletes expired log files.
@@ -52,7 +54,7 @@ from urllib.parse import quote, unquote
 
 from conformance import jars
 from conformance.adapters.delta_api import CATALOG, SCHEMA
-from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, fetch_jars
+from conformance.adapters.engines.engine import CATALOG_MANAGED, EngineClient, NewTable, fetch_jars
 from conformance.adapters.jvm import machine as jvm
 from conformance.adapters.jvm.machine import NoJavaError
 from conformance.interface import messages as m
@@ -108,6 +110,7 @@ class DeltaSpark(EngineClient):
     """Answers the client side of the shared interface, for catalog-managed tables with staged commits."""
 
     engine: ClassVar[str] = "delta-spark"
+    title: ClassVar[str] = "Delta Spark"
     profiles: ClassVar[tuple[str, ...]] = (
         "core", "staged", "backlog-limit", "discovery", "change-data", "row-tracking",
     )  # fmt: skip
@@ -211,6 +214,18 @@ class DeltaSpark(EngineClient):
             return transaction if transaction.described() else None
 
         return self._answered(prepare, lambda transaction: transaction.landed())
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        """CREATE TABLE; the id is the one under which the catalog then knows the table."""
+        new = NewTable.of(request)
+        place = f"{CATALOG}.{SCHEMA}.`{new.name}`"
+
+        def create(session: Any) -> m.Answer:
+            session.sql(self._spark.creation(place, new)).collect()
+            return m.Ratified(version=0, table=self.created)
+
+        self.begin()
+        return self._answered(lambda: self.connection(client), create)
 
     # Maintenance
 
@@ -330,6 +345,14 @@ class Spark:
 
     def action(self, line: str) -> Any:
         return self.module(f"{_DELTA}.actions.Action").fromJson(line)
+
+    def creation(self, place: str, new: NewTable) -> str:
+        """CREATE TABLE, in SQL."""
+        columns = self.type("org.apache.spark.sql.types.DataType").fromJson(new.schema).toDDL()
+        properties = {"delta.feature.catalogManaged": "supported", **new.properties}
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        by = f" PARTITIONED BY ({', '.join(new.partition_columns)})" if new.partition_columns else ""
+        return f"CREATE TABLE {place} ({columns}) USING delta{by} TBLPROPERTIES ({listed})"
 
     def use(self, session: Any) -> None:
         """Make it the one that Delta finds."""

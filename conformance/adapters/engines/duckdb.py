@@ -1,13 +1,16 @@
 """`engine:duckdb`: DuckDB with its extensions `httpfs`, `delta` and `unity_catalog`, from wheels.
 
-What it can do through a catalog: SELECT of the newest version, and INSERT. A simulated client that writes keeps one
-connection for each table, and reads over it too. Any other snapshot is read over a new connection, because a connection
-reads the same version again and again. DuckDB does not tell which file a row is in, nor how it names a file that it
-writes, nor which version it has read. So:
+What it can do through a catalog: SELECT of the newest version, INSERT, and a checkpoint of the newest version. A
+simulated client that writes keeps one connection for each table, and reads over it too. Any other snapshot is read over
+a new connection, because a connection reads the same version again and again. DuckDB does not tell which file a row is
+in, nor how it names a file that it writes, nor which version it has read. So:
 
 - Each data file of the kit has one row, whose `id` is made of the file's name; a snapshot is the names of the rows.
 - A transaction is one INSERT of such rows, and becomes one data file with all of them.
 - The version of a snapshot is the one that the owner named when this connection loaded the table last.
+
+DuckDB creates no table: its extension answers CREATE TABLE in a Unity Catalog by `Not implemented Error:
+UCTableSet::CreateTable`.
 
 What DuckDB 1.5.5 does by itself, seen on the wire, source of the extension `unity_catalog`:
 https://github.com/duckdb/unity_catalog
@@ -26,10 +29,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from conformance.adapters.delta_api import CATALOG, SCHEMA
+from conformance.adapters.engines import wheels
 from conformance.adapters.engines.engine import EngineClient, unsupported
 from conformance.interface import messages as m
 from conformance.interface.subject import Ask
 
+WHEEL: Final = "duckdb"
+OLDEST: Final = "1.5.5"
+"""The extensions before it speak a preview of the Delta API (1.5.4), or read no catalog's commits (1.4.4)."""
 EXTENSIONS: Final = ("httpfs", "delta", "unity_catalog")
 """In the order in which they are loaded."""
 _OFFLINE: Final = {
@@ -41,29 +48,35 @@ _OFFLINE: Final = {
 
 class DuckDb(EngineClient):
     engine: ClassVar[str] = "duckdb"
+    title: ClassVar[str] = "DuckDB"
     limits: ClassVar[dict[str, int]] = {"proposals": 1}
     reads_data: ClassVar[bool] = True
     profiles: ClassVar[tuple[str, ...]] = ("core", "staged", "backlog-limit", "discovery")
 
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         super().__init__(owner, directory, version)
+        wheels.use(WHEEL, version)
         self._writers: set[tuple[str, str]] = set()
 
     @classmethod
     def missing(cls, version: str | None) -> str:
-        absent = [name for name in ("duckdb", *map(_package, EXTENSIONS)) if find_spec(name) is None]
-        wheels = ["duckdb", *(f"duckdb-extension-{name.replace('_', '-')}" for name in EXTENSIONS)]
-        wanted = "" if version is None else f"=={version}"
-        install = f"install it: pip install {' '.join(f'{wheel}{wanted}' for wheel in wheels)}"
-        if absent:
-            return f"the library {absent[0]} is missing; {install}"
-        if version not in (None, _installed()):
-            return f"DuckDB {_installed()} is installed, not {version}; {install}"
-        return ""
+        if version is not None and wheels.is_before(version, OLDEST):
+            return f"DuckDB {version} does not speak Unity Catalog's Delta API; expected {OLDEST} or newer"
+        return wheels.missing(WHEEL, version, cls.engine)
+
+    @classmethod
+    def fetch(cls, version: str | None) -> str:
+        """Install another version than that of the environment."""
+        problem = cls.missing(version)
+        if version is None or not problem or wheels.is_before(version, OLDEST):
+            return super().fetch(version)
+        return f"DuckDB {version} is in {wheels.fetch(WHEEL, version)}"
 
     @property
     def engine_version(self) -> str:
-        return _installed()
+        import duckdb
+
+        return str(duckdb.__version__)
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         if request.version is not None or request.timestamp is not None:
@@ -102,6 +115,17 @@ class DuckDb(EngineClient):
             return m.Committed(version=self.landed)
 
         return _answered(insert)
+
+    def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
+        if not request.any_version:
+            return m.Unsupported(reason="DuckDB writes checkpoints of the newest version only")
+
+        def write() -> m.Answer:
+            call = "CALL unity_catalog_checkpoint_table(?)"
+            self._connection(client, request.table).execute(call, [_quoted(request.table)])
+            return m.Done()
+
+        return _answered(write)
 
     def _connection(self, client: str, table: str) -> Any:
         """The writer's own connection to the table."""
@@ -164,18 +188,8 @@ def _quoted(table: str) -> str:
     return f'{CATALOG}.{SCHEMA}."{name}"'
 
 
-def _installed() -> str:
-    import duckdb
-
-    return str(duckdb.__version__)
-
-
-def _package(name: str) -> str:
-    return f"duckdb_extension_{name}"
-
-
 def _extension(name: str) -> Path:
-    package = find_spec(_package(name))
+    package = find_spec(f"duckdb_extension_{name}")
     assert package is not None
     assert package.origin is not None
     (extension,) = Path(package.origin).parent.rglob(f"{name}.duckdb_extension")

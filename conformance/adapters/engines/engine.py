@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -34,8 +35,27 @@ from conformance.adapters.delta_api import DeltaApiServer
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, version_of
 from conformance.interface.subject import Ask, UsageError
+from conformance.models import proposals
 
 CATALOG_MANAGED: Final = "catalogManaged"
+OPERATIONS: Final = {
+    "create_table": "create a table", "drop_table": "drop a table", "backfill_to_version": "publish commits on request",
+    "checkpoint": "write a checkpoint on request", "compact": "write a log compaction",
+    "checksum": "write a checksum on request", "cleanup": "clean up the log",
+    "maintain": "run VACUUM, OPTIMIZE or REORG",
+    "take_over": "make a path-based table a catalog's", "hand_back": "make a catalog's table path-based",
+}  # fmt: skip
+"""Requests in words."""
+FIELDS: Final = {
+    "read_version": "commit on the base of an older version", "reads": "say what a transaction read",
+    "adds": "add files", "removes": "remove chosen files", "changes": "write change data",
+    "data_change": "rearrange files", "isolation": "choose the isolation level",
+    "application": "record the batch of an application", "set_properties": "set table properties",
+    "unset_properties": "remove table properties", "replace_table": "replace the table",
+    "partition_by": "change the partition columns", "add_feature": "add a table feature",
+    "domain": "write a metadata domain", "if_needed": "leave out an empty commit",
+}  # fmt: skip
+"""Fields of a transaction in words."""
 
 
 class EngineClient:
@@ -44,6 +64,8 @@ class EngineClient:
 
     engine: ClassVar[str]
     """The name in `engine:NAME`."""
+    title: ClassVar[str]
+    """The name in messages."""
     profiles: ClassVar[tuple[str, ...]] = ("core", "staged")
     features: ClassVar[tuple[str, ...]] = (CATALOG_MANAGED,)
     commit_modes: ClassVar[dict[str, tuple[str, ...]]] = {CATALOG_MANAGED: ("staged",)}
@@ -66,6 +88,8 @@ class EngineClient:
         self._tables: dict[str, m.Table] = {}
         self._latest: dict[tuple[str, str], int | None] = {}
         self._landed: int | None = None
+        self.created: str | None = None
+        """The table that the owner answered as created since `begin`."""
         self.server = DeltaApiServer(self.owner)
         self.url = self.server.url
 
@@ -81,6 +105,8 @@ class EngineClient:
                 self._latest[client, request.table] = latest
             case m.Commit(), m.Ratified(version=version):
                 self._landed = version
+            case m.CreateTable(), m.Ratified(table=created):
+                self.created = created
         if self.reads_data and reference in self._tables:
             self.files.write_missing(Path(self._tables[reference].location or ""))
         return answer
@@ -92,8 +118,8 @@ class EngineClient:
         return None if latest == -1 else latest
 
     def begin(self) -> None:
-        """A transaction begins: see `landed`."""
-        self._landed = None
+        """A transaction or a creation begins: see `landed` and `created`."""
+        self._landed = self.created = None
 
     @property
     def landed(self) -> int | None:
@@ -133,6 +159,10 @@ class EngineClient:
         """The client's next request gets a new connection."""
         self._connections.pop(client, None)
 
+    def lacks(self, operation: str) -> str:
+        """Why a request of that name is `unsupported`."""
+        return f"{self.title} cannot {OPERATIONS.get(operation, operation)}, as far as its adapter knows"
+
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return m.Identity(
             name=f"engine:{self.engine}",
@@ -150,6 +180,30 @@ class EngineClient:
         """Idempotent."""
         self._connections.clear()
         self.server.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTable:
+    """What a `create_table` asks for, as an engine's CREATE TABLE says it. What the catalog demands of each table is
+    the engine's part."""
+
+    name: str
+    schema: str
+    """JSON, as in the log."""
+    partition_columns: tuple[str, ...]
+    properties: dict[str, str]
+
+    @classmethod
+    def of(cls, request: m.CreateTable) -> NewTable:
+        body = proposals.body_of(proposals.content(request.actions), "metaData") or {}
+        properties = dict(body.get("configuration") or {})
+        properties.pop("delta.enableInCommitTimestamps", None)
+        return cls(
+            name=request.name,
+            schema=body["schemaString"],
+            partition_columns=tuple(body.get("partitionColumns") or ()),
+            properties=properties,
+        )
 
 
 class DataFiles:
@@ -176,12 +230,13 @@ class DataFiles:
         """Write the files that the log of the table adds, from whichever commit or checkpoint."""
         for add in self._new_adds(table / LOG):
             name = unquote(str(add["path"]))
-            file = table / name
-            if name.startswith("/") or "://" in name or file in self._known:
+            file = table / name.removeprefix("file://")  # an absolute one stays where it is
+            if "://" in name.removeprefix("file://") or file in self._known:
                 continue
             self._known.add(file)
-            if not file.exists():
+            if file.is_relative_to(table):
                 file.parent.mkdir(parents=True, exist_ok=True)
+            if file.parent.is_dir() and not file.exists():
                 _write(file, self.number(name), dict(add.get("partitionValues") or ()))
 
     def newest_published(self, table: Path) -> int:
@@ -241,7 +296,8 @@ def unsupported(request: m.Transact, *can: str) -> m.Unsupported | None:
         for name in request.__struct_fields__
         if name not in ("table", "marker", *can) and getattr(request, name) != getattr(plain, name)
     ]
-    return m.Unsupported(reason=f"the engine cannot do {', '.join(beyond)}") if beyond else None
+    words = ", or ".join(FIELDS[name] for name in beyond)
+    return m.Unsupported(reason=f"the engine cannot {words}, as far as its adapter knows") if beyond else None
 
 
 def fetch_jars(version: str | None = None) -> str:

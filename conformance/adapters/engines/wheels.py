@@ -6,7 +6,6 @@ Their large dependencies (Arrow) are those of the environment.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -15,10 +14,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from conformance import jars
 from conformance.interface.subject import UsageError
 
 BESIDE: Final = {"deltalake": ("pyarrow-hotfix", "arro3-core", "deprecated", "wrapt", "typing-extensions")}
 """By wheel, small dependencies that some of its versions have."""
+PARTS: Final = {"duckdb": ("duckdb-extension-httpfs", "duckdb-extension-delta", "duckdb-extension-unity-catalog")}
+"""By wheel, others that it needs in the same version."""
 SECONDS: Final = 300
 """How long pip may take."""
 _VERSION: Final = re.compile(r"\d+(\.\d+){1,3}((a|b|rc)\d+)?")
@@ -34,20 +36,35 @@ def installed(wheel: str) -> str | None:
 
 def folder(wheel: str, version: str) -> Path:
     """Where that version is, or will be."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "delta-commit-conformance" / f"{wheel}-{version}"
+    return jars.cache() / f"{wheel}-{version}"
 
 
 def missing(wheel: str, version: str | None, engine: str) -> str:
     """What to install for that version, and how; empty: nothing."""
     here = installed(wheel)
     if version is None:
-        return "" if here else f"the wheel {wheel} is not installed; run: pip install {wheel}"
+        absent = [each for each in (wheel, *PARTS.get(wheel, ())) if installed(each) is None]
+        return f"the wheel {absent[0]} is not installed; run: pip install {' '.join(absent)}" if absent else ""
     if not _VERSION.fullmatch(version):
         return f"invalid version {version!r}; expected for example 1.2.1"
-    if version == here or (folder(wheel, version) / wheel).is_dir():
+    if version == here and all(installed(each) == here for each in PARTS.get(wheel, ())):
+        return ""
+    if (folder(wheel, version) / wheel).is_dir():
         return ""
     return f"{wheel} {version} is not installed; run: delta-commit-conformance engines --fetch {engine}@{version}"
+
+
+def is_before(version: str, other: str) -> bool:
+    """Whether it is an older release; what is no version is not."""
+    if not _VERSION.fullmatch(version):
+        return False
+    return [int(part) for part in re.findall(r"\d+", version)] < [int(part) for part in re.findall(r"\d+", other)]
+
+
+def use(wheel: str, version: str | None) -> None:
+    """Import that version from now on."""
+    if version is not None and folder(wheel, version).is_dir():
+        sys.path.insert(0, str(folder(wheel, version)))
 
 
 def fetch(wheel: str, version: str) -> Path:
@@ -59,7 +76,8 @@ def fetch(wheel: str, version: str) -> Path:
     with tempfile.TemporaryDirectory(prefix=".installing-", dir=target.parent) as scratch:
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check",
                    "--root-user-action=ignore", "--only-binary=:all:", "--target", f"{scratch}/wheel",
-                   f"{wheel}=={version}", *BESIDE[wheel]]  # fmt: skip
+                   *(f"{each}=={version}" for each in (wheel, *PARTS.get(wheel, ()))),
+                   *BESIDE.get(wheel, ())]  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -10,20 +10,24 @@ use delta_kernel::engine_data::FilteredEngineData;
 use delta_kernel::expressions::Scalar;
 use delta_kernel::history_manager::{latest_version_as_of, HistoryCommitType};
 use delta_kernel::object_store::local::LocalFileSystem;
-use delta_kernel::scan::state::ScanFile;
-use delta_kernel::schema::DataType;
+use delta_kernel::schema::{DataType, StructType};
+use delta_kernel::transaction::create_table::create_table;
+use delta_kernel::transaction::data_layout::DataLayout;
 use delta_kernel::transaction::{CommitResult, Transaction, UpdateTableOperation};
 use delta_kernel::{Engine, Snapshot, SnapshotRef};
 use delta_kernel_default_engine::executor::tokio::TokioMultiThreadExecutor;
 use delta_kernel_default_engine::DefaultEngineBuilder;
-use delta_kernel_unity_catalog::{log_tail_from_commits, snapshot_builder_from_load_table, UCCommitter};
-use serde_json::{json, Map, Value};
+use delta_kernel_unity_catalog::{
+    build_uc_create_table_request, get_required_properties_for_disk, log_tail_from_commits,
+    snapshot_builder_from_load_table, UCCommitter,
+};
+use serde_json::{json, Value};
 use tokio::runtime::Runtime;
-use unity_catalog_delta_client_api::TableIdentifier;
+use unity_catalog_delta_client_api::{CreateStagingTableRequest, TableIdentifier};
 use unity_catalog_delta_rest_client::UCUpdateTableRestClient;
 use url::Url;
 
-use crate::{application_names, as_text, decoded, folder, strings, text, Answered, Owner, Refused, CATALOG};
+use crate::{as_text, decoded, files_and_applications, folder, strings, text, Answered, Owner, Refused, CATALOG};
 
 const ENGINE: &str = "delta-commit-conformance/1";
 
@@ -51,7 +55,7 @@ pub struct Subject {
     updates: HashMap<String, Arc<UCUpdateTableRestClient>>,
     /// By client and table name: the table's id, and the newest snapshot that the client has.
     snapshots: HashMap<(String, String), (String, SnapshotRef)>,
-    /// Names of applications that were in any log: a cleanup may remove the files that have them.
+    /// See `files_and_applications`.
     applications: BTreeSet<String>,
 }
 
@@ -73,11 +77,12 @@ impl Subject {
         match op {
             "snapshot" => self.snapshot(client, request),
             "transact" => self.transact(client, request),
+            "create_table" => self.create_table(client, request),
             "checkpoint" => self.checkpoint(client, request),
             "checksum" => self.checksum(client, request),
             "compact" => self.compact(client, request),
             "backfill_to_version" => self.publish(client, request),
-            _ => Err(Refused::unsupported(format!("Delta Kernel has no {op}"))),
+            _ => Err(Refused::unsupported("")),
         }
     }
 
@@ -153,22 +158,7 @@ impl Subject {
     fn read(&mut self, snapshot: &SnapshotRef) -> Answered<Value> {
         let engine = self.engine.clone();
         let engine = engine.as_ref();
-        let mut files: Vec<ScanFile> = Vec::new();
-        for batch in snapshot.clone().scan_builder().build()?.scan_metadata(engine)? {
-            files = batch?.visit_scan_files(files, |files, file| files.push(file))?;
-        }
-        let mut partitions = Map::new();
-        for file in &files {
-            let value = file.partition_values.get("part").filter(|value| !value.is_empty());
-            partitions.insert(decoded(&file.path), json!(value));
-        }
-        let mut applications = BTreeMap::new();
-        self.applications.extend(application_names(snapshot.table_root()));
-        for name in self.applications.clone() {
-            if let Some(version) = snapshot.get_app_id_version(&name, engine)? {
-                applications.insert(name, version);
-            }
-        }
+        let (partitions, applications) = files_and_applications(snapshot, engine, &mut self.applications)?;
         let domains: BTreeMap<String, String> = snapshot
             .get_domain_metadatas_internal(engine, None)?
             .into_iter()
@@ -208,14 +198,53 @@ impl Subject {
         Ok(Box::new(UCCommitter::new(updates, id, target)))
     }
 
+    /// The steps that the kernel's documentation gives to a connector: a place of the catalog's, version 0 in it, and
+    /// the registration of the table.
+    fn create_table(&mut self, client: &str, request: &Value) -> Answered<Value> {
+        let name = text(request, "name")?;
+        let actions = strings(&request["actions"]);
+        let metadata = actions
+            .iter()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find_map(|action| action.get("metaData").cloned())
+            .ok_or_else(|| Refused::rejected("expected metaData among the actions"))?;
+        let schema: StructType = serde_json::from_str(text(&metadata, "schemaString")?).map_err(Refused::rejected)?;
+        let place = CreateStagingTableRequest { name: name.to_string() };
+        let place =
+            self.runtime.block_on(self.owner.tables(client)?.create_staging_table(CATALOG, CATALOG, place))?;
+        let mut root = Url::parse(&place.location).map_err(Refused::rejected)?;
+        root.set_path(&format!("{}/", root.path().trim_end_matches('/')));
+        let mut properties = get_required_properties_for_disk(&place.table_id);
+        for (key, value) in metadata["configuration"].as_object().into_iter().flatten() {
+            if key != "delta.enableInCommitTimestamps" {
+                properties.insert(key.clone(), as_text(value));
+            }
+        }
+        let committer = self.committer(client, name, &place.table_id)?;
+        let engine = self.engine.clone();
+        let engine = engine.as_ref();
+        let mut builder = create_table(root.as_str(), Arc::new(schema), ENGINE, false).with_table_properties(properties);
+        let columns = strings(&metadata["partitionColumns"]);
+        if !columns.is_empty() {
+            builder = builder.with_data_layout(DataLayout::partitioned(columns));
+        }
+        let guard = self.runtime.enter();
+        let result = builder.build(engine, committer)?.commit(engine);
+        drop(guard);
+        match result? {
+            CommitResult::Committed(_) => {}
+            CommitResult::Conflicted(_) => return Ok(json!({"outcome": "conflict"})),
+            CommitResult::Retryable(retryable) => return Err(Refused::rejected(retryable.error)),
+        }
+        let snapshot = Snapshot::builder_for(root).with_max_catalog_version(0).build(engine)?;
+        let table = build_uc_create_table_request(&snapshot, engine, name)?;
+        self.runtime.block_on(self.owner.tables(client)?.create_table(CATALOG, CATALOG, table))?;
+        Ok(json!({"outcome": "ratified", "version": 0, "table": place.table_id}))
+    }
+
     /// The kernel proposes a transaction once. An append is proposed again on a newer snapshot, as a connector does; any
     /// other transaction would have to be checked against the winners, which the kernel does not do.
     fn transact(&mut self, client: &str, request: &Value) -> Answered<Value> {
-        for field in ["set_properties", "unset_properties", "replace_table", "partition_by", "add_feature"] {
-            if !request[field].is_null() {
-                return Err(Refused::unsupported(format!("Delta Kernel has no API for {field}")));
-            }
-        }
         let table = text(request, "table")?;
         let appends = ["reads", "removes", "domain", "application"].iter().all(|field| request[*field].is_null());
         let mut version = request["read_version"].as_u64();

@@ -5,11 +5,14 @@
 //! keeps its own snapshot of each table, which the next read updates, as a process of its own would. A table whose name
 //! is an absolute path is used without the owner.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufRead, Write};
 use std::time::Duration;
 
-use serde_json::{json, Value};
+use delta_kernel::scan::state::ScanFile;
+use delta_kernel::snapshot::SnapshotRef;
+use delta_kernel::Engine;
+use serde_json::{json, Map, Value};
 use tokio::runtime::Runtime;
 use unity_catalog_delta_client_api::{Error as ApiError, LoadTableResponse};
 use unity_catalog_delta_rest_client::{ClientConfig, Error as RestError, UCDeltaTableClient};
@@ -55,16 +58,27 @@ impl Owner {
         ClientConfig::build(url, client).with_retry_delays(RETRY_DELAY, RETRY_DELAY).build().map_err(Refused::rejected)
     }
 
-    pub fn load(&mut self, runtime: &Runtime, client: &str, table: &str) -> Answered<LoadTableResponse> {
+    pub fn tables(&mut self, client: &str) -> Answered<&UCDeltaTableClient> {
         if !self.tables.contains_key(client) {
             let tables = UCDeltaTableClient::new(self.config(client)?).map_err(Refused::rejected)?;
             self.tables.insert(client.to_string(), tables);
         }
-        runtime.block_on(self.tables[client].load_table(CATALOG, CATALOG, table)).map_err(|error| match error {
+        Ok(&self.tables[client])
+    }
+
+    pub fn load(&mut self, runtime: &Runtime, client: &str, table: &str) -> Answered<LoadTableResponse> {
+        Ok(runtime.block_on(self.tables(client)?.load_table(CATALOG, CATALOG, table))?)
+    }
+}
+
+impl From<RestError> for Refused {
+    fn from(error: RestError) -> Self {
+        match error {
             RestError::Api(ApiError::TableNotFound(_)) => Refused(json!({"outcome": "not_found"})),
+            RestError::HttpStatusError { status: 409, .. } => Refused(json!({"outcome": "conflict"})),
             RestError::HttpStatusError { status, .. } if status < 500 => Refused::rejected(error),
             _ => Refused::unknown(error),
-        })
+        }
     }
 }
 
@@ -103,8 +117,34 @@ pub fn decoded(path: &str) -> String {
     percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned()
 }
 
+/// A snapshot's files with their values of the partition column, and its applications. `known`: names of applications
+/// that were in any log, because a cleanup may remove the files that have them.
+pub fn files_and_applications(
+    snapshot: &SnapshotRef,
+    engine: &dyn Engine,
+    known: &mut BTreeSet<String>,
+) -> Answered<(Map<String, Value>, BTreeMap<String, i64>)> {
+    let mut files: Vec<ScanFile> = Vec::new();
+    for batch in snapshot.clone().scan_builder().build()?.scan_metadata(engine)? {
+        files = batch?.visit_scan_files(files, |files, file| files.push(file))?;
+    }
+    let mut partitions = Map::new();
+    for file in &files {
+        let value = file.partition_values.get("part").filter(|value| !value.is_empty());
+        partitions.insert(decoded(&file.path), json!(value));
+    }
+    known.extend(application_names(snapshot.table_root()));
+    let mut applications = BTreeMap::new();
+    for name in known.iter() {
+        if let Some(version) = snapshot.get_app_id_version(name, engine)? {
+            applications.insert(name.clone(), version);
+        }
+    }
+    Ok((partitions, applications))
+}
+
 /// Delta Kernel looks an application up by its name, and does not list them: the names come from the log's files.
-pub fn application_names(root: &Url) -> BTreeSet<String> {
+fn application_names(root: &Url) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let Ok(root) = root.to_file_path() else { return names };
     for folder in ["_delta_log", "_delta_log/_staged_commits"] {

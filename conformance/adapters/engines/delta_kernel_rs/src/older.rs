@@ -6,14 +6,13 @@ use std::sync::Arc;
 use delta_kernel::engine::default::executor::tokio::TokioMultiThreadExecutor;
 use delta_kernel::engine::default::storage::store_from_url;
 use delta_kernel::engine::default::DefaultEngineBuilder;
-use delta_kernel::scan::state::ScanFile;
 use delta_kernel::snapshot::{Snapshot, SnapshotBuilder, SnapshotRef};
 use delta_kernel::{Engine, Error, LogPath};
-use serde_json::{json, Map, Value};
+use serde_json::{json, Value};
 use tokio::runtime::Runtime;
 use url::Url;
 
-use crate::{application_names, decoded, folder, text, Answered, Owner, Refused};
+use crate::{files_and_applications, folder, text, Answered, Owner, Refused};
 
 impl From<Error> for Refused {
     fn from(error: Error) -> Self {
@@ -27,7 +26,7 @@ pub struct Subject {
     pub owner: Owner,
     /// By client and table name: the table's id, and the newest snapshot that the client has.
     snapshots: HashMap<(String, String), (String, SnapshotRef)>,
-    /// Names of applications that were in any log: a cleanup may remove the files that have them.
+    /// See `files_and_applications`.
     applications: BTreeSet<String>,
 }
 
@@ -62,7 +61,7 @@ impl Subject {
                 self.versioned(client, request)?.write_checksum(self.engine.as_ref())?;
                 Ok(json!({"outcome": "done"}))
             }
-            _ => Err(Refused::unsupported(format!("this version of Delta Kernel has no {op}"))),
+            _ => Err(Refused::unsupported("")),
         }
     }
 
@@ -133,22 +132,7 @@ impl Subject {
     fn read(&mut self, snapshot: &SnapshotRef) -> Answered<Value> {
         let engine = self.engine.clone();
         let engine = engine.as_ref();
-        let mut files: Vec<ScanFile> = Vec::new();
-        for batch in snapshot.clone().scan_builder().build()?.scan_metadata(engine)? {
-            files = batch?.visit_scan_files(files, |files, file| files.push(file))?;
-        }
-        let mut partitions = Map::new();
-        for file in &files {
-            let value = file.partition_values.get("part").filter(|value| !value.is_empty());
-            partitions.insert(decoded(&file.path), json!(value));
-        }
-        let mut applications = BTreeMap::new();
-        self.applications.extend(application_names(snapshot.table_root()));
-        for name in self.applications.clone() {
-            if let Some(version) = snapshot.get_app_id_version(&name, engine)? {
-                applications.insert(name, version);
-            }
-        }
+        let (partitions, applications) = files_and_applications(snapshot, engine, &mut self.applications)?;
         let domains: BTreeMap<String, String> = snapshot
             .get_all_domain_metadata(engine)?
             .into_iter()

@@ -1,0 +1,115 @@
+"""What the adapters of the engines share: words for users, data files, an environment of their own, and versions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from conformance.adapters.engines import wheels
+from conformance.adapters.engines.duckdb import DuckDb
+from conformance.adapters.engines.engine import FIELDS, OPERATIONS, DataFiles, unsupported
+from conformance.adapters.in_process import InProcess
+from conformance.adapters.stdio import StdioSubject
+from conformance.interface import messages as m
+from conformance.interface.subject import UsageError
+from conformance.models.client import ModelClient
+from conformance.models.reader import Owner, Refused, Resolved, State
+from conformance.results import Verdict
+from conformance.running.worker import check_named
+from conformance.scenario.adversary import ClientHost
+from conformance.scenario.check import Variant
+from conformance.scenario.running import run_case
+from conformance.subjects import names
+from spec_tests.conformance.adapters.test_stdio import LONG, command
+
+
+class OpensDataFiles(ModelClient):
+    """A reader that opens the data files, as an engine does. PROTOCOL.md, "Add File and Remove File": a path is below
+    the folder of the table, or absolute."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__(owner)
+        self.files = DataFiles()
+
+    def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
+        state = super()._read(client, table, version, timestamp)
+        self.files.write_missing(table.log.parent)
+        for add in state.files.values():
+            if not self._place_of(table.log.parent, self._decoded(add["path"])).is_file():
+                raise Refused(f"no such file: {add['path']}")
+        return state
+
+    def _place_of(self, folder: Path, path: str) -> Path:
+        return folder / path.removeprefix("file://")
+
+
+class JoinsAbsolutePaths(OpensDataFiles):
+    """As DuckDB 1.5.5 does."""
+
+    def _place_of(self, folder: Path, path: str) -> Path:
+        return Path(f"{folder}/{path}")
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant(feature="catalogManaged", commit_mode="staged"),
+        Variant(feature="filesystem", commit_mode="direct"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    ("client", "verdict"), [(OpensDataFiles, Verdict.PASSED), (JoinsAbsolutePaths, Verdict.FAILED)]
+)
+def test_an_absolute_path_can_be_opened_where_it_says(
+    client: type[OpensDataFiles], verdict: Verdict, variant: Variant
+) -> None:
+    host = ClientHost()
+    result = run_case(check_named("a-path-is-a-uri"), variant, InProcess(client(host.ask)), host=host)
+    assert result.verdict is verdict, result.violations
+    assert {name for each in result.violations for name in each.requirements} == (
+        set() if verdict is Verdict.PASSED else {"LOG-32"}
+    )
+
+
+def test_what_an_engine_cannot_do_is_said_in_plain_words() -> None:
+    duckdb = DuckDb.__new__(DuckDb)
+    assert duckdb.lacks("checkpoint") == "DuckDB cannot write a checkpoint on request, as far as its adapter knows"
+    assert unsupported(m.Transact(table="t", marker="m", removes=("a",), if_needed=True), "adds") == m.Unsupported(
+        reason="the engine cannot remove chosen files, or leave out an empty commit, as far as its adapter knows"
+    )
+    assert set(FIELDS) == set(m.Transact.__struct_fields__) - {"table", "marker"}
+    assert {"create_table", "cleanup", "maintain"} <= set(OPERATIONS)
+
+
+def test_an_engine_works_and_lives_in_its_own_folder(tmp_path: Path) -> None:
+    environment = names._confined(tmp_path)
+    places = StdioSubject(
+        command("places"), timeout=LONG, directory=tmp_path, environment=environment, working_directory=tmp_path
+    )
+    with places as subject:
+        answer = subject.ask("a", m.DropTable(table="t"))
+    assert isinstance(answer, m.Rejected)
+    assert json.loads(answer.reason) == [str(tmp_path), str(tmp_path / "home"), str(tmp_path / "temporary")]
+    assert not environment["XDG_CACHE_HOME"].startswith(str(tmp_path)), "what was fetched is found"
+
+
+def test_other_versions_of_duckdb_are_fetched_with_its_extensions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pip says that there is no such version."""
+    pip = tmp_path / "pip"
+    pip.write_text(f"#!/bin/sh\necho $* > {tmp_path}/asked\necho ERROR: No matching distribution found >&2\nexit 1\n")
+    pip.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(wheels.sys, "executable", str(pip))
+    assert DuckDb.missing("1.99.0").endswith("run: delta-commit-conformance engines --fetch duckdb@1.99.0")
+    with pytest.raises(UsageError) as raised:
+        DuckDb.fetch("1.99.0")
+    assert raised.value.problem == "pip cannot install duckdb 1.99.0: ERROR: No matching distribution found"
+    asked = (tmp_path / "asked").read_text().split()
+    assert {"duckdb==1.99.0", "duckdb-extension-unity-catalog==1.99.0"} <= set(asked)
+    assert "invalid version" in DuckDb.missing("newest")
+    assert "does not speak Unity Catalog's Delta API; expected 1.5.5" in DuckDb.missing("1.5.4")
