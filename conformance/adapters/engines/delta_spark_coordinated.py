@@ -143,6 +143,9 @@ class DeltaSparkCoordinated(DeltaSpark):
             self._found(client, m.LoadTable(path=location))
         return super()._by_path(client, location)
 
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return m.Unsupported(reason="Delta writes the version that makes a coordinator the owner by itself")
+
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         """The first of the two commits of `DROP FEATURE`."""
 
