@@ -162,8 +162,8 @@ def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
             served = Served(handler, directory)
             made.callback(served.close)
             server = made.enter_context(serve_http(served.ask, http, public=public))
-            print(json.dumps({"url": server.url, "subject": name}), flush=True)
-            with contextlib.suppress(KeyboardInterrupt):
+            with contextlib.suppress(KeyboardInterrupt):  # it may come as soon as the URL is known
+                print(json.dumps({"url": server.url, "subject": name}), flush=True)
                 server.wait()
             return 0
         # Output of the subject must not mix with the replies.
