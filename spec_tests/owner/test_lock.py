@@ -15,7 +15,7 @@ import refimpl
 from refimpl import log_path
 from refimpl.catalog_owner import UpdatePreconditions
 from refimpl.commit_owner import NameTaken, Registered, TableState
-from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified
+from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Version
 from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.repair import repair
 from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
@@ -497,3 +497,15 @@ def test_a_commit_whose_folder_is_gone_stays_promised(
     elsewhere.rename(table.location)
     mine.owner.attempt_outcome(table.table_id, new_attempt())
     assert mine.latest == 1
+
+
+def test_an_attempt_that_a_look_showed_to_have_lost_is_stored_too(place: Path, watch: Watch) -> None:
+    """The server answers it without a proposal."""
+    watched = watch.opened(place)
+    table = create(watched, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
+    attempt = new_attempt()
+    seen = watched.owner.look_up("orders", Version(1), attempt)
+    assert seen is not None
+    assert seen.lost
+    table.land(1)
+    assert lost(place, 1) == [attempt]
