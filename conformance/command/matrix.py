@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -60,12 +61,13 @@ def matrix(
 ) -> None:
     """Test several subjects and write one page: subjects across, requirements down, a verdict in each cell.
 
-    A subject that cannot be run here is left out by name, with what to install. Exit code 0: every subject was run,
-    whatever was found; 2: usage error; 3: a subject was not run.
+    A subject that cannot be run here is left out by name, with what to install. Ctrl-C and SIGTERM end the whole
+    command, with the page of what is done. Exit code 0: every subject was run, whatever was found; 2: usage error;
+    3: a subject was not run, or not to its end because of an interruption.
     """
     from conformance.reports import ReportFolder
     from conformance.reports.bundle import write_file
-    from conformance.reports.matrix import slug, to_matrix
+    from conformance.reports.matrix import Column, slug, to_matrix
     from conformance.running.execution import Options
     from conformance.subjects.names import kind_of, known_engines
 
@@ -78,16 +80,20 @@ def matrix(
         raise UnusableError(f"{' and '.join(same)} would have the same folder in {output}; make a matrix of each")
     chosen, many, limit = profile_named(profile), number_of(workers), seconds(timeout, "--timeout")
     require_libraries("", report=True)
-    columns = []
+    columns: list[Column] = []
     with ReportFolder(output) as claimed:
-        for number, (name, folder) in enumerate(zip(names, folders, strict=True), 1):
-            say(f"{number} of {counted(len(names), 'subject')}: {name}")
-            begun = time.monotonic()
-            options = Options(subject=name, profile=chosen, seed=seed, workers=many, timeout=limit)
-            column = _column(name, options, output / folder, fetch=fetch)
-            columns.append(column)
-            said = column.reason if column.result is None else _verdict(column.result)
-            say(f"  {time.monotonic() - begun:.0f} s: {said}")
+        with interruptible() as interrupted, suppress(KeyboardInterrupt):
+            for number, (name, folder) in enumerate(zip(names, folders, strict=True), 1):
+                say(f"{number} of {counted(len(names), 'subject')}: {name}")
+                begun = time.monotonic()
+                options = Options(subject=name, profile=chosen, seed=seed, workers=many, timeout=limit)
+                column = _column(name, options, output / folder, fetch=fetch)
+                columns.append(column)
+                said = column.reason if column.result is None else _verdict(column.result)
+                say(f"  {time.monotonic() - begun:.0f} s: {said}")
+                if interrupted.is_set():
+                    break
+        columns += [Column(subject=_place(each), reason="interrupted") for each in names[len(columns) :]]
         page = claimed.path / "index.html"
         write_file(page, to_matrix(columns, output))
     if json:
@@ -96,7 +102,8 @@ def matrix(
         for each in columns:
             show(f"{each.subject}: {f'not run: {each.reason}' if each.result is None else _verdict(each.result)}")
         show(f"page: {page}")
-    raise typer.Exit(ExitCode.INCOMPLETE if any(each.result is None for each in columns) else ExitCode.CONFORMANT)
+    missing = interrupted.is_set() or any(each.result is None for each in columns)
+    raise typer.Exit(ExitCode.INCOMPLETE if missing else ExitCode.CONFORMANT)
 
 
 def _place(name: str) -> str:
@@ -118,7 +125,7 @@ def _column(name: str, options: Options, folder: Path, *, fetch: bool) -> Column
             if fetch:
                 _fetch(name)
             require_libraries(name)
-            with interruptible(), progress() as watcher:
+            with progress() as watcher:
                 result = execute(options, watcher)
         except (UnusableError, UsageError) as error:
             return Column(subject=name, reason=one_line(error.problem.partition("\n")[0]))

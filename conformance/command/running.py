@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -183,16 +184,20 @@ def require_library(library: str, extra: str) -> None:
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[Event]:
     """Ctrl-C ends a run with what was found so far; SIGTERM, with which a CI system cancels, likewise. Also where
-    Ctrl-C is ignored, as a shell does it for what it starts in the background."""
+    Ctrl-C is ignored, as a shell does it for what it starts in the background. The event is set once one of them came:
+    `execute` ends well then, and who has more to do ends too."""
+
+    came = Event()
 
     def interrupt(*_: Any) -> None:
+        came.set()
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from conformance import reports
 from conformance.command.application import EXIT_CODES, application
 from conformance.reports.folder import ReportFolder
+from conformance.reports.matrix import slug
 from conformance.results import ExitCode
 from spec_tests.conformance.running.cases import ONE
 
@@ -229,6 +230,32 @@ def test_an_interrupted_run_leaves_a_partial_report_and_no_process(tmp_path: Pat
     assert "Traceback" not in errors
     assert reports.from_json((tmp_path / "report" / "result.json").read_bytes()).stopped == "interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["report"], "its temporary folders are gone"
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_matrix_asks_no_further_subject(tmp_path: Path, number: signal.Signals) -> None:
+    hanging = f"{OURS}:Hanging"
+    words = ["matrix", hanging, "model", "-o", str(tmp_path / "matrix"), "-n", "1", "--timeout", "600s"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "conformance", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert process.stderr is not None
+    assert hanging in process.stderr.readline()
+    assert " cases" in process.stderr.readline()
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INCOMPLETE, errors
+    assert "model: not run: interrupted" in out
+    assert "Traceback" not in errors
+    found = reports.from_json((tmp_path / "matrix" / slug(hanging) / "result.json").read_bytes())
+    assert found.stopped == "interrupted"
+    assert "interrupted" in (tmp_path / "matrix" / "index.html").read_text("utf-8")
 
 
 # replay, report, check, smoke, list
