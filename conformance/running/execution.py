@@ -43,10 +43,11 @@ from conformance.running.worker import (
     is_remote,
 )
 from conformance.running.worker_pool import SILENCE_SECONDS, Died, WorkerPool, WorkerProcess, run_case_of, why
+from conformance.subjects.names import answer_seconds
 from conformance.subjects.smoke import first_hello
 
 OPENING_SECONDS: Final = 60.0
-"""Seconds for starting a process and opening its subject, beyond the timeout of an answer."""
+"""Seconds for starting a process and opening its subject, beyond the time of one answer."""
 
 MOST_MISHAPS: Final = 3
 """How many cases may end their worker, or never end, before the run stops."""
@@ -133,6 +134,7 @@ class _Run:
         self._options = options
         self._watcher = watcher
         self._scratch = scratch
+        self._answer_seconds = answer_seconds(options.subject, options.timeout)
         self._salt = f"-{secrets.token_hex(3)}" if is_remote(options.subject) else ""
         self._started = time.monotonic()
         self._at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -170,9 +172,9 @@ class _Run:
         return report.identity
 
     def _answer(self, pool: WorkerPool, what: str, patience: float) -> Report | Died:
-        """The message of the only worker, which may be silent for this time plus the timeout of an answer."""
+        """The message of the only worker, which may be silent for this time plus that of one answer."""
         while True:
-            left, limit = self._left(), patience + self._options.timeout
+            left, limit = self._left(), patience + self._answer_seconds
             news = pool.news(max(0.0, min(left, limit)))
             if news is None and left < limit:
                 raise UnusableError(
@@ -302,7 +304,7 @@ class _Run:
         if worker.silent_since is None:
             return self._left()
         limit = SILENCE_SECONDS if worker.number in state.doing else OPENING_SECONDS
-        return worker.silent_since + limit + self._options.timeout - time.monotonic()
+        return worker.silent_since + limit + self._answer_seconds - time.monotonic()
 
     def _look_at_the_clock(self, pool: WorkerPool, state: _State) -> None:
         if self._left() <= 0:

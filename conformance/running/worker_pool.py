@@ -39,10 +39,11 @@ from conformance.running.worker import (
     encode,
     is_remote,
 )
+from conformance.subjects.names import answer_seconds
 from conformance.subjects.smoke import SmokeReport
 
 SILENCE_SECONDS: Final = 60.0
-"""Seconds without an answer of its subject, beyond the timeout of an answer, after which a worker is given up."""
+"""Seconds without an answer of its subject, beyond the time of one answer, after which a worker is given up."""
 
 LAST_LINES: Final = 5
 _START: Final = (
@@ -182,6 +183,7 @@ class Session:
     def __init__(self, subject: str, *, timeout: float) -> None:
         self.subject = subject
         self._timeout = timeout
+        self._answer_seconds = answer_seconds(subject, timeout)
         self._salt = f"-{secrets.token_hex(3)}" if is_remote(subject) else ""
         self._scratch = tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True)
         self._pool = WorkerPool(Path(self._scratch.name))
@@ -228,7 +230,8 @@ class Session:
             self._open()
         assert self._worker is not None
         self._worker.give(task)
-        while (news := self._pool.news(SILENCE_SECONDS + self._timeout)) is not None and isinstance(news[1], Alive):
+        limit = SILENCE_SECONDS + self._answer_seconds
+        while (news := self._pool.news(limit)) is not None and isinstance(news[1], Alive):
             pass
         if news is None or isinstance(news[1], Died):
             self._pool.reap(self._worker)

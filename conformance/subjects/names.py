@@ -79,8 +79,8 @@ def open_subject(
     if kind == "uc":
         return _catalog(rest, timeout)
     if kind == "engine":
-        engine = _engine(name, rest)[0]
-        timeout = max(timeout, engine.seconds)
+        _engine(name, rest)
+        timeout = answer_seconds(name, timeout)
     elif kind not in ("stdio", "http", "https"):
         handler = handler_of(name)
         return InProcessSubject(handler, owner=owner, owner_url=owner_url, directory=directory, timeout=timeout)
@@ -112,6 +112,16 @@ def open_subject(
         made.close()
         raise
     return subject
+
+
+def answer_seconds(name: str, timeout: float) -> float:
+    """How long one answer of that subject may take, where the user allows `timeout`: an engine's class may allow more.
+    `open_subject` says what is wrong with an engine that there is not."""
+    kind, _, rest = name.partition(":")
+    if kind == "engine":
+        with contextlib.suppress(UsageError):
+            return max(timeout, engine_of(name, rest)[0].seconds)
+    return timeout
 
 
 def _confined(directory: Path) -> dict[str, str]:

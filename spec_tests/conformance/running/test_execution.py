@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from conformance import reports
+from conformance.adapters.engines.delta_spark import DeltaSpark
 from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.stdio import StdioSubject
@@ -41,7 +42,7 @@ from conformance.running.worker import (
     demand_same,
 )
 from conformance.scenario.check import Family
-from conformance.subjects.names import open_subject
+from conformance.subjects.names import answer_seconds, open_subject
 from spec_tests.conformance.running.cases import MUST, ONE, case, identity
 
 OURS = "python:spec_tests.conformance.running.subjects"
@@ -253,6 +254,25 @@ def test_the_budget_ends_a_run_even_if_the_subject_hangs(monkeypatch: pytest.Mon
     assert "the budget of 3600 s expired" in result.stopped
     assert verdicts_of(result) == {Verdict.NOT_RUN}
     assert result.environment.seconds < 7_200, "the run did not wait for the answer"
+
+
+def test_a_worker_may_be_silent_for_as_long_as_one_answer_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine may take longer than `--timeout`: then it does not hang yet."""
+    assert answer_seconds("engine:delta-spark", 10.0) == DeltaSpark.seconds
+    assert answer_seconds("engine:delta-spark@1.0.0", 2 * DeltaSpark.seconds) == 2 * DeltaSpark.seconds
+    assert answer_seconds("engine:delta-sparc", 10.0) == answer_seconds("model", 10.0) == 10.0
+    monkeypatch.setattr(execution, "answer_seconds", lambda *_: 7_200.0)
+    clock = Clock()
+    monkeypatch.setattr(execution, "time", clock)
+
+    class Slow(Listener):
+        def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
+            clock.ahead = 3_599.0 - (clock.monotonic() - started)
+
+    started = clock.monotonic()
+    result = run(f"{OURS}:Hanging", Slow(), budget=3_600.0)
+    assert "the budget of 3600 s expired" in result.stopped
+    assert verdicts_of(result) == {Verdict.NOT_RUN}
 
 
 def test_a_budget_that_is_too_small_to_open_the_subject_says_so() -> None:
