@@ -196,8 +196,8 @@ def a_checksum_mismatch_is_reported(s: ClientScenario) -> None:
     log.checksum(4, numFiles=7, domainMetadata=[])
     must_report(
         log, 4, "LOG-26",
-        expected="the checksum of version 4 counts 7 files and no domain, and its commits make others: a warning, or "
-        "an error",
+        expected="a warning or an error: the checksum of version 4 counts 7 files and no domain, which differs from "
+        "its commits",
     )  # fmt: skip
     log.checksum(4)
     must_read(log, 4, "LOG-25", expected="the checksum of version 4 is right")
@@ -227,7 +227,7 @@ def a_malformed_commit_fails_the_read(s: ClientScenario) -> None:
     log = history(s)
     name = commit_file(4)
     whole = (log.folder / name).read_bytes()
-    for content, what in ((whole[: len(whole) // 2], "is cut off"), (b"not JSON\n", "is no JSON")):
+    for content, what in ((whole[: len(whole) // 2], "is cut off"), (b"not JSON\n", "is not JSON")):
         log.plant(name, content)
         must_refuse(log, "LOG-28", expected=f"{name} {what}: an error, and not a snapshot without it")
     log.restore()

@@ -101,7 +101,7 @@ def jars(
         ),
     ] = None,
 ) -> None:
-    """Download the Java libraries of `jvm:...`, `engine:delta-kernel` and `engine:delta-spark`, once, with Maven.
+    """Download the Java libraries of `jvm:...` and of the engines that run on Java, once, with Maven.
 
     The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names; another version has a folder
     beside it.

@@ -251,10 +251,11 @@ _WORDS = (
 """What Spark calls its types. sqlglot knows the words of other systems, too: to it BLOB is a type, INT8 a byte."""
 
 
-def columns_of_sql(columns: str) -> Struct:
+def columns_of_sql(columns: str, *, wrong: str = "") -> Struct:
     """`id BIGINT NOT NULL, name STRING, tags ARRAY<STRING>`: Spark's spelling.
 
-    Raises `InvalidRequestError` for anything that is not a list of columns with types.
+    Raises `InvalidRequestError` for anything that is not a list of columns with types. `wrong` is its text if the SQL
+    cannot be parsed, for a caller whose user gave no column list.
     """
     import sqlglot
     from sqlglot import expressions as sql
@@ -262,7 +263,7 @@ def columns_of_sql(columns: str) -> Struct:
 
     from refimpl.client.schema import Struct
 
-    wrong = f"invalid column list {columns!r}; expected for example: id BIGINT NOT NULL, name STRING"
+    wrong = wrong or f"invalid column list {columns!r}; expected for example: id BIGINT NOT NULL, name STRING"
     try:
         statement = sqlglot.parse_one(f"CREATE TABLE t ({columns})", dialect="spark")
     except SqlglotError:

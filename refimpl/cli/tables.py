@@ -428,9 +428,10 @@ def alter(
 
 def _type(text: str) -> str:
     """Delta's name of a Spark SQL type."""
-    columns = columns_of_sql(f"changed {text}").fields
+    wrong = f"invalid type {text!r}; expected one Spark SQL type, such as BIGINT or DECIMAL(12,2)"
+    columns = columns_of_sql(f"changed {text}", wrong=wrong).fields
     if len(columns) != 1 or not columns[0].nullable:
-        raise InvalidRequestError(f"invalid type {text!r}; expected one type, such as BIGINT or DECIMAL(12,2)")
+        raise InvalidRequestError(wrong)
     return str(columns[0].type)
 
 

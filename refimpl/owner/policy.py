@@ -99,13 +99,11 @@ def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
     """The policy with what is always allowed; `InvalidRequestError` for limits out of range."""
     policy = policy or MaintenancePolicy()
     if not 1 <= policy.backlog_limit <= MAX_BACKLOG_LIMIT:
-        raise InvalidRequestError(
-            f"a backlog limit of {policy.backlog_limit} is out of range: give 1 to {MAX_BACKLOG_LIMIT}"
-        )
+        raise InvalidRequestError(f"invalid backlog limit {policy.backlog_limit}; expected 1 to {MAX_BACKLOG_LIMIT}")
     if policy.backfill_every is not None and not 1 <= policy.backfill_every <= policy.backlog_limit:
         raise InvalidRequestError(
-            f"backfilling every {policy.backfill_every} commits does not fit a limit of {policy.backlog_limit}: "
-            f"give 1 to {policy.backlog_limit}, or let it be done on request only"
+            f"publishing after every {policy.backfill_every} commits does not fit a backlog limit of "
+            f"{policy.backlog_limit}; expected 1 to {policy.backlog_limit}, or never"
         )
     return msgspec.structs.replace(policy, allowed=policy.allowed | ALWAYS_ALLOWED)
 

@@ -96,9 +96,7 @@ class DeltaKernelRs(EngineClient):
         if program(version).is_file():
             return ""
         command = FETCH if version == NEWEST else f"{FETCH}@{version}"
-        return (
-            f"its program is not built; build it with: {command} (needs cargo, about 5 minutes and 1.5 GB on the way)"
-        )
+        return f"its program is not built; run: {command} (needs cargo, 5 minutes, and 1.5 GB during the build)"
 
     @classmethod
     def fetch(cls, version: str | None) -> str:
