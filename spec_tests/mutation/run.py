@@ -56,7 +56,10 @@ _OWNER_KILLERS: Final = (
 )
 PACKAGES: Final = {
     "owner": Package(targets=_OWNER_TARGETS, killers=_OWNER_KILLERS),
-    "client": Package(targets=("refimpl/client/*.py",), killers=("spec_tests/client/test_*.py",)),
+    "client": Package(
+        targets=("refimpl/client/*.py",),
+        killers=("spec_tests/client/test_*.py", "spec_tests/conformance/reference/test_conformant.py"),
+    ),
     "server": Package(
         targets=("refimpl/server/[!s]*.py", "refimpl/server/scheduling.py"),
         killers=("spec_tests/server/test_[!o]*.py", "spec_tests/foundation/test_errors.py"),
