@@ -201,17 +201,20 @@ def test_nothing_is_adopted_above_a_version_that_cannot_be_published(setting: Se
 
 
 def test_commits_that_land_before_the_lock_are_not_adopted(setting: Setting) -> None:
-    """A version lands whenever the repair is about to take the lock."""
-    versions = count(1)
+    """A version lands whenever the repair is about to take a lock that it does not hold."""
+    versions, held = count(1), []
 
     def lock(path: Path) -> HostLock:
         real = host_lock(path)
 
         @contextmanager
         def late() -> Iterator[None]:
-            setting.commit(next(versions))
+            if path not in held:
+                setting.commit(next(versions))
             with real():
+                held.append(path)
                 yield
+                held.pop()
 
         return late
 

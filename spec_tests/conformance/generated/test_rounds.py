@@ -70,7 +70,7 @@ def test_an_owner_without_a_lock_is_found_and_its_history_is_small(unlocked: Sub
     result = run_case(AT_ONCE, INLINE, unlocked, seed=1, count=ROUNDS_TO_RACE)
     assert result.verdict is Verdict.FAILED
     assert result.history is not None
-    assert len(result.history.splitlines()) <= 20
+    assert len(result.history.splitlines()) < 40, "a round has over 60 lines; how far it shrinks depends on the race"
     assert result.history.splitlines()[0].count('"unit":"ns"') == 1
     assert result.violations[0].rule in _rules(result)
 
