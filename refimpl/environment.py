@@ -42,9 +42,10 @@ os.register_at_fork(after_in_child=_forget_copies)
 
 
 def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> HostLock:
-    """An exclusive lock between all processes and threads of this host, on a file that is never deleted.
+    """An exclusive lock between all processes and threads of this host, on a file that only its holder may delete.
 
-    Deleting the file would let two processes lock two different inodes. Not for network file systems.
+    Any other deletion would let two processes lock two different inodes: STORAGE.md#lock-file. Not for network file
+    systems.
     Reentrant in a thread. Usable on both sides of a fork: a child locks through its own descriptor. Raises
     `OwnerUnavailableError` if another holder keeps it for longer than `timeout()` seconds, or if the file cannot be
     created; a missing folder is not created.

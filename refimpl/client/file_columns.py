@@ -69,6 +69,8 @@ class FileRows(Generic[FileAction]):
         """
         stored = {member.name: rows.field(number) for number, member in enumerate(rows.type)}
         columns = {name: _as(stored.get(name), wanted, len(rows)) for name, wanted in MEMBERS[kind].items()}
+        if kind is Add:  # required: an empty map where a writer left it out, as `actions` has it
+            columns["partitionValues"] = _present_maps(columns["partitionValues"])
         _check_required(kind, columns, f"an action {kind.__name__.lower()}")
         vectors = columns["deletionVector"]
         if vectors.null_count < len(rows):
@@ -87,9 +89,6 @@ class FileRows(Generic[FileAction]):
             for name, values in zip(self.batch.schema.names, self.batch.columns, strict=True)
             if values.null_count < len(values)
         }
-        if self.kind is Add:
-            given = columns.get("partition_values", [None] * len(self.batch))
-            columns["partition_values"] = [values or {} for values in given]
         kind: Any = self.kind
         return map(_constructor(kind, tuple(columns)), *columns.values()) if columns else iter(())
 
@@ -104,6 +103,13 @@ def _as(values: pa.Array | None, wanted: pa.DataType, count: int) -> pa.Array:
     stored = {member.name: child for member, child in zip(values.type, values.flatten(), strict=True)}
     members = [_as(stored.get(member.name), member.type, count) for member in wanted]
     return pa.StructArray.from_arrays(members, fields=list(wanted), mask=values.is_null())
+
+
+def _present_maps(maps: pa.MapArray) -> pa.MapArray:
+    """Empty maps instead of nulls."""
+    if not maps.null_count:
+        return maps
+    return pa.array([() if pairs is None else pairs for pairs in maps.to_pylist()], maps.type)
 
 
 def _check_required(kind: type[msgspec.Struct], columns: Mapping[str, pa.Array], what: str) -> None:

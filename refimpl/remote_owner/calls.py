@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from refimpl.catalog_messages import ErrorAnswer, LoadedTable, StagedTable, TablePage
+from refimpl.catalog_messages import ErrorBody, LoadedTable, StagedTable, TablePage
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.remote_owner.connection import (
@@ -28,6 +28,13 @@ PATIENCE: Final = 60.0
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries: doubled each time, or what the server asks for, up to the longest."""
+
+
+class _Error(msgspec.Struct):
+    """An `ErrorAnswer` of this server. In another one's, `table` may be anything."""
+
+    error: ErrorBody
+    table: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Done(msgspec.Struct):
@@ -152,7 +159,7 @@ class DeltaCalls:
 
     def _refusal(self, reply: Reply) -> Refusal:
         try:
-            answer = msgspec.json.decode(reply.body, type=ErrorAnswer)
+            answer = msgspec.json.decode(reply.body, type=_Error)
         except (msgspec.DecodeError, RecursionError):
             if reply.status == HTTPStatus.NOT_FOUND:
                 raise InvalidRequestError(
@@ -160,8 +167,12 @@ class DeltaCalls:
                     f"/api/2.1/unity-catalog"
                 ) from None
             return Refusal(status=reply.status, kind="", message=_shown(reply.body))
-        table = None if answer.table is msgspec.UNSET else answer.table
-        return Refusal(status=reply.status, kind=answer.error.type, message=answer.error.message, table=table)
+        return Refusal(
+            status=reply.status,
+            kind=answer.error.type,
+            message=answer.error.message,
+            table=_table(answer.table),
+        )
 
     def _garbage(self, reply: Reply, problem: str) -> str:
         answer = f"{reply.status} {_shown(reply.body)!r}"
@@ -204,3 +215,10 @@ class DeltaCalls:
 def _shown(body: bytes) -> str:
     text = body[:200].decode("utf-8", "replace")
     return text + ("..." if len(body) > 200 else "")
+
+
+def _table(stored: msgspec.Raw) -> LoadedTable | None:
+    try:
+        return msgspec.json.decode(stored, type=LoadedTable | None)
+    except (msgspec.DecodeError, RecursionError):
+        return None

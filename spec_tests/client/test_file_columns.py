@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,6 +92,23 @@ class TestCost:
         assert set(after.files) == expected
         assert after.files["f4", None].stats == "{}"
         assert not any(file.data_change for file in after.files.values())
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["null", "no column"])
+def test_missing_partition_values_become_an_empty_map_in_the_next_checkpoint(tmp_path: Path, stored: bool) -> None:
+    """The protocol requires the member, and other readers fail without it."""
+    files = [row(add(f"a{number}")) for number in range(5)]
+    for file in files:
+        file["add"]["partitionValues"] = None
+    members = [item for item in COLUMNS["add"] if stored or item.name != "partitionValues"]
+    rows = [*(row(action) for action in definition()), *files]
+    log = WrittenLog(tmp_path / "t").publish(5)
+    log.write(log_path.classic_checkpoint(5), parquet(rows, COLUMNS | {"add": pa.struct(members)}))
+    log.publish(6, add("b", "01"))
+    write_checkpoint(log.table())
+    written = pq.read_table(log.folder / log_path.classic_checkpoint(6))["add"].drop_null().to_pylist()
+    expected = {f"a{number}": [] for number in range(5)} | {"b": [("month", "01")]}
+    assert {found["path"]: found["partitionValues"] for found in written} == expected
 
 
 PATHS = st.sampled_from(["a", "b%2fc", "b%2Fc", "FILE:///x", "/x", "ü%c3"])

@@ -24,7 +24,7 @@ import pytest
 import refimpl
 from conformance.proxy.listener import Handler, Listener
 from conformance.proxy.server import Fault, FaultProxy, Match, Plan
-from refimpl.catalog_messages import CLIENT_PUBLISHES_AFTER, SetDomainMetadata
+from refimpl.catalog_messages import CLIENT_PUBLISHES_AFTER, LoadedTable, SetDomainMetadata
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_maintenance import vacuum
@@ -43,7 +43,7 @@ from refimpl.errors import (
     UnsupportedFeatureError,
 )
 from refimpl.remote_owner import documents
-from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES
+from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES, DeltaCalls, Refusal
 from refimpl.remote_owner.connection import Connection, NoAnswerError, Reply, address_of
 from refimpl.remote_owner.owner import RemoteOwner
 from refimpl.server.access import Scope, Tokens
@@ -162,6 +162,20 @@ def test_answer_to_a_lost_race_has_the_table(
     assert sent.methods == requests
     assert outcome == Conflict(latest_ratified_version=2, winners=owner.get_commits(found.table_id, 1).commits)
     owner.close()
+
+
+@pytest.mark.parametrize("table", ["orders", None, {}], ids=repr)
+def test_error_of_another_server_with_a_member_called_table_is_understood(table: object) -> None:
+    """That member is this server's own addition: UNITY_CATALOG.md#conflict."""
+    error = {"message": "dropped", "type": "NoSuchTableException", "code": 404}
+
+    class Answers(Connection):
+        def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
+            return Reply(status=404, body=msgspec.json.encode({"error": error, "table": table}))
+
+    address = address_of("http://localhost:1")
+    calls = DeltaCalls(address, Environment(), Answers(address, timeout=1))
+    assert calls.once("GET", "/t", LoadedTable) == Refusal(status=404, kind="NoSuchTableException", message="dropped")
 
 
 UPDATE = Match(method="POST", path=r"/tables/orders$")
