@@ -7,7 +7,7 @@ Nothing here depends on the time or on the machine, so that the same seed and th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum, StrEnum
 from functools import cache
 from typing import Final
@@ -45,6 +45,8 @@ class UnusableError(Exception):
 
 
 RESULT_SCHEMA_VERSION: Final = 1
+STRAYS: Final = ("PROFILE-CLIENT-03",)
+"""What files in other folders than the table's are advised against by."""
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -105,6 +107,11 @@ class Violation(_Value, frozen=True, kw_only=True):
     version: int | None = None
 
 
+def only_strays(violations: Sequence[Violation]) -> bool:
+    """Whether these are files in other folders, and nothing else: they are looked for after all other steps."""
+    return bool(violations) and all(each.requirements == STRAYS for each in violations)
+
+
 class CaseResult(_Value, frozen=True, kw_only=True):
     """One check, on one table feature and one commit mode."""
 
@@ -121,7 +128,7 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     """All that the check is evidence for, of this table feature and these profiles."""
     verdict: Verdict
     reason: str = ""
-    """Why it was skipped, or is inconclusive."""
+    """Why it was skipped, or is inconclusive; also where only files in other folders were found."""
     violations: tuple[Violation, ...] = ()
     operations: int = 0
     """Requests until the end of the case, or until the violation showed."""
@@ -131,6 +138,12 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     """Of concurrent processes, which no replay repeats: the same before it was shrunk."""
     reproduction: str | None = None
     """Of a generated case that failed: what `replay` needs beside the name, as JSON."""
+
+    @property
+    def held(self) -> bool:
+        """Whether all its steps went well. Files in other folders, which a client makes in all cases or in none, are
+        advice on their own."""
+        return self.verdict is Verdict.PASSED or (not self.reason and only_strays(self.violations))
 
 
 class RequirementVerdict(StrEnum):

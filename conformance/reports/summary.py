@@ -147,7 +147,7 @@ def summarise(result: RunResult) -> Summary:
     tone, verdict = _verdict(result, requirements, cases)
     numbers = ", ".join(_numbers(requirements, cases))
     found = f"so far {numbers}" if not result.complete and requirements else numbers
-    why = _why(result, tone, cases)
+    why = _why(result, tone)
     # what is violated comes first: why other cases are without a verdict can be long
     parts = (found, *why) if requirements[RequirementVerdict.VIOLATED] else (*why, found)
     return Summary(
@@ -190,7 +190,8 @@ def _verdict(
         return Tone.BAD, "not conformant"
     if result.exit_code == 3:
         return Tone.UNKNOWN, "incomplete"
-    if result.exit_code != 0 or not cases[Standing.PASSED] or not requirements[RequirementVerdict.HELD]:
+    judged = requirements[RequirementVerdict.HELD] or requirements[RequirementVerdict.WARNED]
+    if result.exit_code != 0 or not judged or not any(case.held for case in result.cases):
         return Tone.UNKNOWN, "no verdict"
     if not result.complete:
         return Tone.UNKNOWN, "incomplete"
@@ -198,14 +199,14 @@ def _verdict(
     return (Tone.WARNING if reserved else Tone.GOOD), "conformant"
 
 
-def _why(result: RunResult, tone: Tone, cases: Counter[Standing]) -> list[str]:
+def _why(result: RunResult, tone: Tone) -> list[str]:
     """What the numbers do not say."""
     parts = []
     if result.stopped:
         parts.append(one_line(result.stopped).rstrip("."))
     elif tone is Tone.UNKNOWN and not result.cases:
         parts.append("no case was run")
-    elif tone is Tone.UNKNOWN and not cases[Standing.PASSED]:
+    elif tone is Tone.UNKNOWN and not any(case.held for case in result.cases):
         parts.append("no case passed")
     elif not result.complete:
         parts.append("not everything was run")

@@ -363,7 +363,7 @@ class _Run:
         ]
         if unknown or stale:
             return ExitCode.VIOLATION
-        if state.problems or not any(case.verdict is Verdict.PASSED for case in cases):
+        if state.problems or not any(case.held for case in cases):
             return ExitCode.INCOMPLETE
         return ExitCode.CONFORMANT
 

@@ -86,7 +86,7 @@ def _verdict(
         return RequirementVerdict.VIOLATED, ""
     if against and requirement.level is Level.SHOULD:
         return RequirementVerdict.WARNED, ""
-    passed = any(case.verdict is Verdict.PASSED for case in evidence)
+    passed = any(case.held for case in evidence)
     if passed and any(_ended_early(case) for case in evidence):
         return RequirementVerdict.INCONCLUSIVE, FAILED_OTHERWISE
     if passed:
@@ -105,7 +105,7 @@ def _verdict(
 def _ended_early(case: CaseResult) -> bool:
     """Whether an example failed: its remaining steps were not tried, so that requirements without a violation have no
     verdict. A generated case is different: its other programs try the same requirements."""
-    return case.verdict is Verdict.FAILED and case.layer is Layer.EXAMPLE
+    return case.verdict is Verdict.FAILED and case.layer is Layer.EXAMPLE and not case.held
 
 
 def not_applicable(requirement: Requirement, identity: Identity) -> str:

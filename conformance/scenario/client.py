@@ -29,7 +29,7 @@ from conformance.interface.subject import Subject
 from conformance.models import proposals
 from conformance.models.reader import ModelReader
 from conformance.models.storage import FolderStorage
-from conformance.results import Violation, headline
+from conformance.results import STRAYS, Violation, headline
 from conformance.scenario.adversary import Adversary, ClientHost, ClientOwner, OwnerExchange
 from conformance.scenario.audit import (
     Before,
@@ -323,9 +323,11 @@ class ClientScenario(Scenario):
     def _of_strays(self) -> Iterator[Violation]:
         expected = "a client creates files only in the folder of the table that it was asked about, and in its own"
         for number, path in self.strays:
-            observed = f"operation {number} created {str(path.relative_to(self.place))!r} beside it"
+            observed = (
+                f"operation {number} created {str(path.relative_to(self.place))!r}, outside of its table's folder"
+            )
             yield Violation(
-                requirements=("PROFILE-CLIENT-03",), message=headline(expected, observed), expected=expected,
+                requirements=STRAYS, message=headline(expected, observed), expected=expected,
                 observed=observed, operations=(number,),
             )  # fmt: skip
 

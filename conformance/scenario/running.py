@@ -8,7 +8,7 @@ from conformance.checkers.check import HistoryVerdict, HistoryViolation
 from conformance.checkers.rules import Rule
 from conformance.history.events import InvalidHistoryError
 from conformance.interface.subject import AdapterError, Subject
-from conformance.results import CaseResult, Verdict, Violation
+from conformance.results import CaseResult, Verdict, Violation, only_strays
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.client import ClientScenario
@@ -127,7 +127,7 @@ def finish(
         unseen = unseen or f"the history cannot be judged: {error.problem}"
     verdict, reason = Verdict.PASSED, reason or unseen
     if scenario.violations or isinstance(ended, Violated):
-        verdict, reason = Verdict.FAILED, ""
+        verdict, reason = Verdict.FAILED, reason if only_strays(scenario.violations) else ""
     elif reason:
         verdict = Verdict.INCONCLUSIVE
     result = _result(check, variant, subject, scenario, verdict, reason, operations)

@@ -46,7 +46,7 @@ def missing(wheel: str, version: str | None, engine: str) -> str:
         absent = [each for each in (wheel, *PARTS.get(wheel, ())) if installed(each) is None]
         return f"the wheel {absent[0]} is not installed; run: pip install {' '.join(absent)}" if absent else ""
     if not _VERSION.fullmatch(version):
-        return f"invalid version {version!r}; expected for example 1.2.1"
+        return _invalid(version)
     if version == here and all(installed(each) == here for each in PARTS.get(wheel, ())):
         return ""
     if (folder(wheel, version) / wheel).is_dir():
@@ -69,6 +69,8 @@ def use(wheel: str, version: str | None) -> None:
 
 def fetch(wheel: str, version: str) -> Path:
     """Install that version; it is there completely or not at all. Raises `UsageError`."""
+    if not _VERSION.fullmatch(version):
+        raise UsageError(_invalid(version))
     target = folder(wheel, version)
     if (target / wheel).is_dir():
         return target
@@ -83,7 +85,18 @@ def fetch(wheel: str, version: str) -> Path:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UsageError(f"pip cannot install {wheel} {version}: {error}") from error
         if done.returncode != 0:
-            lines = [line for line in done.stderr.splitlines() if line.strip()]
-            raise UsageError(f"pip cannot install {wheel} {version}: {lines[-1] if lines else 'no message'}")
+            raise UsageError(f"pip cannot install {wheel} {version}: {_reason(done.stderr)}")
         Path(scratch, "wheel").replace(target)
     return target
+
+
+def _invalid(version: str) -> str:
+    return f"invalid version {version!r}; expected for example 1.2.1"
+
+
+def _reason(output: str) -> str:
+    """Why pip failed. Without a network its last line says that there is no such version."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if any("connection broken by" in line for line in lines):
+        return "it does not reach the package index; check the network"
+    return lines[-1] if lines else "no message"

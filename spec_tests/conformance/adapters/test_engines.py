@@ -112,4 +112,14 @@ def test_other_versions_of_duckdb_are_fetched_with_its_extensions(
     asked = (tmp_path / "asked").read_text().split()
     assert {"duckdb==1.99.0", "duckdb-extension-unity-catalog==1.99.0"} <= set(asked)
     assert "invalid version" in DuckDb.missing("newest")
+    pip.write_text(
+        "#!/bin/sh\necho WARNING: Retrying after connection broken by X >&2\necho ERROR: No match >&2\nexit 1\n"
+    )
+    with pytest.raises(UsageError) as raised:
+        DuckDb.fetch("1.99.0")
+    assert raised.value.problem.endswith("it does not reach the package index; check the network")
+    with pytest.raises(UsageError) as raised:
+        DuckDb.fetch("../../elsewhere")
+    assert "invalid version" in raised.value.problem
+    assert [each.name for each in (tmp_path / "cache").rglob("*")] == ["delta-commit-conformance"]
     assert "does not speak Unity Catalog's Delta API; expected 1.5.5" in DuckDb.missing("1.5.4")

@@ -54,6 +54,18 @@ def test_a_violation_counts_for_unnamed_requirements() -> None:
     assert found.verdict is RequirementVerdict.VIOLATED
 
 
+def test_files_in_other_folders_leave_the_verdict_on_all_else() -> None:
+    """They are found after the last step; a scenario that did not get to its end is no evidence all the same."""
+    strayed = case("limits/a[x/y]", Verdict.FAILED, ("PROFILE-CLIENT-03",))
+    broken = case("limits/b[x/y]", Verdict.FAILED, ("PROFILE-CLIENT-03",), (OTHER_MUST,))
+    stopped = case("limits/c[x/y]", Verdict.FAILED, ("PROFILE-CLIENT-03",), reason="refused")
+    assert (strayed.held, broken.held, stopped.held) == (True, False, False)
+    assert verdict_of(MUST, strayed).verdict is RequirementVerdict.HELD
+    assert verdict_of(MUST, broken).verdict is RequirementVerdict.INCONCLUSIVE
+    assert verdict_of(MUST, stopped).verdict is RequirementVerdict.INCONCLUSIVE
+    assert verdict_of("PROFILE-CLIENT-03", strayed).verdict is RequirementVerdict.WARNED
+
+
 def test_a_case_that_failed_for_another_reason_is_no_evidence() -> None:
     failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
     assert verdict_of(OTHER_MUST, failed).verdict is RequirementVerdict.INCONCLUSIVE
