@@ -306,9 +306,8 @@ class DeltaApi:
                 self._commit(seen, added.commit, attempt, preconditions)
             except VersionConflictError as error:
                 if shows_conflict:
-                    with suppress(
-                        ApiError, DeltaError
-                    ):  # dropped meanwhile, for example: the race is lost all the same
+                    # Dropped meanwhile, or unreadable: the race is lost all the same.
+                    with suppress(ApiError, DeltaError, OSError):
                         error.table = self.load(catalog, schema, table)
                 raise
         return self._answer_of_done(catalog, schema, table)

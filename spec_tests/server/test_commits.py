@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import uuid
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,8 @@ from starlette.testclient import TestClient
 import refimpl
 from refimpl.client import proposing
 from refimpl.commits import Landed, Ratified, StagedProposal
+from refimpl.errors import OwnerUnavailableError
+from refimpl.server.delta_api import DeltaApi
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 from spec_tests.server.conftest import Serve, inline_table
 from spec_tests.server.wire import (
@@ -81,6 +85,17 @@ def test_loser_of_a_race_is_answered_with_the_table_on_request(table: WireTable)
     shown = table.propose(staged)
     assert shown.status_code == 409
     assert shown.json() == {"error": plain.json()["error"], "table": table.load()}
+
+
+@pytest.mark.parametrize("problem", [OSError(errno.EIO, "disk"), OwnerUnavailableError("busy")], ids=["disk", "busy"])
+def test_lost_race_is_a_conflict_although_the_table_cannot_be_shown(table: WireTable, problem: Exception) -> None:
+    """Any other answer would say that the outcome is unknown."""
+    table.land(1)
+    table.http.headers["Prefer"] = "return=representation"
+    with patch.object(DeltaApi, "load", side_effect=problem):
+        answer = table.propose(table.write_staged(1))
+    assert refusal(answer) == VERSION_CONFLICT
+    assert "table" not in answer.json()
 
 
 def test_lost_race_comes_before_all_other_flaws(table: WireTable) -> None:
