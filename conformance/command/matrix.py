@@ -49,6 +49,15 @@ def matrix(
     profile: Annotated[
         str, typer.Option("--profile", "-p", metavar="NAME", help=f"size of each run: {', '.join(PROFILES)}")
     ] = "quick",
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            "--budget",
+            metavar="TIME",
+            help="maximum time of each subject; a run that exceeds it is incomplete (default: the profile's; "
+            "quick: 300s, which Delta Spark exceeds on a busy machine)",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="seed of the generated scenarios")] = 0,
     workers: Annotated[
         str, typer.Option("-n", "--workers", metavar="N", help="number of worker processes; or: auto")
@@ -69,16 +78,19 @@ def matrix(
     from conformance.reports.bundle import write_file
     from conformance.reports.matrix import Column, slug, to_matrix
     from conformance.running.execution import Options
-    from conformance.subjects.names import kind_of, known_engines
+    from conformance.subjects.names import engine_of, kind_of, known_engines
 
     names = list(dict.fromkeys(subjects or (*OURS, *(f"engine:{each}" for each in known_engines()))))
     for name in names:
         if not Path(name).is_dir():
-            kind_of(name)
+            kind, rest = kind_of(name), name.partition(":")[2]
+            if kind == "engine":
+                engine_of(name, rest)
     folders = [slug(_place(each)) for each in names]
     if same := [name for name, folder in zip(names, folders, strict=True) if folders.count(folder) > 1]:
         raise UnusableError(f"{' and '.join(same)} would have the same folder in {output}; make a matrix of each")
     chosen, many, limit = profile_named(profile), number_of(workers), seconds(timeout, "--timeout")
+    longest = None if budget is None else seconds(budget, "--budget")
     require_libraries("", report=True)
     columns: list[Column] = []
     with ReportFolder(output) as claimed:
@@ -86,7 +98,7 @@ def matrix(
             for number, (name, folder) in enumerate(zip(names, folders, strict=True), 1):
                 say(f"{number} of {counted(len(names), 'subject')}: {name}")
                 begun = time.monotonic()
-                options = Options(subject=name, profile=chosen, seed=seed, workers=many, timeout=limit)
+                options = Options(subject=name, profile=chosen, seed=seed, workers=many, timeout=limit, budget=longest)
                 column = _column(name, options, output / folder, fetch=fetch)
                 columns.append(column)
                 said = column.reason if column.result is None else _verdict(column.result)

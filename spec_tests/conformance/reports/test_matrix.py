@@ -114,6 +114,16 @@ def test_a_word_that_names_no_subject_is_an_error_before_the_first_run(tmp_path:
     ran = CliRunner().invoke(application, ["matrix", "reference", "referense", "-o", str(output)])
     assert (ran.exit_code, output.exists()) == (2, False)
     assert "unknown subject 'referense'" in ran.stderr
+    ran = CliRunner().invoke(application, ["matrix", "model", "engine:duckbd", "-o", str(output)])
+    assert (ran.exit_code, output.exists()) == (2, False)
+    assert "unknown engine 'duckbd'" in ran.stderr
+
+
+def test_each_subject_has_a_budget_of_its_own(tmp_path: Path) -> None:
+    output = tmp_path / "matrix"
+    ran = CliRunner().invoke(application, ["matrix", "model", "-o", str(output), "-n", "1", "--budget", "2s"])
+    result = reports.from_json((output / "model" / "result.json").read_bytes())
+    assert (result.complete, result.stopped) == (False, "the budget of 2 s expired"), ran.stderr
 
 
 def test_two_subjects_with_one_folder_are_an_error(tmp_path: Path) -> None:
