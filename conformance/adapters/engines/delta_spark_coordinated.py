@@ -2,9 +2,9 @@
 
 Delta calls managed commits coordinated commits. It has had them since 3.3, as the table feature
 `coordinatedCommits-preview`, and 4.4.0 still has them: it is tried because it is the newest one that runs on the
-PySpark of this kit. The names of the RFC never shipped, and Delta rejects a table that has them. So the names in
-Delta's classes are replaced by those of the document (`_NAMES`), before the JVM loads them; their code is not touched.
-One more name is replaced: Delta's feature needs `vacuumProtocolCheck`, the document's does not.
+PySpark of this kit. The names of the RFC never shipped, and Delta rejects writes to a table that has them. So the
+names in Delta's classes are replaced by those of the document (`_NAMES`), before the JVM loads them; their code is not
+touched. One more name is replaced: Delta's feature needs `vacuumProtocolCheck`, the document's does not.
 
 Delta finds a coordinator by the name in `delta.managedCommit.commitOwner`, and asks it through the interface
 `io.delta.storage.commit.CommitCoordinatorClient`. The one here has no behaviour of its own: it passes each question on
