@@ -134,6 +134,7 @@ def report(stored: Stored) -> str:
         f"conformance kit for commit owners. " + (f"Known: {escaped(about.known)}." if about.known else "Not known."),
         "## What is asked for",
         "\n".join(_sentence(each) for each in about.requirements if each in violation.requirements),
+        *(f"> {escaped(quote)}" for quote in about.quotes),
         *([f"Other scenarios of the kit fail for the same cause, by: {', '.join(others)}."] if others else []),
         "## Steps",
         *([f"Given: {escaped(about.conditions)}."] if about.conditions else []),

@@ -28,6 +28,8 @@ known = ""
 versions = {version}
 # Conditions beside the steps.
 conditions = ""
+# The sentences of the documents that it contradicts, word for word.
+quotes = []
 # Which code does it, and why.
 cause = ""
 # The harm to users.
@@ -46,6 +48,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     consequence: str
     known: str = ""
     conditions: str = ""
+    quotes: tuple[str, ...] = ()
+    """Sentences of the documents that the subject contradicts, word for word."""
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):

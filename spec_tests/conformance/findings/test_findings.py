@@ -95,6 +95,11 @@ def test_a_finding_says_all_that_its_maintainers_need(found: Stored) -> None:
     assert (ROOT / markdown.FOLDER / found.id / "finding.json").is_file()
 
 
+def test_a_finding_quotes_the_documents() -> None:
+    (found,) = [each for each in FINDINGS if each.id == "delta-spark-reads-above-the-catalogs-latest-version"]
+    assert "\n\n> Additionally, Delta clients must ignore any files" in markdown.report(found)
+
+
 def test_every_subject_of_a_finding_has_a_run() -> None:
     assert {bool(found.about.known) for found in FINDINGS} == {True, False}
     assert {found.subject for found in FINDINGS} <= {run.subject for run in stored.runs()}
