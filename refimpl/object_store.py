@@ -224,10 +224,16 @@ class ObjectFiles:
         """Whether this is the path of an object."""
         return any(path.is_relative_to(place) for place in self._urls)
 
-    def path_of(self, url: str) -> Path | None:
-        """The path of an object below a store, by its URL-encoded URL; None for any other text."""
+    def path_of(self, url: str, location: Path) -> Path | None:
+        """The path of an object below a store, by its URL-encoded URL; None for any other text.
+
+        `location`: of the table. Where an object is in several stores, because one is inside of another, the path is
+        below the store of the table: it is compared with the paths of the table's other files.
+        """
         scheme, _, name = url.partition("://")
-        for place, store in self._urls.items() if scheme.lower() in _SCHEMES else ():
+        if scheme.lower() not in _SCHEMES:
+            return None
+        for place, store in sorted(self._urls.items(), key=lambda item: not location.is_relative_to(item[0])):
             prefix = store.removeprefix(_SCHEME).rstrip("/") + "/"
             if unquote(name).startswith(prefix):
                 return place / unquote(name).removeprefix(prefix)

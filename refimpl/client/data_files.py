@@ -427,7 +427,8 @@ def _hidden(name: str, partitions: tuple[str, ...]) -> bool:
 
 def relative_path(location: Path, path: str, objects: ObjectFiles | None = None) -> str:
     """The path of an action's data file as `listing` shows it. Raises what `local_path` raises."""
-    found = local_path(Path(), path, objects)
+    found = None if objects is None else objects.path_of(path, location)
+    found = found or local_path(Path(), path)
     return os.path.relpath(os.path.realpath(found), os.path.realpath(location)) if found.is_absolute() else str(found)
 
 

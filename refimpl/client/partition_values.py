@@ -150,7 +150,7 @@ def local_path(location: Path, path: str, objects: ObjectFiles | None = None) ->
         parts = urllib.parse.urlsplit(path)
     except ValueError as error:
         raise CorruptLogError(f"invalid path {path!r} of a data file; expected a URI: {error}", path=path) from error
-    found = None if objects is None else objects.path_of(path)
+    found = None if objects is None else objects.path_of(path, location)
     if found is not None:
         return found
     if parts.scheme and (parts.scheme != "file" or parts.netloc.lower() not in ("", "localhost")):

@@ -376,6 +376,24 @@ def test_files_with_urls_are_read_and_spared(directory: Path, store: str) -> Non
         assert changes == [("delete", 2)]
 
 
+def test_files_with_urls_are_spared_where_stores_overlap(tmp_path: Path, store: str) -> None:
+    """The same object has a path below each of the stores."""
+    bucket = store.rpartition("/")[0]
+    stores = {"a": bucket, "b": store, "c": bucket}
+    with refimpl.open(tmp_path / "warehouse", create=True, stores=stores) as warehouse:
+        allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
+        for name, location in (("a", "a.store/lake/a"), ("b", "b.store/b"), ("c", "c.store/lake/c")):
+            table = warehouse.create_table(name, SCHEMA, location=tmp_path / "warehouse" / location, policy=allowed)
+            table.append(rows(1))
+            (add,) = table.snapshot().files.values()
+            transaction = table.transaction()
+            transaction.remove(*transaction.read_whole_table())
+            transaction.add(msgspec.structs.replace(add, path=f"{store}/{name}/{add.path}"))
+            transaction.commit()
+            assert vacuumed(table) == set()
+            assert ids_in(table) == [1]
+
+
 def test_vacuum_that_died_is_repeated(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each deletion, and after one whose answer was lost."""
     plain = obstore.delete
