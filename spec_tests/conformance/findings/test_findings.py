@@ -95,6 +95,12 @@ def test_a_finding_says_all_that_its_maintainers_need(found: Stored) -> None:
     assert (ROOT / markdown.FOLDER / found.id / "finding.json").is_file()
 
 
+@pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
+def test_a_finding_about_a_must_quotes_a_sentence(found: Stored) -> None:
+    levels = {load().requirement(each).level for each in found.about.requirements}
+    assert found.about.quotes or "MUST" not in levels
+
+
 def test_a_finding_quotes_the_documents() -> None:
     (found,) = [each for each in FINDINGS if each.id == "delta-spark-reads-above-the-catalogs-latest-version"]
     assert "\n\n> Additionally, Delta clients must ignore any files" in markdown.report(found)
