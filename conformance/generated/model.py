@@ -87,6 +87,8 @@ def commit(world: World, contract: Contract, request: m.Commit, answer: m.Answer
             return _ratified(world, request, answer.version, landed)
         case _ if world.dropped:
             return world
+        case m.Rejected(retryable=True):  # for now, and a replay too
+            return world
         case _ if landed == version and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
         case m.Conflict() if version > world.newest:

@@ -48,6 +48,7 @@ RIGHT: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("a gap may be any kind of error", TABLE, TERMS, commit(4), m.Rejected()),
     ("an owner may have a policy", TABLE, TERMS, commit(3), m.Rejected(reason="not today")),
     ("a replay is ratified", TABLE, TERMS, commit(1, "one"), m.Ratified(version=1)),
+    ("a replay may be refused for now", TABLE, TERMS, commit(1, "one"), m.Rejected(retryable=True)),
     ("a replay may be a conflict without the profile", TABLE, PLAIN, commit(1, "one"), m.Conflict(latest=2)),
     ("the newest version is listed", TABLE, TERMS, m.GetCommits(table="t"), listing(entry(2, "two"))),
     ("nothing may be listed", TABLE, TERMS, m.GetCommits(table="t"), listing()),
