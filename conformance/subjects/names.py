@@ -132,6 +132,7 @@ def _confined(directory: Path) -> dict[str, str]:
         place.mkdir(parents=True, exist_ok=True)
     environment = {name: str(place.absolute()) for name, place in places.items()}
     environment |= {"XDG_CACHE_HOME": str(jars.cache().parent), "PYTHONUSERBASE": site.getuserbase()}
+    environment["RUST_BACKTRACE"] = "0"  # it would stand in the message of each error
     if os.environ.get(jars.VARIABLE):
         environment[jars.VARIABLE] = str(jars.folder())
     return environment

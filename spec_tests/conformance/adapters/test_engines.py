@@ -86,6 +86,7 @@ def test_what_an_engine_cannot_do_is_said_in_plain_words() -> None:
 
 def test_an_engine_works_and_lives_in_its_own_folder(tmp_path: Path) -> None:
     environment = names._confined(tmp_path)
+    assert environment["RUST_BACKTRACE"] == "0"
     places = StdioSubject(
         command("places"), timeout=LONG, directory=tmp_path, environment=environment, working_directory=tmp_path
     )
