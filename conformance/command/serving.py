@@ -29,13 +29,16 @@ def serve(
     """Serve a subject to other processes, over stdio or HTTP.
 
     Its state is in the folder that $CONFORMANCE_DIRECTORY names, or in a temporary one. With --http, the first line
-    on stdout is a JSON object with the URL.
+    on stdout is a JSON object with the URL; SIGINT or SIGTERM ends it.
     """
     from conformance.command.running import subject_of
     from conformance.subjects import serving
 
     if stdio and http is not None:
         raise UnusableError("--stdio and --http are mutually exclusive; pass one of them")
+    if http is not None:
+        for number in (signal.SIGINT, signal.SIGTERM):  # a shell without job control starts `... &` with SIGINT ignored
+            signal.signal(number, signal.default_int_handler)
     raise typer.Exit(serving.serve(subject_of(subject), http=http, public=public))
 
 

@@ -100,15 +100,21 @@ def test_the_command_serves_without_what_runs_the_cases() -> None:
     assert b"modell" in errors[0]
 
 
-def test_over_http_the_url_is_printed_and_sigterm_stops_it() -> None:
-    with subprocess.Popen([*SERVE, "model", "--http", "0"], stdout=subprocess.PIPE, text=True) as process:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_over_http_the_url_is_printed_and_a_signal_stops_it(number: signal.Signals) -> None:
+    """Also where the shell that started it has SIGINT ignored, as one without job control does for `... &`."""
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *SERVE, "model", "--http", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
         assert said["subject"] == "model"
         with HttpSubject(said["url"], timeout=LONG) as subject:
             assert subject.identity.name == "model"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(LONG) == 0
+        process.send_signal(number)
+        try:
+            assert process.wait(LONG) == 0
+        finally:
+            process.kill()
 
 
 def test_a_wrong_name_and_a_wrong_call_are_errors_and_not_tracebacks() -> None:
