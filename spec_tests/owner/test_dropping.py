@@ -21,6 +21,7 @@ from refimpl.errors import (
     OwnerUnavailableError,
     TableNotFoundError,
 )
+from refimpl.files import PosixFiles
 from refimpl.owner import dropping
 from refimpl.owner.local import LOCK_FILE
 from refimpl.owner.verify import Severity, verify
@@ -215,6 +216,43 @@ def test_purge_lets_others_commit_in_between(warehouse: refimpl.Warehouse, monke
     other = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     assert not warehouse.owner.purge_table(table.table_id, older_than=0).left
     other.land()
+
+
+class UnsyncedDeletions(PosixFiles):
+    """Which folders have deletions that are not durable, at each deletion of a file."""
+
+    def __init__(self) -> None:
+        self.folders: set[Path] = set()
+        self.at: dict[Path, set[Path]] = {}
+
+    def unlink(self, path: Path) -> None:
+        self.at[path] = set(self.folders)
+        super().unlink(path)
+        self.folders.add(path.parent)
+
+    def remove_directory(self, path: Path) -> None:
+        super().remove_directory(path)
+        self.folders = self.folders - {path} | {path.parent}
+
+    def fsync_directory(self, path: Path) -> None:
+        super().fsync_directory(path)
+        self.folders.discard(path)
+
+
+@pytest.mark.parametrize("folder", ["", "month=1", "_delta_log"])
+def test_what_a_purge_deletes_is_durable_before_the_commit_by_which_the_log_is_known(
+    tmp_path: Path, folder: str
+) -> None:
+    files = UnsyncedDeletions()
+    with refimpl.open(tmp_path / "lake", create=True, environment=Environment(files=files)) as lake:
+        location = dropped(lake).location
+        (location / folder).mkdir(exist_ok=True)
+        (location / folder / "d.parquet").write_bytes(b"rows")
+        files.folders.clear()
+        assert not lake.owner.purge_table("orders", older_than=0).left
+    last = [path for path in files.at if path.is_relative_to(location)][-1]
+    assert last.name == log_path.commit(2)
+    assert [path for path in files.at[last] if path.is_relative_to(location)] == []
 
 
 def test_interrupted_purge_goes_on_by_name(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
