@@ -17,12 +17,13 @@ from refimpl import log_path
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError, InvalidRequestError
 from refimpl.files import Files
-from refimpl.log_path import MAX_VERSION
+from refimpl.log_path import MAX_VERSION, SIDECAR_FOLDER
 from refimpl.log_store import LogStore
 from refimpl.owner.local import OWNER_FOLDER
 from refimpl.warehouse import _make_folders
 from spec_tests.support.builders import new_attempt
 from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_full
+from spec_tests.support.written_log import inline
 
 FOLDER = "_staged_commits"
 TEMPORARY = ["create temporary", "write temporary", "fsync temporary"]
@@ -271,6 +272,13 @@ def test_after_the_last_version_nothing_is_published(log: LogStore) -> None:
     assert not log.published(MAX_VERSION + 1)
 
 
+def test_version_0_is_published_without_one_before_it(tmp_path: Path) -> None:
+    log = LogStore(tmp_path / "orders", Environment())
+    log.create_folders()
+    log.publish_ratified(STAGING, [inline(0, NEW)])
+    assert log.read(log_path.commit(0)) == NEW
+
+
 # A power cut at each effect, on a simulated disk: what is done stays done, and the rest is whole or absent
 
 STAGING = "_staged_commits"
@@ -392,6 +400,9 @@ CASES = {
         act=lambda log: log.overwrite("_last_checkpoint", NEW),
         path="_last_checkpoint",
         meanwhile=(OLD, NEW),
+    ),
+    "write a sidecar": Case(
+        act=lambda log: (log.write_sidecar("1.parquet", NEW), log.sync_sidecars()), path=f"{SIDECAR_FOLDER}/1.parquet"
     ),
     "another writer's file": Case(
         before=lambda at: at.write(at.folder / COMMIT_3), act=lambda log: log.make_durable(COMMIT_3), path=COMMIT_3
