@@ -51,6 +51,7 @@ _OWNER_KILLERS: Final = (
     "spec_tests/client/test_log_segment*.py",
     "spec_tests/server/test_commits.py",
     "spec_tests/server/test_creation.py",
+    "spec_tests/server/test_faults.py",
     "spec_tests/server/test_metadata.py",
     "spec_tests/mutation/simulated.py",
 )

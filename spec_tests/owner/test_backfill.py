@@ -84,6 +84,9 @@ def test_a_server_publishes_after_its_answer_until_the_backlog_is_twice_as_long(
         table.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=2, backlog_limit=3))
         table.land(2)
         assert table.published()[-1] == 9, "else the next commit would be rejected"
+        table.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=2, backlog_limit=4))
+        table.land(2)
+        assert table.published()[-1] == 9, "two more fit"
 
 
 def test_commits_that_land_during_a_backfill_of_the_server_get_another_one(warehouse: refimpl.Warehouse) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,7 +15,7 @@ import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import TableState
 from refimpl.commits import Ratified, RejectionReason
-from refimpl.environment import Environment, host_lock
+from refimpl.environment import Environment, HostLock, host_lock
 from refimpl.errors import (
     InvalidRequestError,
     LocationError,
@@ -27,6 +29,7 @@ from refimpl.owner.local import LOCK_FILE
 from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned, refused
+from spec_tests.support.faults import Faults
 
 DAY = 86_400_000
 
@@ -101,6 +104,49 @@ def test_a_location_with_another_table_is_left_alone(warehouse: refimpl.Warehous
         act(table.table_id)
     assert other.history()
     assert moved.is_dir()
+
+
+class Meanwhile:
+    """Another process acts just before the owner's lock is taken for the `at`-th time."""
+
+    def __init__(self, act: Callable[[], object], at: int = 1) -> None:
+        self._act = act
+        self._left = at
+
+    def lock(self, path: Path) -> HostLock:
+        @contextmanager
+        def late() -> Iterator[None]:
+            self._left -= path.name == LOCK_FILE
+            if path.name == LOCK_FILE and self._left == 0:
+                self._act()
+            with host_lock(path)():
+                yield
+
+        return late
+
+
+@pytest.mark.parametrize("job", ["undrop", "purge"])
+def test_a_table_that_came_back_meanwhile_is_not_a_dropped_one(warehouse: refimpl.Warehouse, job: str) -> None:
+    table = dropped(warehouse)
+    meanwhile = Meanwhile(lambda: warehouse.owner.undrop_table("orders"))
+    environment = Faults().environment(host_lock=meanwhile.lock)
+    with refimpl.open(warehouse.directory, environment=environment) as late, pytest.raises(TableNotFoundError):
+        late.owner.undrop_table("orders") if job == "undrop" else late.owner.purge_table("orders", older_than=0)
+    table.land()
+
+
+def test_a_table_that_took_the_place_during_a_purge_stays(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
+    table = dropped(warehouse)
+
+    def replace() -> None:
+        table.location.rename(tmp_path / "elsewhere")
+        create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="other", location=table.location, commits=2)
+
+    meanwhile = Meanwhile(replace, at=2)
+    environment = Faults().environment(host_lock=meanwhile.lock)
+    with refimpl.open(warehouse.directory, environment=environment) as late, pytest.raises(LocationError):
+        late.owner.purge_table("orders", older_than=0)
+    assert len(owned(warehouse, "other").history()) == 3
 
 
 def test_a_table_that_another_writer_went_on_with_stays_dropped_and_keeps_its_files(
@@ -239,20 +285,21 @@ class UnsyncedDeletions(PosixFiles):
         self.folders.discard(path)
 
 
-@pytest.mark.parametrize("folder", ["", "month=1", "_delta_log"])
+@pytest.mark.parametrize("inside", [False, True], ids=["nothing else", "a table"])
 def test_what_a_purge_deletes_is_durable_before_the_commit_by_which_the_log_is_known(
-    tmp_path: Path, folder: str
+    tmp_path: Path, inside: bool
 ) -> None:
     files = UnsyncedDeletions()
     with refimpl.open(tmp_path / "lake", create=True, environment=Environment(files=files)) as lake:
         location = dropped(lake).location
-        (location / folder).mkdir(exist_ok=True)
-        (location / folder / "d.parquet").write_bytes(b"rows")
+        if inside:
+            (location / "month=1" / "another" / "_delta_log").mkdir(parents=True)
         files.folders.clear()
-        assert not lake.owner.purge_table("orders", older_than=0).left
+        assert lake.owner.purge_table("orders", older_than=0).left == inside
     last = [path for path in files.at if path.is_relative_to(location)][-1]
     assert last.name == log_path.commit(2)
     assert [path for path in files.at[last] if path.is_relative_to(location)] == []
+    assert [path for path in (lake.directory, location, location / "month=1") if path in files.folders] == []
 
 
 def test_interrupted_purge_goes_on_by_name(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -732,3 +732,12 @@ def test_a_ledgers_name_is_durable_before_its_log_exists(tmp_path: Path) -> None
     with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
         assert found == [["fsync _owner/"]]
         assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1
+
+
+def test_only_its_user_may_read_a_ledger(tmp_path: Path) -> None:
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+        files = sorted(warehouse.owner.ledger.path.parent.glob(f"{FILE_NAME}*"))
+        assert [(file.name, oct(file.stat().st_mode & 0o777)) for file in files] == [
+            (FILE_NAME + suffix, "0o600") for suffix in ("", "-shm", "-wal")
+        ]

@@ -16,7 +16,9 @@ from refimpl import log_path
 from refimpl.catalog_owner import UpdatePreconditions
 from refimpl.commit_owner import NameTaken, Registered, TableState
 from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Version
+from refimpl.environment import Environment
 from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.log_store import LogStore
 from refimpl.owner.repair import repair
 from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
@@ -82,6 +84,13 @@ def test_a_hand_back_and_a_drop(table: OwnedTable, watched: refimpl.Warehouse) -
     assert isinstance(table.owner.hand_back(table.table_id, 3, proposal), Ratified)
     other.owner.drop_table(other.table_id)
     assert table.published() == [0, 1, 2, 3]
+
+
+def test_an_undrop_and_a_purge(table: OwnedTable, watched: refimpl.Warehouse) -> None:
+    table.owner.drop_table(table.table_id)
+    assert watched.owner.undrop_table("orders").table_id == table.table_id
+    table.owner.drop_table(table.table_id)
+    assert not watched.owner.purge_table("orders", older_than=0).left
 
 
 def test_a_take_over(table: OwnedTable, watched: refimpl.Warehouse, tmp_path: Path) -> None:
@@ -155,16 +164,22 @@ def test_creation_that_died_leaves_its_name_to_others(place: Path, watch: Watch)
     assert watched.owner.resolve("orders").table_id == other
 
 
-def interrupted_take_over(place: Path) -> str:
+def interrupted_take_over(place: Path, after: str = "link 2.json") -> str:
     """Its file is there. The id of another table that is to be made under the same name."""
     with opened(place) as warehouse:
         filesystem_table(place / "imports", environment=warehouse.environment)
         other = warehouse.owner.stage_table("imports", MANAGED_COMMIT).table_id
-    assert crashed(place, dies_after("link 2.json"), take_over) is None
+    assert crashed(place, dies_after(after), take_over) is None
     return other
 
 
-@pytest.mark.parametrize("by", ["take_over", "stage_table", "register_table"])
+def test_take_over_that_lost_its_version_leaves_its_name_to_others(place: Path, watch: Watch) -> None:
+    other = interrupted_take_over(place, after="create temporary")
+    assert LogStore(place / "imports", Environment()).put_if_absent(log_path.commit(2), append(START + 2))
+    assert isinstance(first(watch.opened(place), other), Registered)
+
+
+@pytest.mark.parametrize("by", ["take_over", "stage_table", "register_table", "resolve", "describe"])
 def test_take_over_that_died_is_settled_by_the_next_call(place: Path, watch: Watch, by: str) -> None:
     other = interrupted_take_over(place)
     watched = watch.opened(place)
@@ -175,7 +190,9 @@ def test_take_over_that_died_is_settled_by_the_next_call(place: Path, watch: Wat
     elif by == "stage_table":
         with pytest.raises(NameTakenError):
             watched.owner.stage_table("imports", MANAGED_COMMIT)
-    else:
+    elif by == "describe":
+        assert watched.owner.describe("imports").table.commits.latest_ratified_version == 2
+    elif by == "register_table":
         lost = first(watched, other)
         assert isinstance(lost, NameTaken)
         assert lost.winner.commits.latest_ratified_version == 2
@@ -327,6 +344,10 @@ def test_what_belongs_together_is_one_transaction(
     if table[1] is not CommitMode.INLINE:
         assert commits(lambda: mine.owner.hand_back(mine.table_id, 3, proposal)) == 2
         assert watched.owner.resolve(mine.location).state is TableState.HANDED_BACK
+    else:
+        published = commits(mine.backfill)
+        assert commits(lambda: mine.owner.drop_table(mine.table_id)) == 2 * published + 1
+        assert commits(lambda: watched.owner.undrop_table("orders")) == 1
 
 
 def test_lost_name_is_given_up_in_one_transaction(place: Path, watch: Watch) -> None:

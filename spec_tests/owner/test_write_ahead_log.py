@@ -31,7 +31,7 @@ from refimpl.owner import ledger
 from refimpl.owner.ledger import FILE_NAME
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, append, create, owned
-from spec_tests.support.faults import opened
+from spec_tests.support.faults import Faults, FaultyConnection, opened
 
 LOOKS = {Kind.STAT, Kind.LIST, Kind.READ}
 HEADER, FRAME = 32, 24 + 4096
@@ -267,6 +267,17 @@ def test_a_restart_rewrites_the_last_transaction_first() -> None:
         assert seen == [f"write {FILE_NAME}-wal", f"fsync {FILE_NAME}-wal", "fsync-directory _owner"]
         assert owned(again, "orders").latest == 1
         again.close()
+
+
+def test_the_log_of_a_writer_is_synced_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process opens the ledger in the middle of a transaction of another one, and waits for it in vain."""
+    monkeypatch.setattr(FaultyConnection, "set_busy_timeout", lambda *_: None, raising=False)
+    late = Faults(below_sqlite=True)
+    with opened(tmp_path / "w") as warehouse:
+        create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
+        with warehouse.owner.ledger.write():
+            refimpl.open(tmp_path / "w", environment=late.environment()).close()
+    assert late.seen == [f"fsync {FILE_NAME}-wal", "fsync _owner/"]
 
 
 # Damage
