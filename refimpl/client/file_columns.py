@@ -64,10 +64,13 @@ class FileRows(Generic[FileAction]):
     def checked(cls, kind: type[FileAction], rows: pa.StructArray) -> FileRows[FileAction]:
         """Of structs none of which is null; other members of theirs are left out.
 
-        Raises `ValueError` for a required member that is missing or null, Arrow's errors for a member that does not fit
-        its type and for text that is not UTF-8.
+        Raises `ValueError` for a required member that is missing or null, and for a time that is no number; Arrow's
+        errors for a member that does not fit its type and for text that is not UTF-8.
         """
         stored = {member.name: rows.field(number) for number, member in enumerate(rows.type)}
+        for name in MEMBERS[kind].keys() & stored.keys():
+            if pa.types.is_temporal(stored[name].type):
+                raise ValueError(f"{name} is {stored[name].type}; expected int64, ms since the epoch")
         columns = {name: _as(stored.get(name), wanted, len(rows)) for name, wanted in MEMBERS[kind].items()}
         if kind is Add:  # required: an empty map where a writer left it out, as `actions` has it
             columns["partitionValues"] = _present_maps(columns["partitionValues"])

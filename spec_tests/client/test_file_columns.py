@@ -230,6 +230,7 @@ class TestTypes:
         [
             ("size", pa.string(), "many"),
             ("size", pa.uint64(), 2**63),
+            *(("modificationTime", pa.timestamp(unit), 1) for unit in ("ms", "us")),
             ("path", pa.binary(), b"\xff"),
             ("stats", pa.binary(), b"\xff"),
             ("partitionValues", pa.map_(pa.string(), pa.binary()), {"month": b"\xff"}),
