@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
@@ -238,6 +238,18 @@ class ObjectFiles:
             if unquote(name).startswith(prefix):
                 return place / unquote(name).removeprefix(prefix)
         return None
+
+    def aliases(self, location: Path) -> Iterator[Path]:
+        """Paths below other stores that mean the objects at this path, or some of them: one store may be inside of
+        another."""
+        urls = {place: PurePosixPath(url.removeprefix(_SCHEME)) for place, url in self._urls.items()}
+        for own in (place for place in urls if location.is_relative_to(place)):
+            url = urls[own] / location.relative_to(own)
+            for place, other in urls.items():
+                if place != own and url.is_relative_to(other):
+                    yield place / url.relative_to(other)
+                elif place != own and other.is_relative_to(url):
+                    yield place
 
     def below(self, directory: Path) -> Iterator[tuple[str, FileStatus]]:
         """Every object below a path of a store, at any depth, by its name relative to the path."""

@@ -90,6 +90,18 @@ class Purged:
     """Whether the location is still there, because it holds another table."""
 
 
+def purgeable(context: Context, reference: str, *, older_than: int) -> TableRecord:
+    """The table that a purge of this name or id is about. Raises what `purge_table` raises for one that is unknown,
+    ambiguous, or was dropped too recently."""
+    candidates = _dropped(context, reference, purged=True)
+    if len(candidates) > 1:
+        ids = ", ".join(table.table_id for table in candidates)
+        raise InvalidRequestError(f"several dropped tables are called {reference!r}; give the id: {ids}")
+    if candidates[0].purged_at is None and older_than > 0:
+        _refuse_early(candidates[0], context.now, older_than)
+    return candidates[0]
+
+
 def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR) -> Purged:
     """Delete all files of a table that was dropped at least `older_than` ms ago; see `undrop_table` for the errors.
 
@@ -102,13 +114,8 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
     purge can be repeated.
     """
     with context.lock():
-        candidates = _dropped(context, reference, purged=True)
-        if len(candidates) > 1:
-            ids = ", ".join(table.table_id for table in candidates)
-            raise InvalidRequestError(f"several dropped tables are called {reference!r}; give the id: {ids}")
-        with context.changing(candidates[0].table_id) as (writer, table):
-            if table.purged_at is None and older_than > 0:
-                _refuse_early(table, context.now, older_than)
+        found = purgeable(context, reference, older_than=older_than)
+        with context.changing(found.table_id) as (writer, table):
             _refuse_others(context, writer, table)
             if table.purged_at is None:
                 _own_commit(context, writer, table)
@@ -181,7 +188,7 @@ def _refuse_others(context: Context, view: View, table: TableRecord) -> None:
     """`LocationError` if the owner's folder, or a table that is not dropped, is at, in or around the location."""
     if is_link(table.location) or is_link(table.location / LOG_FOLDER):
         raise LocationError(f"{table.location} is, or its log, a symbolic link now", location=str(table.location))
-    refuse_overlap(view, table.location)
+    refuse_overlap(context, view, table.location)
     other = view.table_at(table.location)
     if other is not None or context.ledger.path.is_relative_to(table.location):
         what = "this owner's folder is inside of it" if other is None else f"{other.label} ({other.state.value}) has it"

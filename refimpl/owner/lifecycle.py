@@ -209,7 +209,7 @@ def announce(
             if known is not None and known.state is TableState.STAGING and known.feature is feature:
                 record = known
             else:
-                refuse_overlap(writer, location)
+                refuse_overlap(context, writer, location)
                 record = writer.add_table(record)
         context.log(record).create_folders(feature.staging_folder)
     return context.resolve_id(record.table_id)
@@ -346,7 +346,7 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
         landed = _landed_before(view, record.location, examined)
         if landed is not None:
             return landed
-        refuse_overlap(view, record.location)
+        refuse_overlap(context, view, record.location)
     holder = context.holder(record.name or "")
     if holder is not None:
         raise name_taken(context, holder)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Final
 
 from refimpl.errors import LocationError
 from refimpl.files import Files
 from refimpl.log_path import LOG_FOLDER
+from refimpl.object_store import objects_at
 from refimpl.owner.context import Context
 from refimpl.owner.statements import View
 
@@ -21,7 +23,7 @@ def check_new_location(context: Context, view: View, location: Path) -> None:
     if not location.is_relative_to(warehouse) or location == warehouse:
         raise LocationError(f"{location} is not inside the warehouse {warehouse}", location=str(location))
     refuse_reserved(context, location)
-    refuse_overlap(view, location)
+    refuse_overlap(context, view, location)
     for parent in location.parents[: len(location.parts) - len(warehouse.parts) - 1]:
         found = files.stat(parent)
         if found is not None and not found.is_directory:
@@ -65,9 +67,11 @@ def refuse_reserved(context: Context, location: Path) -> None:
         raise LocationError(f"{location} is reserved; choose another place", location=str(location))
 
 
-def refuse_overlap(view: View, location: Path) -> None:
+def refuse_overlap(context: Context, view: View, location: Path) -> None:
     """`LocationError` for a place in or around that of a table of this owner."""
-    for other in view.overlapping(location):
+    objects = objects_at(context.environment, location)
+    places = (location,) if objects is None else (location, *objects.aliases(location))
+    for other in itertools.chain.from_iterable(map(view.overlapping, places)):
         raise LocationError(
             f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another place, "
             f"or drop the table {other.table_id} if no process is creating it",

@@ -29,10 +29,10 @@ from refimpl.client.partition_values import decode_path
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.commits import Landed
 from refimpl.environment import random_uuid
-from refimpl.errors import CorruptLogError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.errors import CorruptLogError, InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_store import LogStore
 from refimpl.spark.tables import Tables
-from refimpl.table_feature import MANAGED_COMMIT, CommitMode
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.client.test_deletion_vectors import bitmap, stored
 
@@ -392,6 +392,26 @@ def test_files_with_urls_are_spared_where_stores_overlap(tmp_path: Path, store: 
             transaction.commit()
             assert vacuumed(table) == set()
             assert ids_in(table) == [1]
+
+
+def test_tables_do_not_overlap_where_stores_do(tmp_path: Path, store: str) -> None:
+    """Not even while they are created, when no object is there yet."""
+    stores = {"outer": store.rpartition("/")[0], "inner": store, "same": f"{store}/"}
+    with refimpl.open(tmp_path / "warehouse", create=True, stores=stores) as warehouse:
+
+        def stage(name: str, location: str) -> None:
+            place = warehouse.directory / location
+            warehouse.owner.stage_table(name, CATALOG_MANAGED, location=place)
+
+        stage("first", "inner.store/a/b")
+        for other in ("outer.store/lake/a/b/c", "outer.store/lake/a", "same.store/a/b", "outer.store/lake"):
+            with pytest.raises(LocationError, match="first"):
+                stage("second", other)
+        stage("second", "outer.store/lake/a/c")
+        with pytest.raises(LocationError, match="second"):
+            stage("third", "inner.store/a/c")
+        for name, other in (("third", "outer.store/a/b"), ("fourth", "same.store/b")):
+            stage(name, other)
 
 
 def test_vacuum_that_died_is_repeated(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
