@@ -508,7 +508,8 @@ def purge(
     age = duration_ms(older_than)
     with opened(warehouse) as place:
         if not yes:
-            _ask(f"delete all files of the dropped table {table}", None)
+            found = place.owner.purgeable(table, older_than=age)
+            _ask(f"delete all files of the dropped table {found.name or found.table_id}", found.location)
         done = place.owner.purge_table(table, older_than=age)
     left = "; another table is in its folder, which stays" if done.left else ""
     output.show(
@@ -518,11 +519,11 @@ def purge(
     )
 
 
-def _ask(doing: str, location: Path | None) -> None:
+def _ask(doing: str, location: Path) -> None:
     if not sys.stdin.isatty():
         raise InvalidRequestError("stdin is not a terminal; pass --yes to confirm")
-    if not typer.confirm(f"{doing}?" if location is None else f"{doing} at {location}?", err=True):
-        output.show_error("nothing was dropped")
+    if not typer.confirm(f"{doing} at {location}?", err=True):
+        output.show_error("nothing was changed")
         raise typer.Exit(ExitCode.REFUSED)
 
 

@@ -202,6 +202,11 @@ class LocalOwner:
         with disk_errors("undrop a table"):
             return dropping.undrop_table(self._context, reference)
 
+    def purgeable(self, reference: str, *, older_than: int = dropping.KEPT_FOR) -> TableRecord:
+        """The table that `purge_table` would purge: `dropping.purgeable`."""
+        with disk_errors("find a dropped table"):
+            return dropping.purgeable(self._context, reference, older_than=older_than)
+
     def purge_table(self, reference: str, *, older_than: int = dropping.KEPT_FOR) -> dropping.Purged:
         """Delete the files of a table that was dropped at least `older_than` ms ago: `dropping.purge_table`."""
         with disk_errors("purge a table"):

@@ -245,7 +245,7 @@ def test_drop_does_what_the_answer_says(
     monkeypatch.setattr("refimpl.cli.tables.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     result = CliRunner().invoke(application, ["drop", sales], input=f"{said}\n")
     assert result.exit_code == code
-    assert ("nothing was dropped" in result.stderr) == bool(left)
+    assert ("nothing was changed" in result.stderr) == bool(left)
     assert warehouse.tables() == left
 
 
@@ -263,6 +263,15 @@ def test_a_dropped_table_is_brought_back_or_purged(cli: CommandLine, warehouse: 
     assert not cli("purge", sales, "--older-than", "0s", "--yes", "--json").json["left"]
     assert not location.exists()
     assert cli("undrop", sales).code == ExitCode.USAGE
+
+
+def test_purge_names_its_table_before_it_asks(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    assert "no dropped table 'unknown'; dropped tables: none" in cli("purge", "unknown").err
+    location = warehouse.table(sales).location
+    cli("drop", sales, "--yes")
+    assert "expected at least 7 days" in cli("purge", sales).err
+    assert "--yes" in cli("purge", sales, "--older-than", "0s").err
+    assert location.is_dir()
 
 
 def test_drop_deletes_the_files_on_request(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
