@@ -259,12 +259,10 @@ class Transaction:
         """
         self._check_open()
         schema = type_widening.retyped(self._schema(), column, to)
-        if not type_widening.enabled(self._new_protocol, self._new_metadata):
+        problem = type_widening.obstacle(self._new_protocol, self._new_metadata)
+        if problem is not None:
             raise InvalidRequestError(
-                f"the type of {column!r} cannot change: type widening of {self._label} is off; set "
-                f"{features.ENABLE_TYPE_WIDENING}=true, after which only readers that have the table feature "
-                f"{features.TYPE_WIDENING[0]} can read it",
-                column=column,
+                f"the type of {column!r} in {self._label} cannot change: {problem}", column=column
             )
         self.set_metadata(msgspec.structs.replace(self._new_metadata, schema_string=schema.to_json()))
 

@@ -27,6 +27,7 @@ from refimpl.client.schema import (
     DataType,
     Field,
     Map,
+    Primitive,
     Struct,
     TypeChange,
     joined,
@@ -46,8 +47,33 @@ _History = list[dict[str, Any]]
 
 def enabled(protocol: Protocol, metadata: Metadata) -> bool:
     """Whether types may change. A table with the preview of the feature alone is not changed here."""
-    wanted = metadata.configuration.get(ENABLE_TYPE_WIDENING, "").lower() == "true"
-    return wanted and TYPE_WIDENING[0] in writer_features(protocol)
+    return obstacle(protocol, metadata) is None
+
+
+def obstacle(protocol: Protocol, metadata: Metadata) -> str | None:
+    """Why types cannot change, and what to do; None where they can."""
+    feature, preview = TYPE_WIDENING
+    listed = writer_features(protocol)
+    if feature not in listed and preview in listed:
+        return (
+            f"the table has only the preview of type widening; in Delta Spark, ALTER TABLE ... DROP FEATURE "
+            f"`{preview}`, then set {ENABLE_TYPE_WIDENING}=true"
+        )
+    if feature not in listed or metadata.configuration.get(ENABLE_TYPE_WIDENING, "").lower() != "true":
+        return (
+            f"type widening is off; set {ENABLE_TYPE_WIDENING}=true, after which only readers that have the table "
+            f"feature {feature} can read it"
+        )
+    return None
+
+
+def widens_unasked(before: DataType, after: DataType) -> bool:
+    """Whether a write that merges schemas may change the type: DELTA.md#merged-types."""
+    whole = before in _WHOLE_NUMBERS and after not in _WHOLE_NUMBERS
+    return widens(before, after) and not whole
+
+
+_WHOLE_NUMBERS: Final = tuple(Primitive(name=name) for name in ("byte", "short", "integer", "long"))
 
 
 def retyped(schema: Struct, path: str, to: DataType) -> Struct:

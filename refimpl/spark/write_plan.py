@@ -12,18 +12,18 @@ stay.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from refimpl.actions import Add, Metadata, Protocol
-from refimpl.client import column_mapping, features, file_statistics
+from refimpl.client import column_mapping, features, file_statistics, type_widening
 from refimpl.client.condition import FileTest
 from refimpl.client.file_statistics import row_count
 from refimpl.client.row_rules import RowRules
-from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct, check_columns
+from refimpl.client.schema import Array, DataType, Field, Map, Primitive, Struct, check_columns, joined, widens
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
@@ -65,7 +65,7 @@ class WriteOptions:
     dynamic: bool = False
     """With `overwrite`: replace only the partitions that the rows are in."""
     merge_schema: bool = False
-    """Add the columns that only the rows have to the table."""
+    """Add the columns that only the rows have to the table, and widen types."""
     overwrite_schema: bool = False
     """With `overwrite`: the table gets the columns of the rows."""
     partition_by: tuple[str, ...] | None = None
@@ -145,9 +145,7 @@ class WritePlan:
             schema = given
             columns = columns if options.partition_by is None else options.partition_by
         elif options.merge_schema:
-            merged = _merged(schema, given)
-            assert isinstance(merged, Struct)
-            schema = merged
+            schema = _merged_schema(snapshot, given)
         if options.partition_by not in (None, columns):
             raise InvalidRequestError(
                 f"{snapshot.reader.label} is partitioned by {', '.join(columns) or 'nothing'}, not by "
@@ -343,14 +341,43 @@ def describe(version: int, adds: Sequence[Add]) -> Written:
     return Written(version=version, files=len(adds), rows=rows, bytes=sum(add.size for add in adds))
 
 
-def _merged(table: DataType, rows: DataType) -> DataType:
-    """The table's type with the members that only the rows have after its own. Other differences are left as they are:
-    whether rows fit is decided by `frames`."""
+def _merged_schema(snapshot: Snapshot, given: Struct) -> Struct:
+    """DELTA.md#merged-types. Raises `InvalidRequestError` for a wider type that the table does not get."""
+    problem = type_widening.obstacle(snapshot.protocol, snapshot.metadata)
+
+    def widened(table: DataType, rows: DataType, path: str) -> DataType:
+        if not widens(table, rows):
+            return table
+        if problem is None and type_widening.widens_unasked(table, rows):
+            return rows
+        why = problem or "an integer becomes a decimal or a double only if it is told to"
+        raise InvalidRequestError(
+            f"mergeSchema does not widen {path!r} from {table} to {rows}: {why}; widen it first: "
+            f"commit-owner alter {snapshot.reader.label} --type '{path}={rows}', or Table.alter in Python",
+            column=path,
+        )
+
+    merged = _merged(snapshot.schema, given, "", widened)
+    assert isinstance(merged, Struct)
+    recorded = type_widening.recorded(snapshot.schema, merged, records=True)
+    changed = [*type_widening.changed_columns(snapshot.schema, recorded)]
+    type_widening.check_rules(snapshot.protocol, snapshot.metadata, merged, changed)
+    return merged
+
+
+def _merged(
+    table: DataType, rows: DataType, path: str, widened: Callable[[DataType, DataType, str], DataType]
+) -> DataType:
+    """The table's type with the members that only the rows have after its own, and what `widened` makes of types.
+    Other differences are left as they are: whether rows fit is decided by `frames`."""
     match table, rows:
         case Struct(fields=own), Struct(fields=given):
             by_name = {column.name.lower(): column for column in given}
             kept = [
-                dataclasses.replace(column, type=_merged(column.type, by_name[column.name.lower()].type))
+                dataclasses.replace(
+                    column,
+                    type=_merged(column.type, by_name[column.name.lower()].type, joined(path, column.name), widened),
+                )
                 if column.name.lower() in by_name
                 else column
                 for column in own
@@ -358,11 +385,13 @@ def _merged(table: DataType, rows: DataType) -> DataType:
             names = {column.name.lower() for column in own}
             return Struct(fields=(*kept, *(_nullable(column) for column in given if column.name.lower() not in names)))
         case Array(element=own_element), Array(element=given_element):
-            return dataclasses.replace(table, element=_merged(own_element, given_element))
+            return dataclasses.replace(
+                table, element=_merged(own_element, given_element, joined(path, "element"), widened)
+            )
         case Map(value=own_value), Map(value=given_value):
-            return dataclasses.replace(table, value=_merged(own_value, given_value))
+            return dataclasses.replace(table, value=_merged(own_value, given_value, joined(path, "value"), widened))
         case _:
-            return table
+            return widened(table, rows, path)
 
 
 def _nullable(column: Field) -> Field:

@@ -73,8 +73,9 @@ class DeltaWriter:
 
         `replaceWhere`: with mode overwrite, replace only the partitions for which this condition is true.
         `partitionOverwriteMode`: dynamic replaces, with mode overwrite, only the partitions that the rows are in.
-        `mergeSchema`: add columns that only the rows have. `overwriteSchema`: with mode overwrite, the table gets the
-        columns of the rows, and those of `partitionBy` if it is called.
+        `mergeSchema`: add columns that only the rows have, and widen types where the table permits it.
+        `overwriteSchema`: with mode overwrite, the table gets the columns of the rows, and those of `partitionBy` if it
+        is called.
         `txnAppId`, `txnVersion`: skip the write if this application has committed this batch, or a later one.
         `feature` (managedCommit, catalogManaged), `commitMode` (staged, inline, direct) and the table properties
         `delta.*` are for a table that this write creates.

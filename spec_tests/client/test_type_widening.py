@@ -108,6 +108,14 @@ def test_rows_of_both_types_are_read(tmp_path: Path, partitioned: bool) -> None:
     assert read() == [(11, *widened)]
 
 
+def test_table_that_has_only_the_preview_is_not_widened(tmp_path: Path) -> None:
+    table = create_filesystem_table(tmp_path / "t", Environment(), pa.schema([("n", pa.int32())]), properties=ON)
+    path = table.location / "_delta_log" / f"{0:020}.json"
+    path.write_text(path.read_text().replace('"typeWidening"', '"typeWidening-preview"'))
+    with pytest.raises(InvalidRequestError, match=r"only the preview.*DROP FEATURE `typeWidening-preview`"):
+        Table.by_path(table.location).alter(types={"n": "long"})
+
+
 NESTED = json.dumps(
     {
         "type": "struct",

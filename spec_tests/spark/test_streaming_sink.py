@@ -286,6 +286,50 @@ def test_columns_that_only_the_rows_have(warehouse: Warehouse, table: Table) -> 
     assert table.snapshot().to_arrow(where="id = 1")["more"].to_pylist() == [None]
 
 
+WIDER = StructType().add("id", "long").add("n", "long").add("s", StructType().add("f", "double"))
+
+
+@pytest.fixture
+def narrow(warehouse: Warehouse) -> Table:
+    """The rows of `WIDER` do not fit it."""
+    schema = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("s", pa.struct([("f", pa.float32())]))])
+    table = warehouse.create_table("narrow", schema, properties={"delta.enableTypeWidening": "true"})
+    table.append(pa.table({"id": [1], "n": [7], "s": [{"f": 0.5}]}, schema=schema))
+    return table
+
+
+def test_merge_schema_widens_types(warehouse: Warehouse, narrow: Table) -> None:
+    with pytest.raises(InvalidRequestError, match="'n' is integer in the table and long in the rows"):
+        source(warehouse, path="narrow").writer(WIDER, False)
+    rows = pa.RecordBatch.from_pylist([{"id": 2, "n": 2**40, "s": {"f": 0.1}}])
+    writer = source(warehouse, path="narrow", mergeSchema="true").writer(WIDER, False)
+    writer.commit([again(again(writer.work).run(iter([rows]), split=0, attempt=0))])
+    found = narrow.snapshot()
+    assert found.to_arrow().sort_by("id").to_pylist() == [
+        {"id": 1, "n": 7, "s": {"f": 0.5}},
+        *rows.to_pylist(),
+    ]
+    assert found.schema["n"].metadata["delta.typeChanges"] == [{"fromType": "integer", "toType": "long"}]
+
+
+@pytest.mark.parametrize(
+    ("properties", "kind", "problem"),
+    [
+        ({"delta.enableTypeWidening": "false"}, "long", "type widening is off"),
+        ({}, "double", "only if it is told to"),
+        ({}, "decimal(12,2)", "only if it is told to"),
+        ({"delta.constraints.positive": "n > 0"}, "long", "delta.constraints.positive depends on it"),
+    ],
+)  # fmt: skip
+def test_merge_schema_names_the_type_that_it_does_not_widen(
+    warehouse: Warehouse, narrow: Table, properties: dict[str, str], kind: str, problem: str
+) -> None:
+    if properties:
+        narrow.alter(properties=properties)
+    with pytest.raises(InvalidRequestError, match=f"'n'.*{problem}"):
+        source(warehouse, path="narrow", mergeSchema="true").writer(StructType().add("n", kind), False)
+
+
 def test_a_batch_of_an_application_is_committed_once(warehouse: Warehouse, table: Table) -> None:
     for number in (1, 1, 2, 1):
         batch(warehouse, (3, 1), txnAppId="nightly", txnVersion=str(number))
