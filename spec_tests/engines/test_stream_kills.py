@@ -7,6 +7,7 @@ runs the query, and kills its driver, with the JVM, in the given batch at the gi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -52,11 +53,18 @@ def test_each_row_is_there_once_after_kills_at_each_step(tmp_path: Path) -> None
 
 
 def run(folder: Path, *arguments: str) -> int:
-    """The exit code of a driver."""
+    """The exit code of a driver. Its output is a file: a pipe would last as long as any process that it left."""
     command = [sys.executable, "-m", __name__, str(folder), *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr[-3000:]
-    return ended.returncode
+    with (folder / "output.txt").open("w+") as output:
+        driver = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        try:
+            code = driver.wait(timeout=300)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+        output.seek(0)
+        assert code in (0, -signal.SIGKILL), output.read()[-3000:]
+    return code
 
 
 def kill_driver() -> None:

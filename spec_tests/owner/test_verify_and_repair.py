@@ -152,6 +152,12 @@ def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) ->
     setting.open()
 
 
+def test_each_version_of_a_log_that_is_gone_is_named(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    (table.log.folder / log_path.commit(0)).unlink()
+    assert [finding.code for finding in verify(warehouse.owner)] == ["published-missing"]
+
+
 def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) -> None:
     setting.commit(1)
     later: list[str] = []
