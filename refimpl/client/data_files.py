@@ -191,7 +191,6 @@ class DataFileWriter:
         for file in self._open.values():
             with contextlib.suppress(Exception):
                 file.parquet.close()
-        self._open.clear()
         for path in self._made:
             with contextlib.suppress(OSError):
                 (self._objects or _HOST).unlink(path)
@@ -337,12 +336,8 @@ def make_folder(location: Path, folder: str) -> None:
 
 def sync_files(paths: Sequence[Path]) -> None:
     """Make closed data files durable. Several at once: a file system takes one write to its journal for all of them."""
-    if len(paths) < 2:
-        for path in paths:
-            _HOST.fsync(path)
-        return
-    with ThreadPoolExecutor(min(SYNCS, len(paths))) as threads:
-        for _ in threads.map(_HOST.fsync, paths):
+    with ThreadPoolExecutor(SYNCS) as threads:  # none is started for one file
+        for _ in (threads.map if len(paths) > 1 else map)(_HOST.fsync, paths):
             """An error of one file is raised here, after all others ended."""
 
 

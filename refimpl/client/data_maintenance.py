@@ -232,12 +232,11 @@ def _needed(table: Table, oldest: int, *, from_commits: bool) -> set[str]:
     needed: set[str] = set()
     objects = objects_at(table.environment, table.location)
     for action in itertools.chain(snapshot.files.values(), removed, logged, proposed):
-        with contextlib.suppress(UnsupportedFeatureError):  # on another host: not below this folder
-            needed.add(data_files.relative_path(table.location, action.path, objects))
-            vector = None if isinstance(action, Cdc) else action.deletion_vector
-            file = None if vector is None else deletion_vectors.relative_file(vector)
-            if file is not None:
-                needed.add(data_files.relative_path(table.location, file, objects))
+        vector = None if isinstance(action, Cdc) else action.deletion_vector
+        for path in (action.path, None if vector is None else deletion_vectors.relative_file(vector)):
+            with contextlib.suppress(UnsupportedFeatureError):  # on another host: not below this folder
+                if path is not None:
+                    needed.add(data_files.relative_path(table.location, path, objects))
     return needed
 
 

@@ -319,7 +319,7 @@ def invariant_sql(given: Any) -> str | None:
     """The condition in the value of `delta.invariants`; None for a value of another form."""
     try:
         text = msgspec.json.decode(given)["expression"]["expression"]
-    except (msgspec.DecodeError, LookupError, TypeError):
+    except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
         return None
     return text if isinstance(text, str) else None
 

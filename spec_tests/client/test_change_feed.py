@@ -15,8 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from refimpl.actions import Cdc
+from refimpl import log_path
+from refimpl.actions import Cdc, Remove, encode
+from refimpl.client import change_feed
 from refimpl.client.create import create_filesystem_table
+from refimpl.client.in_commit_timestamp import CommitTimes
 from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.environment import Environment
@@ -252,6 +255,23 @@ def test_a_range_outside_the_history_is_refused(
 ) -> None:
     with pytest.raises(kind):
         busy(fed(warehouse)).changes(**bounds)  # type: ignore[arg-type]
+
+
+def test_rows_of_a_removed_file_have_the_partition_values_that_it_had(tmp_path: Path) -> None:
+    """A `remove` without them is allowed: the version before has the file."""
+    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA, partition_columns=["month"], properties=FEED)
+    table.append(rows([(1, 7)]))
+    (add,) = table.snapshot().files.values()
+    table.log.put_if_absent(log_path.commit(2), encode([Remove(path=add.path, data_change=True, deletion_timestamp=1)]))
+    assert feed_of(table, 2) == [(2, "delete", 1, 7)]
+
+
+@pytest.mark.parametrize(("first", "last"), [(3, 6), (2, 4), (6, 6)])
+def test_both_ends_of_a_range_must_be_in_the_history(first: int, last: int) -> None:
+    """Of what a cleanup has left."""
+    times = CommitTimes(first=3, last=5, enabled=None, modified=[30, 40, 50], stored=lambda _: 0)
+    with pytest.raises(NotFoundInHistoryError):
+        change_feed.versions(times, from_version=first, to_version=last, from_timestamp=None, to_timestamp=None)
 
 
 def test_versions_with_the_feed_off_are_refused(warehouse: Warehouse) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,9 @@ def _on_disk(location: Path) -> set[str]:
 
 
 def _write(location: Path, table: pa.Table, partition_columns: tuple[str, ...] = (), **options: Any) -> list[Add]:
-    return d.DataFileWriter(location, s.from_arrow(table.schema), partition_columns, **options).write_all([table])
+    """In two parts."""
+    writer = d.DataFileWriter(location, s.from_arrow(table.schema), partition_columns, **options)
+    return writer.write_all([table.slice(0, 1), table.slice(1)])
 
 
 def _rows(location: Path, add: Add) -> list[dict[str, Any]]:
@@ -264,6 +267,7 @@ def test_a_row_group_is_written_when_it_is_full(tmp_path: Path, monkeypatch: pyt
     writer = d.DataFileWriter(tmp_path, SCHEMA, group_rows=8)
     for _ in range(5):
         writer.write(ROWS)
+    assert _on_disk(tmp_path)
     [add] = writer.finish()
     footer = pq.read_metadata(tmp_path / add.path)
     assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [8, 8, 4]
@@ -300,7 +304,10 @@ def test_files_then_folders_are_durable_before_the_actions(tmp_path: Path, monke
     assert synced[-1] == tmp_path
 
 
-def test_a_file_is_synced_with_all_of_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("partition_columns", [(), ("month",)])
+def test_a_file_is_synced_with_all_of_its_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_columns: tuple[str, ...]
+) -> None:
     """A Parquet file without its footer holds nothing."""
     synced: dict[Path, bytes] = {}
 
@@ -310,7 +317,7 @@ def test_a_file_is_synced_with_all_of_its_bytes(tmp_path: Path, monkeypatch: pyt
             synced[path] = path.read_bytes()
 
     monkeypatch.setattr(os, "fsync", fsync)
-    adds = _write(tmp_path, ROWS, ("month",))
+    adds = _write(tmp_path, ROWS, partition_columns)
     files = [partition_values.local_path(tmp_path, add.path) for add in adds]
     assert synced == {path: path.read_bytes() for path in files}
 
@@ -333,16 +340,24 @@ def test_statistics_are_of_all_row_groups(tmp_path: Path, odd: int) -> None:
     assert statistics["nullCount"] == {"x": 0, "n": 0, "s": 1}
 
 
-def test_a_failing_fsync_reports_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize("partition_columns", [(), ("month",)])
+@pytest.mark.parametrize("fails", [Path.is_file, Path.is_dir])
+def test_a_failing_fsync_reports_and_leaves_no_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    partition_columns: tuple[str, ...],
+    fails: Callable[[Path], bool],
+) -> None:
+    def full(fd: int) -> None:
+        if fails(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
-            _write(tmp_path, ROWS, ("month",))
+            _write(tmp_path, ROWS, partition_columns)
     assert _on_disk(tmp_path) == set()
-    assert len(_write(tmp_path, ROWS, ("month",))) == 3
+    assert len(_write(tmp_path, ROWS, partition_columns)) == (3 if partition_columns else 1)
 
 
 def test_rows_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +378,7 @@ def test_abort_deletes_what_this_writer_made_and_nothing_else(tmp_path: Path) ->
     kept = {add.path for add in _write(tmp_path, ROWS, ("month",))}
     writer = d.DataFileWriter(tmp_path, SCHEMA, ("month",), buffer_bytes=1)
     writer.write(pa.concat_tables([ROWS] * d.BATCH_ROWS).combine_chunks())
-    assert len(_on_disk(tmp_path)) > len(kept)
+    assert len(_on_disk(tmp_path)) == 2 * len(kept)
     writer.abort()
     assert _on_disk(tmp_path) == kept
 

@@ -27,10 +27,13 @@ from refimpl.log_path import FileKind
 from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.client.conftest import Setting, adding
+from spec_tests.support.faults import FailingFiles
 from spec_tests.support.other_readers import by_delta_rs
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.string())])
 DAY = 86_400_000
+UNDECIDED = "00000000-0000-4000-8000-000000000000"
+"""The attempt of a staged commit that no owner was asked about."""
 ALL = MaintenancePolicy(allowed=ALWAYS_ALLOWED | {Maintenance.OPTIMIZE, Maintenance.VACUUM})
 POLICY = msgspec.structs.replace(ALL, backfill_every=None)
 
@@ -280,8 +283,22 @@ def test_a_torn_staged_file_does_not_stop_a_vacuum(table: Table) -> None:
     table.overwrite(rows(9))
     feature = table.feature
     assert feature is not None
-    table.log.stage(feature.staging_folder, 5, "00000000-0000-4000-8000-000000000000", b'{"add":{"path":"mon')
+    table.log.stage(feature.staging_folder, 5, UNDECIDED, b'{"add":{"path":"mon')
     assert len(vacuumed(table, older_than=-DAY, force=True)) == 6
+
+
+@pytest.mark.parametrize(("operation", "suffix"), [("read", f"{UNDECIDED}.json"), ("unlink", ".parquet")])
+def test_a_failing_disk_stops_a_vacuum(setting: Setting, storage: FailingFiles, operation: str, suffix: str) -> None:
+    """A staged commit that cannot be read may need the files. What cannot be deleted is not reported as deleted."""
+    table = setting.table(policy=POLICY)
+    table.append(rows(1))
+    table.overwrite(rows(2))
+    table.log.stage("_staged_commits", 3, UNDECIDED, b"")
+    storage.fail_when = lambda done, path: done == operation and path.name.endswith(suffix)
+    before = on_disk(table)
+    with pytest.raises(OSError, match="injected"):
+        vacuum(table, older_than=-(10**13), force=True, dry_run=False)
+    assert on_disk(table) == before
 
 
 def test_other_readers_read_a_table_that_was_optimized_and_vacuumed(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from refimpl.client.data_maintenance import optimize, reorg, vacuum
 from refimpl.client.table import Table
 from refimpl.client.table_stream import StreamOptions, TableStream
 from refimpl.environment import Environment
-from refimpl.errors import CorruptionError, UnsupportedFeatureError
+from refimpl.errors import CorruptionError, CorruptLogError, UnsupportedFeatureError
 from spec_tests.support.other_readers import by_delta_rs
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -195,6 +195,32 @@ def test_vacuum_deletes_a_vector_that_no_version_needs(table: Table) -> None:
     optimize(table)
     assert name not in vacuum(table).files, "an older version needs it"
     assert name in vacuum(table, older_than=later, force=True).files
+
+
+def test_vacuum_keeps_the_vector_of_a_file_that_is_elsewhere(table: Table) -> None:
+    """A clone may delete rows of files that are in another store."""
+    masked = mask(table, in_a_file(table.location, 0, 3))
+    transaction = table.transaction()
+    transaction.remove(masked)
+    transaction.add(msgspec.structs.replace(masked, path="s3://elsewhere/a.parquet"))
+    transaction.commit()
+    assert f"ab/deletion_vector_{NAME}.bin" not in vacuum(table, older_than=-86_400_000, force=True).files
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"storage_type": "x"}, CorruptionError),
+        ({"storage_type": "p", "path_or_inline_dv": "http://["}, CorruptLogError),
+    ],
+)
+def test_vacuum_deletes_nothing_while_a_vector_cannot_be_located(
+    table: Table, change: dict[str, str], kind: type[Exception]
+) -> None:
+    mask(table, msgspec.structs.replace(in_a_file(table.location, 0, 3), **change))
+    with pytest.raises(kind):
+        vacuum(table, older_than=-86_400_000, force=True, dry_run=False)
+    assert (table.location / f"ab/deletion_vector_{NAME}.bin").exists()
 
 
 def feeding(table: Table) -> Table:

@@ -469,6 +469,17 @@ def test_failed_commit_deletes_its_objects(directory: Path, store: str) -> None:
         assert {name for name in objects(store) - before if name.endswith(".parquet")} == set()
 
 
+def test_failed_write_deletes_its_objects(directory: Path, store: str) -> None:
+    with refimpl.open(directory) as warehouse:
+        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
+        writer = table.transaction().data_file_writer()
+        writer.write(rows(1))
+        writer.end_files()
+        assert any(name.endswith(".parquet") for name in objects(store))
+        writer.abort()
+        assert not any(name.endswith(".parquet") for name in objects(store))
+
+
 def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: CommandLine) -> None:
     place = str(tmp_path / "lake")
     cli("init", place, "--store", f"s3={store}")

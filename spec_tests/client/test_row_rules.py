@@ -22,6 +22,7 @@ from refimpl.client.features import PLAIN_PROTOCOL
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
+from refimpl.environment import Environment
 from refimpl.errors import (
     InvalidRequestError,
     InvalidTableError,
@@ -164,7 +165,7 @@ def test_defaults_are_for_columns_that_the_rows_leave_out(warehouse: Warehouse) 
 class TestIdentityColumns:
     def test_values_are_assigned_and_the_mark_moves(self, warehouse: Warehouse) -> None:
         """DELTA.md#identity-columns."""
-        table = made(warehouse, identity(start=10, step=-3), X)
+        table = made(warehouse, X, identity(start=10, step=-3))
         table.append(pa.table({"x": [1, 2]}))
         table.append(pa.table({"x": [3]}))
         assert {row["x"]: row["id"] for row in rows_of(table)} == {1: 10, 2: 7, 3: 4}
@@ -197,10 +198,24 @@ class TestIdentityColumns:
         table.append(pa.table({"x": [3]}))
         assert table._commit_with(begun, pa.table({"id": [1], "x": [4]})).rebased_over == 1
 
-    def test_a_column_without_values_left_refuses_rows(self, warehouse: Warehouse) -> None:
-        table = made(warehouse, identity(start=2**63 - 2), X)
+    @pytest.mark.parametrize(("start", "step"), [(2**63 - 2, 1), (-(2**63) + 1, -1)])
+    def test_a_column_without_values_left_refuses_rows(self, warehouse: Warehouse, start: int, step: int) -> None:
+        table = made(warehouse, identity(start=start, step=step), X)
         assert "values left" in refused(table, pa.table({"x": [1, 2, 3]})).message
         table.append(pa.table({"x": [1, 2]}))
+
+    def test_the_mark_moves_beyond_the_values_of_all_tasks(self, warehouse: Warehouse) -> None:
+        table = made(warehouse, identity(), identity("other", start=0, step=-1), X)
+        transaction = table.transaction()
+        tasks = [transaction.rules.of_split(number) for number in range(2)]
+        for task in tasks:
+            task.completed(pa.table({"x": [1, 2]}))
+        reached = {name: [task.reached[name] for task in tasks] for name in ("id", "other")}
+        transaction.rules.advance(reached)
+        assert (transaction.rules.reached, reached) == (
+            {"id": 4098, "other": -4097},
+            {"id": [4097, 4098], "other": [-4096, -4097]},
+        )
 
     def test_invalid_metadata_of_a_column_is_named(self, warehouse: Warehouse) -> None:
         """One without `allowExplicitInsert` is inconsistent for Delta Spark."""
@@ -319,6 +334,18 @@ def test_a_rule_holds_for_the_column_that_gets_the_name(warehouse: Warehouse, na
     assert table.snapshot().version == 1 + good
 
 
+def test_a_generated_column_may_be_required(warehouse: Warehouse) -> None:
+    table = made(warehouse, X, {**generated("y", "x * 2"), "nullable": False})
+    table.append(pa.table({"x": [1]}))
+    assert rows_of(table) == [{"x": 1, "y": 2}]
+
+
+def test_a_rule_holds_that_is_the_last_property(tmp_path: Path) -> None:
+    properties = {"delta.constraints.low": "x < 5"}
+    table = create_filesystem_table(tmp_path / "t", Environment(), json.dumps(struct(X)), properties=properties)
+    assert refused(table, pa.table({"x": [9]})).constraint == "low"
+
+
 def test_a_rule_whose_feature_is_listed_later_is_a_new_rule(tmp_path: Path) -> None:
     """DELTA.md#new-rules: any change of the metadata lists the feature."""
     log = WrittenLog(tmp_path)
@@ -339,6 +366,7 @@ def test_a_rule_whose_feature_is_listed_later_is_a_new_rule(tmp_path: Path) -> N
         ([X], {"delta.constraints.c": "x RLIKE '^a'"}, "checkConstraints"),
         ([X], {"delta.constraints.c": "nothing > 1"}, "checkConstraints"),
         ([column("x", delta__invariants="x > 3")], {}, "invariants"),
+        ([column("x", delta__invariants="[" * 10**5)], {}, "invariants"),
         ([column("l", {**LIST, "elementType": struct(invariant("x", "x > 3"))})], {}, "invariants"),
         ([X, generated("y", "rand()")], {}, "generatedColumns"),
         ([X, generated("y", "date_format(x, 'yyyy')")], {}, "generatedColumns"),
