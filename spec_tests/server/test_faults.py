@@ -21,6 +21,7 @@ from refimpl.commit_owner import MaintenancePolicy
 from refimpl.commits import Landed
 from refimpl.environment import Environment
 from refimpl.errors import OutcomeUnknown
+from refimpl.owner import decide
 from refimpl.server.application import Server
 from refimpl.server.delta_api import DeltaApi
 from refimpl.server.names import Names
@@ -77,11 +78,15 @@ def test_each_failing_effect_of_a_commit_is_survived_by_sending_it_again(serve: 
     assert {200, 503} <= statuses
 
 
-def test_a_staged_file_whose_fsync_failed_is_written_anew_before_it_lands(serve: Serve) -> None:
-    """The client sends the same again, and a second fsync of the same file may say that all is well when it is not."""
+def test_a_staged_file_whose_fsync_failed_is_written_anew_before_it_lands(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client sends the same again, and a second fsync of the same file may say that all is well when it is not.
+    Also where the file is as large as one may be."""
     faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
     table = WireTable(serve(environment=faults.environment())).create()
     staged = table.write_staged(1)
+    monkeypatch.setattr(decide, "size_limit", lambda _: len(staged.content))
     faults._fail_from = len(faults.seen) + 1
     assert refusal(table.propose(staged)) == UNAVAILABLE
     assert faults.seen[-1] == "fsync staged"
@@ -91,6 +96,7 @@ def test_a_staged_file_whose_fsync_failed_is_written_anew_before_it_lands(serve:
         "create temporary", "write temporary", "fsync temporary", "replace staged", "fsync _staged_commits/", "commit",
     ]  # fmt: skip
     assert staged.path.read_bytes() == staged.content
+    monkeypatch.undo()
     table.land(2)
 
 
