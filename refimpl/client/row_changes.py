@@ -213,8 +213,7 @@ def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
             rows = change.read(add)
             change.remove(add)
             change.record(DELETED, rows.filter(matches))
-            if count < rows.num_rows:
-                change.write(rows.filter(pc.invert(matches)))
+            change.write(rows.filter(pc.invert(matches)))
             deleted, copied = deleted + count, copied + rows.num_rows - count
         return change.commit({"numDeletedRows": deleted, "numCopiedRows": copied})
 

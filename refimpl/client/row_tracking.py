@@ -74,7 +74,7 @@ def high_water_mark(domain: DomainMetadata) -> int:
         return -1
     try:
         mark = msgspec.json.decode(domain.configuration)[_MARK]
-    except (msgspec.DecodeError, LookupError, TypeError):
+    except (msgspec.DecodeError, LookupError, TypeError, RecursionError):
         mark = None
     if type(mark) is not int:
         raise CorruptLogError(

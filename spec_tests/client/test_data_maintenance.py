@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from refimpl import log_path
 from refimpl.client import checkpointing
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize, reorg, vacuum
@@ -87,7 +88,15 @@ def test_optimize_puts_the_files_of_each_partition_together(table: Table) -> Non
     added = [add for key, add in after.files.items() if key not in before.files]
     assert added
     assert not any(action.data_change for action in [*added, *after.tombstones.values()])
-    assert table.history(1)[0].operation == "OPTIMIZE"
+    newest = table.history(1)[0]
+    assert newest.operation == "OPTIMIZE"
+    assert newest.info is not None
+    assert newest.info.fields["operationMetrics"] == {
+        "numRemovedFiles": "6",
+        "numRemovedBytes": str(done.removed_bytes),
+        "numAddedFiles": "2",
+        "numAddedBytes": str(done.added_bytes),
+    }
 
 
 def test_optimize_takes_only_the_partitions_of_its_condition(table: Table) -> None:
@@ -208,6 +217,25 @@ def test_vacuum_keeps_removed_files_for_longer_than_a_checkpoint_does(tmp_path: 
     checkpointing.write(table.snapshot())
     assert vacuumed(Table.by_path(table.location), older_than=30 * DAY) == set()
     assert len(vacuumed(Table.by_path(table.location))) == 1
+
+
+@pytest.mark.parametrize("checkpointed", [False, True])
+def test_vacuum_keeps_what_was_removed_exactly_so_long_ago(setting: Setting, checkpointed: bool) -> None:
+    """By the newest commit. A checkpoint may have forgotten it."""
+    properties = {"delta.deletedFileRetentionDuration": "interval 0 seconds"} if checkpointed else {}
+    table = setting.table(feature=None, properties=properties)
+    table.append(rows(1))
+    table.overwrite(rows(3))
+    for path in table.location.rglob("*.*"):
+        os.utime(path, (0, 0))
+    clock = setting.host.clock
+    os.utime(table.log.folder / log_path.commit(2), (clock / 1000, clock / 1000))
+    if checkpointed:
+        checkpointing.write(table.snapshot())
+    setting.host.clock += 7 * DAY
+    assert vacuum(setting.again(table), older_than=7 * DAY).files == ()
+    setting.host.clock += 1
+    assert len(vacuum(setting.again(table), older_than=7 * DAY).files) == 1
 
 
 def test_vacuum_keeps_files_that_a_running_transaction_may_have_written(table: Table) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from refimpl.actions import Cdc
 from refimpl.client import data_files
+from refimpl.client.data_files import DataFileWriter
 from refimpl.client.merging import Merge
+from refimpl.client.row_changes import DELETED, RowChange
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.errors import ConcurrentModificationError, CorruptionError, InvalidRequestError, OutcomeUnknown
@@ -157,6 +163,27 @@ class TestFiles:
         assert len(list(table.location.glob("_change_data/**/*.parquet"))) == 2
 
 
+def test_a_commit_that_only_removes_files_needs_no_change_data(warehouse: Warehouse) -> None:
+    """What was written of it, by this process and by others, is deleted and not committed."""
+    table = warehouse.create_table("fed", SCHEMA, properties=FEED)
+    table.append(ROWS)
+    files = data_files_of(table)
+    with RowChange(table.transaction(operation="DELETE")) as change:
+        (add,) = change.snapshot.files.values()
+        for adopted in (True, False):
+            change.record(DELETED, ROWS)
+            assert change._feed is not None
+            change._feed.end_files()
+            if adopted:
+                change.adopt([], [action for action in change._feed.finish() if isinstance(action, Cdc)])
+                change._feed = change._change_writer()
+        change.remove(add)
+        assert len(data_files_of(table)) == len(files) + 2
+        change.commit({})
+    assert data_files_of(table) == files
+    assert len(table.changes(2).read_all()) == len(ROWS)
+
+
 REFUSED: list[tuple[str, Callable[[Table], object]]] = [
     ("no SQL, with the position", lambda table: table.delete("id >")),
     ("an unknown column", lambda table: table.delete("price = 1")),
@@ -186,6 +213,64 @@ def test_a_bad_request_leaves_no_version_and_no_file(
         attempt(table)
     assert table.snapshot().version == 1
     assert data_files_of(table) == files
+
+
+@pytest.mark.parametrize("kind", ["part", "cdc"])
+def test_a_failing_disk_leaves_no_version_and_no_file(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    table = warehouse.create_table("fed", SCHEMA, properties=FEED)
+    table.append(ROWS)
+    files = data_files_of(table)
+
+    def full(fd: int) -> None:
+        if Path(f"/proc/self/fd/{fd}").readlink().name.startswith(kind):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        table.update({"id": "id + 1"}, "id = 1")
+    assert data_files_of(table) == files
+    assert table.snapshot().version == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.delete("id = 1"),
+        lambda table: table.update({"id": "id + 1"}, "id = 1"),
+        lambda table: (
+            table.merge(rows((1, 1, "won"), (9, 9, "new")), "target.id = source.id")
+            .when_matched_update_all()
+            .when_not_matched_insert_all()
+            .execute()
+        ),
+    ],
+    ids=["delete", "update", "merge"],
+)
+def test_rows_that_cannot_be_written_are_an_error(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, change: Callable[[Table], object]
+) -> None:
+    """Whichever rows they are: those that stay, those that change, or those of the change data feed."""
+    table = warehouse.create_table("fed", SCHEMA, properties=FEED)
+    table.append(ROWS)
+    files, write = data_files_of(table), DataFileWriter.write
+    for number in itertools.count():
+        calls = itertools.count()
+
+        def full(writer: DataFileWriter, data: pa.Table, calls: Any = calls, number: int = number) -> None:
+            if next(calls) == number:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(writer, data)
+
+        monkeypatch.setattr(DataFileWriter, "write", full)
+        try:
+            change(table)
+        except OSError:
+            assert (table.snapshot().version, data_files_of(table)) == (1, files)
+        else:
+            assert next(calls) == number > 1, "none was missed"
+            break
 
 
 def test_a_refused_condition_names_its_position(table: Table) -> None:
@@ -432,7 +517,7 @@ def test_the_conflict_rules_decide_a_race(
 ) -> None:
     """The winner commits between the loser's last file and its proposal. The error names its operation and the rule."""
     table = warehouse.create_table(
-        "raced", SCHEMA, partition_columns=["month"], properties={"delta.isolationLevel": level}
+        "raced", SCHEMA, partition_columns=["month"], properties={"delta.isolationLevel": level, **FEED}
     )
     table.append(ROWS)
     commit, raced, files = Transaction.commit_if_needed, [], set[Path]()

@@ -14,14 +14,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import refimpl
-from refimpl.actions import Add
+from refimpl.actions import Add, DomainMetadata
 from refimpl.client import row_tracking
 from refimpl.client.data_maintenance import optimize
 from refimpl.client.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, MaintenancePolicy, NewTableDemands
-from refimpl.errors import ConcurrentModificationError, InvalidRequestError
+from refimpl.errors import ConcurrentModificationError, CorruptLogError, InvalidRequestError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
 from spec_tests.support.builders import name_of
@@ -150,6 +150,13 @@ def test_a_catalog_that_demands_row_tracking_gets_a_table_that_keeps_ids(
     table = setting.table()
     found = table.snapshot()
     assert len(row_tracking.hidden_columns(found.protocol, found.metadata)) == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"rowIdHighWaterMark":"1"}', "[" * 10**5], ids=len)
+def test_a_mark_that_cannot_be_read_is_named(text: str) -> None:
+    domain = DomainMetadata(domain=row_tracking.DOMAIN, configuration=text, removed=False)
+    with pytest.raises(CorruptLogError, match=row_tracking.DOMAIN):
+        row_tracking.high_water_mark(domain)
 
 
 def test_suspended_row_tracking_assigns_nothing(setting: Setting) -> None:
