@@ -213,6 +213,10 @@ class ObjectFiles:
         self._unnamed: dict[Path, bytes] = {}
         """Temporary files below a store: only here, until they get their name."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """For tasks of Spark: where the stores are. Credentials are those of the other process."""
+        return ObjectFiles, (self._host, self._urls)
+
     def _object(self, path: Path | str) -> tuple[_ObjectStore, str] | None:
         path = Path(path)
         for place in self._urls:

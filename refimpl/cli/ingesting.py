@@ -102,10 +102,6 @@ def ingest(
     names = _columns_of_parquet(files) if kind == PARQUET else _header(files, csv_options["sep"])
     with reached(warehouse) as place:
         found = _table(place, table, create=create)
-        if found is not None:
-            from refimpl.spark.tables import check_location
-
-            check_location(found)  # before Spark is started
         schema = None if found is None else found.snapshot().schema
         if schema is not None and not fill_missing:
             _check_complete(schema, names, table)

@@ -37,7 +37,7 @@ from refimpl.client.schema import (
 from refimpl.client.snapshot import Snapshot, at
 from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
 from refimpl.log_path import Version
-from refimpl.object_store import ObjectFiles
+from refimpl.object_store import ObjectFiles, objects_at
 
 
 def versions(
@@ -187,6 +187,8 @@ class FeedReader:
     location: str
     columns: Struct
     partition_columns: tuple[str, ...]
+    objects: ObjectFiles | None
+    """Where the files are, if not on this host."""
 
     @classmethod
     def of(cls, end: Snapshot) -> FeedReader:
@@ -194,6 +196,7 @@ class FeedReader:
             location=str(end.location),
             columns=end.schema,
             partition_columns=end.partition_columns,
+            objects=objects_at(end.reader.log.environment, end.location),
         )
 
     @property
@@ -203,7 +206,7 @@ class FeedReader:
         fields = (Field(name=name, type=Primitive(name=kind)) for name, kind in extra)
         return Struct(fields=(*self.columns.fields, *fields))
 
-    def read(self, files: Iterable[ChangedFile], objects: ObjectFiles | None = None) -> Iterator[pa.RecordBatch]:
+    def read(self, files: Iterable[ChangedFile]) -> Iterator[pa.RecordBatch]:
         """The rows of the files, one file in memory at a time."""
         schema = self.schema
         arrow = to_arrow(schema)
@@ -212,7 +215,7 @@ class FeedReader:
             file = changed.file
             needed = with_type if isinstance(file, Cdc) else columns
             rows = read_file(
-                Path(self.location), file, needed, self.partition_columns, other=changed.other, objects=objects
+                Path(self.location), file, needed, self.partition_columns, other=changed.other, objects=self.objects
             )
             constants: dict[str, int | str] = {
                 COMMIT_VERSION: changed.version,
@@ -224,6 +227,6 @@ class FeedReader:
                 rows = rows.append_column(name, pa.repeat(pa.scalar(value, arrow.field(name).type), rows.num_rows))
             yield from pa.Table.from_arrays(rows.select(arrow.names).columns, schema=arrow).to_batches()
 
-    def all(self, files: Iterable[ChangedFile], objects: ObjectFiles | None = None) -> pa.RecordBatchReader:
+    def all(self, files: Iterable[ChangedFile]) -> pa.RecordBatchReader:
         """The rows of the files as one stream."""
-        return pa.RecordBatchReader.from_batches(to_arrow(self.schema), self.read(files, objects))
+        return pa.RecordBatchReader.from_batches(to_arrow(self.schema), self.read(files))

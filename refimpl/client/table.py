@@ -34,7 +34,6 @@ from refimpl.errors import (
 )
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
-from refimpl.object_store import objects_at
 from refimpl.table_feature import CommitMode, TableFeature
 
 if TYPE_CHECKING:
@@ -292,7 +291,7 @@ class Table:
         reader, files = self.change_files(
             from_version, to_version, from_timestamp=from_timestamp, to_timestamp=to_timestamp
         )
-        return reader.all(files, objects_at(self.environment, self.location))
+        return reader.all(files)
 
     def change_files(
         self,

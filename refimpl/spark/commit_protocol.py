@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from refimpl.client.row_rules import RowRules
+    from refimpl.object_store import ObjectFiles
 
 MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, totals string"
 """One row for each file of a task, and one with `totals`, where there are any. A task that refuses its rows sends one
@@ -90,6 +91,8 @@ class WriteTask:
     is a key of this mapping; others are copies."""
     hidden: tuple[Field, ...] = ()
     """With `new_rows`: columns between the table's and those, which keep row ids."""
+    objects: ObjectFiles | None = None
+    """Where the files are, if not on the hosts of the tasks."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows of one task; one message row for each file, after all of them are durable."""
@@ -106,8 +109,8 @@ class WriteTask:
         """The same for attempt `attempt` of task `split`, wherever it runs."""
         location, schema, columns = Path(self.location), self.schema, self.partition_columns
         stored = Struct(fields=(*schema.fields, *self.hidden))
-        rows = DataFileWriter(location, stored, columns, split=split, indexed=self.indexed)
-        changes = change_writer(location, schema, columns, split=split)
+        rows = DataFileWriter(location, stored, columns, split=split, indexed=self.indexed, objects=self.objects)
+        changes = change_writer(location, schema, columns, split=split, objects=self.objects)
         counts = Counter[str]()
         try:
             rules = None if self.rules is None else self.rules.of_split(split)
@@ -240,7 +243,7 @@ def gather(messages: pa.Table) -> JobFiles:
     )
 
 
-def gather_or_delete(messages: pa.Table, location: Path) -> JobFiles:
+def gather_or_delete(messages: pa.Table, location: Path, objects: ObjectFiles | None) -> JobFiles:
     """`gather`; where that fails, nothing can be committed, and the files of all tasks are deleted."""
     try:
         return gather(messages)
@@ -248,7 +251,7 @@ def gather_or_delete(messages: pa.Table, location: Path) -> JobFiles:
         for text in messages.column("action").drop_null().to_pylist():
             with contextlib.suppress(DeltaError):
                 found = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
-                data_files.delete(location, found)
+                data_files.delete(location, found, objects)
         raise
 
 
@@ -286,6 +289,7 @@ def write(
     rules: RowRules | None = None,
     new_rows: Mapping[str, NewRows] | None = None,
     hidden: tuple[Field, ...] = (),
+    objects: ObjectFiles | None = None,
 ) -> JobFiles:
     """Run one write job of the protocol; its files, durable and in no log. After an error they are deleted.
 
@@ -302,6 +306,7 @@ def write(
         rules=rules,
         new_rows=new_rows,
         hidden=hidden,
+        objects=objects,
     )
     by_position = frame.toDF(*(f"c{number}" for number in range(len(frame.columns))))
-    return gather_or_delete(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow(), location)
+    return gather_or_delete(by_position.mapInArrow(task.__call__, MESSAGE_SCHEMA).toArrow(), location, objects)

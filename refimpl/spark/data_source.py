@@ -405,7 +405,8 @@ class _Rows:
         else:
             names = set(self.given.names)
             needed = Struct(fields=tuple(column for column in self.feed.columns.fields if column.name in names))
-            yield read_file(Path(self.feed.location), changed.file, needed, self.feed.partition_columns)
+            feed = self.feed
+            yield read_file(Path(feed.location), changed.file, needed, feed.partition_columns, objects=feed.objects)
 
 
 class _Reader(DataSourceReader):
@@ -535,7 +536,7 @@ class _Work:
     def files(self, messages: Sequence[WriterCommitMessage | None]) -> JobFiles:
         """Of all tasks. Where one has refused its rows, nothing is committed: the files of the others are deleted."""
         written = pa.concat_tables([message.rows for message in messages if isinstance(message, _Message)])
-        return gather_or_delete(written, Path(self.plan.location))
+        return gather_or_delete(written, Path(self.plan.location), self.plan.objects)
 
     def commit(self, files: JobFiles, **batch: Any) -> None:
         """On the driver: one transaction names the files. Those of a batch that is committed already are deleted, but
@@ -546,7 +547,7 @@ class _Work:
             return
         transaction = self.plan.begin(table, **batch)
         if transaction is None:
-            data_files.delete(Path(self.plan.location), files.added)
+            data_files.delete(Path(self.plan.location), files.added, self.plan.objects)
         else:
             self.plan.commit(transaction, files)
 
@@ -555,7 +556,7 @@ class _Work:
         may have landed: then the files stay."""
         for message in messages:
             if None in messages and isinstance(message, _Message):
-                data_files.delete(Path(self.plan.location), _files_of(message))
+                data_files.delete(Path(self.plan.location), _files_of(message), self.plan.objects)
 
 
 def _files_of(message: _Message) -> list[Add | Cdc]:

@@ -38,6 +38,7 @@ from refimpl.client.row_changes import (
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
+from refimpl.object_store import objects_at
 from refimpl.spark import commit_protocol
 from refimpl.spark.commit_protocol import NewRows
 from refimpl.spark.frames import quoted, spark_schema, table_schema
@@ -149,6 +150,7 @@ class _Work:
         self._table = table
         self.change = RowChange(table.transaction(operation=operation, landed=table.checkpoint_if_due))
         self.schema = self.change.snapshot.schema
+        self._objects = objects_at(table.environment, table.location)
         self._by_path: dict[str, Add] = {}
         self._new_rows: dict[str, NewRows] = {}
         """By the text in `_change_type` that marks them."""
@@ -225,7 +227,7 @@ class _Work:
     def rows(self, files: Sequence[Add], *, with_file: bool = False, tracked: bool = False) -> DataFrame:
         """`tracked`: with the columns that keep row ids, for rows that are written again."""
         location, hidden = self._table.location, self.change.hidden if tracked else ()
-        self._by_path |= {str(local_path(location, add.path)): add for add in files}
+        self._by_path |= {str(local_path(location, add.path, self._objects)): add for add in files}
         snapshot = self.change.snapshot
         return read_files(self._access.spark, location, snapshot, files, with_file=with_file, hidden=hidden)
 
@@ -350,6 +352,7 @@ class _Work:
             rules=rules or None,
             new_rows=self._new_rows,
             hidden=self.change.hidden,
+            objects=self._objects,
         )
         self.change.adopt(files.added, files.changes)
         if rules is not None:

@@ -30,6 +30,7 @@ from refimpl.client.schema import ColumnMapping, DataType, Field, Primitive, Str
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
+from refimpl.object_store import ObjectFiles, objects_at
 from refimpl.spark.frames import optional, quoted, spark_schema
 from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.tables import TableAccess
@@ -200,16 +201,17 @@ def read_files(
     `with_file`: `FILE_COLUMN` comes last.
     """
     folders = _Folders(snapshot.schema, snapshot.partition_columns)
+    objects = objects_at(snapshot.reader.log.environment, location)
     plain: list[Add] = []
     other: list[Add] = []
     for add in files:
-        by_spark = not hidden and add.deletion_vector is None and folders.tell_all(add)
+        by_spark = objects is None and not hidden and add.deletion_vector is None and folders.tell_all(add)
         (plain if by_spark else other).append(add)
     parts = []
     if plain:
         parts.append(_read_by_spark(spark, location, snapshot, plain, with_file))
     if other:
-        parts.append(_read_by_arrow(spark, location, snapshot, other, with_file, hidden))
+        parts.append(_read_by_arrow(spark, location, snapshot, other, with_file, hidden, objects))
     if not parts:
         return spark.createDataFrame([], _schema(snapshot, with_file, hidden))
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
@@ -304,6 +306,7 @@ class _ReadTask:
     partition_columns: tuple[str, ...]
     with_file: bool
     hidden: tuple[Field, ...]
+    objects: ObjectFiles | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -315,9 +318,11 @@ class _ReadTask:
             for line in batch.column("action").to_pylist():
                 for add in actions.decode(line.encode(), source="a read task"):
                     assert isinstance(add, Add)
-                    rows = read_file(location, add, self.schema, self.partition_columns, hidden=self.hidden)
+                    rows = read_file(
+                        location, add, self.schema, self.partition_columns, hidden=self.hidden, objects=self.objects
+                    )
                     if self.with_file:
-                        path = partition_values.local_path(location, add.path)
+                        path = partition_values.local_path(location, add.path, self.objects)
                         uri = f"file:{partition_values.encode_path(str(path))}"
                         rows = rows.append_column(FILE_COLUMN, pa.repeat(uri, rows.num_rows))
                     yield from rows.to_batches()
@@ -330,6 +335,7 @@ def _read_by_arrow(
     files: Sequence[Add],
     with_file: bool,
     hidden: tuple[Field, ...],
+    objects: ObjectFiles | None,
 ) -> DataFrame:
     task = _ReadTask(
         location=str(location),
@@ -337,6 +343,7 @@ def _read_by_arrow(
         partition_columns=snapshot.partition_columns,
         with_file=with_file,
         hidden=hidden,
+        objects=objects,
     )
     lines = [(actions.encode([add]).decode(),) for add in files]
     work = spark.createDataFrame(lines, "action string").repartition(-(-len(lines) // _FILES_PER_TASK))

@@ -25,14 +25,6 @@ if TYPE_CHECKING:
     from refimpl.warehouse import AnyWarehouse
 
 
-def check_location(table: Table) -> None:
-    """Raise `InvalidRequestError` for a table in an object store."""
-    if objects_at(table.environment, table.location) is not None:
-        raise InvalidRequestError(
-            f"{table.label} is in an object store, which Spark cannot use; use Table.append or commit-owner merge"
-        )
-
-
 class Tables:
     """The tables of a warehouse, or those at paths. Any number of threads may use it."""
 
@@ -61,7 +53,6 @@ class Tables:
 
     def _known(self, resolved: Table) -> Table:
         """The handle used before, if the name or path still means the same table."""
-        check_location(resolved)
         if resolved.table_id is None:
             return resolved
         return self._handles.setdefault(resolved.table_id, resolved)
@@ -76,9 +67,12 @@ class TableAccess(Tables):
         self._reading: dict[str, Table] = {}
 
     def reading(self, table: Table) -> Table:
-        """A handle for reads, whose snapshots are replayed by Spark where the log is large."""
+        """A handle for reads, whose snapshots are replayed by Spark where the log is large; not those
+        of tables in object stores."""
         from refimpl.spark.log_replay import SparkReplay
 
+        if objects_at(table.environment, table.location) is not None:
+            return table
         if table.table_id is None:
             return table.replayed_by(SparkReplay(spark=self.spark))
         known = self._reading.get(table.table_id)
@@ -138,7 +132,7 @@ class PathTarget:
     options: Mapping[str, Any]
 
     def find(self) -> Table | None:
-        if not (self.location / LOG_FOLDER).is_dir():
+        if self.access.environment.files.stat(self.location / LOG_FOLDER) is None:
             return None
         return self.access.by_path(self.location)
 
@@ -152,6 +146,11 @@ class PathTarget:
         for option, name in {"feature": "feature", "commit_mode": "commitMode"}.items():
             if option in self.options:
                 raise InvalidRequestError(f"a table at a path has no owner, so the option {name!r} is invalid")
+        if objects_at(self.access.environment, self.location) is not None:
+            raise InvalidRequestError(
+                f"there is no table at {self.location}, and Spark creates none in an object store; create it first: "
+                f"commit-owner create NAME --columns ... --location {self.location}"
+            )
         schema = planned(schema, self.options["properties"], self.access.environment.new_id)
         check_columns(schema, partition_columns, mapped=schema.is_mapped)
         made = not self.location.exists()

@@ -29,6 +29,7 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.environment import Environment, random_uuid
 from refimpl.errors import InvalidRequestError, MetadataChangedError
+from refimpl.object_store import ObjectFiles, objects_at
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
 
 OPTIONS: Final = (
@@ -135,6 +136,7 @@ class WritePlan:
     options: WriteOptions
     in_utc: bool
     clustered: frozenset[file_statistics.Leaf] = frozenset()
+    objects: ObjectFiles | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot, given: Struct, options: WriteOptions, *, in_utc: bool) -> WritePlan:
@@ -165,6 +167,7 @@ class WritePlan:
             options=options,
             in_utc=in_utc,
             clustered=snapshot.clustering_columns,
+            objects=objects_at(snapshot.reader.log.environment, snapshot.location),
         )
         plan.replaced()
         _ = plan.rules  # refused here, if they cannot be evaluated
@@ -186,6 +189,7 @@ class WritePlan:
             partition_columns=self.after.partition_columns,
             indexed=self.indexed,
             rules=self.rules,
+            objects=self.objects,
         )
 
     @property

@@ -24,6 +24,7 @@ from refimpl.client.schema import Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, TableNotFoundError
+from refimpl.object_store import ObjectFiles
 from refimpl.spark import commit_protocol, frames
 from refimpl.spark.commit_protocol import JobFiles
 from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Target
@@ -184,7 +185,7 @@ class DeltaWriter:
         if transaction is None:
             return None
         columns = plan.after.partition_columns
-        files = self._write_files(frame, table.location, plan.schema, columns, plan.indexed, rules)
+        files = self._write_files(frame, table.location, plan.schema, columns, plan.indexed, rules, plan.objects)
         return plan.commit(transaction, files)
 
     def _plan(self, snapshot: Snapshot, *, overwrite: bool) -> WritePlan:
@@ -203,15 +204,18 @@ class DeltaWriter:
         partition_columns: tuple[str, ...],
         indexed: frozenset[Leaf],
         rules: RowRules | None = None,
+        objects: ObjectFiles | None = None,
     ) -> JobFiles:
         """Durable files with the rows of `frame`, which no log names yet: commit or delete them."""
         if self._frame.isLocal():  # the frame as it was given: one made of its columns never is
-            writer = data_files.DataFileWriter(location, schema, partition_columns, indexed=indexed)
+            writer = data_files.DataFileWriter(location, schema, partition_columns, indexed=indexed, objects=objects)
             rows = frame.toArrow()
             adds = writer.write_all([rows if rules is None else rules.completed(rows)])
             reached = {} if rules is None else {name: (value,) for name, value in rules.reached.items()}
             return JobFiles(added=tuple(adds), identities=reached)
-        return commit_protocol.write(frame, location, schema, partition_columns, indexed=indexed, rules=rules)
+        return commit_protocol.write(
+            frame, location, schema, partition_columns, indexed=indexed, rules=rules, objects=objects
+        )
 
     def _check_options_of_change(self) -> None:
         for given in (*(name for name in ("feature", "commitMode") if name in self._options), *self._properties):

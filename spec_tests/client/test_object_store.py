@@ -31,7 +31,6 @@ from refimpl.commits import Landed
 from refimpl.environment import random_uuid
 from refimpl.errors import CorruptLogError, InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_store import LogStore
-from refimpl.spark.tables import Tables
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.client.test_deletion_vectors import bitmap, stored
@@ -270,7 +269,6 @@ def test_code_for_files_is_refused_and_writes_nothing(directory: Path, store: st
         before = objects(store)
         (add, _) = table.snapshot().files.values()
         for work in (
-            lambda: Tables(warehouse).by_name("orders"),
             lambda: DataFileWriter(location, table.snapshot().schema, ["day"]).write_all([rows(3)]),
             lambda: read_file(location, add, table.snapshot().schema, ["day"]),
         ):
