@@ -354,7 +354,7 @@ def _merged_schema(snapshot: Snapshot, given: Struct) -> Struct:
             return table
         if problem is None and type_widening.widens_unasked(table, rows):
             return rows
-        why = problem or "an integer becomes a decimal or a double only if it is told to"
+        why = problem or "an integer becomes a decimal or a double by request only"
         raise InvalidRequestError(
             f"mergeSchema does not widen {path!r} from {table} to {rows}: {why}; widen it first: "
             f"commit-owner alter {snapshot.reader.label} --type '{path}={rows}', or Table.alter in Python",

@@ -316,8 +316,8 @@ def test_merge_schema_widens_types(warehouse: Warehouse, narrow: Table) -> None:
     ("properties", "kind", "problem"),
     [
         ({"delta.enableTypeWidening": "false"}, "long", "type widening is off"),
-        ({}, "double", "only if it is told to"),
-        ({}, "decimal(12,2)", "only if it is told to"),
+        ({}, "double", "by request only"),
+        ({}, "decimal(12,2)", "by request only"),
         ({"delta.constraints.positive": "n > 0"}, "long", "delta.constraints.positive depends on it"),
     ],
 )  # fmt: skip
