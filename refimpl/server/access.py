@@ -59,8 +59,6 @@ class Tokens:
         self.path = warehouse.directory / OWNER_FOLDER / FILE_NAME
         self._lock = warehouse.lock
         self._environment = warehouse.environment
-        self._known: tuple[bytes, tuple[Token, ...]] = (b"[]", ())
-        """What the file had, and the tokens that are in that: one value, because threads replace it at any time."""
 
     def all(self) -> tuple[Token, ...]:
         """The tokens as the file has them now. `OwnerUnavailableError` for an invalid or unreadable file: every
@@ -74,15 +72,10 @@ class Tokens:
                 f"{FILE_NAME} cannot be read ({error.strerror}): the server rejects every request until it is readable"
             )
             raise OwnerUnavailableError(message) from error
-        known = self._known
-        if content == known[0]:
-            return known[1]
         try:
-            found = msgspec.json.decode(content, type=tuple[Token, ...])
+            return _decoded(content)
         except msgspec.DecodeError as error:
             raise OwnerUnavailableError(f"{FILE_NAME} is not a valid token file; restore or remove it") from error
-        self._known = (content, found)
-        return found
 
     def add(self, name: str, scope: Scope, *, valid_ms: int | None = None) -> str:
         """A new token of this name, which is returned and stored nowhere. `valid_ms`: it expires so long from now.
@@ -126,7 +119,9 @@ class Tokens:
             files.replace(temporary, self.path)
             files.fsync_directory(self.path.parent)
         except OSError as error:
-            raise OwnerUnavailableError(f"cannot store tokens in {self.path}: {error}; nothing was changed") from error
+            raise OwnerUnavailableError(
+                f"cannot store tokens in {self.path}: {error}; commit-owner token list shows which ones exist"
+            ) from error
 
     def has_expired(self, token: Token) -> bool:
         return token.expires_at is not None and token.expires_at <= self._environment.now()
@@ -139,6 +134,11 @@ class Tokens:
             if hmac.compare_digest(token.sha256, digest):
                 found = token
         return found
+
+
+@lru_cache(maxsize=16)
+def _decoded(content: bytes) -> tuple[Token, ...]:
+    return msgspec.json.decode(content, type=tuple[Token, ...])
 
 
 def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, always: bool) -> str | None:

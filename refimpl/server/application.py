@@ -239,7 +239,7 @@ class Server:
                 wanted = route.scope if route is not None else Scope.READ
                 self._admit(seen, request, wanted)
                 if route is None:
-                    raise method_not_allowed(request.method, sorted(routes))
+                    raise MethodNotAllowedError(request.method, sorted(routes))
                 return await self._called(route, request, seen)
 
             return await self._observed(name, request, answered)
@@ -369,7 +369,7 @@ class Server:
                 if scope is not None:
                     self._admit(seen, request, scope)
                 if request.method not in ("GET", "HEAD"):
-                    raise method_not_allowed(request.method, ["GET"])
+                    raise MethodNotAllowedError(request.method, ["GET"])
                 with nullcontext() if scope is None else self._reads.slots.taken():
                     response: Response = await self._reads.run(work, seen.deadline)
                 return response
@@ -458,9 +458,6 @@ class TwoLengthsError(ApiError):
             "the request has both Content-Length and Transfer-Encoding; send one of them",
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), ()
-
 
 class MethodNotAllowedError(ApiError):
     """405, with the methods that there are."""
@@ -471,11 +468,4 @@ class MethodNotAllowedError(ApiError):
             "BadRequestException",
             f"method {method} is not allowed; allowed: {', '.join(allowed)}",
         )
-        self.method, self.allowed = method, allowed
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.method, self.allowed)
-
-
-def method_not_allowed(method: str, allowed: list[str]) -> ApiError:
-    return MethodNotAllowedError(method, allowed)
+        self.allowed = allowed

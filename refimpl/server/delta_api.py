@@ -20,6 +20,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -35,8 +36,6 @@ from refimpl.catalog_messages import (
     AssertTableUuid,
     CreateTable,
     LoadedTable,
-    RemoveDomainMetadata,
-    SetDomainMetadata,
     StagedTable,
     StageTable,
     UpdateSnapshotVersion,
@@ -101,7 +100,8 @@ class DeltaApi:
         self._policy = checked_policy(policy)
         self._environment = warehouse.environment
         self._files = warehouse.environment.files
-        self._modified_at: dict[str, int] = {}
+        self._modified = lru_cache(NAMES_KEPT)(self._modification_time)
+        """Looked up once for each file: a ratified one does not change, and every answer has all of them."""
 
     # Tables
 
@@ -178,17 +178,9 @@ class DeltaApi:
                 f"the request was carried out, and the table cannot be described: {error.message}"
             ) from error
 
-    def _modified(self, folder: str, name: str) -> int | None:
-        """Looked up once for each file: a ratified one does not change, and every answer has all of them."""
-        known = self._modified_at.get(name)
-        if known is None:
-            status = self._files.stat(Path(folder, name))
-            if status is None:
-                return None
-            if len(self._modified_at) >= NAMES_KEPT:
-                self._modified_at.clear()
-            known = self._modified_at[name] = status.modified
-        return known
+    def _modification_time(self, folder: str, name: str) -> int | None:
+        status = self._files.stat(Path(folder, name))
+        return None if status is None else status.modified
 
     # Creation
 
@@ -300,14 +292,13 @@ class DeltaApi:
         preconditions = preconditions_of(asked, seen.table.table_id, None if etag is None else etag.etag)
         if added is None or attempt is None:
             _refuse_reported_links(seen.table, preconditions)
-            self._change(seen.table.table_id, asked, preconditions)
+            self._change(seen.table.table_id, preconditions)
         else:
             try:
                 self._commit(seen, added.commit, attempt, preconditions)
             except VersionConflictError as error:
                 if shows_conflict:
-                    # Dropped meanwhile, or unreadable: the race is lost all the same.
-                    with suppress(ApiError, DeltaError, OSError):
+                    with suppress(Exception):  # whatever keeps it from being shown, the race is lost
                         error.table = self.load(catalog, schema, table)
                 raise
         return self._answer_of_done(catalog, schema, table)
@@ -322,10 +313,7 @@ class DeltaApi:
             raise no_such_table(f"{catalog}.{schema}.{table}")
         return seen
 
-    def _change(self, table_id: str, asked: dict[type, Any], preconditions: UpdatePreconditions) -> None:
-        for kind in (SetDomainMetadata, RemoveDomainMetadata):
-            if kind in asked:
-                raise bad_request(f"{tag_of(kind)} needs an add-commit whose file says the same")
+    def _change(self, table_id: str, preconditions: UpdatePreconditions) -> None:
         refused = self.owner.update(table_id, preconditions)
         if isinstance(refused, PreconditionFailed):
             raise of_failed_precondition(refused)

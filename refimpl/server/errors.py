@@ -8,7 +8,7 @@ outcome is unknown and the identical request may be sent again.
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -34,9 +34,6 @@ class ApiError(Exception):
         self.status = status
         self.kind = kind
         self.message = message
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.status, self.kind, self.message)
 
     @property
     def answer(self) -> ErrorAnswer:
@@ -66,9 +63,6 @@ class VersionConflictError(ApiError):
     @property
     def answer(self) -> ErrorAnswer:
         return ErrorAnswer(error=super().answer.error, table=self.table)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.latest, self.table)
 
 
 def already_exists(message: str) -> ApiError:

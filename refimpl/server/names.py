@@ -65,11 +65,11 @@ class Names:
 
 def place_of(owner_name: str) -> tuple[str, str] | None:
     """Schema and table of an owner's name, or None for one that the API cannot express."""
-    parts = owner_name.split(".")
-    if len(parts) == 1:
-        return DEFAULT_SCHEMA, parts[0]
-    if len(parts) == 2 and parts[0] != DEFAULT_SCHEMA:
-        return parts[0], parts[1]
+    match owner_name.split("."):
+        case [table]:
+            return DEFAULT_SCHEMA, table
+        case [schema, table] if schema != DEFAULT_SCHEMA:
+            return schema, table
     return None
 
 

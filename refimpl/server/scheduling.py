@@ -291,10 +291,9 @@ class FairQueue:
         turn: asyncio.Future[None] = loop.create_future()
         line.waiting.append((client, turn))
         try:
-            async with asyncio.timeout_at(deadline):
-                await turn
-        except TimeoutError:
-            self._leave(table, client)
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(deadline):
+                    await turn
         except BaseException:
             self._leave(table, client)  # it may have been given the turn in the moment in which it went away
             raise

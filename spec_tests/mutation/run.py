@@ -63,7 +63,7 @@ PACKAGES: Final = {
     ),
     "server": Package(
         targets=("refimpl/server/[!s]*.py", "refimpl/server/scheduling.py"),
-        killers=("spec_tests/server/test_[!o]*.py", "spec_tests/foundation/test_errors.py"),
+        killers=("spec_tests/server/test_*.py", "spec_tests/foundation/test_errors.py"),
     ),
     "spark": Package(
         targets=("refimpl/spark/commit_protocol.py", "refimpl/spark/coordinator.py"),
@@ -79,9 +79,9 @@ PACKAGES: Final = {
         ),
     ),
 }
-"""Without the tests that need a Java virtual machine or start servers of their own (`test_operation`), and without
-`server/serving.py`, which only such a server runs: a mutant is in the process of the test. What else there
-is of `refimpl/spark` runs in such a machine only: the slow entries of `sabotages.toml` are about that."""
+"""Without the tests that need a Java virtual machine, and without `server/serving.py`, which runs in processes of its
+own: a mutant is in the process of the test. What else there is of `refimpl/spark` runs in such a machine only: the
+slow entries of `sabotages.toml` are about that."""
 SIMULATED: Final = "spec_tests/mutation/simulated.py"
 FIRST: Final = tuple(f"spec_tests/owner/test_{name}.py" for name in ("lock", "read_state", "recovery"))
 """Few checks that notice much: they come before the others."""

@@ -7,6 +7,8 @@ import logging
 import os
 import socket
 import stat
+from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,13 +19,14 @@ from typer.testing import CliRunner
 import refimpl
 from refimpl.cli.application import application
 from refimpl.environment import Environment, clock_ms
-from refimpl.errors import InvalidRequestError
+from refimpl.errors import InvalidRequestError, OwnerUnavailableError
 from refimpl.server import serving
 from refimpl.server.access import Scope, Tokens
 from refimpl.server.serving import Serving, bound, is_loopback, serve
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import DELTA, LEGACY, UNAVAILABLE, WireTable, refusal
-from spec_tests.support.faults import Faults
+from spec_tests.support.faults import Faults, disk_is_broken
+from spec_tests.support.lock_watch import Others
 
 UNAUTHORIZED = (401, "NotAuthorizedException")
 FORBIDDEN = (403, "PermissionDeniedException")
@@ -118,6 +121,37 @@ def test_only_a_hash_is_kept_and_only_its_owner_reads_it(tokens: Tokens) -> None
     assert secret.removeprefix("dco_").encode() not in kept
     assert stat.S_IMODE(tokens.path.stat().st_mode) == 0o600
     assert tokens.add("another", Scope.READ) != secret
+
+
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_change_of_tokens_is_durable_before_it_is_reported(change: str, directory: Path, tokens: Tokens) -> None:
+    """And reported as failed whichever effect fails; the tokens are the old or the new ones then."""
+    effects = ["create .tokens.json.new", "write .tokens.json.new", "fsync .tokens.json.new", "replace tokens.json"]
+    faults = Faults(error=disk_is_broken)
+    ids = (f"new-{number}" for number in count())
+    with refimpl.open(directory, environment=faults.environment(new_id=ids.__next__)) as failing:
+        changed = Tokens(failing)
+        for number in range(len(effects) + 2):
+            tokens.add(f"old{number}", Scope.READ)
+            known = [token.name for token in tokens.all()]
+            faults.fail(number, count=1, error=disk_is_broken)
+            before = len(faults.seen)
+            with pytest.raises(OwnerUnavailableError) if number <= len(effects) else nullcontext():
+                changed.add(f"new{number}", Scope.READ) if change == "add" else changed.remove(f"old{number}")
+            assert faults.seen[before:] == [*effects, "fsync _owner/"][: number + 1]
+            new = [*known, f"new{number}"] if change == "add" else known[:-1]
+            assert [token.name for token in tokens.all()] == (known if number < len(effects) else new)
+
+
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_changes_of_tokens_by_two_processes_follow_each_other(change: str, directory: Path, tokens: Tokens) -> None:
+    tokens.add("old", Scope.READ)
+    others = Others(before=lambda: tokens.add("before", Scope.READ), after=lambda: tokens.add("after", Scope.READ))
+    with refimpl.open(directory, environment=Faults().environment(host_lock=others.lock)) as opened:
+        changed = Tokens(opened)
+        changed.add("new", Scope.READ) if change == "add" else changed.remove("old")
+    expected = ["old", "before", "new", "after"] if change == "add" else ["before", "after"]
+    assert [token.name for token in tokens.all()] == expected
 
 
 def test_a_token_expires(http: TestClient, warehouse: refimpl.Warehouse, tokens: Tokens) -> None:

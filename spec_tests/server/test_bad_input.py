@@ -8,6 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from refimpl.server.application import Limits
+from refimpl.server.errors import bad_request
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, DELTA, LEGACY, WireTable, added, refusal, reported
 
@@ -113,6 +114,16 @@ def test_an_unknown_verb_is_405_and_says_which_there_are(table: WireTable, http:
 def test_an_unknown_call_is_404(http: TestClient, path: str) -> None:
     assert refusal(http.get(path)) == (404, "NotFoundException")
     assert refusal(http.post(path, json={})) == (404, "NotFoundException")
+
+
+def test_error_is_its_message_in_a_traceback() -> None:
+    assert str(bad_request("the version is missing")) == "the version is missing"
+
+
+def test_a_body_of_two_lengths_is_refused_and_its_connection_closed(table: WireTable, http: TestClient) -> None:
+    answer = http.post(table.url, content=b"{}", headers={"content-length": "2", "transfer-encoding": "chunked"})
+    assert refusal(answer) == (400, "BadRequestException")
+    assert answer.headers["connection"] == "close"
 
 
 def test_a_body_beyond_the_limit_is_413_whether_or_not_it_says_so(serve: Serve) -> None:

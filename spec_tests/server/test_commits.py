@@ -87,7 +87,11 @@ def test_loser_of_a_race_is_answered_with_the_table_on_request(table: WireTable)
     assert shown.json() == {"error": plain.json()["error"], "table": table.load()}
 
 
-@pytest.mark.parametrize("problem", [OSError(errno.EIO, "disk"), OwnerUnavailableError("busy")], ids=["disk", "busy"])
+@pytest.mark.parametrize(
+    "problem",
+    [OSError(errno.EIO, "disk"), OwnerUnavailableError("busy"), ZeroDivisionError()],
+    ids=["disk", "busy", "defect"],
+)
 def test_lost_race_is_a_conflict_although_the_table_cannot_be_shown(table: WireTable, problem: Exception) -> None:
     """Any other answer would say that the outcome is unknown."""
     table.land(1)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
 import refimpl
+from refimpl.errors import OwnerUnavailableError
+from refimpl.owner.local import LocalOwner
 from refimpl.server import delta_api
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import (
@@ -19,9 +22,11 @@ from spec_tests.server.wire import (
     LEGACY,
     NO_TABLE,
     START,
+    UNAVAILABLE,
     WIRE_COLUMNS,
     WireTable,
     refusal,
+    reported,
 )
 
 # Creation
@@ -80,6 +85,15 @@ def test_second_creator_of_a_name_gets_a_conflict(http: TestClient) -> None:
     assert refusal(http.post(f"{first.base}/staging-tables", json={"name": "orders"})) == EXISTS
 
 
+def test_creation_is_not_refused_for_good_where_the_owner_cannot_answer(http: TestClient) -> None:
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    with patch.object(LocalOwner, "resolve", side_effect=OwnerUnavailableError("busy")):
+        assert refusal(table.register()) == UNAVAILABLE
+    assert table.register().status_code == 200
+
+
 def test_version_0_must_stand_at_the_location(http: TestClient) -> None:
     table = WireTable(http)
     table.stage()
@@ -96,6 +110,7 @@ def test_version_0_must_stand_at_the_location(http: TestClient) -> None:
         {"columns": {"type": "struct", "fields": []}},
         {"columns": {"type": "struct", "fields": WIRE_COLUMNS[:1]}},
         {"columns": {"type": "struct", "fields": [{**WIRE_COLUMNS[0], "type": "string"}, WIRE_COLUMNS[1]]}},
+        {"columns": {"type": "struct", "fields": [WIRE_COLUMNS[0], {**WIRE_COLUMNS[1], "type": "string"}]}},
         {"partition-columns": ["id"]},
         {"properties": {"io.unitycatalog.tableId": str(uuid.uuid4())}},
         {"properties": {"delta.enableInCommitTimestamps": "false"}},
@@ -185,7 +200,11 @@ def test_a_declared_schema_is_there_before_its_first_table(serve: Serve, warehou
     ],
 )
 def test_what_is_not_there_is_404_of_its_own_kind(http: TestClient, path: str, expected: tuple[int, str]) -> None:
-    assert refusal(http.get(f"/api/2.1/unity-catalog/delta/v1/{path}")) == expected
+    answers = [http.get(f"/api/2.1/unity-catalog/delta/v1/{path}")]
+    if ".." not in path:
+        requirements = [{"type": "assert-table-uuid", "uuid": str(uuid.uuid4())}]
+        answers.append(http.post(answers[0].url, json={"requirements": requirements, "updates": [reported(0)]}))
+    assert [refusal(answer) for answer in answers] == [expected] * len(answers)
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "../x", "1st", "x" * 256, "tische-für-gäste", "a\n"])
@@ -207,6 +226,12 @@ def test_tables_are_listed_page_by_page(http: TestClient, warehouse: refimpl.War
     assert len(everything["tables"]) == 3
     assert refusal(http.get(f"{LEGACY}/tables", params={**asked, "max_results": "-1"})) == BAD
     assert refusal(http.get(f"{LEGACY}/tables", params={"catalog_name": "unity"})) == BAD
+
+
+def test_tables_are_not_left_out_of_a_list_where_the_owner_cannot_answer(table: WireTable, http: TestClient) -> None:
+    with patch.object(LocalOwner, "describe", side_effect=OwnerUnavailableError("busy")):
+        answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
+    assert refusal(answer) == UNAVAILABLE
 
 
 def test_who_asks_for_no_pages_gets_all_tables_and_schemas(

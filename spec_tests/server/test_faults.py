@@ -78,6 +78,29 @@ def test_each_failing_effect_of_a_commit_is_survived_by_sending_it_again(serve: 
     assert {200, 503} <= statuses
 
 
+def test_folders_of_a_new_table_are_durable_before_it_has_its_name(serve: Serve) -> None:
+    """The creator made them without a sync."""
+    folders = ["mkdir t/", "fsync warehouse/", "mkdir _delta_log/", "fsync t/", "mkdir _staged_commits/",
+               "fsync _delta_log/"]  # fmt: skip
+    faults = Faults()
+    http = serve(environment=faults.environment())
+    for number in range(len(folders) + 1):
+        table = WireTable(http, f"t{number}")
+        table.stage()
+        table.write_first_version()
+        before = len(faults.seen)
+        faults.fail(number, count=int(number < len(folders)), error=disk_is_broken)
+        answer = table.register()
+        seen = [effect.replace(table.name, "t") for effect in faults.seen[before:]]
+        if number < len(folders):
+            assert refusal(answer) == UNAVAILABLE
+            assert seen == folders[: number + 1]
+            answer = table.register()
+        else:
+            assert seen[: number + 1] == [*folders, "commit"]
+        assert answer.status_code == 200
+
+
 def test_a_staged_file_whose_fsync_failed_is_written_anew_before_it_lands(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,29 +212,38 @@ def test_a_token_or_table_of_one_server_is_known_to_the_other(serve: Serve) -> N
 def test_a_server_that_closes_finishes_what_it_carries_out(
     directory: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve
 ) -> None:
+    """Before it lets go of the ledger; and it says whether all of it ended in time."""
     table = WireTable(serve()).create()
     staged = table.write_staged(1)
     server: Server = table.http.app_state["server"]
-    entered, leave = threading.Event(), threading.Event()
-    original = server._warehouse.owner.commit_if
+    entered, leave, steps = threading.Event(), threading.Event(), list[str]()
+    commit, close_reads = server._warehouse.owner.commit_if, server._reads.close
 
     def slow(*words: Any) -> Any:
         entered.set()
         assert leave.wait(20)
-        return original(*words)
+        outcome = commit(*words)
+        steps.append("committed")
+        return outcome
+
+    def close_and_let_go_on(seconds: float) -> bool:
+        leave.set()
+        return close_reads(seconds)
 
     monkeypatch.setattr(server._warehouse.owner, "commit_if", slow)
+    monkeypatch.setattr(server._warehouse, "close", lambda: steps.append("closed"))
     answers: list[int] = []
     asking = threading.Thread(target=lambda: answers.append(table.propose(staged).status_code))
     asking.start()
     assert entered.wait(20)
-    closing = threading.Thread(target=server.close)
-    closing.start()
-    leave.set()
-    closing.join(20)
+    assert not server.close(0.0)
+    monkeypatch.setattr(server._reads, "close", close_and_let_go_on)
+    assert server.close(20.0)
+    assert steps == ["closed", "committed", "closed"]
+    asking.join(20)
+    assert answers == [200]
     with refimpl.open(directory, create=True) as warehouse:
         assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1
-    asking.join(20)
 
 
 # Real processes

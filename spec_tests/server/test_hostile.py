@@ -98,6 +98,20 @@ def test_a_first_version_that_is_no_file_is_not_registered(
     assert table.register().status_code == 200
 
 
+def test_a_first_version_is_not_read_from_a_pipe(http: TestClient) -> None:
+    """It has the right bytes, once."""
+    table = WireTable(http)
+    table.stage()
+    table.write_first_version()
+    first = table.location / "_delta_log" / f"{0:020d}.json"
+    content = first.read_bytes()
+    first.unlink()
+    os.mkfifo(first)
+    with os.fdopen(os.open(first, os.O_RDWR), "r+b", buffering=0) as writer:
+        writer.write(content)
+        assert refusal(table.register()) == BAD
+
+
 def test_a_pipe_in_the_place_of_a_version_does_not_hold_the_owners_lock(warehouse: refimpl.Warehouse) -> None:
     """Who publishes opens what has the name already."""
     import pyarrow as pa

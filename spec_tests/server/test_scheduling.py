@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import errno
+import gc
 import json
 import os
 import signal
@@ -12,12 +13,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 import pytest
+from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.commit_owner import MaintenancePolicy
@@ -27,6 +31,7 @@ from refimpl.files import PosixFiles
 from refimpl.log_store import LogStore
 from refimpl.server import scheduling
 from refimpl.server.application import Limits
+from refimpl.server.delta_api import DeltaApi
 from refimpl.server.scheduling import (
     LockNeededError,
     Pool,
@@ -127,6 +132,12 @@ def test_a_read_that_needs_the_lock_goes_on_among_the_writes(
     assert table.state()[:2] == (1, [])
 
 
+def test_read_that_fails_is_not_carried_out_again(table: WireTable, http: TestClient) -> None:
+    with patch.object(DeltaApi, "describe", side_effect=OwnerUnavailableError("busy")) as described:
+        assert refusal(http.get(table.url)) == UNAVAILABLE
+    assert described.call_count == 1
+
+
 def test_a_publisher_that_closes_ends_what_it_began_and_begins_nothing(tmp_path: Path) -> None:
     publisher, begun, end, done = Publisher(1), threading.Event(), threading.Event(), list[str]()
     lock = request_lock(tmp_path / "lock")
@@ -186,6 +197,14 @@ def test_failure_of_one_of_two_syncs_is_raised_when_both_have_ended(failing: str
     assert sorted(ended) == ["first", "second"]
 
 
+def test_thread_that_did_not_get_the_lock_in_time_keeps_no_other_from_it(tmp_path: Path) -> None:
+    lock = request_lock(tmp_path / "lock")
+    with host_lock(tmp_path / "lock")(), limited(time.monotonic(), lock=True), pytest.raises(OwnerUnavailableError):
+        lock().__enter__()
+    with ThreadPoolExecutor(1) as other:
+        other.submit(lambda: lock().__enter__()).result()
+
+
 def test_a_thread_for_reads_never_takes_the_lock(tmp_path: Path) -> None:
     lock = request_lock(tmp_path / "lock")
     with limited(time.monotonic() + 60, lock=False), pytest.raises(LockNeededError), lock():
@@ -232,6 +251,39 @@ def test_a_call_that_does_not_end_is_answered_at_its_deadline(
         go_on.set()
     assert pool.close(20.0)
     assert not carried_out
+
+
+def test_nothing_is_kept_or_reported_of_calls_that_ended() -> None:
+    """Also of one that failed when its client had gone."""
+    pool, publisher, begun, go_on = Pool(1, 10, lock=True), Publisher(1), threading.Event(), threading.Event()
+    reported: list[Any] = []
+
+    def fail() -> None:
+        begun.set()
+        assert go_on.wait(20)
+        raise ZeroDivisionError
+
+    async def play() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        gone = asyncio.create_task(pool.run(fail, time.monotonic() + 60))
+        while not begun.is_set():
+            await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        go_on.set()
+        await pool.run(lambda: None, time.monotonic() + 60)
+        gc.collect()
+
+    asyncio.run(play())
+    publisher.submit(go_on.set)
+    assert pool.close(20.0)
+    assert publisher.close(20.0)
+    with pytest.raises(RuntimeError):
+        asyncio.run(pool.run(lambda: None, time.monotonic() + 60))
+    assert not reported
+    assert not pool._running
+    assert not publisher._running
 
 
 @pytest.mark.processes

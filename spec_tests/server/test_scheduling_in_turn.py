@@ -121,6 +121,18 @@ async def test_a_client_that_sends_a_lost_version_again_gives_up_its_turn() -> N
     line.done("orders", "b")
 
 
+@pytest.mark.parametrize("version", [2, 1], ids=["rebased", "sent again"])
+@played
+async def test_a_loser_that_came_back_is_not_waited_for_any_longer(version: int) -> None:
+    """Its proposal may be judged for longer than the others wait for it to come back."""
+    line = FairQueue()
+    await loses(line, "a")
+    timer = line._lines["orders"].patience
+    await waits(line, "a", version=version)
+    assert timer is not None
+    assert timer.cancelled()
+
+
 @pytest.mark.parametrize("versions", [[1], [0, 1], list(range(50))], ids=["one", "two", "rising"])
 def test_a_writer_commits_beside_one_that_sends_stale_versions(versions: list[int]) -> None:
     """Of two clients that each make the same number of requests, every one of the writer's lands."""
@@ -285,6 +297,26 @@ async def called(application: Any, port: int, method: str, path: str, body: Any 
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 
+async def proposed(table: WireTable, port: int, version: int) -> tuple[int, Any]:
+    body = {
+        "requirements": [{"type": "assert-table-uuid", "uuid": table.table_id}],
+        "updates": [added(table.write_staged(version))],
+    }
+    return await called(table.http.app, port, "POST", table.url, body)
+
+
+def test_client_keeps_the_turn_after_a_conflict_only(table: WireTable) -> None:
+    queue: FairQueue = table.http.app_state["server"]._queue
+
+    async def play() -> list[tuple[int, int, list[int]]]:
+        return [
+            ((await proposed(table, port, version))[0], len(queue._lines), list(queue._lost_at.values()))
+            for port, version in enumerate((7, 1, 1))
+        ]
+
+    assert asyncio.run(play()) == [(400, 0, []), (200, 0, []), (409, 1, [1])]
+
+
 def test_of_many_clients_on_one_table_each_lands_after_it_lost_once(
     table: WireTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,12 +330,7 @@ def test_of_many_clients_on_one_table_each_lands_after_it_lost_once(
         for _ in range(each):
             lost = 0
             while True:
-                staged = table.write_staged(version)
-                body = {
-                    "requirements": [{"type": "assert-table-uuid", "uuid": table.table_id}],
-                    "updates": [added(staged)],
-                }
-                status, answered = await called(table.http.app, port, "POST", table.url, body)
+                status, answered = await proposed(table, port, version)
                 if status == 200:
                     break
                 assert answered["error"]["type"] == "CommitVersionConflictException"

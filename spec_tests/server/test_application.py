@@ -8,7 +8,7 @@ import logging
 import resource
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -23,9 +23,11 @@ from typer.testing import CliRunner
 from uvicorn.server import ServerState
 
 import refimpl
+from refimpl.catalog_messages import DELTA_BASE, LEGACY_BASE
 from refimpl.cli.application import application
 from refimpl.errors import CorruptLogError, InvalidRequestError
-from refimpl.server.application import Limits
+from refimpl.server.application import SMALL_BODY_BYTES, Limits
+from refimpl.server.routes import DELTA_ROUTES, LEGACY_ROUTES
 from refimpl.server.serving import LEAST_READ, _Lines, _protocol, affordable, bound
 from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
@@ -60,6 +62,8 @@ def test_commits_conflicts_backlog_and_latency_are_counted(serve: Serve) -> None
     assert sample(http, 'commit_owner_requests_total{call="update",status="429"}') == 1
     assert sample(http, "commit_owner_tables") == 1
     assert sample(http, "commit_owner_halted_tables") == 0
+    assert http.delete(table.url).status_code == 204
+    assert "commit_owner_unpublished_commits{" not in http.get("/metrics").text
 
 
 def test_a_table_that_is_halted_is_seen_and_does_not_hide_the_others(
@@ -247,36 +251,68 @@ def test_requests_beyond_the_limit_get_503(serve: Serve, monkeypatch: pytest.Mon
     assert answers == [200]
 
 
-async def slowly(application: Any, path: str, wait: float) -> list[dict[str, Any]]:
-    """What the application sends to a client whose body never ends."""
-    sent: list[dict[str, Any]] = []
+Receive = Callable[[], Awaitable[dict[str, Any]]]
 
-    async def receive() -> dict[str, Any]:
-        if not sent and not waited:
-            waited.append(True)
-            return {"type": "http.request", "body": b"{", "more_body": True}
-        await asyncio.sleep(wait)
-        return {"type": "http.disconnect"}
+
+async def posted(application: Any, path: str, receive: Receive) -> tuple[int, Any]:
+    """The status and the body of the answer to a request whose body arrives piece by piece."""
+    sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
         sent.append(dict(message))
 
-    waited: list[bool] = []
     scope = {
         "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": [],
         "http_version": "1.1", "scheme": "http", "server": ("test", 80), "client": ("test", 1), "root_path": "",
     }  # fmt: skip
     await application(scope, receive, send)
-    return sent
+    return sent[0]["status"], json.loads(sent[1]["body"])
 
 
 @pytest.mark.parametrize(("wait", "status"), [(60.0, 408), (0.0, 400)], ids=["slow", "cut-short"])
 def test_a_body_that_does_not_arrive_ends_the_request(serve: Serve, wait: float, status: int) -> None:
     table = WireTable(serve(limits=Limits(body_seconds=0.05))).create()
-    sent = asyncio.run(slowly(table.http.app, table.url, wait))
-    assert sent[0]["status"] == status
-    assert json.loads(sent[1]["body"])["error"]["code"] == status
+    pieces = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+    async def receive() -> dict[str, Any]:
+        piece = next(pieces, None)
+        if piece is None:
+            await asyncio.sleep(wait)
+        return piece or {"type": "http.disconnect"}
+
+    answered, answer = asyncio.run(posted(table.http.app, table.url, receive))
+    assert (answered, answer["error"]["code"]) == (status, status)
     table.land(1)
+
+
+def test_long_bodies_beyond_the_limit_get_503(serve: Serve) -> None:
+    """As long as they are in memory; short ones are received beside them."""
+    table = WireTable(serve(limits=Limits(requests=1))).create()
+    long = b" " * (SMALL_BODY_BYTES + 1)
+
+    async def play() -> list[int]:
+        held, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> dict[str, Any]:
+            if held.is_set():
+                await go_on.wait()
+                return {"type": "http.request", "body": b"", "more_body": False}
+            held.set()
+            return {"type": "http.request", "body": long, "more_body": True}
+
+        async def status(body: bytes) -> int:
+            async def receive() -> dict[str, Any]:
+                return {"type": "http.request", "body": body, "more_body": False}
+
+            return (await posted(table.http.app, table.url, receive))[0]
+
+        first = asyncio.create_task(posted(table.http.app, table.url, slowly))
+        await held.wait()
+        meanwhile = [await status(long), await status(b"")]
+        go_on.set()
+        return [*meanwhile, (await first)[0], await status(long)]
+
+    assert asyncio.run(play()) == [503, 400, 400, 400]
 
 
 # The description
@@ -286,6 +322,9 @@ def test_the_description_lists_every_call_with_its_shapes(http: TestClient) -> N
     answered = http.get("/openapi.json").json()
     update = answered["paths"]["/api/2.1/unity-catalog/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"]
     assert set(update) == {"get", "post", "delete", "head"}
+    described = [(path, method.upper()) for path, methods in answered["paths"].items() for method in methods]
+    listed = [(DELTA_BASE, route) for route in DELTA_ROUTES] + [(LEGACY_BASE, route) for route in LEGACY_ROUTES]
+    assert sorted(described) == sorted((base + route.path, route.method) for base, route in listed)
     body = update["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
     assert {"updates", "requirements"} <= set(answered["components"]["schemas"][body]["properties"])
 
