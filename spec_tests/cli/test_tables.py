@@ -1,4 +1,4 @@
-"""`init`, `create`, `show`, `drop`."""
+"""`init`, `create` with columns in Spark's SQL, `show`, `drop`, `take-over`, `hand-back`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ import refimpl
 from refimpl.cli.application import application
 from refimpl.cli.options import WAREHOUSE_VARIABLE, columns_of_sql
 from refimpl.cli.output import ExitCode
+from refimpl.client.create import create_filesystem_table
+from refimpl.client.schema import Struct
+from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
-from refimpl.errors import TableNotFoundError
+from refimpl.environment import Environment
+from refimpl.errors import InvalidRequestError, TableNotFoundError
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 
@@ -320,3 +324,148 @@ def test_a_directory_without_an_owner_is_refused_and_stays_as_it_is(cli: Command
     answer = cli("verify", "-w", place)
     assert answer.code == ExitCode.USAGE
     assert list(place.iterdir()) == []
+
+
+# take-over and hand-back
+
+
+COLUMNS = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
+
+
+@pytest.mark.parametrize("feature", ["managedCommit", "catalogManaged"])
+def test_a_filesystem_table_is_taken_over_and_handed_back(
+    cli: CommandLine, warehouse: Warehouse, tmp_path: Path, feature: str
+) -> None:
+    """managed-commits, "Converting an existing filesystem based table to managed-commit table" and the reverse."""
+    location = tmp_path / "lake" / "orders"
+    create_filesystem_table(location, Environment(), COLUMNS)
+    taken = cli("take-over", location, "orders", "--feature", feature, "--json")
+    assert taken.code == ExitCode.OK, taken.err
+    assert (taken.json["version"], taken.json["feature"]) == (1, feature)
+    assert cli("show", "orders", "--json").json["owner"]["feature"] == feature
+    back = cli("hand-back", "orders", "--json")
+    assert back.json == {"location": str(location), "version": 2}
+    assert Table.by_path(location).snapshot().feature is None
+    assert cli("show", "orders").code == ExitCode.USAGE
+    assert "version 3" in cli("take-over", location, "orders").out
+    assert "version 4" in cli("hand-back", "orders").out
+
+
+def test_a_table_outside_the_roots_is_not_taken_over(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
+    location = tmp_path / "strange"
+    create_filesystem_table(location, Environment(), COLUMNS)
+    answer = cli("take-over", location, "orders")
+    assert answer.code == ExitCode.USAGE
+    assert str(location) in answer.err
+    assert Table.by_path(location).snapshot().version == 0
+    assert warehouse.tables() == []
+
+
+def test_only_a_table_is_taken_over(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
+    assert cli("take-over", tmp_path / "lake" / "nothing", "orders").code == ExitCode.USAGE
+    assert warehouse.tables() == []
+
+
+def test_a_table_that_has_an_owner_is_not_taken_over(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+    answer = cli("take-over", warehouse.table(sales).location, "other")
+    assert answer.code in (ExitCode.USAGE, ExitCode.REFUSED)
+    assert warehouse.tables() == [sales]
+
+
+def test_an_unknown_table_cannot_be_handed_back(cli: CommandLine, warehouse: Warehouse) -> None:
+    assert cli("hand-back", "nothing").code == ExitCode.USAGE
+
+
+# Columns in Spark's SQL
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("BIGINT", "long"),
+        ("LONG", "long"),
+        ("INT", "integer"),
+        ("INTEGER", "integer"),
+        ("SMALLINT", "short"),
+        ("TINYINT", "byte"),
+        ("FLOAT", "float"),
+        ("DOUBLE", "double"),
+        ("STRING", "string"),
+        ("BINARY", "binary"),
+        ("boolean", "boolean"),
+        ("REAL", "float"),
+        ("NUMERIC(4, 2)", "decimal(4,2)"),
+        ("TIMESTAMP_LTZ", "timestamp"),
+        ("STRUCT<text: INT, blob: ARRAY<STRING>>", "struct<text:integer,blob:array<string>>"),
+        ("DATE", "date"),
+        ("TIMESTAMP", "timestamp"),
+        ("TIMESTAMP_NTZ", "timestamp_ntz"),
+        ("DECIMAL", "decimal(10,0)"),
+        ("DECIMAL(12)", "decimal(12,0)"),
+        ("DECIMAL(38, 18)", "decimal(38,18)"),
+        ("ARRAY<INT>", "array<integer>"),
+        ("MAP<STRING, ARRAY<DATE>>", "map<string,array<date>>"),
+        ("STRUCT<a: INT, b: STRUCT<c: STRING>>", "struct<a:integer,b:struct<c:string>>"),
+    ],
+)
+def test_each_type_of_spark_is_the_type_of_delta(sql: str, kind: str) -> None:
+    (column,) = columns_of_sql(f"c {sql}").fields
+    assert (column.name, str(column.type), column.nullable) == ("c", kind, True)
+
+
+def test_not_null_and_quoted_names_are_kept() -> None:
+    schema = columns_of_sql("`a b` INT NOT NULL, c INT NULL")
+    assert [(column.name, column.nullable) for column in schema.fields] == [("a b", False), ("c", True)]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "",
+        "id",
+        "id INT,",
+        "id INT PRIMARY KEY",
+        "id INT); DROP TABLE t; --",
+        "id SOMETHING",
+        "id VARCHAR(10)",
+        "id DECIMAL(99,1)",
+        "c INTERVAL",
+        "c STRUCT<a: INT COMMENT 'x'>",
+        "(",
+    ],
+)
+def test_an_invalid_list_of_columns_is_rejected(columns: str) -> None:
+    with pytest.raises(InvalidRequestError):
+        columns_of_sql(columns)
+
+
+def test_not_null_of_the_members_of_a_struct_is_kept() -> None:
+    (column,) = columns_of_sql("s STRUCT<a: INT NOT NULL, b: STRING, c: STRUCT<`d e`: DATE NOT NULL>>").fields
+    assert isinstance(column.type, Struct)
+    first, second, third = column.type.fields
+    assert (column.nullable, first.nullable, second.nullable, third.nullable) == (True, False, True, True)
+    assert isinstance(third.type, Struct)
+    assert not third.type["d e"].nullable
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("BLOB", "BLOB"),
+        ("text NOT NULL", "text"),
+        ("BYTEA", "BYTEA"),
+        ("VARCHAR", "VARCHAR"),
+        ("INT8", "INT8"),
+        ("BOOL", "BOOL"),
+        ("LIST<INT>", "LIST"),
+        ("INT[]", "ARRAY<INT>"),
+        ("DOUBLE PRECISION", "PRECISION"),
+        ("TIMESTAMP WITH TIME ZONE", "ZONE"),
+        ("MAP<TEXT, INT>", "TEXT"),
+        ("STRUCT<a: BLOB>", "BLOB"),
+    ],
+)
+def test_a_type_that_only_other_systems_have_is_refused_by_its_name(kind: str, word: str) -> None:
+    with pytest.raises(InvalidRequestError, match=word):
+        columns_of_sql(f"`first` INT, blob {kind}, text STRING")
+    assert columns_of_sql("`first` INT, blob BINARY, text STRING").names == ("first", "blob", "text")

@@ -1,12 +1,18 @@
 """Histories in the making: operations with their times, and a final log, before they become lines.
 
-For tests, simulations and the histories in `fixtures`: what a recorder would have written, from a few values.
+For tests, simulations and the histories in `fixtures`: what a recorder would have written, from a few values. Those of
+`fixtures/histories` are at the end: good ones that use a freedom, bad ones that violate one rule, each short. The files
+are the source; `index.json` says what happens in each, as its header does, and which rules it violates.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
 
 from conformance.checkers.check import HistoryVerdict, check_events
 from conformance.checkers.rules import Rule
@@ -208,3 +214,25 @@ def read(invoked: int, answered: int, latest: int | None) -> Asked:
     """Of an owner that returns an empty list from the first missing version on."""
     request = events.GetCommits(start=2**40)
     return Asked("reader", request, invoked, answered, events.Commits(latest=latest))
+
+
+# The histories in fixtures
+
+
+FOLDER: Final = Path(__file__).resolve().parents[2] / "fixtures" / "histories"
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One of the files. A good one violates nothing."""
+
+    file: str
+    """Below `FOLDER`."""
+    about: str
+    violates: tuple[Rule, ...]
+
+    @property
+    def path(self) -> Path:
+        return FOLDER / self.file
+
+
+CASES: Final = msgspec.json.decode((FOLDER / "index.json").read_bytes(), type=tuple[Case, ...])

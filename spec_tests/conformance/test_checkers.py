@@ -14,8 +14,21 @@ from conformance.checkers.check import check_events, check_file
 from conformance.checkers.rules import Rule
 from conformance.history import digests, events
 from conformance.history.events import Conflict, Content, Done, Entry, Gap, Promise
-from spec_tests.conformance.drafts import Asked, Draft, Looked, Version, asked, commit, log, read, rules, verdict_on
-from spec_tests.conformance.stored_histories import CASES, FOLDER, Case
+from spec_tests.conformance.drafts import (
+    CASES,
+    FOLDER,
+    Asked,
+    Case,
+    Draft,
+    Looked,
+    Version,
+    asked,
+    commit,
+    log,
+    read,
+    rules,
+    verdict_on,
+)
 
 
 def race(**changes: object) -> Draft:

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.command.application import application
 from conformance.history import events
-from spec_tests.conformance.stored_histories import FOLDER
+from spec_tests.conformance.drafts import FOLDER
 
 GOOD = FOLDER / "good" / "late-backfill.jsonl"
 BAD = FOLDER / "bad" / "fresh-read-misses-a-commit.jsonl"

@@ -50,7 +50,7 @@ from refimpl.server.access import Scope, Tokens
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import RemoteWarehouse
 from spec_tests.cli.conftest import CommandLine, cli
-from spec_tests.conformance.uc.catalog_server import FORGETTING, serving
+from spec_tests.conformance.adapters.catalog_server import FORGETTING, serving
 from spec_tests.server.conftest import Listen
 
 __all__ = ["cli"]

@@ -29,7 +29,7 @@ from refimpl.server.access import Scope, Tokens
 from refimpl.spark import TOKEN_SETTING, WAREHOUSE_SETTING, DeltaConnection, commit_protocol, connect
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import Warehouse
-from spec_tests.conformance.uc.catalog_server import FORGETTING, serving
+from spec_tests.conformance.adapters.catalog_server import FORGETTING, serving
 from spec_tests.server.conftest import Listen, directory, listen
 
 if TYPE_CHECKING:

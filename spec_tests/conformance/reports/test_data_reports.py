@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from xml.etree import ElementTree
@@ -9,12 +10,17 @@ from xml.etree import ElementTree
 import jsonschema
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from conformance import reports
+from conformance.command.summary import show_result
 from conformance.reports import as_json
 from conformance.reports.summary import Standing, Tone, standing, summarise
+from conformance.requirements.catalogue import Level
 from conformance.results import KnownFailure, RequirementVerdict, RunResult, Verdict, Violation
+from conformance.safe_text import code, escaped, one_line
 from spec_tests.conformance.reports import runs
 
 HOSTILE = "<script>alert(1)</script> & \"quotes\" 'n' `ticks` | {{7*7}} # @you \u202egnp.exe \x00\x1b[31m \ud800 ]]>"
@@ -231,3 +237,143 @@ def test_a_violation_without_a_requirement_is_reported() -> None:
     assert summarise(result).tone is Tone.BAD
     for make in (reports.to_markdown, reports.to_junit, reports.to_html):
         assert "it broke" in make(result)
+
+
+# On the console
+
+
+STORY = (
+    "the adapter is broken:\nadapter  commit: `ratified` was expected\n           asked: commit\n           came: [1]"
+)
+
+
+def shown(result: RunResult, capsys: pytest.CaptureFixture[str]) -> str:
+    show_result(result, None)
+    return capsys.readouterr().out
+
+
+def test_a_rejected_subject_is_explained_once(capsys: pytest.CaptureFixture[str]) -> None:
+    cases = [runs.without_verdict(Verdict.NOT_RUN, STORY, number) for number in range(4)]
+    text = shown(runs.run(*cases, complete=False, stopped=STORY, exit_code=2), capsys)
+    assert text.count("the adapter is broken") == text.count("asked: commit") == 1
+    assert STORY in text
+    assert "not run: 4 cases: limits/nothing-to-see-0" in text
+    assert "No verdict: " in text
+    assert "no case was about" not in text
+
+
+def test_an_expired_budget_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "the budget of 60 s expired"
+    text = shown(runs.run(runs.without_verdict(Verdict.NOT_RUN, why), complete=False, stopped=why, exit_code=3), capsys)
+    assert text.count(why) == 1
+
+
+def test_other_reasons_are_reported_with_their_cases(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(runs.run(runs.without_verdict(Verdict.INCONCLUSIVE, "it refused: busy"), exit_code=3), capsys)
+    assert "inconclusive: it refused: busy: 1 case: limits/" in text
+
+
+@pytest.mark.parametrize(
+    ("stale", "failing", "meaning"),
+    [
+        (False, True, "exit code 1: a requirement is violated"),
+        (True, True, "exit code 1: a requirement is violated, and a known failure is no longer true"),
+        (True, False, "exit code 1: a known failure is no longer true"),
+    ],
+)
+def test_the_exit_code_mentions_stale_known_failures(
+    stale: bool, failing: bool, meaning: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = runs.failed(runs.histories("bad")[0]) if failing else runs.passed(runs.histories("good")[0])
+    entry = KnownFailure(case="limits/gone*", reason="ticket 3")
+    result = msgspec.structs.replace(runs.run(case), exit_code=1, stale=(entry,) if stale else ())
+    assert f"{meaning}\n" in shown(result, capsys)
+
+
+def test_a_strict_run_fails_for_advice_without_calling_it_violated(capsys: pytest.CaptureFixture[str]) -> None:
+    failed = runs.run(runs.failed(runs.histories("bad")[0]))
+    advice = tuple(
+        msgspec.structs.replace(each, level=Level.SHOULD, verdict=RequirementVerdict.WARNED)
+        if each.verdict is RequirementVerdict.VIOLATED
+        else each
+        for each in failed.requirements
+    )
+    text = shown(msgspec.structs.replace(failed, exit_code=1, strict=True, requirements=advice), capsys)
+    assert "exit code 1: advice is not followed, and the run is strict\n" in text
+
+
+def test_the_page_explains_not_applicable_and_shortened() -> None:
+    case = runs.failed(runs.histories("bad")[0])
+    page = reports.to_html(runs.run(case))
+    assert "mostly readers&#39; and writers&#39; requirements, other table features, and permissions" in page
+    assert "the history that is shown is shortened" not in page
+    generated = msgspec.structs.replace(case, reproduction='{"seed":1}')
+    assert "the history that is shown is shortened" in reports.to_html(runs.run(generated))
+
+
+# Text in Markdown: as a renderer shows it, and as a terminal does
+
+
+RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+PIECES = (
+    *("`", "``", "*", "_", "__", "[", "]", "(", ")", "[a](/b)", "[a]: /b", "![", "<", ">", "<b>", "<!--", "&", "&lt;"),
+    *("\\", "~", "~~", "#", "# ", "- ", "+ ", "1. ", "12) ", "---", "===", "|", "|-|", "@you", "#12", "!3", ":", " "),
+    *("http://x.y", "www.x.y", "a", "1", "é", "\n", "\t", "{{", "$"),
+)
+
+
+def rendered(text: str) -> str:
+    """What is read of the rendered text: without the tags, and without what distinguishes code."""
+    rendered = RENDERER.render(escaped(text)).strip()
+    assert not set(re.findall(r"<\s*([^\s>]*)", rendered)) - {"p", "/p", "code", "/code"}, rendered
+    return html.unescape(re.sub("<[^>]*>", "", rendered))
+
+
+def bare(text: str) -> str:
+    """Without backticks, which are markup in the kit's own texts, and without spaces, which code spans trim."""
+    return "".join(one_line(text).replace("`", "").split())
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_a_text_is_nothing_but_text(text: str) -> None:
+    assert bare(rendered(text)) == bare(text)
+
+
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
+    st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
+)
+def test_two_texts_in_one_paragraph_make_no_markup_together(one: str, other: str) -> None:
+    rendered = RENDERER.render(f"Subject: {escaped(one)} ({escaped(other)}), named {code('x')}.")
+    assert not set(re.findall(r"<\s*([^\s>]*)", rendered)) - {"p", "/p", "code", "/code"}, rendered
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the list is [1, 3], and `latest` is 3",
+        "Observed: the list is [1, 3]",
+        "`ratified` was answered, 2 < 3 is not",
+        "a.json of _delta_log/_staged_commits is missing",
+        "expected one of (1) and (2): 50% > 40%; 7 | 8 & 9!",
+    ],
+)
+def test_an_ordinary_text_stays_as_a_terminal_shows_it(text: str) -> None:
+    assert escaped(text).replace("\\<", "<") == text
+
+
+@pytest.mark.parametrize(
+    ("text", "markdown"),
+    [
+        ("@you broke #12", "`@you` broke `#12`"),
+        ("see https://a.b/c", "see `https://a.b/c`"),
+        ("[a](/b)", "[a\\](/b)"),
+        ("# big", "\\# big"),
+        ("2. two", "2\\. two"),
+        ("*", "\\*"),
+        ("&amp; and & alone", "\\&amp; and & alone"),
+        ("``` sh", "\\`\\`\\` sh"),
+    ],
+)
+def test_markup_is_escaped_minimally(text: str, markdown: str) -> None:
+    assert escaped(text) == markdown

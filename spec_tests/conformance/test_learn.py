@@ -25,7 +25,7 @@ from conformance.findings import stored
 from conformance.interface import messages as m
 from conformance.learn import course, judge
 from conformance.learn.course import STAGES, Language
-from spec_tests.conformance.learn.solutions import SKELETONS, solution
+from spec_tests.conformance.learn_solutions import SKELETONS, solution
 
 PATIENCE = 20.0
 """Seconds for an answer: this machine may be busy."""

@@ -21,7 +21,7 @@ from conformance.results import Verdict
 from conformance.scenario.check import Variant
 from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
-from spec_tests.conformance.uc.catalog_server import Answers, Catalog, Refusal, serving
+from spec_tests.conformance.adapters.catalog_server import Answers, Catalog, Refusal, serving
 
 LONG = 60.0
 COMMIT = Match(method="POST", body="add-commit")

@@ -338,7 +338,7 @@ def remembering() -> Iterator[Remembering]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_POST(self) -> None:
+        def do_POST(self) -> None:  # the name is the base class's
             body = self.rfile.read(int(self.headers["Content-Length"]))
             with lock:
                 seen.arrived.append(body)

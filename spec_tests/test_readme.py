@@ -19,7 +19,7 @@ import pytest
 from conformance.findings import markdown, stored
 from spec_tests.engines.prerequisites import needed_classpath
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[1]
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^>]+) -->\n)?```(?P<language>\w*)\n(?P<code>.*?)```", re.DOTALL)
 PAGES = [
     "README.md",

@@ -23,7 +23,7 @@ from conformance.scenario.check import Variant
 from conformance.subjects.names import engine_of, open_subject
 from spec_tests.engines.prerequisites import needed_classpath
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 FINDINGS = stored.findings()
 
 

@@ -4,8 +4,8 @@ In `owner.py.stages` and `owner.mjs.stages` a block between `>>> stage 5` and `<
 `>>> until 5` before it, and `>>> stage 5 until 7` is both. Blocks nest. The solution of stage 0 is the skeleton that
 the exercise folder gets.
 
-    python -m spec_tests.conformance.learn.solutions             # writes the skeletons
-    python -m spec_tests.conformance.learn.solutions javascript 7   # prints a solution
+    python -m spec_tests.conformance.learn_solutions             # writes the skeletons
+    python -m spec_tests.conformance.learn_solutions javascript 7   # prints a solution
 """
 
 from __future__ import annotations

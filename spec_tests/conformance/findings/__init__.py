@@ -1,1 +1,0 @@
-"""What the kit found in software of other people."""

@@ -1,1 +1,0 @@
-"""Owners that are Java classes, as subjects of the kit."""
