@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from conformance.command import learning, listing, matrix, playing, puzzling, reporting, running, serving, simulating
+from conformance.command import learning, listing, matrix, playing, reporting, running, serving, simulating
 from conformance.command.output import examples, say
 from conformance.results import ExitCode, UnusableError
 
@@ -191,7 +191,7 @@ for function, epilog in (
             command="commit-owner",
         ),
     ),
-    (puzzling.puzzle, examples("puzzle", "puzzle 3", "puzzle 3 --operation 1 --rule 2", "puzzle --html puzzles.html")),
+    (playing.puzzle, examples("puzzle", "puzzle 3", "puzzle 3 --operation 1 --rule 2", "puzzle --html puzzles.html")),
     (
         learning.learn,
         examples(

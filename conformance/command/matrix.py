@@ -25,7 +25,7 @@ from conformance.running.plan import PROFILES, profile_named, seconds
 from conformance.safe_text import one_line
 
 if TYPE_CHECKING:
-    from conformance.reports.matrix import Column
+    from conformance.reports.page import Column
     from conformance.results import RunResult
     from conformance.running.execution import Options
 
@@ -76,7 +76,7 @@ def matrix(
     """
     from conformance.reports import ReportFolder
     from conformance.reports.bundle import write_file
-    from conformance.reports.matrix import Column, slug, to_matrix
+    from conformance.reports.page import Column, slug, to_matrix
     from conformance.running.execution import Options
     from conformance.subjects.names import engine_of, kind_of, known_engines
 
@@ -126,7 +126,7 @@ def _place(name: str) -> str:
 def _column(name: str, options: Options, folder: Path, *, fetch: bool) -> Column:
     from conformance.command.reporting import read_result
     from conformance.reports import write
-    from conformance.reports.matrix import Column
+    from conformance.reports.page import Column
     from conformance.running.execution import execute
 
     if Path(name).is_dir():

@@ -16,9 +16,8 @@ from pathlib import Path
 
 from conformance.reports.as_json import FolderInUseError, ReportError, from_json, to_json
 from conformance.reports.bundle import Finding, read_finding, write_bundle
-from conformance.reports.ci import to_badge, to_junit
+from conformance.reports.ci import to_badge, to_junit, to_markdown
 from conformance.reports.folder import ReportFolder, write
-from conformance.reports.markdown import to_markdown
 from conformance.reports.summary import Summary, comparable, summarise
 from conformance.results import RunResult
 

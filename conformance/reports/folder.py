@@ -18,8 +18,7 @@ from typing import Final, Self
 
 from conformance.reports.as_json import FolderInUseError, ReportError, to_json
 from conformance.reports.bundle import FILES, FINDING, UNFINISHED, bundle_name, write_bundle, write_file
-from conformance.reports.ci import to_badge, to_junit
-from conformance.reports.markdown import to_markdown
+from conformance.reports.ci import to_badge, to_junit, to_markdown
 from conformance.reports.summary import failing_cases
 from conformance.results import RunResult
 

@@ -53,7 +53,7 @@ FORMS: Final = _FORMS.replace("{engines}", ", ".join(ENGINES))
 _OURS: Final = {
     "reference": ("conformance.adapters.reference.owner", "ReferenceOwner"),
     "reference-client": ("conformance.adapters.reference.client", "ReferenceClient"),
-    "reference-client-remote": ("conformance.adapters.reference.remote_client", "RemoteReferenceClient"),
+    "reference-client-remote": ("conformance.adapters.reference.client", "RemoteReferenceClient"),
     "model": ("conformance.models.owner", "ModelOwner"),
     "model-client": ("conformance.models.client", "ModelClient"),
 }

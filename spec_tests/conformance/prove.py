@@ -5,9 +5,9 @@
 And without the final log, which could not be read: does the checker report only what is wrong with it too?
 
 Each history is a simulation of a correct owner, perturbed or not: of histories that are made at random nearly all are
-wrong, and for the same few reasons; a correct one with one lie in it is where a checker has to be exact. Number i of a seed is always the same one. Prints
-progress to the standard error and figures as JSON; exit code 1 if there was any disagreement, each of which is
-named so that `--only N` shows it.
+wrong, and for the same few reasons; a correct one with one lie in it is where a checker has to be exact. Number i of a
+seed is always the same one. Prints progress to the standard error and figures as JSON; exit code 1 if there was any
+disagreement, each of which is named so that `--only N` shows it.
 """
 
 from __future__ import annotations

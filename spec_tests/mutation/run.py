@@ -83,7 +83,7 @@ PACKAGES: Final = {
 own: a mutant is in the process of the test. What else there is of `refimpl/spark` runs in such a machine only: the
 slow entries of `sabotages.toml` are about that."""
 SIMULATED: Final = "spec_tests/mutation/simulated.py"
-FIRST: Final = tuple(f"spec_tests/owner/test_{name}.py" for name in ("lock", "read_state", "recovery"))
+FIRST: Final = tuple(f"spec_tests/owner/test_{name}.py" for name in ("lock", "get_commits", "recovery"))
 """Few checks that notice much: they come before the others."""
 SECONDS: Final = 90.0
 """Seconds of the processor: what the checks take that a mutant meets. After them it counts as a survivor."""

@@ -1,4 +1,5 @@
-"""The reference's Delta client as a subject of the client side: reader, writer and maintenance.
+"""The reference's Delta client as a subject of the client side: reader, writer and maintenance; with the kit's own
+owner, or with its remote owner and the kit's own owner behind the Delta API, as a server shows it.
 
 `owner` is the kit's own, asked through the shared interface; everything else is `refimpl.client`, on the real files.
 """
@@ -14,9 +15,11 @@ from urllib.parse import quote, unquote
 import msgspec
 
 import refimpl
+from conformance.adapters.delta_api import CATALOG, SCHEMA, DeltaApi
 from conformance.adapters.http import HttpSubject
 from conformance.adapters.reference import translation
 from conformance.adapters.reference.asked_owner import Ask, AskedOwner
+from conformance.adapters.uc.api import UnansweredError
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM
 from conformance.interface.messages import INTERFACE_VERSION
@@ -32,7 +35,8 @@ from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.commit_owner import Maintenance, ResolvedTable
+from refimpl.commit_owner import Backfilled, Maintenance, ResolvedTable
+from refimpl.commits import AttemptId, AttemptOutcome, CommitsAnswer, Outcome, Proposal
 from refimpl.environment import Environment
 from refimpl.errors import (
     CERTAINLY_NOT_COMMITTED,
@@ -44,8 +48,11 @@ from refimpl.errors import (
     OwnerUnavailableError,
     TableNotFoundError,
 )
+from refimpl.log_path import Version
 from refimpl.log_store import LogStore
-from refimpl.table_feature import DOCUMENTED_FEATURES, IN_COMMIT_TIMESTAMP_FEATURE, CommitMode
+from refimpl.remote_owner.connection import Address, NoAnswerError, Reply
+from refimpl.remote_owner.owner import RemoteOwner
+from refimpl.table_feature import CATALOG_MANAGED, DOCUMENTED_FEATURES, IN_COMMIT_TIMESTAMP_FEATURE, CommitMode
 
 PROFILES: Final = (
     "core", "staged", "inline", "direct-publish", "attempt-outcome", "ownership-transfer", "maintenance-policy",
@@ -420,3 +427,72 @@ def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) ->
     except DeltaError as error:
         return m.Unknown(reason=f"{type(error).__name__}: {error.message}")
     return m.Committed(version=None if committed is None else committed.version)
+
+
+# With its remote owner: only the network is missing. `DeltaApi` stands where the connection is; requests and answers
+# are the API's bytes
+
+
+REMOTE_PROFILES: Final = ("core", "staged", "backlog-limit", "discovery", "change-data", "row-tracking")
+_ADDRESS: Final = Address(scheme="http", host="kit", port=80, path="", catalog=CATALOG, schema=SCHEMA)
+
+
+class RemoteReferenceClient(ReferenceClient):
+    """Answers the client side of the shared interface, for catalog-managed tables with staged commits.
+
+    Tables are created and dropped as the shared interface does it; everything after that goes through the API.
+    """
+
+    def hello(self, client: str, request: m.Hello) -> m.Identity:
+        return msgspec.structs.replace(
+            super().hello(client, request),
+            name="reference-client-remote",
+            profiles=REMOTE_PROFILES,
+            features=(CATALOG_MANAGED.name,),
+            commit_modes={CATALOG_MANAGED.name: ("staged",)},
+        )
+
+    def _owner_of(self, ask: Ask, client: str, name: str) -> AskedOwner:
+        return _OverTheApi(ask, client, name, self._environment)
+
+
+class _OverTheApi(AskedOwner):
+    def __init__(self, ask: Ask, client: str, name: str, environment: Environment) -> None:
+        super().__init__(ask, client, name)
+        self._remote = RemoteOwner(_ADDRESS, environment, connection=_Connection(DeltaApi(ask), client))
+
+    def resolve(self, reference: str | Path) -> ResolvedTable:
+        return super().resolve(reference) if isinstance(reference, Path) else self._remote.resolve(reference)
+
+    def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
+        return self._remote.commit(table_id, version, proposal)
+
+    def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
+        return self._remote.attempt_outcome(table_id, attempt)
+
+    def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
+        return self._remote.get_commits(table_id, start, end)
+
+    def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
+        return self._remote.backfill_to_version(table_id, version)
+
+    def report_published(self, table_id: str, through: Version) -> None:
+        self._remote.report_published(table_id, through)
+
+
+class _Connection:
+    """Stands where the remote owner's connection is, with no network."""
+
+    def __init__(self, api: DeltaApi, client: str) -> None:
+        self._api = api
+        self._headers = {"Authorization": f"Bearer {client}"}
+
+    def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
+        try:
+            status, content = self._api.send(method, target, body, self._headers)
+        except UnansweredError as error:
+            raise NoAnswerError(str(error)) from error
+        return Reply(status=status, body=content)
+
+    def close(self) -> None:
+        """Nothing is kept."""

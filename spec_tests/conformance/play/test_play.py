@@ -9,9 +9,8 @@ from itertools import pairwise
 
 import pytest
 
-from conformance.play.narration import intention
+from conformance.play.narration import ScenarioForks, intention, steps_of
 from conformance.play.scenarios import SCENARIOS, appends, filesystem_table, reads_by_path
-from conformance.play.story import ScenarioForks, steps_of
 from conformance.play.world import CRASH, DROP, POWER, Scenario, World
 from conformance.player.story import Step
 

@@ -17,7 +17,7 @@ from conformance.models import proposals
 from conformance.models.owner import ModelOwner
 from conformance.models.storage import FolderStorage
 from conformance.scenario.adversary import Adversary
-from spec_tests.conformance.reference.asking import attempt, published_name
+from spec_tests.conformance.reference.conftest import attempt, published_name
 
 MANAGED = ("managedCommit", "staged")
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.reference.client import ReferenceClient
+from conformance.adapters.reference.client import ReferenceClient, RemoteReferenceClient
 from conformance.adapters.reference.owner import ReferenceOwner
-from conformance.adapters.reference.remote_client import RemoteReferenceClient
 from conformance.checks.registry import all_checks
 from conformance.interface.subject import Subject
 from conformance.results import CaseResult, Layer, Verdict

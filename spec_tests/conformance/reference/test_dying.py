@@ -12,7 +12,7 @@ from conformance.adapters.reference import dying
 from conformance.adapters.reference.dying import CRASH_POINTS
 from conformance.interface import messages as m
 from conformance.interface.subject import GONE
-from spec_tests.conformance.reference.asking import STAGING, Asking, Table, content
+from spec_tests.conformance.reference.conftest import STAGING, Asking, Table, content
 
 
 def dies(owner: Asking, point: str, request: m.Request) -> None:

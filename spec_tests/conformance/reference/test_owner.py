@@ -11,14 +11,7 @@ from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwn
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
-from spec_tests.conformance.reference.asking import (
-    COMMIT_MODES,
-    FEATURES,
-    Asking,
-    attempt,
-    content,
-    published_name,
-)
+from spec_tests.conformance.reference.conftest import COMMIT_MODES, FEATURES, Asking, attempt, content, published_name
 
 every_commit_mode = pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
 both = pytest.mark.parametrize("feature", FEATURES)

@@ -1,4 +1,5 @@
-"""The HTML pages of one run and of several subjects: what it says, that it is sound, that nothing of a subject's is obeyed, and that it can be read."""
+"""The HTML pages of one run and of several subjects: what they say, that they are sound, that nothing of a subject's is
+obeyed, and that they can be read."""
 
 from __future__ import annotations
 
@@ -19,8 +20,7 @@ from typer.testing import CliRunner
 
 from conformance import reports
 from conformance.command.application import application
-from conformance.reports.matrix import Column, slug, to_matrix
-from conformance.reports.page import HERE, MOST_EXPLAINED
+from conformance.reports.page import HERE, MOST_EXPLAINED, Column, slug, to_matrix
 from conformance.results import RequirementVerdict, RunResult
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.reports.test_data_reports import HOSTILE, SAMPLES, hostile
@@ -278,7 +278,7 @@ def test_a_subject_that_was_not_run_is_there_with_the_reason() -> None:
 
 
 def test_reports_are_put_together_without_a_new_run(tmp_path: Path) -> None:
-    """Exit code 3 says that one subject is missing on the matrix."""
+    """Exit code 3 says that one subject is missing on the page."""
     for name, result in (("go", runs.everything()), ("other", runs.conformant())):
         reports.write(result, tmp_path / name)
     output = tmp_path / "matrix"
@@ -294,7 +294,7 @@ def test_reports_are_put_together_without_a_new_run(tmp_path: Path) -> None:
     assert msgspec.structs.replace(again, causes=()) == msgspec.structs.replace(runs.everything(), causes=())
     shutil.rmtree(tmp_path / "go")
     ran = CliRunner().invoke(application, ["matrix", str(output / "go"), "-o", str(tmp_path / "second")])
-    assert (ran.exit_code, "matrix: " in ran.stdout) == (0, True)
+    assert (ran.exit_code, "page: " in ran.stdout) == (0, True)
 
 
 def test_a_word_that_names_no_subject_is_an_error_before_the_first_run(tmp_path: Path) -> None:

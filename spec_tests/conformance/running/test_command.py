@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from conformance import reports
 from conformance.command.application import EXIT_CODES, application
 from conformance.reports.folder import ReportFolder
-from conformance.reports.matrix import slug
+from conformance.reports.page import slug
 from conformance.results import ExitCode
 from spec_tests.conformance.running.cases import ONE
 
