@@ -11,14 +11,7 @@ from typing import Protocol as Interface
 import msgspec
 
 from refimpl.actions import DomainMetadata, Metadata, Protocol
-from refimpl.commit_owner import (
-    CommitOwner,
-    MaintenancePolicy,
-    NameTaken,
-    Registered,
-    ResolvedTable,
-    TableSummary,
-)
+from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableSummary
 from refimpl.commits import AttemptId, DirectProposal, Outcome, Proposal, Rejected
 from refimpl.log_path import Version
 from refimpl.table_feature import CommitMode, TableFeature

@@ -14,15 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from refimpl.commits import (
-    AttemptId,
-    AttemptOutcome,
-    CommitsAnswer,
-    DirectProposal,
-    Outcome,
-    Proposal,
-    RatifiedCommit,
-)
+from refimpl.commits import AttemptId, AttemptOutcome, CommitsAnswer, DirectProposal, Outcome, Proposal, RatifiedCommit
 from refimpl.log_path import Version
 from refimpl.table_feature import CommitMode, TableFeature
 

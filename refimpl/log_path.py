@@ -68,10 +68,7 @@ _PATTERNS: Final = (
         FileKind.CHECKPOINT_PART,
         re.compile(rf"{_V}\.checkpoint\.(?P<part>\d{{10}})\.(?P<parts>\d{{10}})\.parquet", re.ASCII),
     ),
-    (
-        FileKind.V2_CHECKPOINT,
-        re.compile(rf"{_V}\.checkpoint\.{_UUID}\.(?:json|parquet)", re.ASCII),
-    ),
+    (FileKind.V2_CHECKPOINT, re.compile(rf"{_V}\.checkpoint\.{_UUID}\.(?:json|parquet)", re.ASCII)),
     (FileKind.COMPACTION, re.compile(rf"(?P<start>\d{{20}})\.{_V}\.compacted\.json", re.ASCII)),
 )
 

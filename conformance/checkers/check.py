@@ -118,9 +118,7 @@ def explain(breaches: Sequence[Breach], items: Iterable[Item]) -> tuple[HistoryV
 
 
 def _explain(
-    finding: Breach,
-    operations: dict[int, Operation | FileLook],
-    requests: dict[tuple[str, str], list[Operation]],
+    finding: Breach, operations: dict[int, Operation | FileLook], requests: dict[tuple[str, str], list[Operation]]
 ) -> HistoryViolation:
     named = [operations[number] for number in (finding.first, finding.second) if number is not None]
     words = [describe(operation) for operation in named]

@@ -65,10 +65,7 @@ class Rule(Enum):
     RATIFIED_OUT_OF_ORDER = "ratified-out-of-order", "Version v-1 is ratified before version v."
     FALSE_CONFLICT = "false-conflict", "A conflict is answered only when the proposed version is ratified already."
     FALSE_GAP = "false-gap", "A gap is answered only when the version before the proposed one is not ratified yet."
-    STALE_READ = (
-        "stale-read",
-        "A request for the latest version returns every commit that was ratified before it.",
-    )
+    STALE_READ = ("stale-read", "A request for the latest version returns every commit that was ratified before it.")
     STALE_REFUSAL = (
         "stale-refusal",
         "With the promise `fresh-refusals`, a refusal tells of every commit that was ratified before the request.",

@@ -165,9 +165,7 @@ def a_partition_read_does_not_conflict_with_another(s: ClientScenario) -> None:
 def any_read_of_an_unpartitioned_table_is_full(s: ClientScenario) -> None:
     """In an unpartitioned table any read conflicts with any added file."""
     race(s, prepare(s), [added(s, "theirs")], reads="x", removes=("a",), adds=NEW).conflicts(
-        "CONFLICT-FILES-03",
-        "CONFLICT-ORDER-08",
-        why="the table has no partitions that limit its read",
+        "CONFLICT-FILES-03", "CONFLICT-ORDER-08", why="the table has no partitions that limit its read"
     )
 
 

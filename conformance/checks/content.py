@@ -319,10 +319,7 @@ def unreadable_metadata_is_rejected_or_kept(s: Scenario) -> None:
         as_proposed(s, table, call, content_of(s, table, call) or [])
         table.versions += 1
     attempt = s.attempt()
-    restored = (
-        proposals.commit_info(attempt, s.timestamp(table.versions)),
-        proposals.line("metaData", body),
-    )
+    restored = (proposals.commit_info(attempt, s.timestamp(table.versions)), proposals.line("metaData", body))
     landed = s.land(table, attempt=attempt, actions=restored)
     as_proposed(s, table, landed, content_of(s, table, landed) or [])
 

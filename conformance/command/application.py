@@ -226,10 +226,7 @@ for function, epilog in (
             "run 'stdio:delta-commit-conformance serve model'",
         ),
     ),
-    (
-        serving.proxy,
-        examples("proxy http://127.0.0.1:8080 --seed 7 --share drop-response=0.05 --share delay=0.1"),
-    ),
+    (serving.proxy, examples("proxy http://127.0.0.1:8080 --seed 7 --share drop-response=0.05 --share delay=0.1")),
     (serving.engines, examples("engines", "engines --fetch delta-kernel-rs", "engines --fetch delta-kernel-rs@0.24.0")),
     (serving.jars, examples("jars") + '\n\njava -cp "$(delta-commit-conformance jars --print)" ...'),
 ):

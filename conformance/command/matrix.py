@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from conformance.command.output import (
-    TIMEOUT_TEXT,
-    JsonOption,
-    TimeoutOption,
-    counted,
-    say,
-    show,
-    show_json,
-)
+from conformance.command.output import TIMEOUT_TEXT, JsonOption, TimeoutOption, counted, say, show, show_json
 from conformance.command.running import interruptible, number_of, progress, require_libraries
 from conformance.interface.subject import UsageError
 from conformance.results import ExitCode, UnusableError

@@ -85,8 +85,7 @@ EngineVersionOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="print one JSON document to stdout")]
 TimeoutOption = Annotated[
-    str,
-    typer.Option("--timeout", metavar="TIME", help="timeout of one answer, for example `10s` or `500ms`"),
+    str, typer.Option("--timeout", metavar="TIME", help="timeout of one answer, for example `10s` or `500ms`")
 ]
 TIMEOUT_TEXT: Final = f"{TIMEOUT:g}s"
 

@@ -139,8 +139,7 @@ def crash_(
     scopes: ScopesArgument = None,
     subject: SubjectOption = None,
     mode: Annotated[
-        list[str] | None,
-        typer.Option("--mode", help="only `before`, `after`, `answer-lost` or `delayed` (repeatable)"),
+        list[str] | None, typer.Option("--mode", help="only `before`, `after`, `answer-lost` or `delayed` (repeatable)")
     ] = None,
     jobs: JobsOption = 1,
     json: JsonOption = False,

@@ -81,11 +81,7 @@ FOLDER: Final = Path("conformance/findings/found")
 """As seen from the top of the repository."""
 
 
-def page(
-    tested: Sequence[Tested],
-    found: Sequence[Stored],
-    reported: Sequence[Bug] = (),
-) -> str:
+def page(tested: Sequence[Tested], found: Sequence[Stored], reported: Sequence[Bug] = ()) -> str:
     """Which subjects were tested, what was found in each, and bugs that others reported."""
     rows = [
         f"| {code(run.subject)} | {_cell(run.version)} | {run.date} | {run.profile}, seed {run.seed}, "

@@ -181,8 +181,6 @@ def _counted(source: list[Event]) -> list[Event]:
         elif isinstance(event, events.Witness):
             tables[event.table] = tables.get(event.table, 0) + 1
     footer = events.Footer(
-        counts=events.Counts(**{name_of(kind): count for kind, count in counts.items()}),
-        tables=tables,
-        complete=True,
+        counts=events.Counts(**{name_of(kind): count for kind, count in counts.items()}), tables=tables, complete=True
     )
     return [*(event for event in source if not isinstance(event, events.Footer)), footer]

@@ -90,8 +90,4 @@ class _Course:
 
 
 def _view(view: View) -> dict[str, Any]:
-    return {
-        "ledger": view.ledger,
-        "log": [[name, durable] for name, durable, _ in view.log],
-        "readers": view.readers,
-    }
+    return {"ledger": view.ledger, "log": [[name, durable] for name, durable, _ in view.log], "readers": view.readers}

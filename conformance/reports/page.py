@@ -4,7 +4,7 @@ Failures first; then every requirement, every case, and cases without a verdict,
 everything is shown, without filters.
 
 Several runs: subjects across, requirements down, and a verdict in each cell. A cell that is violated leads to the
-finding with its drawing, further down on the page. Owners and clients have requirements of their own, hence a table each.
+finding with its drawing, further down on the page. Owners and clients have requirements of their own: a table each.
 """
 
 from __future__ import annotations
@@ -38,15 +38,7 @@ from conformance.reports.recorded import (
     sides,
     tabulate,
 )
-from conformance.reports.summary import (
-    Standing,
-    Summary,
-    plural,
-    reason_for,
-    side_of,
-    standing,
-    summarise,
-)
+from conformance.reports.summary import Standing, Summary, plural, reason_for, side_of, standing, summarise
 from conformance.requirements.catalogue import Side, load, origin
 from conformance.results import CaseResult, RequirementResult, RequirementVerdict, RunResult, Violation, headline
 from conformance.safe_text import visible

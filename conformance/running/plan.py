@@ -63,11 +63,7 @@ def named(pattern: str, check: Check, case: str) -> bool:
 
 
 def select(
-    *,
-    check: Iterable[str] = (),
-    requirement: Iterable[str] = (),
-    family: Iterable[str] = (),
-    layer: Iterable[str] = (),
+    *, check: Iterable[str] = (), requirement: Iterable[str] = (), family: Iterable[str] = (), layer: Iterable[str] = ()
 ) -> Selection:
     """Parse the options. Raises `UnusableError`, with suggestions, for a word that selects nothing."""
     checks = all_checks()

@@ -103,11 +103,7 @@ def _run(check: Check, variant: Variant, subject: Subject, scenario: Scenario) -
 
 
 def finish(
-    check: Check,
-    variant: Variant,
-    subject: Subject,
-    scenario: Scenario,
-    ended: Stopped | AdapterError | None = None,
+    check: Check, variant: Variant, subject: Subject, scenario: Scenario, ended: Stopped | AdapterError | None = None
 ) -> CaseResult:
     """The result of a scenario that is over; `ended`: what ended it before its time. A violation that is on record is
     judged, whatever ended the scenario, and if its final logs can be read or not. Raises as `run_case` does."""

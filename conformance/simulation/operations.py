@@ -217,11 +217,7 @@ def recorded(host: Host, operation: Operation, *, failing_sync: int | None = Non
 
 
 def recovery(
-    host: Host,
-    disk: Disk,
-    exchanges: Sequence[Exchange],
-    start: Callable[[], int],
-    failing_sync: int | None = None,
+    host: Host, disk: Disk, exchanges: Sequence[Exchange], start: Callable[[], int], failing_sync: int | None = None
 ) -> Recorder:
     """Record a start on a disk, whatever it holds, and the resend of the interrupted request. With `failing_sync` (by
     its number from then on) the last request is sent again too, and a start that it ends is followed by another."""

@@ -383,10 +383,7 @@ def _two_creators_of_a_name(start: Start) -> Requests:
 
 def _two_creators_of_a_file(start: Start) -> Requests:
     path = f"{start.identity.storage}/{TABLE}"
-    return {
-        "alice": (creation(start, 11, path=path),),
-        "bob": (creation(start, 12, name=f"{TABLE}_again", path=path),),
-    }
+    return {"alice": (creation(start, 11, path=path),), "bob": (creation(start, 12, name=f"{TABLE}_again", path=path),)}
 
 
 def _writer_backfiller_reader(start: Start) -> Requests:

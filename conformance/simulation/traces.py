@@ -173,10 +173,7 @@ class _Shrinking:
         """Two turns of one client become one, before or after what stood between them."""
         found = [[turn.client] * turn.effects for turn in turns(self.steps)]
         for at in range(len(found) - 1):
-            for moved in (
-                [*found[:at], found[at + 1], found[at], *found[at + 2 :]],
-                [*found[:at], *found[at + 1 :]],
-            ):
+            for moved in ([*found[:at], found[at + 1], found[at], *found[at + 2 :]], [*found[:at], *found[at + 1 :]]):
                 if self.shows(self.requests, [client for turn in moved for client in turn], fewer_switches=True):
                     return True
         return False

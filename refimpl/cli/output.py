@@ -49,12 +49,7 @@ def show_table(
     console = _console()
     if title is not None:
         show_line(title, style="bold")
-    table = Table(
-        box=None,
-        pad_edge=False,
-        padding=(0, 2, 0, 0),
-        header_style="underline",
-    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
     for name in columns:
         table.add_column(
             Text(name),

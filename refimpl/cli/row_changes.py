@@ -108,8 +108,7 @@ def merge(
         str, Option("--not-matched", metavar="ACTION", help="source rows without a match: insert or ignore")
     ] = "insert",
     not_matched_by_source: Annotated[
-        str,
-        Option("--not-matched-by-source", metavar="ACTION", help="target rows without a match: delete or ignore"),
+        str, Option("--not-matched-by-source", metavar="ACTION", help="target rows without a match: delete or ignore")
     ] = "ignore",
     warehouse: AnyWarehouseOption = None,
     json: JsonOption = False,

@@ -420,9 +420,7 @@ def alter(
             properties=properties_of(properties), remove=names_of(removals), types=wider
         )
     output.show(
-        {"table": table, "version": committed.version},
-        f"committed version {committed.version} of {table}",
-        json=json,
+        {"table": table, "version": committed.version}, f"committed version {committed.version} of {table}", json=json
     )
 
 

@@ -263,10 +263,7 @@ _COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
         },
     ),
     Txn: ("txn", {"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
-    DomainMetadata: (
-        "domainMetadata",
-        {"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()},
-    ),
+    DomainMetadata: ("domainMetadata", {"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()}),
     Remove: ("remove", MEMBERS[Remove]),
     Add: ("add", MEMBERS[Add]),
     CheckpointMetadata: ("checkpointMetadata", {"version": pa.int64(), "tags": TEXTS}),

@@ -512,10 +512,7 @@ class _Statistics:
         if column.was_float:  # the digits of a float are not those of the double that it becomes
             lower, upper = _rounded(lower, min), _rounded(upper, max)
         return Bounds(
-            lower=lower,
-            upper=upper,
-            nulls=self._nulls(_member(self._null_counts, column)),
-            nan=column.type in FLOATS,
+            lower=lower, upper=upper, nulls=self._nulls(_member(self._null_counts, column)), nan=column.type in FLOATS
         )
 
     def _nulls(self, count: Any) -> Nulls:

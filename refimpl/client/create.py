@@ -110,10 +110,7 @@ def first_version(
 
 
 def _metadata(
-    environment: Environment,
-    schema: Any,
-    partition_columns: Sequence[str],
-    wanted: Mapping[str, str],
+    environment: Environment, schema: Any, partition_columns: Sequence[str], wanted: Mapping[str, str]
 ) -> Metadata:
     struct = as_struct(schema)
     metadata = Metadata(

@@ -26,12 +26,7 @@ from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance
-from refimpl.errors import (
-    CorruptLogError,
-    InvalidRequestError,
-    MaintenanceRefusedError,
-    UnsupportedFeatureError,
-)
+from refimpl.errors import CorruptLogError, InvalidRequestError, MaintenanceRefusedError, UnsupportedFeatureError
 from refimpl.log_path import LogPath, Version
 from refimpl.object_store import objects_at
 
@@ -213,9 +208,7 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
             with contextlib.suppress(FileNotFoundError):
                 table.environment.files.unlink(table.location / path)
     return Vacuumed(
-        files=tuple(path for path, _ in doomed),
-        size=sum(size for _, size in doomed),
-        kept=len(found) - len(doomed),
+        files=tuple(path for path, _ in doomed), size=sum(size for _, size in doomed), kept=len(found) - len(doomed)
     )
 
 

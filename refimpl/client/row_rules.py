@@ -186,11 +186,7 @@ class RowRules:
         return fitted
 
     def check_files(
-        self,
-        location: Path,
-        files: Iterable[Add],
-        partition_columns: Sequence[str],
-        objects: ObjectFiles | None = None,
+        self, location: Path, files: Iterable[Add], partition_columns: Sequence[str], objects: ObjectFiles | None = None
     ) -> None:
         """Raise `InvalidRequestError` where a row of these files breaks a rule."""
         for add in files:

@@ -276,9 +276,7 @@ def each_field(kind: DataType, change: Callable[[Field, str], Field], where: str
             return dataclasses.replace(kind, element=each_field(element, change, f"{where}{_NAME}."))
         case Map(key=key, value=value):
             return dataclasses.replace(
-                kind,
-                key=each_field(key, change, f"{where}key."),
-                value=each_field(value, change, f"{where}value."),
+                kind, key=each_field(key, change, f"{where}key."), value=each_field(value, change, f"{where}value.")
             )
     return kind
 

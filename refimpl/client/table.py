@@ -26,12 +26,7 @@ from refimpl.client.snapshot import Snapshot, at, latest
 from refimpl.client.transaction import Committed, Transaction
 from refimpl.commit_owner import Backfilled, CommitOwner, ResolvedTable
 from refimpl.environment import Environment
-from refimpl.errors import (
-    DeltaError,
-    InvalidRequestError,
-    NotFoundInHistoryError,
-    TableNotFoundError,
-)
+from refimpl.errors import DeltaError, InvalidRequestError, NotFoundInHistoryError, TableNotFoundError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CommitMode, TableFeature

@@ -13,17 +13,7 @@ from collections.abc import Collection, ItemsView, Iterable, Iterator, KeysView,
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from refimpl.actions import (
-    Action,
-    Add,
-    CommitInfo,
-    DomainMetadata,
-    FileKey,
-    Metadata,
-    Protocol,
-    Remove,
-    Txn,
-)
+from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, FileKey, Metadata, Protocol, Remove, Txn
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")

@@ -115,12 +115,7 @@ class TableStream:
         return Offset.first(newest.metadata.id, first, initial=False)
 
     def end(
-        self,
-        start: Offset,
-        *,
-        max_files: int | None = None,
-        max_bytes: int | None = None,
-        until: Version | None = None,
+        self, start: Offset, *, max_files: int | None = None, max_bytes: int | None = None, until: Version | None = None
     ) -> Offset:
         """Where a batch ends that begins at `start`: after at most so many files and bytes, but after one file at
         least; after version `until` at the latest. The same offset if there is nothing to read."""

@@ -56,9 +56,7 @@ def path_access(stage: Stage) -> None:
     except PathAccessError as error:
         answer, rejected = f"rejected, {type(error).__name__}", True
     stage.check(
-        "catalog-managed tables reject path access",
-        f"'{stage.table}' (catalogManaged) by path: {answer}",
-        ok=rejected,
+        "catalog-managed tables reject path access", f"'{stage.table}' (catalogManaged) by path: {answer}", ok=rejected
     )
 
 

@@ -183,11 +183,7 @@ def _session(name: str) -> SparkSession:
     from refimpl.spark.session import local_session
 
     return local_session(
-        app_name=name,
-        cores=1,
-        memory="768m",
-        java_options=JAVA_OPTIONS,
-        settings={"spark.sql.session.timeZone": "UTC"},
+        app_name=name, cores=1, memory="768m", java_options=JAVA_OPTIONS, settings={"spark.sql.session.timeZone": "UTC"}
     )
 
 

@@ -215,11 +215,7 @@ class LocalOwner:
     def set_policy(self, table_id: str, wanted: MaintenancePolicy) -> None:
         """Change what clients may do to a table and how it is backfilled."""
         checked = policy.checked_policy(wanted)
-        with (
-            disk_errors("change a policy"),
-            self._context.lock(),
-            self._context.changing(table_id) as (writer, table),
-        ):
+        with disk_errors("change a policy"), self._context.lock(), self._context.changing(table_id) as (writer, table):
             writer.set_policy(table, checked)
 
     # Commits

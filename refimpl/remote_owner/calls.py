@@ -13,13 +13,7 @@ import msgspec
 from refimpl.catalog_messages import ErrorBody, LoadedTable, StagedTable, TablePage
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
-from refimpl.remote_owner.connection import (
-    NOTICED_SKEW_SECONDS,
-    TOKEN_VARIABLE,
-    Address,
-    NoAnswerError,
-    Reply,
-)
+from refimpl.remote_owner.connection import NOTICED_SKEW_SECONDS, TOKEN_VARIABLE, Address, NoAnswerError, Reply
 
 TRIES: Final = 6
 """How often one request is sent before it counts as unanswered."""
@@ -168,10 +162,7 @@ class DeltaCalls:
                 ) from None
             return Refusal(status=reply.status, kind="", message=_shown(reply.body))
         return Refusal(
-            status=reply.status,
-            kind=answer.error.type,
-            message=answer.error.message,
-            table=_table(answer.table),
+            status=reply.status, kind=answer.error.type, message=answer.error.message, table=_table(answer.table)
         )
 
     def _garbage(self, reply: Reply, problem: str) -> str:

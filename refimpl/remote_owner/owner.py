@@ -158,12 +158,7 @@ class RemoteOwner:
     """
 
     def __init__(
-        self,
-        address: Address,
-        environment: Environment,
-        *,
-        timeout: float = 30.0,
-        connection: Transport | None = None,
+        self, address: Address, environment: Environment, *, timeout: float = 30.0, connection: Transport | None = None
     ) -> None:
         """`timeout`: seconds until a request counts as unanswered; longer than the server's own deadline.
         `connection`: instead of one over HTTP."""

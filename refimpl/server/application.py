@@ -33,14 +33,7 @@ from refimpl.server.delta_api import DeltaApi
 from refimpl.server.errors import ApiError, VersionConflictError
 from refimpl.server.legacy import LegacyApi
 from refimpl.server.names import Names
-from refimpl.server.routes import (
-    DELTA_ROUTES,
-    LEGACY_ROUTES,
-    SETTINGS_PATH,
-    ApiRoute,
-    Call,
-    description,
-)
+from refimpl.server.routes import DELTA_ROUTES, LEGACY_ROUTES, SETTINGS_PATH, ApiRoute, Call, description
 from refimpl.server.scheduling import (
     GRACE_SECONDS,
     LONGEST_WAIT_SECONDS,

@@ -45,16 +45,7 @@ from refimpl.catalog_messages import (
 )
 from refimpl.catalog_owner import AttemptLookup, CatalogOwner, PreconditionFailed, TableDescription, UpdatePreconditions
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState, TableSummary
-from refimpl.commits import (
-    AttemptId,
-    Conflict,
-    DirectProposal,
-    Outcome,
-    Ratified,
-    Rejected,
-    StagedProposal,
-    VersionGap,
-)
+from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Rejected, StagedProposal, VersionGap
 from refimpl.errors import (
     CorruptLogError,
     DeltaError,

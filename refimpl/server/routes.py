@@ -252,10 +252,7 @@ def description() -> dict[str, Any]:
             "description": "The calls that Delta clients make to commit to catalog-managed tables.",
         },
         "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
         "security": [{"token": []}, {}],
     }
 

@@ -75,11 +75,7 @@ def serve(wanted: Serving) -> None:
     publisher = Publisher(wanted.limits.threads)
     warehouse = refimpl.open(wanted.warehouse, environment=shared_environment(publisher))
     server = Server(
-        warehouse,
-        names,
-        policy=wanted.policy,
-        limits=wanted.limits,
-        always_token=not is_loopback(wanted.host),
+        warehouse, names, policy=wanted.policy, limits=wanted.limits, always_token=not is_loopback(wanted.host)
     )
     try:
         if not is_loopback(wanted.host) and not server.tokens.all():

@@ -168,11 +168,7 @@ class WriteTask:
 
 
 def _messages(
-    split: int,
-    attempt: int,
-    files: list[Add | Cdc],
-    error: DeltaError | None,
-    totals: _Totals | None = None,
+    split: int, attempt: int, files: list[Add | Cdc], error: DeltaError | None, totals: _Totals | None = None
 ) -> pa.RecordBatch:
     import pyarrow as pa
 

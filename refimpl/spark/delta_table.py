@@ -445,13 +445,7 @@ class _MergeWork(_Work):
     """One execution of a MERGE. The source is evaluated once, so that both jobs see the same rows."""
 
     def __init__(
-        self,
-        access: TableAccess,
-        table: Table,
-        source: DataFrame,
-        on: str,
-        aliases: tuple[str, str],
-        clauses: Clauses,
+        self, access: TableAccess, table: Table, source: DataFrame, on: str, aliases: tuple[str, str], clauses: Clauses
     ) -> None:
         super().__init__(access, table, "MERGE")
         self._target_alias, self._source_alias = aliases

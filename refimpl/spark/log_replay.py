@@ -191,13 +191,7 @@ class SparkReplay:
         )
         newest = next(reversed(list(segment.deltas())), None)
         time = loading.checked_time(reader, segment, state, changes.commit_info, newest)
-        return OnSpark(
-            state=state,
-            segment=segment,
-            in_commit_timestamp=time,
-            warnings=tuple(warnings),
-            rows=files,
-        )
+        return OnSpark(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings), rows=files)
 
     def _bound(self) -> int:
         text = self.spark.conf.get(SETTING, str(DEFAULT_BYTES)) or ""

@@ -44,11 +44,7 @@ _OPTIONS: Final = ("versionAsOf", "timestampAsOf")
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>0?\d|1[0-8])(?::?(?P<minutes>[0-5]\d))?", re.ASCII)
 """What Spark takes for an offset from UTC, as far as it has no seconds."""
 _BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
-_READER_OPTIONS: Final = {
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-    "mergeSchema": "false",
-}
+_READER_OPTIONS: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED", "mergeSchema": "false"}
 """Ancient dates mean what they say, as in every Delta client."""
 _PATTERN_CHARACTERS: Final = re.compile(r"([{}\[\]*?\\])")
 _HIDDEN: Final = ("_", ".")

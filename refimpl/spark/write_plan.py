@@ -32,14 +32,7 @@ from refimpl.errors import InvalidRequestError, MetadataChangedError
 from refimpl.object_store import ObjectFiles, objects_at
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
 
-OPTIONS: Final = (
-    "replaceWhere",
-    "partitionOverwriteMode",
-    "mergeSchema",
-    "overwriteSchema",
-    "txnAppId",
-    "txnVersion",
-)
+OPTIONS: Final = ("replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema", "txnAppId", "txnVersion")
 """The options of Delta's own writer that a write of a table may have."""
 
 

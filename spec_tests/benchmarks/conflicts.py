@@ -17,15 +17,7 @@ from collections.abc import Sequence
 
 from refimpl.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
 from refimpl.client import predicate, schema
-from refimpl.client.conflicts import (
-    IsolationLevel,
-    ReadBasis,
-    ReadPredicate,
-    Reads,
-    TransactionSummary,
-    Winner,
-    check,
-)
+from refimpl.client.conflicts import IsolationLevel, ReadBasis, ReadPredicate, Reads, TransactionSummary, Winner, check
 from spec_tests.benchmarks import measure
 
 PARTITIONS = 100

@@ -12,21 +12,11 @@ import pytest
 from refimpl import log_path
 from refimpl.client.maintenance import CleanedUp, clean_up, compact, write_checkpoint, write_checksum
 from refimpl.client.table import Table
-from refimpl.errors import (
-    NotFoundInHistoryError,
-)
+from refimpl.errors import NotFoundInHistoryError
 from refimpl.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.table_feature import CATALOG_MANAGED, TableFeature
 from spec_tests.client.conftest import Setting
-from spec_tests.support.busy_table import (
-    DAY,
-    GENEROUS,
-    backfill,
-    busy,
-    every_kind,
-    names,
-    state,
-)
+from spec_tests.support.busy_table import DAY, GENEROUS, backfill, busy, every_kind, names, state
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.written_log import classic_content, lines, parquet, row, uuid
@@ -175,10 +165,7 @@ def test_the_pointer_is_moved_to_a_checkpoint_that_can_be_read(
 
 @pytest.mark.parametrize("crash", range(0, 12, 3))
 def test_an_interrupted_cleanup_goes_on_later(
-    setting: Setting,
-    storage: FailingFiles,
-    stamped: Callable[[TableFeature | None], Table],
-    crash: int,
+    setting: Setting, storage: FailingFiles, stamped: Callable[[TableFeature | None], Table], crash: int
 ) -> None:
     table = stamped(None)
     before = old(setting, table)

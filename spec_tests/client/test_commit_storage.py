@@ -13,12 +13,7 @@ from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import take_over
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
-from refimpl.errors import (
-    ConcurrentModificationError,
-    LocationError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-)
+from refimpl.errors import ConcurrentModificationError, LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import LAST_CHECKPOINT, LOG_FOLDER
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.client.conftest import SCHEMA, Setting, adding, appending

@@ -156,11 +156,7 @@ ROWS = [
         [Txn(app_id="other", version=7)],
         reads=WHOLE,
     ),
-    appended(
-        "5: an added file in a partition that was read",
-        [adding("b", "01")],
-        [adding("b", "02")],
-    ),
+    appended("5: an added file in a partition that was read", [adding("b", "01")], [adding("b", "02")]),
     Row(
         "5: an added file in the second of the partitions that were read",
         ConcurrentAppendError,
@@ -175,10 +171,7 @@ ROWS = [
         [adding("b", "02", data_change=False)],
     ),
     appended(
-        "5: any added file where nothing is partitioned",
-        [adding("b", "02")],
-        [removing("b")],
-        metadata=UNPARTITIONED,
+        "5: any added file where nothing is partitioned", [adding("b", "02")], [removing("b")], metadata=UNPARTITIONED
     ),
     Row(
         "6: a removed file that was read",

@@ -343,10 +343,7 @@ def test_statistics_are_of_all_row_groups(tmp_path: Path, odd: int) -> None:
 @pytest.mark.parametrize("partition_columns", [(), ("month",)])
 @pytest.mark.parametrize("fails", [Path.is_file, Path.is_dir])
 def test_a_failing_fsync_reports_and_leaves_no_file(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    partition_columns: tuple[str, ...],
-    fails: Callable[[Path], bool],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_columns: tuple[str, ...], fails: Callable[[Path], bool]
 ) -> None:
     def full(fd: int) -> None:
         if fails(Path(f"/proc/self/fd/{fd}").readlink()):

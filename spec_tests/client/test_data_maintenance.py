@@ -18,12 +18,7 @@ from refimpl.client.data_maintenance import optimize, reorg, vacuum
 from refimpl.client.table import Table
 from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
-from refimpl.errors import (
-    ConcurrentDeleteDeleteError,
-    InvalidRequestError,
-    MaintenanceRefusedError,
-    OutcomeUnknown,
-)
+from refimpl.errors import ConcurrentDeleteDeleteError, InvalidRequestError, MaintenanceRefusedError, OutcomeUnknown
 from refimpl.log_path import FileKind
 from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse

@@ -39,11 +39,7 @@ TIMED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("i
 
 def on(version: int, timestamp: int) -> Metadata:
     return metadata(
-        **{
-            IN_COMMIT_TIMESTAMP_PROPERTY: "true",
-            ENABLEMENT_VERSION: str(version),
-            ENABLEMENT_TIMESTAMP: str(timestamp),
-        }
+        **{IN_COMMIT_TIMESTAMP_PROPERTY: "true", ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp)}
     )
 
 

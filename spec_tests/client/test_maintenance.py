@@ -14,12 +14,7 @@ from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.client.table import Table
 from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy
 from refimpl.commits import CommitsAnswer
-from refimpl.errors import (
-    CorruptLogError,
-    InvalidRequestError,
-    InvalidTableError,
-    MaintenanceRefusedError,
-)
+from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError, MaintenanceRefusedError
 from refimpl.log_path import LAST_CHECKPOINT
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import SCHEMA, Setting

@@ -87,14 +87,7 @@ def test_a_table_that_is_taken_over_goes_on_with_its_owner(setting: Setting, fea
         ),
         (
             Protocol(min_reader_version=2, min_writer_version=5),
-            {
-                "appendOnly",
-                "invariants",
-                "checkConstraints",
-                "changeDataFeed",
-                "generatedColumns",
-                "columnMapping",
-            },
+            {"appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns", "columnMapping"},
         ),
     ],
 )

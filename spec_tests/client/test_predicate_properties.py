@@ -205,9 +205,7 @@ def decimal_sizes(kind: str) -> tuple[int, int]:
 
 @steady
 @given(exact_comparisons())
-def test_exact_numbers_are_compared_with_all_digits_of_any_literal(
-    case: tuple[str, str, str, decimal.Decimal],
-) -> None:
+def test_exact_numbers_are_compared_with_all_digits_of_any_literal(case: tuple[str, str, str, decimal.Decimal]) -> None:
     kind, text, sign, literal = case
     schema = delta_schema.parse(
         json.dumps({"type": "struct", "fields": [{"name": "n", "type": kind, "nullable": True, "metadata": {}}]})

@@ -23,12 +23,7 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
-from refimpl.errors import (
-    InvalidRequestError,
-    InvalidTableError,
-    MetadataChangedError,
-    UnsupportedFeatureError,
-)
+from refimpl.errors import InvalidRequestError, InvalidTableError, MetadataChangedError, UnsupportedFeatureError
 from refimpl.warehouse import Warehouse
 from spec_tests.support.other_readers import by_delta_rs
 from spec_tests.support.written_log import WrittenLog

@@ -66,12 +66,7 @@ def test_the_json_is_what_spark_and_delta_write() -> None:
             },
             {
                 "name": "m",
-                "type": {
-                    "type": "map",
-                    "keyType": "string",
-                    "valueType": "decimal(5,2)",
-                    "valueContainsNull": True,
-                },
+                "type": {"type": "map", "keyType": "string", "valueType": "decimal(5,2)", "valueContainsNull": True},
                 "nullable": True,
                 "metadata": {},
             },

@@ -250,10 +250,7 @@ DAMAGE = {
         small_catalogue(changed(ONE, untestable=" ")),
         "R-PATIENCE-01 is untestable without a reason",
     ),
-    "an invalid fingerprint": (
-        small_catalogue(changed(ONE, fingerprint="An owner")),
-        "R-PATIENCE-01 has the fingerpr",
-    ),
+    "an invalid fingerprint": (small_catalogue(changed(ONE, fingerprint="An owner")), "R-PATIENCE-01 has the fingerpr"),
     "a sentence that is shared tacitly": (small_catalogue(changed(TWO, shared=False)), "R-02, FREE-01 have the same"),
     "a shared sentence without a second entry": (
         small_catalogue(changed(ONE, shared=True)),

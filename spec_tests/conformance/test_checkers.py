@@ -35,12 +35,7 @@ def race(**changes: object) -> Draft:
     """`a` wins version 0, `b` gets a conflict and takes version 1."""
     draft = Draft(
         log=log("a", "b"),
-        asked=[
-            commit("a", 0, 0, 3),
-            commit("x", 0, 1, 4, Conflict(latest=0)),
-            commit("b", 1, 5, 6),
-            read(7, 8, 1),
-        ],
+        asked=[commit("a", 0, 0, 3), commit("x", 0, 1, 4, Conflict(latest=0)), commit("b", 1, 5, 6), read(7, 8, 1)],
     )
     for name, value in changes.items():
         setattr(draft, name, value)

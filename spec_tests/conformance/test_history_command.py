@@ -26,9 +26,7 @@ def test_a_conformant_history_takes_one_line(capsys: pytest.CaptureFixture[str])
     assert main(["check", str(GOOD)]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert printed.out.splitlines() == [
-        f"{GOOD}: conformant: 8 operations on orders (3 versions); a correct owner",
-    ]
+    assert printed.out.splitlines() == [f"{GOOD}: conformant: 8 operations on orders (3 versions); a correct owner"]
 
 
 def test_a_violation_shows_requirement_and_operations(capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,10 +81,7 @@ REFERENCE_LAYERS = (
     ("spark",),
     ("warehouse",),
     ("client", "owner", "remote_owner"),
-    (
-        "log_store",
-        "object_store",
-    ),
+    ("log_store", "object_store"),
     ("environment", "catalog_owner", "catalog_messages"),
     ("commit_owner",),
     ("host_queue",),

@@ -380,9 +380,7 @@ CASES = {
         before=lambda at: at.write(at.folder / COMMIT_3), act=lambda log: log.publish(3, NEW), path=COMMIT_3
     ),
     "publish what is in doubt": Case(
-        before=lambda at: at.write_in_vain(at.folder / COMMIT_3),
-        act=lambda log: log.publish(3, NEW),
-        path=COMMIT_3,
+        before=lambda at: at.write_in_vain(at.folder / COMMIT_3), act=lambda log: log.publish(3, NEW), path=COMMIT_3
     ),
     "put again what is in doubt": Case(
         before=lambda at: at.write_in_vain(at.folder / COMMIT_3),

@@ -65,9 +65,7 @@ def test_the_policy_says_how_often_the_owner_publishes_by_itself(
     assert seen == expected
 
 
-def test_a_server_publishes_after_its_answer_until_the_backlog_is_twice_as_long(
-    warehouse: refimpl.Warehouse,
-) -> None:
+def test_a_server_publishes_after_its_answer_until_the_backlog_is_twice_as_long(warehouse: refimpl.Warehouse) -> None:
     create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, policy=MaintenancePolicy(backfill_every=2, backlog_limit=6))
     later: list[Callable[[], None]] = []
     with refimpl.open(warehouse.directory, environment=Faults().environment(afterwards=later.append)) as server:
@@ -397,9 +395,7 @@ def test_inline_bytes_that_are_not_as_ratified_stop_the_table(warehouse: refimpl
     assert backfilled(table).through == 3
 
 
-def test_removed_staged_file_of_a_published_version_is_no_damage(
-    warehouse: refimpl.Warehouse,
-) -> None:
+def test_removed_staged_file_of_a_published_version_is_no_damage(warehouse: refimpl.Warehouse) -> None:
     """FB12."""
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     truth = table.history()

@@ -11,13 +11,7 @@ from refimpl import log_path
 from refimpl.commit_owner import NameTaken, Registered, TableState
 from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, RejectionReason
 from refimpl.environment import Environment
-from refimpl.errors import (
-    InvalidRequestError,
-    LocationError,
-    NameTakenError,
-    OwnerUnavailableError,
-    TableNotFoundError,
-)
+from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (

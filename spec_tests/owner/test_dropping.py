@@ -16,13 +16,7 @@ from refimpl import log_path
 from refimpl.commit_owner import TableState
 from refimpl.commits import Ratified, RejectionReason
 from refimpl.environment import Environment, HostLock, host_lock
-from refimpl.errors import (
-    InvalidRequestError,
-    LocationError,
-    NameTakenError,
-    OwnerUnavailableError,
-    TableNotFoundError,
-)
+from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, OwnerUnavailableError, TableNotFoundError
 from refimpl.files import PosixFiles
 from refimpl.owner import dropping
 from refimpl.owner.local import LOCK_FILE

@@ -133,9 +133,7 @@ def test_unknown_reference_is_not_found(warehouse: refimpl.Warehouse, reference:
         warehouse.owner.resolve(reference)
 
 
-def test_staging_table_is_found_by_id_and_path_only(
-    warehouse: refimpl.Warehouse,
-) -> None:
+def test_staging_table_is_found_by_id_and_path_only(warehouse: refimpl.Warehouse) -> None:
     """catalog-managed, "Creating and Dropping": unnamed until it is registered."""
     staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
     assert staged.state is TableState.STAGING
@@ -311,9 +309,7 @@ def test_answer_is_of_one_state_despite_a_backfill(
     between = Between()
     environment = Faults().environment()
     reader = refimpl.open(
-        tmp_path / "warehouse",
-        environment=Environment(files=environment.files, connect=between.connect),
-        create=True,
+        tmp_path / "warehouse", environment=Environment(files=environment.files, connect=between.connect), create=True
     )
     assert ask(reader, delayed.table_id) == before
     between.act = delayed.backfill

@@ -22,13 +22,7 @@ from refimpl import actions, log_path
 from refimpl import warehouse as warehouse_module
 from refimpl.commits import Conflict, InlineProposal, Ratified
 from refimpl.environment import Environment
-from refimpl.errors import (
-    CorruptLedgerError,
-    InvalidRequestError,
-    LocationError,
-    OutcomeUnknown,
-    OwnerUnavailableError,
-)
+from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.files import FileStatus, PosixFiles
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
@@ -307,11 +301,7 @@ def test_a_version_is_recorded_once_whatever_was_decided(warehouse: refimpl.Ware
     table.land()
     content = append(START + 9)
     examined = decide.examine(table.feature, 1, InlineProposal(attempt=new_attempt(), content=content), content)
-    with (
-        pytest.raises(CorruptLedgerError),
-        warehouse.owner.context.lock(),
-        warehouse.owner.ledger.write() as writer,
-    ):
+    with pytest.raises(CorruptLedgerError), warehouse.owner.context.lock(), warehouse.owner.ledger.write() as writer:
         writer.ratify(before, examined, CommitMode.INLINE, 0, published=False)
     assert table.history()[1] != content
 

@@ -343,9 +343,7 @@ def test_a_hand_back_removes_the_owner_everywhere(table: OwnedTable) -> None:
     assert isinstance(hand_back(table, 1), Ratified)
 
 
-def test_a_feature_may_outlive_its_owner(
-    warehouse: refimpl.Warehouse,
-) -> None:
+def test_a_feature_may_outlive_its_owner(warehouse: refimpl.Warehouse) -> None:
     """DELTA_SPARK.md#dropping-the-feature: first the properties through the owner, then the feature without it."""
     table = create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
     still_named = actions.encode([info(START + 1), metadata_of(COORDINATED_COMMITS)])

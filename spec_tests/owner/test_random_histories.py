@@ -290,9 +290,7 @@ def test_first_failing_rule_decides(flaws: dict[str, object], makes_room: bool) 
     examined = decide.examine(CATALOG_MANAGED, version, proposal, append(START if flaws["timestamp"] else START + 9))
     malformed = Rejected(reason=RejectionReason.MALFORMED_ACTIONS, detail="flawed")
     examined = msgspec.structs.replace(
-        examined,
-        flaw=malformed if flaws["content"] else None,
-        protocol=protocol_of(None) if flaws["feature"] else None,
+        examined, flaw=malformed if flaws["content"] else None, protocol=protocol_of(None) if flaws["feature"] else None
     )
     table = TableRecord(
         table_id=OTHER,

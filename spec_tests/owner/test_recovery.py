@@ -14,15 +14,7 @@ from refimpl.environment import Environment
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.owner.verify import verify
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
-from spec_tests.support.builders import (
-    START,
-    append,
-    create,
-    filesystem_table,
-    new_attempt,
-    owned,
-    ownership_change,
-)
+from spec_tests.support.builders import START, append, create, filesystem_table, new_attempt, owned, ownership_change
 from spec_tests.support.faults import FailingFiles, Faults, crashed, dies_after, disk_is_broken, disk_is_full, opened
 
 CONTENT = append(START + 1)

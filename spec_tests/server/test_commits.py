@@ -181,9 +181,7 @@ def test_a_report_of_other_bytes_is_refused_and_the_commit_stays(table: WireTabl
     assert [c["file-name"] for c in answered["commits"]] == [staged.name]
 
 
-def test_report_beyond_the_latest_version_is_rejected(
-    table: WireTable,
-) -> None:
+def test_report_beyond_the_latest_version_is_rejected(table: WireTable) -> None:
     staged = table.land(1)
     table.publish(staged)
     assert refusal(table.update(reported(99))) == BAD

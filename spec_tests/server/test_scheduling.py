@@ -318,10 +318,7 @@ def test_a_server_stops_while_another_process_publishes(tmp_path: Path) -> None:
         httpx2.Client(base_url=url, timeout=30) as client,
     ):
         table = WireTable(client).create()
-        with (
-            refimpl.open(directory) as warehouse,
-            host_lock(directory / "_owner" / f"publishing-{table.table_id}")(),
-        ):
+        with refimpl.open(directory) as warehouse, host_lock(directory / "_owner" / f"publishing-{table.table_id}")():
             warehouse.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=1))
             table.land(1)
             os.kill(started.pid, signal.SIGTERM)

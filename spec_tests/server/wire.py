@@ -18,10 +18,7 @@ COLUMNS = [
     {"name": "tags", "type": {"type": "array", "elementType": "string", "containsNull": True}, "nullable": True,
      "metadata": {}},
 ]  # fmt: skip
-WIRE_COLUMNS = [
-    COLUMNS[0],
-    {**COLUMNS[1], "type": {"type": "array", "element-type": "string", "contains-null": True}},
-]
+WIRE_COLUMNS = [COLUMNS[0], {**COLUMNS[1], "type": {"type": "array", "element-type": "string", "contains-null": True}}]
 
 
 def commit_info(timestamp: int, **more: Any) -> dict[str, Any]:

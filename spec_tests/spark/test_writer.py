@@ -170,12 +170,7 @@ def test_a_lost_creation_names_the_winner_and_leaves_no_file(
 
 @pytest.mark.parametrize(("mode", "version", "count"), [("append", 1, 24), ("overwrite", 1, 12), ("ignore", 0, 12)])
 def test_after_a_lost_creation_the_mode_decides(
-    mode: str,
-    version: int,
-    count: int,
-    delta: DeltaConnection,
-    rows: DataFrame,
-    monkeypatch: pytest.MonkeyPatch,
+    mode: str, version: int, count: int, delta: DeltaConnection, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
     delta.write(rows).mode(mode).saveAsTable("t")

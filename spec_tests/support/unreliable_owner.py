@@ -11,11 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from refimpl.commit_owner import (
-    CommitOwner,
-    NameTaken,
-    Registered,
-)
+from refimpl.commit_owner import CommitOwner, NameTaken, Registered
 from refimpl.commits import (
     AttemptId,
     AttemptOutcome,

@@ -160,8 +160,7 @@ class ReferenceClient:
 
         def prepare(table: Table) -> Transaction | None:
             transaction = table.transaction(
-                snapshot=table.snapshot(version=request.read_version),
-                isolation=IsolationLevel(request.isolation.value),
+                snapshot=table.snapshot(version=request.read_version), isolation=IsolationLevel(request.isolation.value)
             )
             transaction.id = request.marker
             if not _described(transaction, request):

@@ -239,12 +239,7 @@ class ReferenceOwner:
             proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
             name = translation.table_name(request.name)
             outcome = owner.take_over(
-                location,
-                name,
-                feature,
-                request.version,
-                proposal,
-                commit_mode=_commit_mode_named(request.commit_mode),
+                location, name, feature, request.version, proposal, commit_mode=_commit_mode_named(request.commit_mode)
             )
             try:
                 table = owner.resolve(location).table_id if isinstance(outcome, Ratified) else None

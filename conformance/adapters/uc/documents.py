@@ -93,10 +93,7 @@ def _with_requirements(action: str, staged: Staged) -> str:
 
 
 def _demand(protocol: dict[str, Any], required: RequiredProtocol) -> None:
-    for field, features in (
-        ("readerFeatures", required.reader_features),
-        ("writerFeatures", required.writer_features),
-    ):
+    for field, features in (("readerFeatures", required.reader_features), ("writerFeatures", required.writer_features)):
         has = protocol.get(field)
         if features and isinstance(has, list):
             protocol[field] = sorted({*has, *features})

@@ -238,8 +238,7 @@ def test_a_full_backlog_is_accepted_with_a_report_of_publishing(kit: Kit) -> Non
 
 
 @pytest.mark.parametrize(
-    ("listed", "latest", "versions"),
-    [("published", 1, [1, 0]), ("nothing", None, []), ("as it is", 1, [1])],
+    ("listed", "latest", "versions"), [("published", 1, [1, 0]), ("nothing", None, []), ("as it is", 1, [1])]
 )
 def test_what_the_owner_lists_is_in_the_answer(kit: Kit, listed: str, latest: int | None, versions: list[int]) -> None:
     kit.commit(1)

@@ -59,10 +59,7 @@ class JoinsAbsolutePaths(OpensDataFiles):
 
 @pytest.mark.parametrize(
     "variant",
-    [
-        Variant(feature="catalogManaged", commit_mode="staged"),
-        Variant(feature="filesystem", commit_mode="direct"),
-    ],
+    [Variant(feature="catalogManaged", commit_mode="staged"), Variant(feature="filesystem", commit_mode="direct")],
     ids=str,
 )
 @pytest.mark.parametrize(

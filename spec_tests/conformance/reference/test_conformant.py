@@ -21,7 +21,7 @@ from conformance.scenario.running import run_case
 
 REFUSED = {
     "a-visible-direct-commit-counts-without-notification": "it commits no more behind a file that it does "
-    "not know: its ledger may be an old backup, which cannot tell what became of the attempts since then",
+    "not know: its ledger may be an old backup, which cannot tell what became of the attempts since then"
 }
 """Checks that come to no verdict, because the reference refuses, as it may."""
 

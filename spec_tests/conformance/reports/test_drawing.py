@@ -23,12 +23,7 @@ from conformance.history.events import (
 from conformance.history.files import write_events
 from conformance.history.times import Times, times_of
 from conformance.reports.lanes import Drawing, draw
-from conformance.reports.recorded import (
-    MOST_DRAWN,
-    Recorded,
-    contradicts_the_log,
-    read_history,
-)
+from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
 from conformance.results import CaseResult, Violation
 from conformance.running.worker import with_readable_times
 from spec_tests.conformance.drafts import Draft, Looked, Version

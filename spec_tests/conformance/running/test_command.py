@@ -298,13 +298,7 @@ def test_a_generated_finding_is_replayed_step_by_step(tmp_path: Path) -> None:
 def test_every_form_shows_the_result_and_exit_code(tmp_path: Path) -> None:
     assert command("run", f"{OURS}:Wrong", *SMALL, "--report", tmp_path / "one").exit_code == ExitCode.VIOLATION
     file = tmp_path / "one" / "result.json"
-    begins = {
-        "--html": "<!doctype html>",
-        "--markdown": "# ",
-        "--junit": "<?xml",
-        "--badge": "{",
-        "--json": "{",
-    }
+    begins = {"--html": "<!doctype html>", "--markdown": "# ", "--junit": "<?xml", "--badge": "{", "--json": "{"}
     for form, start in begins.items():
         ran = command("report", file, form)
         assert ran.exit_code == ExitCode.VIOLATION

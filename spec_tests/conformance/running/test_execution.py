@@ -33,14 +33,7 @@ from conformance.results import (
 from conformance.running import execution, worker_pool
 from conformance.running.execution import Options, execute
 from conformance.running.plan import Plan, Selection
-from conformance.running.worker import (
-    ActivityMonitor,
-    DrivenSubject,
-    Open,
-    RunCase,
-    SubjectFolders,
-    demand_same,
-)
+from conformance.running.worker import ActivityMonitor, DrivenSubject, Open, RunCase, SubjectFolders, demand_same
 from conformance.scenario.check import Family
 from conformance.subjects.names import answer_seconds, open_subject
 from spec_tests.conformance.running.cases import MUST, ONE, case, identity
