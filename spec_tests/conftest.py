@@ -76,7 +76,7 @@ def spark(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[SparkS
     """The one Spark session of a test process: a second one would be the first with other settings. A task that
     dies is tried once more. It has Delta, where that can be had, if tests of engines are among those of this run."""
     from refimpl.spark import local_session
-    from spec_tests.engines.delta_spark_session import delta_settings
+    from spec_tests.engines.prerequisites import delta_settings
 
     engines = any(item.get_closest_marker("engines") for item in request.session.items)
     session = local_session(

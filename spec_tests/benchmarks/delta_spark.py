@@ -26,8 +26,7 @@ import refimpl
 from conformance import jars
 from refimpl.spark import coordinator, local_session
 from spec_tests.benchmarks import measure
-from spec_tests.engines.delta_spark_session import catalog_session, compile_catalog, delta_settings
-from spec_tests.engines.prerequisites import served
+from spec_tests.engines.prerequisites import catalog_session, compile_catalog, delta_settings, served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

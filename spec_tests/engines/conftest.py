@@ -9,7 +9,7 @@ import pytest
 
 import refimpl
 from refimpl.spark import coordinator
-from spec_tests.engines.delta_spark_session import TINY, Engine, needed_jars
+from spec_tests.engines.prerequisites import TINY, Engine, needed_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,8 +22,7 @@ import refimpl
 from conformance import jars
 from refimpl.spark import coordinator, local_session
 from refimpl.table_feature import COORDINATED_COMMITS
-from spec_tests.engines.delta_spark_session import TINY, catalog_session, compile_catalog, delta_settings
-from spec_tests.engines.prerequisites import served
+from spec_tests.engines.prerequisites import TINY, catalog_session, compile_catalog, delta_settings, served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

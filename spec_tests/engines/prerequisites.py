@@ -1,20 +1,30 @@
-"""What tests with engines need: a server of the Delta API in a process of its own, and Java libraries."""
+"""What tests with engines need: a server of the Delta API in a process of its own, Java libraries, and Delta Spark."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from filelock import FileLock
 
+import refimpl
 from conformance import jars
+from conformance.adapters.engines import delta_spark
+from conformance.adapters.jvm.machine import NoJavaError
+from conformance.jars import JarsError
+from refimpl.client.table import Table
+from refimpl.spark import coordinator
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _COMMAND: Final = "from refimpl.cli import main; main()"
 
@@ -40,7 +50,7 @@ def needed_classpath(group: str, *, hadoop: bool = False) -> str:
     """
     try:
         return jars.classpath(group, hadoop=hadoop)
-    except jars.JarsError as error:
+    except JarsError as error:
         if shutil.which("mvn") is None:
             pytest.skip(f"no Maven: {error.problem}")
     folder = jars.folder()
@@ -48,3 +58,95 @@ def needed_classpath(group: str, *, hadoop: bool = False) -> str:
     with FileLock(folder.with_name(f"{folder.name}.lock")):
         jars.fetch()
     return jars.classpath(group, hadoop=hadoop)
+
+
+# Delta Spark
+
+
+TINY: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.commitLock.enabled": "false",  # else the commits of one session never race
+}
+"""For statements on a few rows: compiling code for them would be most of the work."""
+
+
+def needed_jars() -> str:
+    """The class path of Delta Spark and of its client of catalogs. Skips the test where they are missing."""
+    return os.pathsep.join([needed_classpath("spark"), needed_classpath("unity")])
+
+
+def delta_settings(classes: Path | None = None) -> dict[str, str]:
+    """None where Delta is missing: its own tests say why."""
+    try:
+        path = needed_jars()
+    except (JarsError, pytest.skip.Exception):
+        return {}
+    return {
+        **coordinator.SETTINGS,
+        "spark.driver.extraClassPath": path if classes is None else os.pathsep.join([path, str(classes)]),
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",  # which our client does not read
+    }
+
+
+class Engine:
+    """Delta Spark, whose tables are those of a warehouse."""
+
+    def __init__(self, spark: SparkSession, warehouse: refimpl.Warehouse, properties: Mapping[str, str]) -> None:
+        self.spark = spark
+        self.warehouse = warehouse
+        self.properties = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+
+    def sql(self, statement: str) -> list[tuple[Any, ...]]:
+        """The rows of the answer."""
+        return [tuple(row) for row in self.spark.sql(statement).collect()]
+
+    def place(self, name: str) -> Path:
+        return self.warehouse.directory / name
+
+    def create(self, name: str, columns: str = "id BIGINT, name STRING", *, owned: bool = True) -> Table:
+        """A table by Delta Spark's CREATE; through its owner as our client sees it."""
+        properties = f" TBLPROPERTIES ({self.properties})" if owned else ""
+        self.sql(f"CREATE TABLE {name} ({columns}) USING delta LOCATION '{self.place(name)}'{properties}")
+        return self.table(name) if owned else Table.by_path(self.place(name))
+
+    def insert(self, name: str, *rows: tuple[Any, ...]) -> None:
+        self.sql(f"INSERT INTO {name} VALUES {', '.join(map(str, rows))}")
+
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        """All rows, sorted, as a session reads them that never saw the table."""
+        self.forget()
+        return sorted(self.sql(f"SELECT * FROM {name}"))
+
+    def table(self, name: str) -> Table:
+        return self.warehouse.table(self.place(name))
+
+    def forget(self) -> None:
+        """Drop what Delta remembers of all logs."""
+        jvm: Any = self.spark.sparkContext._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+def rows_of(table: Table) -> list[tuple[Any, ...]]:
+    """All rows, sorted, as our client reads them."""
+    return sorted(tuple(row.values()) for row in table.snapshot().to_arrow().to_pylist())
+
+
+def compile_catalog(classes: Path) -> None:
+    """Compile the stand-in of Unity Catalog's connector. Skips the test where there is no `javac`."""
+    needed_jars()
+    try:
+        delta_spark.compile_catalog(classes)
+    except NoJavaError as error:
+        pytest.skip(error.problem)
+
+
+def catalog_session(spark: SparkSession, url: str) -> SparkSession:
+    """A session of the same Spark that calls the server's tables `unity.default.NAME`."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.catalog.unity", delta_spark.CATALOG_CLASS)
+    session.conf.set("spark.sql.catalog.unity.uri", url)
+    session.conf.set("spark.sql.catalog.unity.token", "not-needed-on-loopback")
+    return session

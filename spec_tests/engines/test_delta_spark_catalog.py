@@ -13,8 +13,7 @@ import pytest
 
 import refimpl
 from refimpl.table_feature import CATALOG_MANAGED
-from spec_tests.engines.delta_spark_session import catalog_session, compile_catalog, rows_of
-from spec_tests.engines.prerequisites import served
+from spec_tests.engines.prerequisites import catalog_session, compile_catalog, rows_of, served
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from conformance.adapters.engines.delta_spark import DeltaSpark
-from spec_tests.engines.delta_spark_session import needed_jars
+from spec_tests.engines.prerequisites import needed_jars
 
 pytestmark = pytest.mark.engines
 

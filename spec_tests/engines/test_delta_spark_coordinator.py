@@ -23,7 +23,7 @@ from refimpl.owner.local import LocalOwner
 from refimpl.spark import coordinator
 from refimpl.spark.coordinator import CoordinatorClient
 from refimpl.table_feature import COORDINATED_COMMITS
-from spec_tests.engines.delta_spark_session import Engine, rows_of
+from spec_tests.engines.prerequisites import Engine, rows_of
 
 REFUSED = (PySparkException, Py4JJavaError)
 """PySpark passes on what it has no class of its own for."""

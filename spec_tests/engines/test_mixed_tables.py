@@ -18,8 +18,7 @@ from refimpl.log_path import FileKind
 from refimpl.spark import connect
 from refimpl.table_feature import CATALOG_MANAGED
 from spec_tests.engines import duckdb_client
-from spec_tests.engines.delta_spark_session import Engine, catalog_session, compile_catalog, rows_of
-from spec_tests.engines.prerequisites import served
+from spec_tests.engines.prerequisites import Engine, catalog_session, compile_catalog, rows_of, served
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from refimpl.client.schema import arrow_type
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import connect
-from spec_tests.engines.delta_spark_session import Engine, rows_of
+from spec_tests.engines.prerequisites import Engine, rows_of
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 pytestmark = [pytest.mark.engines, pytest.mark.spark, pytest.mark.xdist_group("spark")]
