@@ -20,7 +20,7 @@ from conformance.subjects.names import FORMS, handler_of, open_subject
 from spec_tests.conformance.adapters.test_stdio import SCRIPT
 
 HERE = "spec_tests.conformance.adapters"
-SUBJECTS = f"{HERE}.subjects"
+SUBJECTS = "spec_tests.conformance.running.subjects"
 
 
 def refused(name: str) -> str:
