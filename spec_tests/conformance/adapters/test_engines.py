@@ -139,7 +139,7 @@ exit {code}
 """
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
@@ -154,18 +154,21 @@ def cargo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: int = 0) -> 
     return seen
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_an_unknown_version_is_a_usage_error() -> None:
     with pytest.raises(UsageError) as raised:
         open_subject("engine:delta-kernel-rs@0.1.0")
     assert "0.30.0" in raised.value.problem
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_a_missing_program_names_its_command() -> None:
     with pytest.raises(UsageError) as raised:
         open_subject("engine:delta-kernel-rs@0.30.0")
     assert "engines --fetch delta-kernel-rs@0.30.0" in raised.value.problem
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_a_missing_cargo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError) as raised:
@@ -173,6 +176,7 @@ def test_a_missing_cargo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "cargo" in raised.value.problem
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_cargo_builds_the_version_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = cargo(tmp_path, monkeypatch)
     assert CliRunner().invoke(application, ["engines", "--fetch", "delta-kernel-rs@0.30.0"]).exit_code == 0
@@ -184,6 +188,7 @@ def test_cargo_builds_the_version_that_is_asked_for(tmp_path: Path, monkeypatch:
     assert DeltaKernelRs.missing("0.30.0") == ""
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_an_older_version_is_built_without_newer_crates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = cargo(tmp_path, monkeypatch)
     DeltaKernelRs.fetch("0.20.0")
@@ -193,6 +198,7 @@ def test_an_older_version_is_built_without_newer_crates(tmp_path: Path, monkeypa
     assert not {"delta_kernel_default_engine", "delta-kernel-unity-catalog"} & set(crates)
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_a_failed_build_leaves_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cargo(tmp_path, monkeypatch, code=101)
     with pytest.raises(UsageError) as raised:
