@@ -17,6 +17,7 @@ from typing import Any, Final, Self, cast
 from zlib import crc32
 
 import refimpl
+from conformance.adapters.reference.host_effects import LedgerConnection
 from conformance.player.story import Happening, Rows, View
 from conformance.simulated_reference.processes import WAREHOUSE, Transactions, identifiers
 from conformance.simulation.disk import Disk, PowerCut, SimulatedFiles, Tree
@@ -403,7 +404,7 @@ class World:
         connections: list[Any] = []
 
         def connected(path: Path) -> Any:
-            connections.append(connect(path))
+            connections.append(LedgerConnection(connect(path)))
             return connections[-1]
 
         environment = Environment(
@@ -417,7 +418,7 @@ class World:
             by_path = _seen(lambda: Table.by_path(LOCATION, environment).snapshot())
             ledger, through = _ledger_and_reader(environment, connected)  # last: it may complete a take-over
         for connection in connections:
-            connection.close(True)
+            connection.kill()
         return View(
             ledger=tuple(tuple(self.label(each) for each in row) for row in ledger),
             log=tuple(self._log(self.disk)),
