@@ -60,7 +60,7 @@ def compact(table: Table, start: Version, end: Version) -> str:
     check_published(table.reader, end, Maintenance.LOG_COMPACTION)
     answer = table.reader.ask()
     commits = {commit.version: commit for commit in known_commits(table.log.listing(), answer, table.feature)}
-    missing = next((version for version in range(start, end + 1) if version not in commits), None)
+    missing = next((version for version in range(start, end) if version not in commits), None)
     if missing is not None:
         raise MaintenanceRefusedError(
             f"version {missing} of {table.label} is no longer in the log; compact from {min(commits, default=end)} on",

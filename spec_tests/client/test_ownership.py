@@ -39,6 +39,7 @@ from refimpl.table_feature import (
 )
 from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting
 from spec_tests.support.busy_table import names
+from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
 
 both = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=lambda feature: feature.name)
@@ -418,4 +419,12 @@ def test_old_versions_are_readable_but_stale_without_the_newest(setting: Setting
     old = setting.again(table).snapshot(version=0)
     assert old.stale
     with pytest.raises(CorruptLogError):
+        setting.again(table).snapshot()
+
+
+def test_a_staged_commit_that_cannot_be_read_is_no_missing_one(setting: Setting, storage: FailingFiles) -> None:
+    table = setting.table()
+    setting.append(table, "a")
+    storage.fail_when = lambda operation, path: operation == "read" and path.parent.name == "_staged_commits"
+    with pytest.raises(OSError, match="injected"):
         setting.again(table).snapshot()

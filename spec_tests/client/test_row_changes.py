@@ -283,7 +283,9 @@ def test_a_refused_condition_names_its_position(table: Table) -> None:
 def test_an_append_only_table_keeps_its_rows(warehouse: Warehouse) -> None:
     table = warehouse.create_table("log", SCHEMA, properties={"delta.appendOnly": "true"})
     table.append(ROWS)
-    for attempt in (lambda: table.delete("id = 99"), lambda: table.update({"id": 1})):
+    merge = table.merge(rows((99, 1, "a")), "target.id = source.id")
+    merge.when_matched_update_all().when_not_matched_insert_all()
+    for attempt in (lambda: table.delete("id = 99"), lambda: table.update({"id": 1}), merge.execute):
         with pytest.raises(InvalidRequestError, match="append-only"):
             attempt()
     assert table.snapshot().version == 1
@@ -369,11 +371,12 @@ class TestMerge:
         assert sorted(map(str, table.snapshot().to_arrow()["key"].to_pylist())) == ["1.0", "2.0", "None", "None"]
 
     def test_a_struct_is_rejected_as_a_key(self, warehouse: Warehouse) -> None:
-        rows = pa.table({"key": [{"a": 1}]})
+        rows = pa.table({"key": [{"a": 1}], "id": [1]})
         table = warehouse.create_table("s", rows.schema)
         table.append(rows)
-        with pytest.raises(InvalidRequestError, match="compare its members"):
-            table.merge(rows, "target.key = source.key").when_matched_delete().execute()
+        for on in ("target.key = source.key", "target.id = source.key", "target.key = source.id"):
+            with pytest.raises(InvalidRequestError, match="compare its members"):
+                table.merge(rows, on).when_matched_delete().execute()
         assert table.merge(rows, "target.key.a = source.key.a").when_matched_delete().execute().version == 2
 
     def test_only_files_that_can_hold_a_key_are_read(self, table: Table) -> None:
@@ -383,6 +386,14 @@ class TestMerge:
         assert table.merge(keys, "target.id = source.id").when_matched_delete().execute().version == 2
         with pytest.raises(CorruptionError):
             table.merge(keys, "target.id = source.id").when_not_matched_by_source_delete().execute()
+
+    def test_every_part_of_the_condition_counts(self, table: Table) -> None:
+        """Also for which files are read."""
+        for path in (table.location / "month=2").iterdir():
+            path.unlink()
+        on = "target.id = source.id AND target.month = 1 AND target.name <> source.name"
+        for source, version in ((rows((1, 1, "a"), (4, 2, "x")), None), (rows((1, 1, "x")), 2)):
+            assert table.merge(source, on).when_matched_delete().execute().version == version
 
     def test_several_matches_name_the_key(self, table: Table) -> None:
         """DELTA.md#several-matches."""
