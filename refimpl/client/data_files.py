@@ -543,7 +543,12 @@ def _kept(location: Path, file: Add | Remove | Cdc, count: int, objects: ObjectF
     vector = None if isinstance(file, Cdc) else file.deletion_vector
     if vector is None:
         return None
-    kept = pa.py_buffer(deletion_vectors.kept_rows(location, vector, count, objects))
+    try:
+        kept = pa.py_buffer(deletion_vectors.kept_rows(location, vector, count, objects))
+    except CorruptionError as error:
+        raise CorruptionError(
+            f"{error.message}; restore it: without it, the deleted rows of {file.path} are unknown", **error.facts
+        ) from error
     return pa.Array.from_buffers(pa.uint8(), count, [None, kept]).cast(pa.bool_())
 
 

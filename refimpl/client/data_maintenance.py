@@ -33,6 +33,9 @@ from refimpl.object_store import objects_at
 TARGET_SIZE: Final = 128 * 1024 * 1024
 """Approximate size in bytes of a file that OPTIMIZE writes. Smaller files are combined, larger ones stay."""
 
+_HOUR: Final = 3_600_000
+"""ms."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimized:
@@ -193,8 +196,9 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     age = least if older_than is None else older_than
     if age < least and not force:
         raise MaintenanceRefusedError(
-            f"vacuum of {table.label}: the age {age} ms is below its {DELETED_FILES}, {least} ms; use a longer time, "
-            "or force it if no other process uses the table",
+            f"vacuum of {table.label}: the age {age / _HOUR:g} h is below its {DELETED_FILES}, "
+            f"{least / _HOUR:g} h; use a longer time, or --force (force=True in Python) if no other process "
+            "uses the table",
             job=Maintenance.VACUUM,
         )
     oldest = table.environment.now() - age

@@ -46,7 +46,8 @@ def load(reader: LogReader, version: Version | None = None) -> Loaded:
         except CorruptLogError as error:
             if "missing_version" not in error.facts:
                 raise
-            failure = next(iter(distrusted.values()), error)
+            broken = next(iter(distrusted.values()), None)
+            failure = error if broken is None else CorruptLogError(f"{broken}; without it, {error}", **broken.facts)
         if (answer, listing) == evidence:
             raise failure
         evidence = (answer, listing)
@@ -66,7 +67,7 @@ def _load_from(
     """`distrusted`: unreadable checkpoints and compactions with the reason; new ones are added."""
     while True:
         segment = log_segment.build(listing, answer, reader.feature, version=version, distrusted=distrusted)
-        warnings = [str(error) for error in distrusted.values()]
+        warnings = [f"{error}; older files were read instead; write a checkpoint" for error in distrusted.values()]
         try:
             elsewhere = None if reader.replay is None else reader.replay(reader, segment, warnings)
             return elsewhere or _read(reader, segment, ReplayedState(), warnings)

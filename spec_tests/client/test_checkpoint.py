@@ -546,6 +546,7 @@ class TestCheckpointsThatCannotBeRead:
         (warning,) = snapshot.warnings
         assert name in warning
         assert says in warning
+        assert "older files were read instead" in warning
 
     def test_one_that_is_whole_says_nothing(self, full: WrittenLog) -> None:
         full.write(CLASSIC, WHOLE)
@@ -563,6 +564,8 @@ class TestCheckpointsThatCannotBeRead:
         with pytest.raises(CorruptLogError) as caught:
             full.table().snapshot()
         assert caught.value.path == str(full.folder / log_path.classic_checkpoint(2))
+        assert "cannot be decoded" in caught.value.message
+        assert "version 0 is missing" in caught.value.message
 
     def test_every_one_of_many_bad_ones_is_passed_over(self, full: WrittenLog) -> None:
         for version in range(4):
