@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,23 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
         for variable in ("PYTEST_DEBUG_TEMPROOT", "TMPDIR"):
             os.environ.setdefault(variable, str(MEMORY))
-    cache: pytest.Cache | None = getattr(config, "cache", None)
-    if sys.dont_write_bytecode and cache and getattr(config.option, "numprocesses", None):  # not in a mutant's run
-        folder = cache.mkdir("bytecode")
-        _link_bytecode_of_libraries(folder)
+    if getattr(config.option, "numprocesses", None):  # not in a mutant's run
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-        os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
 
 
-def _link_bytecode_of_libraries(folder: Path) -> None:
-    """Processes that keep their bytecode in the folder would otherwise compile the installed libraries again."""
-    for library in {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")}:
-        for directory, _, files in os.walk(library):
-            target = f"{folder}{directory.removesuffix('__pycache__')}"
-            if directory.endswith("__pycache__") and not Path(target).exists():
-                Path(target).mkdir(parents=True)
-                for file in files:
-                    Path(target, file).symlink_to(Path(directory, file))
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses the Spark session runs in one process: each further session costs as much as a hundred tests."""
+    for item in items:
+        if {"spark", "delta_spark"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,11 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def with_spark(test: Callable[..., None]) -> Callable[..., None]:
-    """In the process that has the session."""
-    return pytest.mark.spark(pytest.mark.xdist_group("spark")(test))
-
-
 @pytest.fixture
 def day(tmp_path: Path) -> Path:
     path = tmp_path / "day.csv"
@@ -38,7 +32,6 @@ def _rows(warehouse: Warehouse, table: str) -> list[tuple[object, ...]]:
     return sorted((row["month"], row["id"] or 0) for row in rows)
 
 
-@with_spark
 def test_csv_files_become_one_commit_with_the_tables_types(
     cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, spark: SparkSession
 ) -> None:
@@ -49,7 +42,6 @@ def test_csv_files_become_one_commit_with_the_tables_types(
     assert spark.range(1).count() == 1  # the session is left running
 
 
-@with_spark
 def test_a_table_is_created_from_rows_only_where_that_is_wanted(
     cli: CommandLine, warehouse: Warehouse, day: Path, spark: SparkSession
 ) -> None:
@@ -66,7 +58,6 @@ def test_a_table_is_created_from_rows_only_where_that_is_wanted(
     assert warehouse.owner.resolve("days").feature_name == "managedCommit"
 
 
-@with_spark
 def test_overwrite_replaces_all_or_the_named_partitions(
     cli: CommandLine, warehouse: Warehouse, sales: str, day: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -83,7 +74,6 @@ def test_overwrite_replaces_all_or_the_named_partitions(
     assert _rows(warehouse, sales) == [(1, 7)]
 
 
-@with_spark
 def test_rows_that_do_not_fit_are_refused_and_nothing_lands(
     cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -110,7 +100,6 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_lands(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-@with_spark
 def test_any_names_are_quoted_for_spark(
     cli: CommandLine, warehouse: Warehouse, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -128,7 +117,6 @@ def test_any_names_are_quoted_for_spark(
     assert connect(spark, warehouse).read.where("`Month.x` = 6").table("air").toArrow().to_pylist() == [second, second]
 
 
-@with_spark
 def test_an_append_without_rows_commits_nothing(
     cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession
 ) -> None:
@@ -143,7 +131,6 @@ def test_an_append_without_rows_commits_nothing(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-@with_spark
 def test_missing_columns_become_null_only_where_that_is_wanted(
     cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession
 ) -> None:
@@ -204,7 +191,6 @@ def test_parquet_files_with_other_columns_are_not_one_commit(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-@with_spark
 def test_a_folder_is_read_as_spark_reads_it(
     cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession
 ) -> None:

@@ -18,7 +18,7 @@ from spec_tests.engines.prerequisites import catalog_session, compile_catalog, r
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.engines, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.engines
 
 
 class Catalog:

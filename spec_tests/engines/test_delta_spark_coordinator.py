@@ -28,7 +28,7 @@ from spec_tests.engines.prerequisites import Engine, rows_of
 REFUSED = (PySparkException, Py4JJavaError)
 """PySpark passes on what it has no class of its own for."""
 
-pytestmark = [pytest.mark.engines, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.engines
 
 
 class ScriptedOwner:

@@ -21,7 +21,7 @@ from refimpl.spark import connect
 from spec_tests.engines.prerequisites import Engine, rows_of
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
-pytestmark = [pytest.mark.engines, pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.engines
 
 
 def column(name: str, kind: str, *, nullable: bool = True, **metadata: Any) -> dict[str, Any]:

@@ -27,8 +27,6 @@ from refimpl.spark.commit_protocol import MESSAGE_SCHEMA, WriteTask, gather
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 FILE_NAME = re.compile(r"part-\d{5}-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.snappy\.parquet")
 
 

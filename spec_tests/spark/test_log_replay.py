@@ -26,8 +26,6 @@ from refimpl.warehouse import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.string())])
 ALLOWED = MaintenancePolicy(backfill_every=None, allowed=frozenset(Maintenance))
 

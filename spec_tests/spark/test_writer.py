@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["directory", "listen"]
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
-
 Write = Callable[[DeltaConnection, "DataFrame"], Any]
 
 
