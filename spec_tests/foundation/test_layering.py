@@ -6,6 +6,7 @@ Imports inside functions count. Those for type checkers only count for the order
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,8 +28,13 @@ MODULES = {
 
 
 @cache
+def text_of(module: str) -> str:
+    return MODULES[module].read_text(encoding="utf-8")
+
+
+@cache
 def tree_of(module: str) -> ast.Module:
-    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    return ast.parse(text_of(module))
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
@@ -42,13 +48,26 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
             pending.append(child)
 
 
+def statements(body: list[ast.stmt], *, for_types: bool) -> Iterator[ast.stmt]:
+    """All statements, at any depth, but not what is in their expressions. `for_types`: also `if TYPE_CHECKING:`."""
+    for statement in body:
+        condition = statement.test if isinstance(statement, ast.If) else None
+        if isinstance(condition, ast.Name) and condition.id == "TYPE_CHECKING" and not for_types:
+            continue
+        yield statement
+        for block in ("body", "orelse", "finalbody"):
+            yield from statements(getattr(statement, block, []), for_types=for_types)
+        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            yield from statements(part.body, for_types=for_types)
+
+
 @cache
 def imports_of(module: str, *, for_types: bool = False) -> frozenset[str]:
     """Full names of all that a module imports anywhere: packages, modules and names in them. `for_types`: also what
     only a type checker imports."""
     found: set[str] = set()
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(tree_of(module)) if for_types else walk(tree_of(module)):
+    for node in statements(tree_of(module).body, for_types=for_types):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -183,11 +202,13 @@ def private_uses() -> set[tuple[str, str]]:
     found = set()
     for module in MODULES:
         modules: set[str] = set()
-        for node in walk(tree_of(module)):
+        for node in statements(tree_of(module).body, for_types=False):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
                 names = {alias.name for alias in node.names}
                 modules |= {alias.asname or alias.name for alias in node.names}
                 found |= {(module, name) for name in names if name.startswith("_") and not name.startswith("__")}
+        if not re.search(rf"\b({'|'.join(modules)})\s*\.\s*_", text_of(module)):
+            continue
         for node in walk(tree_of(module)):
             if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
                 continue
@@ -306,19 +327,22 @@ DATA_FILES = {"refimpl.client.data_files", "refimpl.client.deletion_vectors"}
 """They write and read data files and their deletion vectors, not a log: the engine writes those."""
 
 
-def file_effects(module: str) -> Iterator[tuple[str, int]]:
+@cache
+def file_effects(module: str) -> list[tuple[str, int]]:
+    found = []
     for node in walk(tree_of(module)):
         if not isinstance(node, ast.Call):
             continue
         function = node.func
         if isinstance(function, ast.Name) and function.id == "open":
-            yield "open", node.lineno
+            found.append(("open", node.lineno))
         elif isinstance(function, ast.Attribute):
             receiver = function.value
             name = receiver.id if isinstance(receiver, ast.Name) else getattr(receiver, "attr", "")
             ours = name in EFFECT_OBJECTS or name == "self"
             if name in ("os", "shutil", "io", "tempfile") or (function.attr in PATH_METHODS and not ours):
-                yield function.attr, node.lineno
+                found.append((function.attr, node.lineno))
+    return found
 
 
 OF_THE_LOG = [
@@ -377,18 +401,21 @@ def test_importing_the_package_imports_nothing_else() -> None:
 def test_no_module_is_called_utils_and_no_class_manager() -> None:
     """style: no `utils.py`, no managers."""
     assert [m for m in MODULES if m.rpartition(".")[2] in ("utils", "util", "helpers", "common", "misc")] == []
-    named = [node.name for m in MODULES for node in ast.walk(tree_of(m)) if isinstance(node, ast.ClassDef)]
+    everything = (node for m in MODULES for node in statements(tree_of(m).body, for_types=True))
+    named = [node.name for node in everything if isinstance(node, ast.ClassDef)]
     assert [name for name in named if name.endswith(("Manager", "Helper", "Util", "Utils"))] == []
 
 
 def test_no_code_branches_on_which_feature_it_is() -> None:
     """Every difference is a field of `TableFeature`."""
-    found = []
+    features, found = {"MANAGED_COMMIT", "CATALOG_MANAGED"}, []
     for module in MODULES:
+        if not any(feature in text_of(module) for feature in features):
+            continue
         for node in walk(tree_of(module)):
             if isinstance(node, ast.Compare):
                 names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
                 names |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
-                if names & {"MANAGED_COMMIT", "CATALOG_MANAGED"}:
+                if names & features:
                     found.append(f"{module}:{node.lineno}")
     assert found == []
