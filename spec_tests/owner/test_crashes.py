@@ -10,8 +10,10 @@ What must hold afterwards, whatever was interrupted where:
 from __future__ import annotations
 
 import itertools
+import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -68,16 +70,23 @@ class Interruption:
 
 @dataclass
 class Runs:
-    """Runs of one operation, each in a new directory, each interrupted at another place."""
+    """Runs of one operation, each on a copy of the same warehouse, each interrupted at another point."""
 
     directory: Path
     prepare: Callable[[refimpl.Warehouse], Act]
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    @cached_property
+    def act(self) -> Act:
+        """The operation, once the warehouse to copy is prepared; a ledger knows where it is, so copies are there."""
+        with opened(self.directory / "warehouse") as warehouse:
+            act = self.prepare(warehouse)
+        (self.directory / "warehouse").rename(self.directory / "prepared")
+        return act
 
     def once(self, faults: Callable[[], Faults], where: str) -> tuple[Path, Interruption, Faults]:
-        place = self.directory / str(next(self._numbers))
-        with opened(place) as warehouse:
-            act = self.prepare(warehouse)
+        act, place = self.act, self.directory / "warehouse"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(self.directory / "prepared", place)
         plan = faults()
         # Opening an existing warehouse has no effects, so that the first one is the operation's.
         ended = Interruption(where)
