@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from conformance.adapters.stdio import StdioSubject
+from conformance.adapters.stdio import Process, StdioSubject
 from conformance.checks.registry import all_checks
 from conformance.command import learning
 from conformance.command.application import application
@@ -27,7 +27,7 @@ from conformance.learn import course, judge
 from conformance.learn.course import STAGES, Language
 from spec_tests.conformance.learn_solutions import SKELETONS, solution
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds for an answer: this machine may be busy."""
 
 
@@ -240,7 +240,7 @@ def test_a_check_inside_the_exercise_says_how_to_name_it(exercise: Path, monkeyp
 
 
 def test_a_hint_is_of_the_current_stage_and_the_deeper_one_has_code(exercise: Path) -> None:
-    shown = learn(exercise, "hint", "--timeout", "20s")
+    shown = learn(exercise, "hint", "--timeout", "120s")
     assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, "Stage 1, create version 0")
     assert "hint --deeper" in shown.stdout
     deeper = learn(exercise, "hint", "--deeper", "--stage", 3)
@@ -253,7 +253,7 @@ def test_a_hint_is_of_the_current_stage_and_the_deeper_one_has_code(exercise: Pa
 
 def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
     (exercise / "owner.py").write_text(solution(Language.PYTHON, 2), encoding="utf-8")
-    shown = learn(exercise, "check", "--timeout", "20s")
+    shown = learn(exercise, "check", "--timeout", "120s")
     assert shown.exit_code == 1
     for fact in (
         "Stage 3, lose a race properly: not yet", "observed: `commit` of version 1 was answered `rejected`",
@@ -266,13 +266,13 @@ def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
 
 def test_a_check_up_to_a_stage_passes_and_names_the_next_page(exercise: Path) -> None:
     (exercise / "owner.py").write_text(solution(Language.PYTHON, 2), encoding="utf-8")
-    shown = learn(exercise, "check", "--stage", 2, "--timeout", "20s")
+    shown = learn(exercise, "check", "--stage", 2, "--timeout", "120s")
     assert shown.exit_code == 0
     assert f"Next: {exercise}/03-lost-race.md" in shown.stdout
 
 
 def test_the_json_of_a_check_has_the_whole_exchange(exercise: Path) -> None:
-    found = json.loads(learn(exercise, "check", "--json", "--timeout", "20s").stdout)
+    found = json.loads(learn(exercise, "check", "--json", "--timeout", "120s").stdout)
     assert found["passed"] == 0
     assert [stage["passed"] for stage in found["stages"]] == [False] * 12
     failure = found["failure"]
@@ -285,7 +285,7 @@ def test_an_owner_that_does_not_start_is_shown_with_the_line_of_its_error(tmp_pa
     started(Language.JAVASCRIPT)
     assert learn(tmp_path / "mine", "--language", "javascript").exit_code == 0
     (tmp_path / "mine/owner.mjs").write_text("const one = 1;\nnot a program\n", encoding="utf-8")
-    shown = learn(tmp_path / "mine", "check", "--timeout", "20s")
+    shown = learn(tmp_path / "mine", "check", "--timeout", "120s")
     assert shown.exit_code == 2
     assert shown.stdout.startswith("The owner does not answer `hello`\n")
     assert "owner.mjs:2|notaprogram|SyntaxError" in re.sub(r"\s", "", shown.stdout)
@@ -298,7 +298,7 @@ def test_what_the_owner_prints_is_shown_with_the_failure(exercise: Path) -> None
     assert line in source
     source = source.replace(line, f'        print("version", request["version"], file=sys.stderr)\n{line}')
     (exercise / "owner.py").write_text(source, encoding="utf-8")
-    shown = learn(exercise, "check", "--timeout", "20s")
+    shown = learn(exercise, "check", "--timeout", "120s")
     assert "\nprinted:  version " in shown.stdout
 
 
@@ -319,30 +319,40 @@ GREETS = f"{LOOP}        print({HELLO!r}, flush=True)\n    else:\n"
         ("import sys\nwhile True: sys.stderr.write('x' * 1000)\n", "no answer within 0.5 s", True),
         (f"{GREETS}        raise RuntimeError('my mistake')\n", "my mistake", False),
         (f"{GREETS}        sys.exit(7)\n", "exit code 7", False),
-        (f"{GREETS}        sys.stdin.readline()\n        sys.stdin.readline()\n", "no answer within 3 s", False),
+        (f"{GREETS}        sys.stdin.readline()\n        sys.stdin.readline()\n", "no answer within 0.5 s", False),
         (f"{GREETS}        print('debug', call, flush=True)\n", "which is not JSON", True),
         (f"{GREETS}        print('null', flush=True)\n", "null", True),
         (f"{GREETS}        print(json.dumps({{'id': call['id'], 'answer': {{'outcome': 'maybe'}}}}), flush=True)\n",
          "maybe", True),
-        (f"{GREETS}        print('{{' * 10**7, end='', flush=True)\n", "no answer within 3 s", False),
+        (f"{GREETS}        print('{{' * 10**7, end='', flush=True)\n", "no answer within 0.5 s", False),
     ],
     ids=("syntax", "prints", "hangs", "floods", "floods-stderr", "raises", "exits", "silent", "debugs", "null",
          "outcome", "no-line-feed"),
 )  # fmt: skip
 def test_a_broken_owner_is_described_and_not_waited_for(
-    source: str, headline: str, broken: bool, tmp_path: Path
+    source: str, headline: str, broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its start is waited for, however busy the machine is; then an answer that does not come, once."""
     file = tmp_path / "owner.py"
     file.write_text(source, encoding="utf-8")
-    limit = re.search(r"within ([\d.]+) s", headline)
-    timeout = float(limit[1]) if limit else PATIENCE
-    found = judge.judge([sys.executable, str(file)], timeout=timeout)
+    slow, asked = "no answer" in headline, Process.ask
+    silences = list[m.Request]()
+
+    def ask(process: Process, client: str, request: m.Request, timeout: float) -> m.Answer:
+        starts = isinstance(request, m.Hello) and not broken
+        answer = asked(process, client, request, 0.5 if slow and not starts else timeout)
+        if isinstance(answer, m.Unknown) and "no answer" in answer.reason:
+            silences.append(request)
+        return answer
+
+    monkeypatch.setattr(Process, "ask", ask)
+    found = judge.judge([sys.executable, str(file)], timeout=PATIENCE)
     assert found.failure is not None
     assert headline in found.failure.headline
     assert found.failure.expected not in found.failure.headline
     assert (found.passed, found.failure.broken) == (0, broken)
-    assert ("--timeout" in found.failure.expected) == ("within 3 s" in headline)
-    assert found.seconds < timeout + PATIENCE / 2
+    assert ("--timeout" in found.failure.expected) == (slow and not broken)
+    assert len(silences) == slow
 
 
 # Watching
@@ -374,7 +384,7 @@ def test_watching_goes_on_whatever_the_owner_is(exercise: Path, monkeypatch: pyt
                     lambda: owner.write_text(solution(Language.PYTHON, 1))])  # fmt: skip
 
     monkeypatch.setattr(learning, "pause", partial(change_next, changes))
-    shown = learn(exercise, "watch", "--stage", 2, "--timeout", "20s")
+    shown = learn(exercise, "watch", "--stage", 2, "--timeout", "120s")
     assert shown.exit_code == 1
     assert "SyntaxError" in shown.stdout
     assert "owner.py is missing" in shown.stderr

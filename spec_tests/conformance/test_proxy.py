@@ -32,7 +32,7 @@ from conformance.results import Verdict
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant
 
-LONG = 60.0
+LONG = 120.0
 
 
 @pytest.fixture

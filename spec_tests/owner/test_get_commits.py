@@ -86,13 +86,13 @@ def test_answers_come_while_a_write_transaction_is_open(table: OwnedTable) -> No
             assert record is not None
             writer.halt(record, "half of a change")
             held.set()
-            assert done.wait(30)
+            assert done.wait(120)
         table.owner.close()
 
     thread = threading.Thread(target=write)
     thread.start()
     try:
-        assert held.wait(30)
+        assert held.wait(120)
         assert table.owner.get_commits(table.table_id) == before
         assert table.owner.resolve("orders").halted is None
     finally:

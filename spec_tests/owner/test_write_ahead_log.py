@@ -131,7 +131,7 @@ def test_a_ledger_is_not_closed_while_another_thread_opens_it(tmp_path: Path) ->
     def open_and_close() -> None:
         with opened(tmp_path / "w"):
             ready.set()
-            assert close.wait(30)
+            assert close.wait(120)
 
     closing = threading.Thread(target=open_and_close)
 
@@ -143,7 +143,7 @@ def test_a_ledger_is_not_closed_while_another_thread_opens_it(tmp_path: Path) ->
         return database
 
     closing.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     with refimpl.open(tmp_path / "w", environment=Environment(connect=connect_slowly)):
         closing.join()
     assert waited == [True]

@@ -102,7 +102,7 @@ def _listening(server: Server, directory: Path) -> Iterator[str]:
     thread = threading.Thread(target=running.run, kwargs={"sockets": [socket]})
     thread.start()
     try:
-        assert running.listens.wait(30)
+        assert running.listens.wait(120)
         yield f"http://127.0.0.1:{socket.getsockname()[1]}"
     finally:
         running.should_exit = True

@@ -231,7 +231,7 @@ def test_requests_beyond_the_limit_get_503(serve: Serve, monkeypatch: pytest.Mon
 
     def slow(*words: str) -> Any:
         entered.set()
-        assert leave.wait(20)
+        assert leave.wait(120)
         return original(*words)
 
     staged = table.write_staged(1)
@@ -240,7 +240,7 @@ def test_requests_beyond_the_limit_get_503(serve: Serve, monkeypatch: pytest.Mon
         patched.setattr(table.http.app_state["server"]._delta, "describe", slow)
         first = threading.Thread(target=lambda: answers.append(table.propose(staged).status_code))
         first.start()
-        assert entered.wait(20)
+        assert entered.wait(120)
         refused = http.post(f"{table.base}/staging-tables", json={"name": "more"})
         assert http.get("/health").status_code == 200
         assert http.get("/openapi.json").status_code == 200, "reads have a number of their own"

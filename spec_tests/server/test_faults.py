@@ -221,7 +221,7 @@ def test_a_server_that_closes_finishes_what_it_carries_out(
 
     def slow(*words: Any) -> Any:
         entered.set()
-        assert leave.wait(20)
+        assert leave.wait(120)
         outcome = commit(*words)
         steps.append("committed")
         return outcome
@@ -235,7 +235,7 @@ def test_a_server_that_closes_finishes_what_it_carries_out(
     answers: list[int] = []
     asking = threading.Thread(target=lambda: answers.append(table.propose(staged).status_code))
     asking.start()
-    assert entered.wait(20)
+    assert entered.wait(120)
     assert not server.close(0.0)
     monkeypatch.setattr(server._reads, "close", close_and_let_go_on)
     assert server.close(20.0)
@@ -270,14 +270,14 @@ def test_a_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path:
     directory = tmp_path / "warehouse"
     refimpl.open(directory, create=True).close()
     with process("-m", "spec_tests.server.killed_server", str(directory), "2") as (started, url):
-        with httpx2.Client(base_url=url, timeout=30) as client:
+        with httpx2.Client(base_url=url, timeout=120) as client:
             table = WireTable(client).create()
             table.land(1)
             staged = table.write_staged(2)
             with pytest.raises(httpx2.TransportError):
                 table.propose(staged)
-        assert started.wait(30) == -signal.SIGKILL
-    with process(*serving(directory)) as (started, url), httpx2.Client(base_url=url, timeout=30) as client:
+        assert started.wait(120) == -signal.SIGKILL
+    with process(*serving(directory)) as (started, url), httpx2.Client(base_url=url, timeout=120) as client:
         table.http = client
         assert table.state()[0] == 2
         assert table.propose(staged).status_code == 200
@@ -299,7 +299,7 @@ def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -
                 table.append(pa.table({"id": [2]}))
             with pytest.raises(OutcomeUnknown, match="ask again"):
                 remote.owner.attempt_outcome(table.table_id or "", unknown.value.attempt)
-        assert started.wait(30) == -signal.SIGKILL
+        assert started.wait(120) == -signal.SIGKILL
     with process(*serving(directory)) as (_, url), refimpl.open(url) as remote:
         outcome = remote.owner.attempt_outcome(table.table_id or "", unknown.value.attempt)
         assert isinstance(outcome, Landed)

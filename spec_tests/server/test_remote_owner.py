@@ -127,7 +127,7 @@ class Sent(Connection):
     """The methods of the requests that were sent. `table_id`: in place of the real one in answers to a lost race."""
 
     def __init__(self, url: str, table_id: str | None) -> None:
-        super().__init__(address_of(url), timeout=30)
+        super().__init__(address_of(url), timeout=120)
         self.methods: list[str] = []
         self._table_id = table_id
 

@@ -14,7 +14,7 @@ from refimpl.server import scheduling
 from refimpl.server.scheduling import FairQueue
 from spec_tests.server.wire import WireTable, added
 
-LONG = 60.0
+LONG = 120.0
 
 
 def played(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

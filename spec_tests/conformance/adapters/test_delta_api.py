@@ -255,7 +255,7 @@ def test_what_the_owner_lists_is_in_the_answer(kit: Kit, listed: str, latest: in
 
 def test_an_unanswered_request_closes_the_connection(kit: Kit) -> None:
     with DeltaApiServer(kit.owner.ask) as server:
-        connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=10)
+        connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=120)
         kit.owner.on(m.GetCommits, lose_answer=True)
         connection.request("GET", f"{SCHEMA}/tables/{NAME}")
         with pytest.raises(http.client.RemoteDisconnected):

@@ -27,7 +27,7 @@ from conformance.subjects.smoke import smoke
 
 pytestmark = pytest.mark.processes
 
-LONG = 60.0
+LONG = 120.0
 PYTHON, NODE = files()["owner.py"], files()["owner.mjs"]
 COMMANDS = {
     "python": f"stdio:{shlex.join([sys.executable, '-S', str(PYTHON)])}",

@@ -20,7 +20,7 @@ from conformance.interface.subject import AdapterError
 from conformance.models.owner import ModelOwner
 from conformance.proxy.listener import is_loopback
 
-LONG = 60.0
+LONG = 120.0
 IDENTITY = m.Identity(
     name="scripted", version="1", interface_version=1, side="owner",
     profiles=("core",), commit_modes={"managedCommit": ("staged",)}, features=("managedCommit",),

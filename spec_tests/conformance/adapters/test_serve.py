@@ -24,7 +24,7 @@ from conformance.scenario.running import run_case
 from conformance.subjects.names import handler_of, open_subject
 from conformance.subjects.serving import Served, make_durable, serve_http, serve_stdio
 
-LONG = 60.0
+LONG = 120.0
 SUBJECTS = "spec_tests.conformance.running.subjects"
 SERVE = [sys.executable, "-m", "conformance", "serve"]
 

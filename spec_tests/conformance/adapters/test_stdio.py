@@ -20,7 +20,7 @@ from conformance.interface.subject import GONE, AdapterError
 pytestmark = pytest.mark.processes
 
 SCRIPT = Path(__file__).with_name("misbehaving.py")
-LONG = 60.0
+LONG = 120.0
 """Seconds that nothing here takes, however busy the machine is."""
 SHORT = 1.5
 """Seconds that the hanging ones are given, once they are started."""

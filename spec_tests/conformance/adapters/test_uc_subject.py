@@ -23,7 +23,7 @@ from conformance.subjects.names import open_subject
 from conformance.subjects.smoke import smoke
 from spec_tests.conformance.adapters.catalog_server import Answers, Catalog, Refusal, serving
 
-LONG = 60.0
+LONG = 120.0
 COMMIT = Match(method="POST", body="add-commit")
 CHECKS = {check.name: check for check in all_checks()}
 TABLE = "t_orders"

@@ -218,7 +218,7 @@ def test_a_verdict_that_takes_long_replaces_the_beginning(monkeypatch: pytest.Mo
     assert first is not None and not any(step.violates for step in first.steps)
 
     def later() -> Story:
-        judged.wait(10)
+        judged.wait(120)
         return open_story(path)
 
     player = Player(first, later)
