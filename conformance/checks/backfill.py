@@ -294,9 +294,9 @@ def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
 
 
 @contextmanager
-def blocked(s: Scenario, table: TableHandle, version: int) -> Iterator[str]:
+def blocked(s: Scenario, table: TableHandle, version: int, foreign: str | None = None) -> Iterator[str]:
     """Run with a foreign file under the name of an unpublished version; yields its content."""
-    foreign = proposals.content(proposals.append(s.attempt(), s.timestamp(version)))
+    foreign = foreign or proposals.content(proposals.append(s.attempt(), s.timestamp(version)))
     call = storage_access.plant(s, table, commit_file(version), foreign, if_absent=True)
     if isinstance(call.answer, Conflict):
         raise Inconclusive(f"the owner has published version {version} already: nothing can stand in its way")
@@ -318,10 +318,17 @@ def in_order(s: Scenario, files: dict[str, str], table: TableHandle, version: in
 @check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
     """A file with other content has the name that version 1 must get. A backfill is not answered as done and publishes
-    nothing after it; after the file is removed, all three commits are published as ratified."""
-    table = s.create()
+    nothing after it; after the file is removed, all three commits are published as ratified. So it is with the first
+    line of the commit, which a publisher that died left behind."""
+    _foreign(s, s.create(), torn=False)
+    _foreign(s, s.create("torn"), torn=True)
+
+
+def _foreign(s: Scenario, table: TableHandle, *, torn: bool) -> None:
     landed = s.land_all(table, 3)
-    with blocked(s, table, 1) as foreign:
+    first = landed[0].request
+    assert isinstance(first, Commit)
+    with blocked(s, table, 1, f"{(first.actions or ())[0]}\n" if torn else None) as foreign:
         call = s.ask("publisher", BackfillToVersion(table=table.reference, version=3))
         files = glance(s, table)
     stands = files.get(commit_file(1)) == foreign

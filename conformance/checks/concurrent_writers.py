@@ -340,16 +340,17 @@ def a_direct_commit_does_not_replace_a_file(s: Scenario) -> None:
 
 @check(Family.CONCURRENT_WRITERS, *VISIBLE, needs=(Profile.STORAGE_ACCESS,), commit_modes=DIRECT)
 def a_visible_direct_commit_counts_without_notification(s: Scenario) -> None:
-    """A client published version 1 by put-if-absent and did not notify the owner. The version is committed: a proposal
-    of version 2 is ratified."""
-    table = s.create()
-    made = published_by_a_client(s, table)
-    call = s.commit(table, 2, client="next")
-    s.expect(call, Ratified, *VISIBLE, because=(made,), may_refuse=True,
-             expected="version 1 is visible, so it is committed, and version 2 comes next: ratified")  # fmt: skip
-    table.versions += 1
-    s.land(table)
-    s.published(table)
+    """A client published one version by put-if-absent, or three, and did not notify the owner. They are committed: a
+    proposal of the next version is ratified."""
+    for name, count in (("orders", 1), ("items", 3)):
+        table = s.create(name)
+        made = [published_by_a_client(s, table) for _ in range(count)]
+        call = s.commit(table, count + 1, client="next")
+        expected = f"versions up to {count} are visible, so committed, and version {count + 1} comes next: ratified"
+        s.expect(call, Ratified, *VISIBLE, because=made, may_refuse=True, expected=expected)
+        table.versions += 1
+        s.land(table)
+        s.published(table)
 
 
 @check(

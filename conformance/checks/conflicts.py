@@ -16,7 +16,7 @@ from conformance.models import proposals
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
-from conformance.scenario.log_builder import LogBuilder, file, gone
+from conformance.scenario.log_builder import LogBuilder, file, gone, table_actions, vector
 from conformance.scenario.scenario import Exchange, TableHandle
 
 COMMON = ("CONFLICT-CHECK-01", "CONFLICT-CHECK-02", "CONFLICT-ORDER-01")
@@ -65,8 +65,9 @@ def latest_of(s: ClientScenario, table: TableHandle) -> int | None:
 
 
 def prepare(
-    s: ClientScenario, name: str = "orders", *, partitioned: bool = False, domain: str | None = None
-) -> TableHandle:
+    s: ClientScenario, name: str = "orders", *, partitioned: bool = False, domain: str | None = None,
+    reader_features: tuple[str, ...] = (),
+) -> TableHandle:  # fmt: skip
     """A table with the files `a` (partition x) and `b` (partition y) since version 1."""
     creation: dict[str, Any] = {}
     if partitioned or domain is not None:
@@ -76,6 +77,10 @@ def prepare(
             "attempt": attempt,
             "actions": proposals.version_0(s.feature, attempt, s.attempt(), partition_columns=columns),
         }
+    if reader_features:
+        attempt = s.attempt()
+        actions = table_actions(s.feature, attempt, s.timestamp(0), reader_features=reader_features)
+        creation = {"attempt": attempt, "actions": actions}
     table = s.create(name, **creation)
     files = [
         proposals.add("a", s.timestamp(1), "x", partitioned=partitioned),
@@ -443,6 +448,28 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
         evidence=(found.exchange, found.winner), expected=f"under SnapshotIsolation too, {why}: a conflict",
         observed=f"the transaction was answered {in_words(found.exchange.answer)}",
     )  # fmt: skip
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-01", *COMMON, side="client", features=EVERY_TABLE)
+def an_update_by_deletion_vector_conflicts_with_a_rewrite(s: ClientScenario) -> None:
+    """The winner deletes rows of a file: it removes the file, and adds it with a deletion vector. A transaction that
+    rewrites the same file would bring the rows back. One that rewrites another file is committed, or fails
+    where the writer does not support deletion vectors."""
+    update = [removed(s, "a"), file("a", deletionVector=vector("first"))]
+    table = prepare(s, reader_features=("deletionVectors",))
+    race(s, table, update, removes=("a",), adds=NEW, isolation=Isolation.SNAPSHOT).conflicts(
+        "CONFLICT-ORDER-10", "CONFLICT-FILES-01", why="rows of the file that it rewrites were deleted"
+    )
+    table = prepare(s, "twin", reader_features=("deletionVectors",))
+    _either(race(s, table, update, removes=("b",), adds=NEW, isolation=Isolation.SNAPSHOT))
+
+
+@check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
+def a_rearrangement_conflicts_with_a_removal(s: ClientScenario) -> None:
+    """A transaction that only rearranges data rewrites a file that the winner removed: it would bring the rows back."""
+    race(s, prepare(s), [removed(s, "a")], reads="*", removes=("a",), adds=NEW, data_change=False).conflicts(
+        "CONFLICT-ORDER-10", why="the file that it rewrites was removed"
+    )
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)

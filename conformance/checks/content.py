@@ -187,7 +187,7 @@ def unusual_content_is_kept(s: Scenario) -> None:
 
 @check(Family.CONTENT, *COMMITTED, *CONTENT)
 def a_large_commit_is_kept(s: Scenario) -> None:
-    """A commit of 2 MiB has one action of more than 1 MiB, and many others with text in many scripts. The owner
+    """A commit of 2 MiB has one action of more than 1 MiB, and a thousand and more with text in many scripts. The owner
     publishes it as proposed, or rejects it for its size; then it is asked for one of 80 KiB."""
     table = s.create()
 
@@ -195,7 +195,7 @@ def a_large_commit_is_kept(s: Scenario) -> None:
         time, unit = s.timestamp(1), TEXT * 16
         add: dict[str, Any] = json.loads(proposals.add("large.parquet", time))["add"]
         repeats = size // len(unit.encode()) // 2 + 1
-        small = [raw("add", {**add, "path": f"{number}.parquet", "tags": {"x": unit}}) for number in range(repeats)]
+        small = [raw("add", {**add, "path": f"{n}.parquet", "tags": {"x": TEXT}}) for n in range(repeats * 4)]
         return [raw("add", {**add, "tags": {"x": unit * repeats}}), *small]
 
     if not any(kept(s, table, *actions(size)) for size in LARGE):

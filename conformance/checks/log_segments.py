@@ -255,10 +255,10 @@ def a_corrupt_checkpoint_is_skipped(s: ClientScenario) -> None:
     )
 
 
-@check(Family.READING, "LOG-18", "FIELD-03", side="client", features=EVERY_TABLE)
+@check(Family.READING, "LOG-18", "LOG-19", "FIELD-03", side="client", features=EVERY_TABLE)
 def a_v2_checkpoint_includes_its_sidecars(s: ClientScenario) -> None:
-    """A V2 checkpoint, as JSON and as Parquet, names the sidecars with its actions. A reader without the feature
-    rejects such a table."""
+    """A V2 checkpoint, as JSON and as Parquet, names the sidecars with its actions: without one of them it is
+    incomplete. A reader without the feature rejects such a table."""
     log = history(s, reader_features=("v2Checkpoint",))
     must_read(log, 4, "LOG-18", may_refuse=True, expected="the table has the feature, and no checkpoint yet")
     old = [commit_file(version) for version in range(3)]
@@ -266,6 +266,8 @@ def a_v2_checkpoint_includes_its_sidecars(s: ClientScenario) -> None:
         files = log.v2_checkpoint(3, form=form)
         log.hide(*old)
         must_read(log, 4, "LOG-18", expected=f"the V2 checkpoint of version 3 ({form}) and its sidecar, and commit 4")
+        log.hide(files[1])
+        must_refuse(log, "LOG-18", "LOG-19", expected=f"the sidecar of the V2 checkpoint ({form}) is missing: no read")
         log.restore()
         log.plant(files[0], b"{")
         must_read(log, 4, "FIELD-03", expected=f"{files[0]} cannot be read; the commits 0 to 4 are all there")

@@ -21,7 +21,7 @@ from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
-from conformance.scenario.log_builder import LogBuilder, file, gone
+from conformance.scenario.log_builder import LogBuilder, file, gone, vector
 from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
@@ -231,16 +231,71 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, *COMPACTION, "LOG-35", side="client", features=EVERY_TABLE)
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
-    """A file removed by a compacted commit may have been added before the compaction begins: the removal is kept."""
-    log = log_of(s)
-    call = done(s, log, m.Compact(table=s.name_of(log.table), start=2, end=3))
-    log.hide(*(commit_file(version) for version in (2,)))
-    found = s.kit_reads(log.table, 3)
+    """A file removed by a compacted commit may have been added before the compaction begins: the removal is kept, also
+    if a compacted commit added the file once more."""
+
+    def added_again(s: ClientScenario) -> LogBuilder:
+        log = LogBuilder.create(s, "again")
+        for actions in ([file("f1"), file("f2")], [file("f1", size=2)], [gone("f1")]):
+            log.land(*actions)
+        if s.commit_mode != "direct":
+            log.backfill(3)
+        return log
+
+    for make in (log_of, added_again):
+        log = make(s)
+        call = done(s, log, m.Compact(table=s.name_of(log.table), start=2, end=3))
+        log.hide(commit_file(2))
+        found = s.kit_reads(log.table, 3)
+        s.require(
+            found == set(log.at(3).files), "LOG-35", evidence=(call,),
+            observed=f"the kit reads the files {sorted(found)} from it",
+            expected=f"a file of version 1 was removed; with the compaction in the place of versions 2 and 3 version "
+            f"3 has the files {sorted(log.at(3).files)}",
+        )  # fmt: skip
+
+
+@check(Family.MAINTENANCE, *COMPACTION, "LOG-35", "LOG-30", side="client", features=EVERY_TABLE)
+def a_compaction_keeps_deletion_vectors(s: ClientScenario) -> None:
+    """A file is identified by its path and its deletion vector, in a compaction too: of an update that adds the file
+    with one vector and removes it with another, both actions are kept."""
+    log = updated(s)
+    call = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
+    log.hide(*(commit_file(version) for version in (1, 2)))
+    equals(s, log, call, 3, "LOG-30", "LOG-35", what="compaction")
+
+
+@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-30", side="client", features=EVERY_TABLE)
+def a_checkpoint_keeps_deletion_vectors(s: ClientScenario) -> None:
+    """A checkpoint has each file with its deletion vector: a later commit that removes the file with this vector
+    removes it."""
+    log = updated(s)
+    call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=3))
+    log.land(gone("a", deletionVector=vector("second")))
+    log.hide(*(commit_file(version) for version in range(4)))
+    equals(s, log, call, 3, "LOG-34", what="checkpoint")
+    equals(s, log, call, 4, "LOG-34", "LOG-30", what="checkpoint")
+
+
+def updated(s: ClientScenario) -> LogBuilder:
+    """A table with the files `a`, whose deletion vector version 3 replaced, and `b`."""
+    log = LogBuilder.create(s, reader_features=("deletionVectors",))
+    log.land(file("a"), file("b"))
+    log.land(gone("a"), file("a", deletionVector=vector("first")))
+    log.land(file("a", deletionVector=vector("second")), gone("a", deletionVector=vector("first")))
+    if s.commit_mode != "direct":
+        log.backfill(3)
+    return log
+
+
+def equals(s: ClientScenario, log: LogBuilder, call: Exchange, version: int, *requirements: str, what: str) -> None:
+    """With what the client wrote in the place of commits, a version has its files."""
+    found = s.kit_reads(log.table, version)
     s.require(
-        found == set(log.at(3).files), "LOG-35", evidence=(call,),
-        observed=f"the kit reads the files {sorted(found)} from it",
-        expected=f"version 2 removed a file of version 1; with the compaction in the place of versions 2 and 3 version "
-        f"3 has the files {sorted(log.at(3).files)}",
+        found == set(log.at(version).files), *requirements, evidence=(call,), version=version,
+        observed=f"the kit reads the files {sorted(found)} with the {what}",
+        expected=f"with the {what} in the place of its commits version {version} has the files "
+        f"{sorted(log.at(version).files)}",
     )  # fmt: skip
 
 
@@ -322,8 +377,9 @@ def a_forbidden_cleanup_deletes_nothing(s: ClientScenario) -> None:
 )  # fmt: skip
 def vacuum_spares_the_files_of_unpublished_versions(s: ClientScenario) -> None:
     """VACUUM runs where the owner allows it. The data files are old, and some of them belong to versions that are
-    ratified and not published: they stay."""
+    ratified and not published: they stay. One has a name that is encoded in the log."""
     log = log_of(s)
+    log.land(file("a%20b%25.parquet"))
     table, active = log.folder.parent, sorted(log.at(log.latest).files)
     for name in (*active, "orphan.parquet"):
         (table / name).write_bytes(b"rows")

@@ -25,6 +25,7 @@ from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
 from conformance.scenario.log_builder import LogBuilder
 from conformance.scenario.ownership import (
+    ask_back,
     crash,
     filesystem_table,
     given_back,
@@ -302,10 +303,11 @@ def refused(s: Scenario, table: TableHandle, call: Exchange, because: Exchange) 
 
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-RELEASE-05", needs=GIVEN, features=MANAGED)
 def an_owner_hands_back_a_table(s: Scenario) -> None:
-    """Asked to hand a table back, the owner does so with the proposed version. It may reject some tables, not all."""
+    """Asked to hand a table back, the owner does so with the proposed version. It may reject some tables, not all, and
+    may want every commit backfilled first."""
     table = s.create()
     s.land(table)
-    call = persist(lambda: s.ask("migrator", giving_back(s, table)))
+    call = ask_back(s, table)
     ratified = s.expect(
         call, m.Ratified, "PROFILE-TRANSFER-01", expected="version 2 is the table's next: it is given back with it"
     )
@@ -409,6 +411,24 @@ def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
     again = s.ask("migrator", sent.request)
     s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(sent,),
              expected="the table was given back with version 2 by this attempt: ratified")  # fmt: skip
+
+
+@check(Family.OWNERSHIP, "PROFILE-OUTCOME-01", needs=(*GIVEN, Profile.ATTEMPT_OUTCOME), features=MANAGED)
+def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
+    """After a hand-back the owner may not know the table, or report which attempts landed; it must not report a landed
+    attempt as not landed, because its writer would commit its changes again."""
+    table = s.create()
+    sent = s.land(table)
+    assert isinstance(sent.request, m.Commit)
+    question = m.AttemptOutcome(table=table.reference, attempt=sent.request.attempt)
+    before = s.ask("writer", question)
+    s.expect(before, m.Landed, "PROFILE-OUTCOME-01", because=(sent,), expected="the attempt is version 1: landed")
+    call = hand_back(s, table)
+    after = s.ask("writer", question)
+    s.expect(
+        after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(before, call),
+        expected="the attempt is version 1, and was reported as landed: a hand-back does not undo that",
+    )  # fmt: skip
 
 
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-02", "MC-CONVERT-02", "MC-CONVERT-05", needs=TRANSFER, features=MANAGED)

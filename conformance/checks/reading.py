@@ -280,16 +280,16 @@ def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
 @check(Family.READING, "CM-READ-08", "PROFILE-CLIENT-01", side="client")
 def a_name_resolves_to_its_current_table(s: ClientScenario) -> None:
     """A table is resolved by its owner for every read: a dropped name is not found, and a reused name is the new
-    table."""
+    table, at the version that the old one had and later."""
     old = table_with(s, 1)
     must_read(old, 1, "CM-READ-08", expected="the table is found by its name")
     drop(s, old.table)
     must_refuse(old, "CM-READ-08", expected="the table was dropped: its name leads nowhere, though its files are there")
     new = LogBuilder.create(s, in_history="the new orders")
-    new.land(file("new-1"))
-    new.land(file("new-2"))
-    must_read(new, 2, "CM-READ-08", "PROFILE-CLIENT-01",
-              expected="the name leads to the new table, wherever the old one was")  # fmt: skip
+    for version in (1, 2):
+        new.land(file(f"new-{version}"))
+        must_read(new, version, "CM-READ-08", "PROFILE-CLIENT-01",
+                  expected="the name leads to the new table, wherever the old one was")  # fmt: skip
 
 
 @check(Family.READING, "CM-CATALOG-06", *APPLIED, side="client", features=("catalogManaged",))
@@ -350,6 +350,19 @@ def a_file_is_identified_by_path_and_vector(s: ClientScenario) -> None:
     with_checkpoint(log, 4)
     log.land(gone("a", deletionVector=vector("second")))
     must_read(log, 5, "LOG-30", may_refuse=True, expected="the file that the checkpoint has is removed")
+
+
+@check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
+def a_deletion_vector_is_identified_by_its_offset(s: ClientScenario) -> None:
+    """One file holds two deletion vectors. The commit that replaces one by the other adds the data file with the
+    second, and removes it with the first."""
+    log = LogBuilder.create(s, reader_features=("deletionVectors",))
+    first, second = ({**vector("ab^-aqEH.-t@S}K{vb[*k^"), "storageType": "u", "offset": at} for at in (1, 47))
+    log.land(file("a"), file("b"))
+    log.land(gone("a"), file("a", deletionVector=first))
+    log.land(file("a", deletionVector=second), gone("a", deletionVector=first))
+    must_read(log, 3, "LOG-30", may_refuse=True,
+              expected="version 3 adds a with the vector at 47, and removes it with that at 1: a is there")  # fmt: skip
 
 
 @check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)

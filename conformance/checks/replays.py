@@ -317,12 +317,20 @@ def an_outcome_is_known_after_backfill(s: Scenario) -> None:
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)
 def rejected_attempts_have_not_landed(s: Scenario) -> None:
-    """Lookup reports attempts that lost a race or were too early as not landed, and the winner as landed."""
+    """Lookup reports attempts that lost a race or were too early as not landed, and the winner as landed. It is final
+    for rejected attempts too: the early one arrives again when its version is free, and is rejected."""
     table = s.create()
     won = s.land(table, client="winner")
     lost = s.contend(table, 1, client="loser")
     not_landed(s, table, attempt_of(lost), "loser")
     landed(s, table, won, "loser")
+    request = s.proposal(table, 3)
+    again = s.delay("hasty", request)
+    early = s.ask("hasty", request)
+    s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 2 is missing: version 3 is refused")
+    resolved = not_landed(s, table, request.attempt, "hasty")
+    s.land(table, client="loser")
+    arrives_late(s, table, again, resolved)
     s.land(table, client="loser")
 
 

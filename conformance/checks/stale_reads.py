@@ -101,14 +101,15 @@ def the_latest_version_never_decreases(s: Scenario) -> None:
 
 @check(Family.STALE_READS, *FRESH, needs=(Profile.DISCOVERY,))
 def resolving_a_table_is_as_fresh_as_get_commits(s: Scenario) -> None:
-    """After every commit, and after a backfill, resolving the table by name returns the same latest version as
-    requesting its commits."""
+    """After every commit, and after a backfill, resolving the table by name, and by path where that is offered, returns
+    the same latest version as requesting its commits."""
     table = s.create()
-    reads.resolve(s, table)
+    path = reads.location(s, table)
     for _ in range(2):
         landed = s.land(table)
-        fresh(s, table, reads.resolve(s, table), landed)
-        fresh(s, table, reads.ask(s, table), landed)
+        for seen in (reads.resolve_path(s, table, path), reads.resolve(s, table), reads.ask(s, table)):
+            if seen is not None:
+                fresh(s, table, seen, landed)
     done = s.backfill(table, 2)
     fresh(s, table, reads.resolve(s, table), done)
 

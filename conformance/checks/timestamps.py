@@ -47,13 +47,20 @@ def table_with(s: ClientScenario, properties: dict[str, str]) -> TableHandle:
 
 @check(Family.TIMESTAMPS, "ICT-08", *SHAPE, side="client")
 def a_commit_is_later_than_its_predecessor(s: ClientScenario) -> None:
-    """The in-commit timestamp is greater than the previous one, even if that is ahead of the writer's clock."""
+    """The in-commit timestamp is greater than the previous one, even if that is ahead of the writer's clock, and of the
+    modification time of its file."""
     table = s.create()
     attempt = s.attempt()
     ahead = 4_000_000_000_000
     s.land(table, attempt=attempt, actions=proposals.append(attempt, ahead))
     write(s, table)
     write(s, table, "another")
+    log = LogBuilder.create(s, "copied")
+    log.land(file("theirs"), timestamp=ahead)
+    if s.commit_mode != "direct":
+        log.backfill(1)
+    log.touch(1, proposals.BASE_TIME)
+    write(s, log.table)
 
 
 @check(Family.TIMESTAMPS, "ICT-14", "ICT-08", side="client")

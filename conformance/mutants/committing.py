@@ -336,6 +336,20 @@ class IgnoresDirectCommitsOfClients(ModelOwner):
         pass
 
 
+@mutant("MC-COMMIT-05", "CM-COMMIT-05")
+class NoticesOneDirectCommit(ModelOwner):
+    """Notices only the first of several versions that clients published without notifying it."""
+
+    def _notice(self, table: OwnedTable) -> None:
+        further = self._path(table, table.latest + 2)
+        hidden = None if table.commit_mode != "direct" else self.storage.read(further)
+        if hidden is not None:
+            self.storage.remove(further)
+        super()._notice(table)
+        if hidden is not None:
+            self.storage.put(further, *hidden)
+
+
 @mutant("PROFILE-DIRECT-01")
 class DirectCommitIsPublishedLater(ModelOwner):
     """Answers a direct commit before its file is visible; it appears with the next one."""

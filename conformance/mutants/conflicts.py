@@ -267,6 +267,24 @@ class ChecksNothingUnderSnapshotIsolation(ModelClient):
             super()._check_removed(request, base, removed)
 
 
+@mutant("CONFLICT-ORDER-10", "CONFLICT-FILES-01", side="client")
+class UpdatesByDeletionVectorAreNoRemovals(ModelClient):
+    """Ignores that a winner deleted rows of a file by a deletion vector: the file is still there."""
+
+    def _check(self, transaction: Transaction, winner: Actions) -> None:
+        kept = {each["add"]["path"] for each in winner if each.get("add", {}).get("deletionVector")}
+        super()._check(transaction, [each for each in winner if each.get("remove", {}).get("path") not in kept])
+
+
+@mutant("CONFLICT-ORDER-10", "CONFLICT-ORDER-09", side="client")
+class RearrangesRemovedFiles(ModelClient):
+    """Checks no removals in a transaction that only rearranges data."""
+
+    def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
+        if request.data_change:
+            super()._check_removed(request, base, removed)
+
+
 @mutant("CONFLICT-RETRY-04", side="client")
 class ChecksTwoWinnersOnly(ModelClient):
     """Ignores every winner after two lost races."""

@@ -80,6 +80,14 @@ class ActionsAreCutAtSixtyFourKibibytes(Rewrites):
 
 
 @mutant(*CONTENT)
+class StoresAThousandActions(Rewrites):
+    """Stores the first 1,000 actions of a commit."""
+
+    def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
+        return actions[:1000]
+
+
+@mutant(*CONTENT)
 class CommitsAreCutAtOneMebibyte(Rewrites):
     """Stores the actions that fit into 1 MiB."""
 

@@ -308,6 +308,17 @@ class CachesResolutions(ModelOwner):
         return self.cache.setdefault(request.name or request.path, super().load_table(client, request))
 
 
+@mutant("CM-GET-04", "MC-READ-06")
+class CachesResolutionsByPath(ModelOwner):
+    """Repeats its first resolution of a path; that of a name is current."""
+
+    cache: dict[str | None, m.Answer] = memory(dict)
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        answer = super().load_table(client, request)
+        return answer if request.path is None else self.cache.setdefault(request.path, answer)
+
+
 @mutant("CM-DISCOVER-01", "PROFILE-DISCOVERY-01")
 class ResolutionHasTheWrongFeature(ModelOwner):
     """Reports the feature `managedCommit` for every table."""
@@ -353,6 +364,16 @@ class ResolutionLacksProtocolAndMetadata(ModelOwner):
 
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
         return None
+
+
+@mutant("PROFILE-CORE-06")
+class RepeatedCreationReturnsTheNewTable(ModelOwner):
+    """Recognizes the creation of a table that was dropped, and answers with the table that has its name now."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        answer = super().create_table(client, request)
+        now = self._find(request.name, None)
+        return m.Ratified(version=0, table=now) if isinstance(answer, m.Ratified) and now is not None else answer
 
 
 @mutant("PROFILE-DISCOVERY-01")

@@ -10,9 +10,9 @@ from typing import Any
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING
 from conformance.models.client import ModelClient
-from conformance.models.log_files import HINT, Listing
+from conformance.models.log_files import HINT, Listing, actions_in
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.models.reader import Resolved, State
+from conformance.models.reader import Actions, Resolved, State
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
 from conformance.mutants.registry import memory, mutant
 
@@ -77,6 +77,63 @@ class CompactsUnpublishedCommits(ModelClient):
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
         name = f"{request.start:020}.{request.end:020}.compacted.json"
         self._write(table.log / name, b'{"commitInfo":{}}\n')
+
+
+class _EditsCompactions(ModelClient):
+    """Writes a compaction with other actions: `_edited` gets those of the commits and those of the compaction."""
+
+    def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
+        super()._compact(client, table, request)
+        listed, path = self._list(table), table.log / f"{request.start:020}.{request.end:020}.compacted.json"
+        commits = [
+            action for each in range(request.start, request.end + 1) for action in actions_in(listed.commits[each])
+        ]
+        actions = self._edited(commits, actions_in(path))
+        self._write(path, "".join(f"{json.dumps(action)}\n" for action in actions).encode())
+
+    def _edited(self, commits: Actions, compacted: Actions) -> Actions:
+        raise NotImplementedError
+
+
+@mutant("LOG-30", "LOG-35", side="client")
+class CompactsFilesByPath(_EditsCompactions):
+    """Keeps the last action of each path in a compaction: removing a file with one deletion vector replaces adding it
+    with another."""
+
+    def _edited(self, commits: Actions, compacted: Actions) -> Actions:
+        last = {body.get("path", kind): action for action in commits for kind, body in action.items()}
+        return list(last.values())
+
+
+@mutant("LOG-35", side="client")
+class CompactsPairsAway(_EditsCompactions):
+    """Leaves out of a compaction the removal of a file that the same compaction adds: if the file was there before, it
+    is there again."""
+
+    def _edited(self, commits: Actions, compacted: Actions) -> Actions:
+        added = {action["add"]["path"] for action in commits if "add" in action}
+        return [each for each in compacted if "remove" not in each or each["remove"]["path"] not in added]
+
+
+@mutant("LOG-34", "LOG-30", side="client")
+class CheckpointsLoseDeletionVectors(ModelClient):
+    """Writes a checkpoint without the deletion vectors of the files."""
+
+    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
+        state = super()._replay(table, listed, target)
+        if self.writing:
+            for body in state.files.values():
+                body.pop("deletionVector", None)
+        return state
+
+    writing = False
+
+    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
+        self.writing = True
+        try:
+            super()._checkpoint(client, table, version)
+        finally:
+            self.writing = False
 
 
 @mutant("LOG-02", side="client")
@@ -156,6 +213,16 @@ class VacuumsByThePublishedLog(ModelClient):
 
     def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
         super()._vacuum(table, listed, max(listed.commits))
+
+
+@mutant("LOG-37", side="client")
+class VacuumComparesEncodedPaths(ModelClient):
+    """Compares the names of files with the paths in the log, which are encoded: VACUUM deletes files in use whose names
+    have blanks."""
+
+    def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
+        needed = {add["path"] for add in self._replay(table, listed, version).files.values()}
+        self._delete(path for path in table.log.parent.iterdir() if path.is_file() and path.name not in needed)
 
 
 # Cleanup

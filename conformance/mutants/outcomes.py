@@ -154,6 +154,24 @@ class LookupLeavesNoTombstone(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02")
+class RejectedAttemptsGetNoTombstone(ModelOwner):
+    """Records no outcome of an attempt that it answered as a gap: the attempt can land after its outcome was
+    reported."""
+
+    early: set[str] = memory(set)
+
+    def _gap(self, table: OwnedTable, request: m.Commit) -> m.Answer | None:
+        self.early.add(request.attempt)
+        return super()._gap(table, request)
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        if isinstance(answer, m.NotLanded):
+            self.tables[request.table].never -= self.early
+        return answer
+
+
+@mutant("PROFILE-OUTCOME-02")
 class NextCommitDeletesTombstones(ModelOwner):
     """Deletes all tombstones at the next commit."""
 

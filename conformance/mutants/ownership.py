@@ -409,6 +409,16 @@ class RejectedHandBackEndsOwnership(ModelOwner):
         return answer
 
 
+@mutant("PROFILE-OUTCOME-01")
+class HandBackForgetsOutcomes(ModelOwner):
+    """Reports every attempt at a table that was handed back as not landed."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        table = self.tables[request.table]
+        given_back = table.leaving is not None and not table.active
+        return m.NotLanded() if given_back else super().attempt_outcome(client, request)
+
+
 @mutant("PROFILE-RETRY-01")
 class ReplayedHandBackIsRejected(ModelOwner):
     """Rejects a repeated hand-back because the table has no owner."""

@@ -35,6 +35,17 @@ class BackfillsNewestFirst(ModelOwner):
         super()._backfill(table, version)
 
 
+@mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
+class TakesATornCopy(ModelOwner):
+    """Compares the first line of a published file with its commit: a part of the commit passes for all of it."""
+
+    def _publish(self, table: OwnedTable, version: int) -> None:
+        found = self.storage.read(self._path(table, version))
+        content = self._content(table, table.unbackfilled[version])
+        if found is None or found.content.partition("\n")[0] != content.partition("\n")[0]:
+            super()._publish(table, version)
+
+
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
 class MissingStagedFileIsSkipped(ModelOwner):
     """Skips a commit whose staged file is missing, publishes the next one, and reports the failure."""

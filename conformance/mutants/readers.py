@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from contextlib import suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.client import ModelClient
-from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in, checkpoint_actions
+from conformance.models.log_files import HINT, SIDECARS, Checkpoint, Listing, actions_in, checkpoint_actions
 from conformance.models.reader import Actions, Refused, Resolved, State, Unsure
 from conformance.mutants.registry import memory, mutant
 
@@ -217,6 +218,17 @@ class ReadsCatalogTablesByPath(ModelClient):
         return Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(path) / LOG)
 
 
+@mutant("CM-READ-08", "PROFILE-CLIENT-01", side="client")
+class CachesVersionsByName(ModelClient):
+    """Repeats what it read of a version of a name, also of a new table of that name."""
+
+    read: dict[tuple[str | None, int], State] = memory(dict)
+
+    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
+        state = super()._replay(table, listed, target)
+        return copy.deepcopy(self.read.setdefault((table.name, target), copy.deepcopy(state)))
+
+
 @mutant("CM-READ-08", "PROFILE-CLIENT-01", "MC-READ-07", "CM-READ-05", side="client")
 class CachesReferences(ModelClient):
     """Resolves a name once, and uses that table from then on, even after a drop or an ownership change."""
@@ -305,6 +317,20 @@ class FailsOnUnknownFields(ModelClient):
         super()._apply_action(state, kind, body)
 
 
+@mutant("LOG-18", "LOG-19", side="client")
+class PassesOverMissingSidecars(ModelClient):
+    """Reads a V2 checkpoint without its sidecars if they are missing."""
+
+    def _start(self, listed: Listing, target: int) -> State:
+        for checkpoint in self._checkpoints(listed, target):
+            [manifest, *_] = checkpoint.files
+            if manifest.suffix == ".json" and not any((manifest.parent / SIDECARS).glob("*")):
+                state = State()
+                self._apply(state, checkpoint.version, actions_in(manifest))
+                return state
+        return super()._start(listed, target)
+
+
 @mutant("LOG-30", side="client")
 class IdentifiesFilesByPath(ModelClient):
     """Ignores deletion vectors in the identity of files: removing a file without its vector removes it with one too."""
@@ -313,6 +339,16 @@ class IdentifiesFilesByPath(ModelClient):
         super()._apply(state, version, actions)
         removed = {action["remove"]["path"] for action in actions if "remove" in action}
         state.files = {key: add for key, add in state.files.items() if key[0] not in removed}
+
+
+@mutant("LOG-30", side="client")
+class IdentifiesVectorsByFile(ModelClient):
+    """Ignores the offset of a deletion vector: two vectors in one file are the same."""
+
+    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
+        if body.get("deletionVector"):
+            body = {**body, "deletionVector": {**body["deletionVector"], "offset": 0}}
+        super()._apply_action(state, kind, body)
 
 
 @mutant("LOG-31", side="client")

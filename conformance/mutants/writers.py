@@ -10,7 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from conformance.interface import messages as m
-from conformance.interface.log_names import LOG, STAGING
+from conformance.interface.log_names import LOG, STAGING, commit_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.owner import OWNER_PROPERTY
@@ -445,6 +445,17 @@ class StampsTheWallClock(ModelClient):
 
     def _timestamp(self, newest: State) -> int:
         return self.now
+
+
+@mutant("ICT-08", side="client")
+class TakesTheFilesTimeForTheCommits(ModelClient):
+    """Takes the modification time of the previous commit's file, once it is published, for the time of the commit."""
+
+    def _actions(self, transaction: Transaction, version: int) -> Actions:
+        published = transaction.table.log / commit_file(version - 1)
+        if published.exists():
+            transaction.checked.timestamp = published.stat().st_mtime_ns // 1_000_000
+        return super()._actions(transaction, version)
 
 
 @mutant("ICT-14", side="client")

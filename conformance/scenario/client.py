@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -195,10 +195,18 @@ class ClientScenario(Scenario):
         bodies = [action[kind] for action in parsed if kind in action]
         if kind not in ("add", "remove"):
             return bodies
-        return [{**body, "path": name} for body in bodies for name in self._requested(body["path"])]
+        return [
+            {**body, "path": name} for body in bodies for name in self._requested(self._relative(table, body["path"]))
+        ]
+
+    def _relative(self, table: TableHandle, path: str) -> str:
+        """A path in an action may be an absolute URI: relative to the table's folder, if it is below that."""
+        folder = quote(self.location(table))
+        return path.removeprefix(f"file://{folder}/").removeprefix(f"{folder}/")
 
     def _requested(self, path: str) -> tuple[str, ...]:
-        return self.renamed.get(self.decoded(path), (path,))
+        renamed = self.renamed.get(self.decoded(path))
+        return (path,) if renamed is None else tuple(quote(name) for name in renamed)
 
     def decoded(self, path: str) -> str:
         """A path in an action is a URL-encoded URI."""
@@ -236,7 +244,7 @@ class ClientScenario(Scenario):
         reference = None if table is None else self.name_of(table)
         reply = ModelReader(self.owner.subject.ask).snapshot("kit", m.Snapshot(table=reference, version=version))
         found = reply.files if isinstance(reply, m.SnapshotRead) else ()
-        return {name for path in found for name in self._requested(path)}
+        return {name for path in found for name in self.renamed.get(path, (path,))}
 
     def listed(self, table: TableHandle | None) -> tuple[m.CommitEntry, ...]:
         """What the owner lists; not part of the history."""

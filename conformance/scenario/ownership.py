@@ -152,10 +152,22 @@ def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> 
     return m.HandBack(table=table.reference, version=number, attempt=attempt, actions=actions)
 
 
+def ask_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
+    """Ask the owner to give the table back. One that refuses may want every commit backfilled first."""
+
+    def ask() -> Exchange:
+        exchange = s.ask(client, giving_back(s, table))
+        if isinstance(exchange.answer, m.Rejected):
+            s.ask_to_backfill(table, table.versions - 1)
+        return exchange
+
+    return persist(ask)
+
+
 def hand_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
     """The owner gives the table back. It may refuse (managed-commits, "Converting a managed-commit table"): then the
     scenario is inconclusive."""
-    exchange = persist(lambda: s.ask(client, giving_back(s, table)))
+    exchange = ask_back(s, table, client)
     s.expect(
         exchange, m.Ratified, "PROFILE-TRANSFER-01", may_refuse=True,
         expected=f"version {table.versions} is the table's next: it is given back with it",

@@ -43,6 +43,21 @@ def resolve(s: Scenario, table: TableHandle, client: str = "reader") -> Listed:
     return _listed(exchange, answer.commits or (), answer.latest)
 
 
+def location(s: Scenario, table: TableHandle) -> str | None:
+    """Where a resolution says that the table is. None: the owner does not offer it."""
+    answer = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table).answer
+    return answer.location if isinstance(answer, m.Table) else None
+
+
+def resolve_path(s: Scenario, table: TableHandle, path: str | None) -> Listed | None:
+    """Find the table by its path. None: the owner does not offer that."""
+    if path is None:
+        return None
+    exchange = s.ask("reader", m.LoadTable(path=path), table)
+    answer = exchange.answer
+    return _listed(exchange, answer.commits or (), answer.latest) if isinstance(answer, m.Table) else None
+
+
 def _listed(exchange: Exchange, commits: tuple[m.CommitEntry, ...], latest: int | None) -> Listed:
     return Listed(
         exchange=exchange,

@@ -379,7 +379,7 @@ class _Smoke:
                 "$CONFORMANCE_DIRECTORY; create in it what the subject needs, and use no file of an earlier start",
                 "2-connect-it-to-the-kit-3-minutes",
             )
-        if not isinstance(self._created_anew(replace(table, name=f"{table.name}-other")), m.Ratified):
+        if not isinstance(self._created_anew(replace(table, name=f"another-{table.name}")), m.Ratified):
             return  # a rejection of the other name would then show nothing
         answer = self._created_anew(table)
         if isinstance(answer, m.Conflict):

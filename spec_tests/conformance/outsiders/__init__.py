@@ -1,7 +1,8 @@
 """Subjects written from the documents alone: the requirements and the interface were read, the kit's checks and its own
 mutants were not. Their score is a second opinion on the kit, counted apart from that of `conformance.mutants`.
 
-`owners` and `clients` make mistakes that violate a passage of the documents, `legal` uses freedoms. Each can be run:
+`owners` and `clients` make mistakes that violate a passage of the documents, `legal` uses freedoms; `boundaries` has a
+second round of both, written when the kit found all of the first. Each can be run:
 `delta-commit-conformance run python:spec_tests.conformance.outsiders.owners:JanitorOffByOne`.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final, Literal, NamedTuple, TypeVar
 
-Kind = Literal["bad owner", "bad client", "legal owner"]
+Kind = Literal["bad owner", "bad client", "legal owner", "legal client"]
 T = TypeVar("T", bound=type)
 
 
@@ -27,7 +28,7 @@ class Outsider(NamedTuple):
 
     @property
     def bad(self) -> bool:
-        return self.kind != "legal owner"
+        return self.kind.startswith("bad")
 
     @property
     def name(self) -> str:
@@ -39,7 +40,7 @@ _OUTSIDERS: Final[list[Outsider]] = []
 
 
 def all_outsiders() -> list[Outsider]:
-    for module in ("owners", "clients", "legal"):
+    for module in ("owners", "clients", "legal", "boundaries"):
         import_module(f"{__name__}.{module}")
     return _OUTSIDERS
 
