@@ -387,6 +387,13 @@ def test_delete_removes_files_and_ignores_missing_ones(tmp_path: Path) -> None:
     assert _on_disk(tmp_path) == set()
 
 
+def test_a_folder_that_cannot_be_listed_is_not_a_missing_one(tmp_path: Path) -> None:
+    assert list(d.listing(tmp_path / "gone", ())) == []
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(NotADirectoryError):
+        list(d.listing(tmp_path / "file", ()))
+
+
 def test_columns_are_matched_by_name(tmp_path: Path) -> None:
     swapped = ROWS.select(["month", "id"])
     writer = d.DataFileWriter(tmp_path, SCHEMA)

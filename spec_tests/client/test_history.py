@@ -179,6 +179,14 @@ class TestHistory:
         files.before_read[log_path.commit(2)] = lambda: log.delete(log_path.commit(1))
         assert [entry.version for entry in table.history()] == [2]
 
+    def test_it_does_not_end_at_a_commit_that_is_damaged(self, tmp_path: Path) -> None:
+        log = WrittenLog(tmp_path / "t").create().publish(1).publish(2)
+        table = log.table()
+        table.snapshot()
+        log.write(log_path.commit(1), b"{")
+        with pytest.raises(CorruptLogError):
+            list(table.history())
+
     def test_orphans_in_the_staging_folder_are_no_history(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().stage(1)
         log.write(f"_commits/{log_path.staged_commit(2, uuid(9))}", log.contents[1])

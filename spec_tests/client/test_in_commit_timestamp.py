@@ -188,3 +188,9 @@ def history(modified: list[int], stored: list[int], enabled: Enablement | None, 
         modified=monotonic(modified),
         stored=lambda version: stored[version - boundary],
     )
+
+
+def test_before_the_enablement_the_times_are_those_of_the_files() -> None:
+    """Of a history that ends there, as that of an old version does."""
+    times = history([10, 20], [], Enablement(version=5, timestamp=99))
+    assert (times.of(0), times.of(1), times.version_at(20)) == (10, 20, 1)

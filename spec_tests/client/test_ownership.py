@@ -428,3 +428,15 @@ def test_a_staged_commit_that_cannot_be_read_is_no_missing_one(setting: Setting,
     storage.fail_when = lambda operation, path: operation == "read" and path.parent.name == "_staged_commits"
     with pytest.raises(OSError, match="injected"):
         setting.again(table).snapshot()
+
+
+def test_a_time_that_cannot_be_read_is_no_missing_one(setting: Setting, storage: FailingFiles) -> None:
+    """Of a version that was read from its checkpoint: the next commit's time must be later."""
+    table = setting.table(None)
+    transaction = table.transaction()
+    transaction.enable_in_commit_timestamps()
+    transaction.commit()
+    write_checkpoint(setting.again(table))
+    storage.fail_when = lambda operation, path: operation == "read" and path.name == log_path.commit(1)
+    with pytest.raises(OSError, match="injected"):
+        setting.again(table).snapshot()
