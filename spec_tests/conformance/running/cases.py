@@ -1,7 +1,8 @@
-"""Results of cases, made by hand."""
+"""Results of cases, made by hand, and a clock that runs ahead."""
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from conformance.checks.registry import all_checks
@@ -58,3 +59,12 @@ def case(
         reason=reason,
         violations=tuple(Violation(requirements=each, message="it was so") for each in violated),
     )
+
+
+class Clock:
+    """Runs as fast as the real one, and so many seconds ahead of it."""
+
+    ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead

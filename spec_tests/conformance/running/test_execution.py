@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -36,22 +35,13 @@ from conformance.running.plan import Plan, Selection
 from conformance.running.worker import ActivityMonitor, DrivenSubject, Open, RunCase, SubjectFolders, demand_same
 from conformance.scenario.check import Family
 from conformance.subjects.names import answer_seconds, open_subject
-from spec_tests.conformance.running.cases import MUST, ONE, case, identity
+from spec_tests.conformance.running.cases import MUST, ONE, Clock, case, identity
 
 OURS = "python:spec_tests.conformance.running.subjects"
 SMALL = Selection(check=(ONE.name,))
 """Five cases, one for each variant."""
 LONG = 120.0
 """Seconds that no subject needs for an answer, however busy the machine is."""
-
-
-class Clock:
-    """Runs as fast as the real one, and so many seconds ahead of it."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self.ahead
 
 
 class Listener:
@@ -221,7 +211,7 @@ def test_a_case_that_hangs_is_given_up_and_so_is_a_run_of_such_cases(monkeypatch
         """As soon as the first requests are answered, however long that took: from now on the subject hangs."""
 
         def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
-            monkeypatch.setattr(execution, "SILENCE_SECONDS", 1.0)
+            monkeypatch.setattr(execution, "SILENCE_SECONDS", 0.1)
 
     result = run(f"{OURS}:Hanging", Impatient(), timeout=0.5)
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
