@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -19,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 import refimpl
-from refimpl import log_path
+from refimpl import log_path, object_store
 from refimpl.actions import DeletionVector
 from refimpl.cli.output import ExitCode
 from refimpl.client.data_files import DataFileWriter, read_file
@@ -28,12 +30,15 @@ from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.partition_values import decode_path
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.commits import Landed
-from refimpl.environment import random_uuid
+from refimpl.environment import Environment, random_uuid
 from refimpl.errors import CorruptLogError, InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.files import PosixFiles
 from refimpl.log_store import LogStore
+from refimpl.object_store import ObjectFiles, check_store, record_store, with_stores
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.client.test_deletion_vectors import bitmap, stored
+from spec_tests.support.faults import FailingFiles
 
 __all__ = ["cli"]
 
@@ -515,6 +520,90 @@ def test_store_that_cannot_be_reached_is_refused(directory: Path, store: str, mo
     with pytest.raises(InvalidRequestError, match=r"cannot be used.*AWS_ENDPOINT_URL") as refused:
         refimpl.open(directory, stores={"other": store})
     assert "\n" not in str(refused.value)
+
+
+def test_store_is_recorded_durably_after_its_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And recorded by the same call again, whichever effect failed."""
+    owner = tmp_path / "_owner"
+    steps = [("create", ""), ("write", ""), ("fsync", ""), ("replace", "s.store")]
+    expected = [(*step, folder) for folder in (tmp_path, owner) for step in (*steps, ("fsync_directory", ""))]
+    for failing in range(len(expected) + 1):
+        shutil.rmtree(owner, ignore_errors=True)
+        (tmp_path / "s.store").unlink(missing_ok=True)
+        owner.mkdir()
+        files, seen = FailingFiles(), list[tuple[str, str, Path]]()
+
+        def fails(operation: str, path: Path, failing: int = failing, seen: Any = seen) -> bool:
+            folder = path if operation == "fsync_directory" else path.parent
+            seen.append((operation, path.name if operation == "replace" else "", folder))
+            return len(seen) == failing + 1
+
+        files.fail_when = fails
+        with monkeypatch.context() as patched, suppress(OSError):
+            patched.setattr(object_store, "PosixFiles", lambda files=files: files)
+            record_store(owner, "s", "s3://bucket")
+            assert failing == len(expected), "the failure is reported"
+        assert seen == expected[: failing + 1]
+        record_store(owner, "s", "s3://bucket")
+        assert [(folder / "s.store").read_text() for folder in (tmp_path, owner)] == ["s3://bucket\n"] * 2
+
+
+def test_warehouse_whose_stores_cannot_be_listed_is_not_one_without_stores(tmp_path: Path) -> None:
+    files = FailingFiles()
+    files.fail_when = lambda operation, _: operation == "list_directory"
+    with pytest.raises(OSError, match="injected"):
+        with_stores(Environment(files=files), tmp_path)
+
+
+def fails_at(call: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store does not answer this call of the library for the so-manieth time."""
+    original, calls = getattr(obstore, call), count(1)
+
+    def called(*words: Any, **options: Any) -> Any:
+        if next(calls) == number:
+            raise exceptions.GenericError("down")
+        return original(*words, **options)
+
+    monkeypatch.setattr(obstore, call, called)
+
+
+@pytest.mark.parametrize(("call", "number"), [("put", 1), ("put", 2), ("delete", 1)])
+def test_store_that_fails_while_it_is_tried_is_refused(
+    store: str, call: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fails_at(call, number, monkeypatch)
+    with pytest.raises(InvalidRequestError, match="down"):
+        check_store("s3", store)
+
+
+@pytest.mark.parametrize("call", ["head", "delete"])
+def test_object_is_not_missing_where_the_store_does_not_answer(
+    store: str, tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ObjectFiles(PosixFiles(), {tmp_path: store})
+    fails_at(call, 1, monkeypatch)
+    with pytest.raises(OSError, match="down"):
+        files.stat(tmp_path / "x") if call == "head" else files.unlink(tmp_path / "x")
+
+
+def test_effects_on_the_hosts_own_files_reach_the_host(tmp_path: Path) -> None:
+    host = FailingFiles()
+    files = ObjectFiles(host, {})
+    file, other, folder = (tmp_path / name for name in ("file", "other", "folder"))
+    steps = [
+        lambda: files.make_directory(folder), lambda: files.remove_directory(folder), lambda: files.fsync(file),
+        lambda: files.fsync_directory(tmp_path), lambda: files.link(file, other),
+        lambda: files.replace(other, file), lambda: files.unlink(file),
+    ]  # fmt: skip
+    names = ["make_directory", "remove_directory", "fsync", "fsync_directory", "link", "replace", "unlink"]
+    file.write_bytes(b"x")
+    for name, step in zip(names, steps, strict=True):
+        host.fail_when = lambda *_: True
+        with pytest.raises(OSError, match="injected"):
+            step()
+        host.fail_when = lambda *_: False
+        step()
+        assert host.done[-1][0] == name
 
 
 def test_missing_package_is_named(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
