@@ -370,5 +370,6 @@ class _NewObject:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if error[0] is None:
+        kind, *_ = error
+        if kind is None:
             self.fsync()

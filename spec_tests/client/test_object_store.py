@@ -586,6 +586,26 @@ def test_object_is_not_missing_where_the_store_does_not_answer(
         files.stat(tmp_path / "x") if call == "head" else files.unlink(tmp_path / "x")
 
 
+def test_object_is_stored_at_the_end_of_its_block_unless_that_failed(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ObjectFiles(PosixFiles(), {tmp_path: store})
+    whole, half, moved = (tmp_path / name for name in ("whole", "half", "moved"))
+    with files.create(whole) as file:
+        file.write(b"x")
+    with pytest.raises(ZeroDivisionError), files.create(half) as file:
+        file.write(b"x")
+        raise ZeroDivisionError
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="down"), files.create(half) as file:
+        fails_at("put", 1, patched)
+        file.write(b"x")
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="down"):
+        fails_at("delete", 1, patched)
+        files.replace(whole, moved)
+    files.replace(whole, moved)
+    assert [files.exists(str(path)) for path in (whole, half, moved)] == [False, False, True]
+
+
 def test_effects_on_the_hosts_own_files_reach_the_host(tmp_path: Path) -> None:
     host = FailingFiles()
     files = ObjectFiles(host, {})
