@@ -179,7 +179,8 @@ class Recorder:
         time.sleep(0.2)
 
     def _stream_lags(self) -> bool:
-        """VACUUM deletes what a stream has not read within the table's retention, as it should."""
+        """VACUUM deletes what a stream has not read within the table's retention, as it should. The folder of a stream
+        is there before its first batch."""
         batches = list((self._stream / "commits").glob("[0-9]*"))
         newest = max((batch.stat().st_mtime for batch in batches), default=0)
         return self._stream.exists() and time.time() - newest > SECONDS_OF_LAG
@@ -356,6 +357,8 @@ class Soak:
                 writers = [("plain", local), ("plain", local), ("plain", self._url)]
                 others = [("maintain", local), ("follow", local)]
                 streams = [("stream", local)] if drivers else []
+                if streams:
+                    (self._records / STREAM).mkdir()
                 for place, (role, reference) in enumerate([*writers, *others, *drivers, *streams]):
                     self._start(place, role, reference)
                 while time.monotonic() - started < seconds:
