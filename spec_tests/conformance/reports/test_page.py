@@ -24,6 +24,7 @@ from conformance.reports.page import HERE, MOST_EXPLAINED, Column, slug, to_matr
 from conformance.results import RequirementVerdict, RunResult
 from spec_tests.conformance.reports import runs
 from spec_tests.conformance.reports.test_data_reports import HOSTILE, SAMPLES, hostile
+from spec_tests.conformance.running.cases import budget_ends_soon
 
 pytestmark = pytest.mark.xdist_group("page")
 """It is rendered once."""
@@ -307,11 +308,13 @@ def test_a_word_that_names_no_subject_is_an_error_before_the_first_run(tmp_path:
     assert "unknown engine 'duckbd'" in ran.stderr
 
 
-def test_each_subject_has_a_budget_of_its_own(tmp_path: Path) -> None:
+def test_each_subject_has_a_budget_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget_ends_soon(monkeypatch)
     output = tmp_path / "matrix"
-    ran = CliRunner().invoke(application, ["matrix", "model", "-o", str(output), "-n", "1", "--budget", "2s"])
+    words = ["matrix", "model", "-o", str(output), "-n", "1", "--budget", "1h", "--timeout", "2h"]
+    ran = CliRunner().invoke(application, words)
     result = reports.from_json((output / "model" / "result.json").read_bytes())
-    assert (result.complete, result.stopped) == (False, "the budget of 2 s expired"), ran.stderr
+    assert (result.complete, result.stopped) == (False, "the budget of 3600 s expired"), ran.stderr
 
 
 def test_two_subjects_with_one_folder_are_an_error(tmp_path: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Any, Final
+
+import pytest
 
 from conformance.checks.registry import all_checks
+from conformance.command.running import Lines
 from conformance.interface.messages import Identity
 from conformance.results import CaseResult, Layer, Verdict, Violation
+from conformance.running import execution
 from conformance.scenario.check import Family
 
 MUST: Final = "PROFILE-RETRY-01"
@@ -68,3 +72,16 @@ class Clock:
 
     def monotonic(self) -> float:
         return time.monotonic() + self.ahead
+
+
+def budget_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a command's budget of an hour, one second is left when the cases begin, however long that took."""
+    clock, begins = Clock(), Lines.begins
+    started = clock.monotonic()
+
+    def late(lines: Lines, *planned: Any) -> None:
+        begins(lines, *planned)
+        clock.ahead = 3_599.0 - (clock.monotonic() - started)
+
+    monkeypatch.setattr(execution, "time", clock)
+    monkeypatch.setattr(Lines, "begins", late)

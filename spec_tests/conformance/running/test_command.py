@@ -17,12 +17,10 @@ from typer.testing import CliRunner
 
 from conformance import reports
 from conformance.command.application import EXIT_CODES, application
-from conformance.command.running import Lines
 from conformance.reports.folder import ReportFolder
 from conformance.reports.page import slug
 from conformance.results import ExitCode
-from conformance.running import execution
-from spec_tests.conformance.running.cases import ONE, Clock
+from spec_tests.conformance.running.cases import ONE, budget_ends_soon
 
 ROOT = Path(__file__).parents[3]
 OURS = "python:spec_tests.conformance.running.subjects"
@@ -203,16 +201,7 @@ def test_two_runs_cannot_report_into_one_folder(tmp_path: Path) -> None:
 
 
 def test_an_expired_budget_leaves_a_partial_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One second of the hour is left when the cases begin, however long that took."""
-    clock, begins = Clock(), Lines.begins
-    started = clock.monotonic()
-
-    def late(lines: Lines, *planned: Any) -> None:
-        begins(lines, *planned)
-        clock.ahead = 3_599.0 - (clock.monotonic() - started)
-
-    monkeypatch.setattr(execution, "time", clock)
-    monkeypatch.setattr(Lines, "begins", late)
+    budget_ends_soon(monkeypatch)
     ran = command("run", f"{OURS}:Hanging", *SMALL, "--budget", "1h", "--timeout", "2h", "--report", tmp_path)
     assert ran.exit_code == ExitCode.INCOMPLETE
     assert "the budget of 3600 s expired" in ran.stdout
