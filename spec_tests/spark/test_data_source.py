@@ -15,6 +15,7 @@ from refimpl.warehouse import Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.engines
 FORMAT = "delta-owner"
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
 
@@ -71,7 +72,6 @@ def test_a_table_goes_through_a_stream_once(spark: SparkSession, warehouse: Ware
     assert ids(spark.read.format(FORMAT).load("sink")) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.engines
 def test_a_task_that_dies_is_repeated_without_its_rows(
     spark: SparkSession, warehouse: Warehouse, source: str, tmp_path: Path
 ) -> None:
@@ -92,7 +92,6 @@ def test_a_task_that_dies_is_repeated_without_its_rows(
     assert sorted(warehouse.table("sink").snapshot().to_arrow()["id"].to_pylist()) == [0, 1, 2]
 
 
-@pytest.mark.engines
 def test_a_stream_stops_at_a_commit_that_it_cannot_show(
     spark: SparkSession, warehouse: Warehouse, source: str, run: Run
 ) -> None:

@@ -23,6 +23,7 @@ from spec_tests.client.test_row_tracking import preserved, stable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.engines
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32()), ("name", pa.string())])
 FEED = {"delta.enableChangeDataFeed": "true"}
 ROWS = pa.table(
@@ -93,14 +94,7 @@ OPERATIONS: list[tuple[str, Callable[[DeltaTable, SparkSession], Any], Callable[
 ]
 
 
-USUAL = ("DELETE of partitions", "MERGE")
-"""In the usual tests; the others are run with those of the engines."""
-
-
-@pytest.mark.parametrize(
-    ("spark_does", "client_does"),
-    [pytest.param(*does, id=name, marks=() if name in USUAL else pytest.mark.engines) for name, *does in OPERATIONS],
-)
+@pytest.mark.parametrize(("spark_does", "client_does"), [pytest.param(*does, id=name) for name, *does in OPERATIONS])
 def test_spark_and_the_plain_client_agree(
     delta: DeltaConnection,
     warehouse: Warehouse,
@@ -221,10 +215,7 @@ RULED: list[tuple[str, Callable[[DeltaTable, DataFrame], Any], Callable[[Table],
 ]
 
 
-@pytest.mark.parametrize(
-    ("spark_does", "client_does"),
-    [pytest.param(*does, id=name, marks=pytest.mark.engines if name == "DELETE" else ()) for name, *does in RULED],
-)
+@pytest.mark.parametrize(("spark_does", "client_does"), [pytest.param(*does, id=name) for name, *does in RULED])
 def test_rules_hold_and_row_ids_are_kept_as_by_the_plain_client(
     delta: DeltaConnection,
     warehouse: Warehouse,

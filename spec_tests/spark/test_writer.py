@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["directory", "listen"]
 Write = Callable[[DeltaConnection, "DataFrame"], Any]
+pytestmark = pytest.mark.engines
 
 
 @pytest.fixture
@@ -668,7 +669,6 @@ def test_rules_of_rows_hold_in_tasks_and_on_the_driver(delta: DeltaConnection, s
     assert len({row[0] for row in rows}) == 3
 
 
-@pytest.mark.engines
 def test_tasks_give_each_row_an_identity_value_of_its_own(delta: DeltaConnection, spark: SparkSession) -> None:
     """DELTA.md#identity-columns: whatever wrote before, and with values that rows bring themselves."""
     identity = {"delta.identity.start": 5, "delta.identity.step": -2, "delta.identity.allowExplicitInsert": True}
