@@ -72,7 +72,7 @@ import msgspec
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.client.column_mapping import COLUMN_MAPPING, mapping_mode, maps_columns
-from refimpl.client.schema import FEED_COLUMNS, TYPE_CHANGES, Struct, parse, required_features, walk, widens
+from refimpl.client.schema import FEED_COLUMNS, TYPE_CHANGES, Struct, holds, parse, required_features, walk
 from refimpl.errors import InvalidRequestError, InvalidTableError, UnsupportedFeatureError
 from refimpl.table_feature import (
     CATALOG_MANAGED,
@@ -175,10 +175,10 @@ def check_readable(protocol: Protocol, metadata: Metadata) -> None:
 
 
 def _check_type_changes(metadata: Metadata) -> None:
-    """DELTA.md#type-widening: each change must be one that the protocol permits."""
+    """DELTA.md#type-widening: no change may lose a value."""
     for column, path in walk(parse(metadata.schema_string)):
         for change in column.type_changes:
-            if not widens(change.before, change.after):
+            if not holds(change.before, change.after):
                 raise UnsupportedFeatureError(
                     f"cannot read this table: the type of the column {path!r} changed from {change.before} to "
                     f"{change.after}, which the protocol does not permit; its files may hold values that do not fit",

@@ -60,7 +60,9 @@ _WIDER: Final = {
     "date": ("timestamp_ntz",),
 }
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
-"""Digits before the point that a decimal needs to hold every value of the type."""
+"""Digits before the point that a decimal must have into which the type may be widened."""
+_DIGITS_OF_VALUES: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+"""The same for every value of the type to fit."""
 
 _OF_FILES: Final = ("delta.columnMapping.", TYPE_CHANGES)
 _METADATA_KEY: Final = b"delta.metadata"
@@ -433,6 +435,14 @@ def widens(before: DataType, after: DataType) -> bool:
             more = precision - scale >= old_precision - old_scale and scale >= old_scale
             return more and before != after
     return False
+
+
+def holds(before: DataType, after: DataType) -> bool:
+    """Whether every value of `before` is one of `after`: DELTA.md#type-widening."""
+    match before, after:
+        case Primitive(name=old), Decimal(precision=precision, scale=scale) if old in _DIGITS_OF_VALUES:
+            return precision - scale >= _DIGITS_OF_VALUES[old]
+    return widens(before, after)
 
 
 def type_named(name: str) -> DataType:

@@ -16,7 +16,7 @@ import pytest
 from refimpl.actions import Protocol
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.maintenance import write_checkpoint
-from refimpl.client.schema import Field, Primitive, Struct, parse, type_named, widens
+from refimpl.client.schema import Field, Primitive, Struct, holds, parse, type_named, widens
 from refimpl.client.table import Table
 from refimpl.environment import Environment
 from refimpl.errors import InvalidRequestError, MetadataChangedError, UnsupportedFeatureError
@@ -54,6 +54,16 @@ TYPES = [
 def test_the_permitted_changes_are_those_of_the_protocol() -> None:
     found = {old: {new for new in TYPES if widens(type_named(old), type_named(new))} for old in TYPES}
     assert found == {old: {*PERMITTED.get(old, "").split()} for old in TYPES}
+
+
+def test_a_reader_accepts_each_decimal_that_holds_all_values() -> None:
+    """Previews of Delta Spark widened into decimals with fewer digits than PROTOCOL.md asks writers for."""
+    fitting = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+    for old, digits in fitting.items():
+        assert holds(type_named(old), type_named(f"decimal({digits + 1},1)"))
+        assert not holds(type_named(old), type_named(f"decimal({digits},1)"))
+    assert holds(type_named("decimal(5,2)"), type_named("decimal(6,2)"))
+    assert not holds(type_named("long"), type_named("integer"))
 
 
 CASES: list[tuple[str, str, pa.DataType, Any, Any]] = [
