@@ -114,14 +114,16 @@ def _domain_flaw(said: Mapping[type, Any], domains: Sequence[DomainMetadata]) ->
     for name, configuration in () if wanted is None else wanted.updates.items():
         action = logged.get(name)
         if action is None or action.removed:
-            return f"the request sets the domain metadata {name!r}, which no add-commit of it does"
+            return f"the request sets the domain metadata {name!r} without a commit that sets it too"
         if not _is_said_by(configuration, action.configuration):
-            return f"the domain metadata {name!r} is {configuration!r} in the request, {action.configuration!r} there"
+            return (
+                f"the domain metadata {name!r} is {configuration!r} in the request, the log's {action.configuration!r}"
+            )
     removed = said.get(RemoveDomainMetadata)
     for name in () if removed is None else removed.domains:
         action = logged.get(name)
         if action is None or not action.removed:
-            return f"the request removes the domain metadata {name!r}, which no add-commit of it does"
+            return f"the request removes the domain metadata {name!r} without a commit that removes it too"
     return None
 
 
