@@ -39,8 +39,8 @@ def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
     if job not in resolved.policy.allowed:
         allowed = ", ".join(sorted(allowed.value for allowed in resolved.policy.allowed))
         raise MaintenanceRefusedError(
-            f"the owner of {reader.label} does not allow {job.value}, only {allowed}; allow it on the "
-            f"owner's host (commit-owner policy TABLE --allow {job.value}), and run it there",
+            f"the owner of {reader.label} does not allow {job.value}, only {allowed}; on the owner's host, run "
+            f"commit-owner policy TABLE --allow {job.value}, then {job.value}",
             job=job,
         )
     if resolved.state is not TableState.ACTIVE or resolved.halted is not None:

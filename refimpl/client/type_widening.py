@@ -56,13 +56,13 @@ def obstacle(protocol: Protocol, metadata: Metadata) -> str | None:
     listed = writer_features(protocol)
     if feature not in listed and preview in listed:
         return (
-            f"the table has only the preview of type widening; in Delta Spark, ALTER TABLE ... DROP FEATURE "
-            f"`{preview}`, then set {ENABLE_TYPE_WIDENING}=true"
+            f"the table has only the preview of type widening; drop it with Delta Spark (ALTER TABLE ... DROP FEATURE "
+            f"`{preview}`), then set the property {ENABLE_TYPE_WIDENING}=true"
         )
     if feature not in listed or metadata.configuration.get(ENABLE_TYPE_WIDENING, "").lower() != "true":
         return (
-            f"type widening is off; set {ENABLE_TYPE_WIDENING}=true, after which only readers that have the table "
-            f"feature {feature} can read it"
+            f"type widening is off; set the property {ENABLE_TYPE_WIDENING}=true; then only readers with the table "
+            f"feature {feature} can read the table"
         )
     return None
 

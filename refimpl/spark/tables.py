@@ -148,7 +148,7 @@ class PathTarget:
                 raise InvalidRequestError(f"a table at a path has no owner, so the option {name!r} is invalid")
         if objects_at(self.access.environment, self.location) is not None:
             raise InvalidRequestError(
-                f"there is no table at {self.location}, and Spark creates none in an object store; create it first: "
+                f"no table at {self.location}, and Spark creates no table in an object store; create it first: "
                 f"commit-owner create NAME --columns ... --location {self.location}"
             )
         schema = planned(schema, self.options["properties"], self.access.environment.new_id)

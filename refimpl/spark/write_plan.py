@@ -347,12 +347,11 @@ def _merged_schema(snapshot: Snapshot, given: Struct) -> Struct:
             return table
         if problem is None and type_widening.widens_unasked(table, rows):
             return rows
-        why = problem or "an integer becomes a decimal or a double by request only"
-        raise InvalidRequestError(
-            f"mergeSchema does not widen {path!r} from {table} to {rows}: {why}; widen it first: "
-            f"commit-owner alter {snapshot.reader.label} --type '{path}={rows}', or Table.alter in Python",
-            column=path,
+        why = problem or (
+            f"a write widens no integer to a decimal or a double; widen it first: commit-owner alter "
+            f"{snapshot.reader.label} --type '{path}={rows}', or Table.alter in Python"
         )
+        raise InvalidRequestError(f"mergeSchema does not widen {path!r} from {table} to {rows}: {why}", column=path)
 
     merged = _merged(snapshot.schema, given, "", widened)
     assert isinstance(merged, Struct)

@@ -313,8 +313,8 @@ def test_merge_schema_widens_types(warehouse: Warehouse, narrow: Table) -> None:
     ("properties", "kind", "problem"),
     [
         ({"delta.enableTypeWidening": "false"}, "long", "type widening is off"),
-        ({}, "double", "by request only"),
-        ({}, "decimal(12,2)", "by request only"),
+        ({}, "double", "widens no integer"),
+        ({}, "decimal(12,2)", "widens no integer"),
         ({"delta.constraints.positive": "n > 0"}, "long", "delta.constraints.positive depends on it"),
     ],
 )  # fmt: skip
