@@ -170,7 +170,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 def puzzle(
     number: Annotated[
-        int | None, typer.Argument(metavar="[NUMBER]", show_default=False, help="of the puzzle; without one: list them")
+        int | None, typer.Argument(metavar="[NUMBER]", show_default=False, help="puzzle to show (default: list all)")
     ] = None,
     operation: Annotated[
         int | None, typer.Option("--operation", metavar="N", show_default=False, help="your answer: the operation")
