@@ -318,8 +318,8 @@ def in_order(s: Scenario, files: dict[str, str], table: TableHandle, version: in
 @check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
     """A file with other content has the name that version 1 must get. A backfill is not answered as done and publishes
-    nothing after it; after the file is removed, all three commits are published as ratified. So it is with the first
-    line of the commit, which a publisher that died left behind."""
+    nothing after it; after the file is removed, all three commits are published as ratified. The same
+    holds for a file with only the first line of the commit, which a killed publisher left behind."""
     _foreign(s, s.create(), torn=False)
     _foreign(s, s.create("torn"), torn=True)
 

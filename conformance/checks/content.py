@@ -187,8 +187,8 @@ def unusual_content_is_kept(s: Scenario) -> None:
 
 @check(Family.CONTENT, *COMMITTED, *CONTENT)
 def a_large_commit_is_kept(s: Scenario) -> None:
-    """A commit of 2 MiB has one action of more than 1 MiB, and a thousand and more with text in many scripts. The owner
-    publishes it as proposed, or rejects it for its size; then it is asked for one of 80 KiB."""
+    """A commit of 2 MiB has one action of more than 1 MiB, and more than a thousand with text in many scripts. The
+    owner publishes it as proposed, or rejects it for its size; then it is asked for one of 80 KiB."""
     table = s.create()
 
     def actions(size: int) -> list[str]:

@@ -400,7 +400,7 @@ def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dr
 @check(Family.LIFECYCLE, "PROFILE-CORE-06", needs=(*FOUND, Profile.IDEMPOTENT_RETRY))
 def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
     """The network delivers a create request again after the table was dropped, and again after another creator created
-    a table of that name. It creates no table, and is not answered as the creation of the other one."""
+    a table of that name. It creates no table, and is not answered with the other creator's table."""
     created = s.ask("creator", s.creation("orders"))
     table = s.created(
         "orders",
@@ -420,7 +420,7 @@ def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
     s.require(
         getattr(late.answer, "table", None) != again.reference, "PROFILE-CORE-06", evidence=(late, created, dropped),
         table=again, version=0, expected=f"another attempt created {again.reference}: this one is not its creation",
-        observed="a creation was ratified as that of a table that another creator created",
+        observed="the repeated creation was ratified with a table that another creator created",
     )  # fmt: skip
     s.land(again)
 

@@ -267,7 +267,7 @@ def a_v2_checkpoint_includes_its_sidecars(s: ClientScenario) -> None:
         log.hide(*old)
         must_read(log, 4, "LOG-18", expected=f"the V2 checkpoint of version 3 ({form}) and its sidecar, and commit 4")
         log.hide(files[1])
-        must_refuse(log, "LOG-18", "LOG-19", expected=f"the sidecar of the V2 checkpoint ({form}) is missing: no read")
+        must_refuse(log, "LOG-18", "LOG-19", expected=f"the sidecar of the V2 checkpoint ({form}) is missing: rejected")
         log.restore()
         log.plant(files[0], b"{")
         must_read(log, 4, "FIELD-03", expected=f"{files[0]} cannot be read; the commits 0 to 4 are all there")

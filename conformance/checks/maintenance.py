@@ -225,13 +225,13 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
     s.require(
         found == set(log.at(3).files), "LOG-35", evidence=(call,),
         observed=f"the kit reads the files {sorted(found)} from it",
-        expected=f"with the compaction in the place of its commits version 3 has the files {sorted(log.at(3).files)}",
+        expected=f"with the compaction in place of its commits version 3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip
 
 
 @check(Family.MAINTENANCE, *COMPACTION, "LOG-35", side="client", features=EVERY_TABLE)
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
-    """A file removed by a compacted commit may have been added before the compaction begins: the removal is kept, also
+    """A file removed by a compacted commit may have been added before the compaction begins: the removal is kept, even
     if a compacted commit added the file once more."""
 
     def added_again(s: ClientScenario) -> LogBuilder:
@@ -250,7 +250,7 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
         s.require(
             found == set(log.at(3).files), "LOG-35", evidence=(call,),
             observed=f"the kit reads the files {sorted(found)} from it",
-            expected=f"a file of version 1 was removed; with the compaction in the place of versions 2 and 3 version "
+            expected=f"a file of version 1 was removed; with the compaction in place of versions 2 and 3 version "
             f"3 has the files {sorted(log.at(3).files)}",
         )  # fmt: skip
 
@@ -289,12 +289,12 @@ def updated(s: ClientScenario) -> LogBuilder:
 
 
 def equals(s: ClientScenario, log: LogBuilder, call: Exchange, version: int, *requirements: str, what: str) -> None:
-    """With what the client wrote in the place of commits, a version has its files."""
+    """A version has its files if the kit reads what the client wrote in place of commits."""
     found = s.kit_reads(log.table, version)
     s.require(
         found == set(log.at(version).files), *requirements, evidence=(call,), version=version,
         observed=f"the kit reads the files {sorted(found)} with the {what}",
-        expected=f"with the {what} in the place of its commits version {version} has the files "
+        expected=f"with the {what} in place of its commits version {version} has the files "
         f"{sorted(log.at(version).files)}",
     )  # fmt: skip
 

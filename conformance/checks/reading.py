@@ -289,7 +289,7 @@ def a_name_resolves_to_its_current_table(s: ClientScenario) -> None:
     for version in (1, 2):
         new.land(file(f"new-{version}"))
         must_read(new, version, "CM-READ-08", "PROFILE-CLIENT-01",
-                  expected="the name leads to the new table, wherever the old one was")  # fmt: skip
+                  expected="the name means the new table, whatever its location")  # fmt: skip
 
 
 @check(Family.READING, "CM-CATALOG-06", *APPLIED, side="client", features=("catalogManaged",))
@@ -362,7 +362,7 @@ def a_deletion_vector_is_identified_by_its_offset(s: ClientScenario) -> None:
     log.land(gone("a"), file("a", deletionVector=first))
     log.land(file("a", deletionVector=second), gone("a", deletionVector=first))
     must_read(log, 3, "LOG-30", may_refuse=True,
-              expected="version 3 adds a with the vector at 47, and removes it with that at 1: a is there")  # fmt: skip
+              expected="version 3 adds a with the vector at offset 47, removes it with that at 1: a stays")  # fmt: skip
 
 
 @check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)

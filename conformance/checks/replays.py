@@ -327,7 +327,7 @@ def rejected_attempts_have_not_landed(s: Scenario) -> None:
     request = s.proposal(table, 3)
     again = s.delay("hasty", request)
     early = s.ask("hasty", request)
-    s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 2 is missing: version 3 is refused")
+    s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 2 is missing: version 3 is rejected")
     resolved = not_landed(s, table, request.attempt, "hasty")
     s.land(table, client="loser")
     arrives_late(s, table, again, resolved)

@@ -310,7 +310,7 @@ class CachesResolutions(ModelOwner):
 
 @mutant("CM-GET-04", "MC-READ-06")
 class CachesResolutionsByPath(ModelOwner):
-    """Repeats its first resolution of a path; that of a name is current."""
+    """Caches the first resolution of a path; resolutions by name are current."""
 
     cache: dict[str | None, m.Answer] = memory(dict)
 
@@ -368,7 +368,7 @@ class ResolutionLacksProtocolAndMetadata(ModelOwner):
 
 @mutant("PROFILE-CORE-06")
 class RepeatedCreationReturnsTheNewTable(ModelOwner):
-    """Recognizes the creation of a table that was dropped, and answers with the table that has its name now."""
+    """Answers a repeated creation of a dropped table with the table that has its name now."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)

@@ -107,8 +107,7 @@ class CompactsFilesByPath(_EditsCompactions):
 
 @mutant("LOG-35", side="client")
 class CompactsPairsAway(_EditsCompactions):
-    """Leaves out of a compaction the removal of a file that the same compaction adds: if the file was there before, it
-    is there again."""
+    """Omits from a compaction the removal of a file that a compacted commit added: a file from before it comes back."""
 
     def _edited(self, commits: Actions, compacted: Actions) -> Actions:
         added = {action["add"]["path"] for action in commits if "add" in action}
@@ -217,8 +216,7 @@ class VacuumsByThePublishedLog(ModelClient):
 
 @mutant("LOG-37", side="client")
 class VacuumComparesEncodedPaths(ModelClient):
-    """Compares the names of files with the paths in the log, which are encoded: VACUUM deletes files in use whose names
-    have blanks."""
+    """Compares file names with the encoded paths in the log: VACUUM deletes files in use whose names have blanks."""
 
     def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
         needed = {add["path"] for add in self._replay(table, listed, version).files.values()}

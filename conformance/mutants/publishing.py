@@ -37,7 +37,7 @@ class BackfillsNewestFirst(ModelOwner):
 
 @mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", "CM-PUBLISH-03")
 class TakesATornCopy(ModelOwner):
-    """Compares the first line of a published file with its commit: a part of the commit passes for all of it."""
+    """Compares only the first line of a published file with its commit: a truncated file passes."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
         found = self.storage.read(self._path(table, version))

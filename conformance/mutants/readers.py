@@ -220,7 +220,7 @@ class ReadsCatalogTablesByPath(ModelClient):
 
 @mutant("CM-READ-08", "PROFILE-CLIENT-01", side="client")
 class CachesVersionsByName(ModelClient):
-    """Repeats what it read of a version of a name, also of a new table of that name."""
+    """Caches versions by the table's name, and returns them for a new table of that name."""
 
     read: dict[tuple[str | None, int], State] = memory(dict)
 

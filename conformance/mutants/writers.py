@@ -449,7 +449,7 @@ class StampsTheWallClock(ModelClient):
 
 @mutant("ICT-08", side="client")
 class TakesTheFilesTimeForTheCommits(ModelClient):
-    """Takes the modification time of the previous commit's file, once it is published, for the time of the commit."""
+    """Uses the modification time of the previous commit's published file as the time of that commit."""
 
     def _actions(self, transaction: Transaction, version: int) -> Actions:
         published = transaction.table.log / commit_file(version - 1)
