@@ -120,7 +120,7 @@ class Tokens:
             files.fsync_directory(self.path.parent)
         except OSError as error:
             raise OwnerUnavailableError(
-                f"cannot store tokens in {self.path}: {error}; commit-owner token list shows which ones exist"
+                f"cannot store tokens in {self.path}: {error}; the change may be lost: see commit-owner token list"
             ) from error
 
     def has_expired(self, token: Token) -> bool:
