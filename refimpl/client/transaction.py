@@ -145,9 +145,13 @@ class Transaction:
         return matching
 
     def read_partitions(self, values: Iterable[Mapping[str, str | None]]) -> list[Add]:
-        """The active files of the partitions with these values, whatever spelling of a value their writers chose."""
+        """The active files of the partitions with these values, whatever spelling of a value their writers chose.
+
+        Values are compared as the new metadata has them, where `set_metadata` was called: a wider type tells apart what
+        is equal in the old one.
+        """
         self._check_open()
-        columns = [self.snapshot.schema[name] for name in self.snapshot.partition_columns]
+        columns = [self._schema()[name] for name in self.snapshot.partition_columns]
 
         def key(given: Mapping[str, str | None]) -> tuple[str, ...]:
             return tuple(repr(from_text(given.get(column.physical_name), column.type)) for column in columns)

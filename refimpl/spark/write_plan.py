@@ -257,12 +257,12 @@ class WritePlan:
         after = rules.advanced(self.after) or self.after
         with transaction.deleting_unless_landed(adds):
             check_inside(adds, test)
-            removed = self._removed(transaction, adds, test)
-            transaction.keeps_row_ids = True  # it copies none
-            transaction.remove(*removed)
             if after != self.before:
                 own = self.before.configuration  # the highest id of a mapped column is counted again
                 transaction.set_metadata(msgspec.structs.replace(after, configuration=own))
+            removed = self._removed(transaction, adds, test)
+            transaction.keeps_row_ids = True  # it copies none
+            transaction.remove(*removed)
             transaction.add(*adds)
             written = describe(0, adds)
             transaction.metrics |= {

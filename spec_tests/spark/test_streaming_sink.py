@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 from contextlib import ExitStack
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 import refimpl
+from refimpl.client.schema import parse, to_arrow
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.errors import (
@@ -307,6 +310,29 @@ def test_merge_schema_widens_types(warehouse: Warehouse, narrow: Table) -> None:
     found = narrow.snapshot()
     assert found.to_arrow().sort_by("id").to_pylist() == [{"id": 1, "n": 7, "s": {"f": 0.5}}, *rows.to_pylist()]
     assert found.schema["n"].metadata["delta.typeChanges"] == [{"fromType": "integer", "toType": "long"}]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "values", "left"),
+    [
+        (("date", "timestamp_ntz"), (date(2024, 1, 1), datetime.fromisoformat("2024-01-01T12:00")), [1, 2]),
+        (("date", "timestamp_ntz"), (date(2024, 1, 1), datetime.fromisoformat("2024-01-01")), [2]),
+        (("decimal(3,1)", "decimal(5,2)"), (Decimal("1.2"), Decimal("1.25")), [1, 2]),
+    ],
+)  # fmt: skip
+def test_dynamic_overwrite_compares_values_of_the_wider_type(
+    warehouse: Warehouse, kinds: tuple[str, str], values: tuple[Any, Any], left: list[int]
+) -> None:
+    """In the narrower type the partitions of both rows would be one."""
+    before, after = (StructType().add("id", "long").add("p", kind) for kind in kinds)
+    on = {"delta.enableTypeWidening": "true"}
+    table = warehouse.create_table("narrow", before.json(), partition_columns=["p"], properties=on)
+    table.append(pa.table({"id": [1], "p": [values[0]]}, schema=to_arrow(parse(before.json()))))
+    options = {"mergeSchema": "true", "partitionOverwriteMode": "dynamic"}
+    writer = source(warehouse, path="narrow", **options).writer(after, True)
+    rows = pa.RecordBatch.from_pylist([{"id": 2, "p": values[1]}], to_arrow(parse(after.json())))
+    writer.commit([again(again(writer.work).run(iter([rows]), split=0, attempt=0))])
+    assert ids(table) == left
 
 
 @pytest.mark.parametrize(
