@@ -508,6 +508,7 @@ def purge(
         if not yes:
             found = place.owner.purgeable(table, older_than=age)
             _ask(f"delete all files of the dropped table {found.name or found.table_id}", found.location)
+            table = found.table_id  # meanwhile the name may mean another dropped table
         done = place.owner.purge_table(table, older_than=age)
     left = "; another table is in its folder, which stays" if done.left else ""
     output.show(

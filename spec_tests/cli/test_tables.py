@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -276,6 +277,28 @@ def test_purge_names_its_table_before_it_asks(cli: CommandLine, warehouse: Wareh
     assert "expected at least 7 days" in cli("purge", sales).err
     assert "--yes" in cli("purge", sales, "--older-than", "0s").err
     assert location.is_dir()
+
+
+def test_purge_deletes_the_table_that_it_asked_about(
+    cli: CommandLine, warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it asks, another process purges that one, and drops a new table of the same name."""
+    location = warehouse.table(sales).location
+    cli("drop", sales, "--yes")
+
+    def confirm(question: str, **_: Any) -> bool:
+        assert str(location) in question
+        warehouse.owner.purge_table(sales, older_than=0)
+        second = warehouse.create_table(sales, columns_of_sql("id INT"))
+        cli("drop", sales, "--yes")
+        kept.append(second.location)
+        return True
+
+    kept: list[Path] = []
+    monkeypatch.setattr("refimpl.cli.tables.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr("typer.confirm", confirm)
+    cli("purge", sales, "--older-than", "0s")
+    assert (kept[0] / "_delta_log").is_dir()
 
 
 def test_drop_deletes_the_files_on_request(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
