@@ -51,8 +51,9 @@ def check_store(name: str, url: str) -> None:
     try:
         _ObjectStore(url).try_conditional_put()
     except OSError as error:
+        problem = (error.strerror or str(error)).partition("\n")[0]  # the library's debugging output follows
         raise InvalidRequestError(
-            f"the store {url} cannot be used: {error.strerror or error}; check the URL and the environment variables "
+            f"the store {url} cannot be used: {problem}; check the URL and the environment variables "
             "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL"
         ) from error
 
@@ -97,10 +98,19 @@ def _write_durably(path: Path, text: str) -> None:
     files.fsync_directory(path.parent)
 
 
+class StoreError(OSError):
+    """A store did not answer, or rejected the request. That says nothing about its objects."""
+
+
 class _ObjectStore:
     """The objects below one URL. Errors are `OSError`s with their usual kinds."""
 
     def __init__(self, url: str) -> None:
+        if "@" in url:  # not shown: a password may be in it
+            raise InvalidRequestError(
+                "invalid URL of a store: it has an @; expected s3://bucket/prefix, and credentials in the environment "
+                "variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+            )
         try:
             import obstore
             from obstore import exceptions
@@ -117,7 +127,11 @@ class _ObjectStore:
             options: Any = {**_TIMEOUTS, "allow_http": http}
             self._store = from_url(url, client_options=options, retry_config=_RETRIES)
         except exceptions.BaseError as error:
-            raise InvalidRequestError(f"invalid store {url}: {error}") from error
+            problem = str(error).partition("\n")[0]
+            raise InvalidRequestError(f"invalid store {url}: {problem}") from error
+        meant = "/".join(filter(None, (self._store.config["bucket"], self._store.prefix)))
+        if meant != url.removeprefix(_SCHEME).removesuffix("/"):  # overlapping stores are known by their spelling
+            raise InvalidRequestError(f"invalid URL of a store {url!r}; it means {_SCHEME}{meant}: pass that")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -132,7 +146,7 @@ class _ObjectStore:
             yield
         except self._error as error:
             text = str(error).partition("\n")[0]  # the library's debugging output follows
-            raise OSError(errno.EIO, f"{self.url}: {text}") from error
+            raise StoreError(errno.EIO, f"{self.url}: {text}") from error
 
     def read(self, key: str) -> bytes:
         with self._errors():

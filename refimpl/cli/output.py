@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import Any
 
 from refimpl import errors
+from refimpl.object_store import StoreError
 
 _WIDTH_OF_A_PIPE = 400
 
@@ -271,6 +272,8 @@ def _message_of_system(error: OSError) -> str:
     step = (
         "free some space, then try again"
         if error.errno in (errno.ENOSPC, errno.EDQUOT)
+        else "check the store, and the environment variables AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ..., then try again"
+        if isinstance(error, StoreError)
         else "check the path and its permissions"
     )
     return f"system error{place}: {what}; {step}"

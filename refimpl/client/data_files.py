@@ -42,10 +42,10 @@ from refimpl.environment import random_uuid
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 from refimpl.files import FileStatus, PosixFiles
 from refimpl.log_path import LOG_FOLDER
+from refimpl.object_store import ObjectFiles, StoreError
 
 if TYPE_CHECKING:
     from refimpl.client.condition import FileTest
-    from refimpl.object_store import ObjectFiles
 
 
 BATCH_ROWS: Final = 131_072
@@ -476,7 +476,7 @@ def read_file(
 
     `hidden`: those of `row_tracking.hidden_columns`; they come last, with the id and the commit version of each row.
     `other`: the same file with another deletion vector, whose rows are left out.
-    Raises `CorruptionError` where the file or its deletion vector is missing or unreadable.
+    Raises `CorruptionError` where the file or its deletion vector is missing or unreadable, `StoreError`.
     """
     needed = Struct(fields=(*needed.fields, *hidden))
     path = local_path(location, file.path, objects)
@@ -494,6 +494,8 @@ def read_file(
             stored = parquet.read(columns=[found[place].name for place in places.values() if place is not None])
             count = parquet.metadata.num_rows
             described = parquet.metadata.metadata or {}
+    except StoreError:
+        raise
     except NotADirectoryError as error:
         raise InvalidRequestError(_ONLY_FILES.format(path)) from error
     except FileNotFoundError:

@@ -13,14 +13,12 @@ import struct
 import uuid
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from refimpl.actions import DeletionVector
 from refimpl.client.partition_values import local_path
 from refimpl.errors import CorruptionError, UnsupportedFeatureError
-
-if TYPE_CHECKING:
-    from refimpl.object_store import ObjectFiles
+from refimpl.object_store import ObjectFiles, StoreError
 
 _MAGIC: Final = 1681511377
 _FORMAT_VERSION: Final = 1
@@ -101,6 +99,8 @@ def _content(location: Path, vector: DeletionVector, objects: ObjectFiles | None
             version = stream.read(1)
             stream.seek(vector.offset or 1)
             stored = stream.read(4 + vector.size_in_bytes + 4)
+    except StoreError:
+        raise
     except OSError as error:
         raise CorruptionError(f"the deletion vector {path} cannot be read: {error}", path=str(path)) from error
     if version != bytes([_FORMAT_VERSION]):

@@ -26,6 +26,7 @@ from refimpl.commit_owner import ResolvedTable, TableState
 from refimpl.errors import CorruptionError, InvalidRequestError, LocationError, TableNotFoundError
 from refimpl.files import Files
 from refimpl.log_path import LOG_FOLDER
+from refimpl.object_store import objects_at
 from refimpl.owner.backfill import backfill, finish
 from refimpl.owner.context import Context
 from refimpl.owner.lifecycle import name_taken
@@ -37,6 +38,8 @@ KEPT_FOR: Final = 7 * 86_400_000
 """ms for which a dropped table can be undropped, unless a purge is asked for earlier."""
 BATCH: Final = 1000
 """Files deleted under one hold of the lock; in between others get their turn."""
+BATCH_OF_OBJECTS: Final = 20
+"""The same in an object store, where each deletion is two requests."""
 _LOOKED_AT: Final = 100
 """Newest published commits of which one must be the table's; a client may have spelled an inline one in its own way."""
 
@@ -125,6 +128,7 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
         context.end_publishing(table.table_id)
     deleted = 0
     files = context.environment.files
+    most = BATCH if objects_at(context.environment, table.location) is None else BATCH_OF_OBJECTS
     last: Path | None = None
     steps: Iterator[Path] = iter(())
     done = False
@@ -139,8 +143,8 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
                     break
             if evidence != last:
                 last, steps = evidence, _deleting(files, table.location, keep=evidence)
-            batch = sum(1 for _ in islice(steps, BATCH))
-            done = batch < BATCH
+            batch = sum(1 for _ in islice(steps, most))
+            done = batch < most
             if done:
                 files.unlink(evidence)
                 _remove_empty(files, table)  # under the lock: from now on another table may be created here

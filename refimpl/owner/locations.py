@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Final
 
+from refimpl.commit_owner import TableState
 from refimpl.errors import LocationError
 from refimpl.files import Files
 from refimpl.log_path import LOG_FOLDER
@@ -72,9 +73,10 @@ def refuse_overlap(context: Context, view: View, location: Path) -> None:
     objects = objects_at(context.environment, location)
     places = (location,) if objects is None else (location, *objects.aliases(location))
     for other in itertools.chain.from_iterable(map(view.overlapping, places)):
+        forgotten = f", or drop the table {other.table_id} if no process is creating it"
         raise LocationError(
-            f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another place, "
-            f"or drop the table {other.table_id} if no process is creating it",
+            f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another place"
+            f"{forgotten if other.state is TableState.STAGING else ''}",
             location=str(location),
         )
 

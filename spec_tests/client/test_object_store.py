@@ -30,11 +30,12 @@ from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.partition_values import decode_path
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.commits import Landed
-from refimpl.environment import Environment, random_uuid
+from refimpl.environment import Environment, HostLock, host_lock, random_uuid
 from refimpl.errors import CorruptLogError, InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.files import PosixFiles
 from refimpl.log_store import LogStore
-from refimpl.object_store import ObjectFiles, check_store, record_store, with_stores
+from refimpl.object_store import ObjectFiles, StoreError, check_store, record_store, with_stores
+from refimpl.owner import dropping
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.client.test_deletion_vectors import bitmap, stored
@@ -417,6 +418,37 @@ def test_tables_do_not_overlap_where_stores_do(tmp_path: Path, store: str) -> No
             stage(name, other)
 
 
+def test_purge_holds_the_lock_for_few_objects(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deletion is two requests to the store, and meanwhile no other table takes a commit."""
+    deleted: list[int] = []
+    plain = obstore.delete
+
+    def lock(path: Path) -> HostLock:
+        taken = host_lock(path)
+
+        @contextlib.contextmanager
+        def hold() -> Iterator[None]:
+            with taken():
+                deleted.append(0)
+                yield
+
+        return hold
+
+    def delete(*given: Any) -> None:
+        deleted[-1] += 1
+        plain(*given)
+
+    with refimpl.open(directory, environment=Environment(host_lock=lock)) as warehouse:
+        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
+        for number in range(21):
+            obstore.put(from_url(store), f"orders/{number}.parquet", b"")
+        warehouse.owner.drop_table(table.table_id or "")
+        monkeypatch.setattr(obstore, "delete", delete)
+        warehouse.owner.purge_table("orders", older_than=0)
+    assert objects(store) == set()
+    assert max(deleted) == dropping.BATCH_OF_OBJECTS
+
+
 def test_vacuum_that_died_is_repeated(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each deletion, and after one whose answer was lost."""
     plain = obstore.delete
@@ -501,14 +533,21 @@ def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: Com
         ("a/b", "s3://bucket/x", "invalid name of a store"),
         ("other", "https://bucket/x", "expected s3://bucket/prefix"),
         ("other", "s3://missing-bucket/x", "cannot be used"),
+        ("other", "s3://{bucket}/a//b", "invalid store"),
+        ("other", "s3://{bucket}/a/../b", "it means s3://bucket-[-0-9a-f]*/b: pass that"),
+        ("other", "s3://{bucket}/my%20lake", "/my lake: pass that"),
+        ("other", "s3://{bucket}/x?versionId=1", "/x: pass that"),
+        ("other", "s3://KEY:SECRET@{bucket}/x", "AWS_SECRET_ACCESS_KEY"),
     ],
 )
 def test_store_that_cannot_be_used_is_refused(directory: Path, store: str, name: str, url: str, problem: str) -> None:
     bucket = store.split("/")[2]
     before = sorted(directory.rglob("*.store"))
     for place in (directory, directory / "new"):
-        with pytest.raises(InvalidRequestError, match=problem):
+        with pytest.raises(InvalidRequestError, match=problem) as refused:
             refimpl.open(place, create=True, stores={name: url.format(bucket=bucket)})
+        assert "SECRET@" not in str(refused.value)
+        assert "\n" not in str(refused.value)
     assert sorted(directory.rglob("*.store")) == before
     with pytest.raises(InvalidRequestError, match="choose another name"):
         refimpl.open(directory, stores={"s3": f"{store}/elsewhere"})
@@ -520,6 +559,37 @@ def test_store_that_cannot_be_reached_is_refused(directory: Path, store: str, mo
     with pytest.raises(InvalidRequestError, match=r"cannot be used.*AWS_ENDPOINT_URL") as refused:
         refimpl.open(directory, stores={"other": store})
     assert "\n" not in str(refused.value)
+
+
+def test_store_that_does_not_answer_is_no_corruption(
+    directory: Path, store: str, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a script is told to do about it differs."""
+    with refimpl.open(directory) as warehouse:
+        table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
+        table.append(rows(1))
+        (add,) = table.snapshot().files.values()
+        vector = DeletionVector(
+            storage_type="p", path_or_inline_dv=f"{store}/orders/deletions.bin", size_in_bytes=1, cardinality=1
+        )
+        masked = msgspec.structs.replace(add, deletion_vector=vector)
+        plain, silent = obstore.get, list[str]()
+
+        def get(given: Any, key: str) -> Any:
+            if key.endswith(silent[-1]):
+                raise exceptions.GenericError("no answer")
+            return plain(given, key)
+
+        monkeypatch.setattr(obstore, "get", get)
+        files = table.environment.files
+        assert isinstance(files, ObjectFiles)
+        for ending in (".bin", ".parquet"):
+            silent.append(ending)
+            with pytest.raises(StoreError, match="no answer"):
+                read_file(table.location, masked, table.snapshot().schema, [], objects=files)
+    answer = cli("show", "orders", "--rows", "1", "-w", str(directory))
+    assert answer.code == ExitCode.UNAVAILABLE
+    assert "no answer; check the store" in answer.err
 
 
 def test_store_is_recorded_durably_after_its_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

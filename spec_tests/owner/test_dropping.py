@@ -21,7 +21,7 @@ from refimpl.files import PosixFiles
 from refimpl.owner import dropping
 from refimpl.owner.local import LOCK_FILE
 from refimpl.owner.verify import Severity, verify
-from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
+from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned, refused
 from spec_tests.support.faults import Faults
 
@@ -249,13 +249,42 @@ def test_purge_spares_tables_inside_and_what_links_lead_to(warehouse: refimpl.Wa
     assert tree(table.location) == {"month=1", "month=1/inside", *(f"month=1/inside/{name}" for name in before)}
 
 
-def test_purge_lets_others_commit_in_between(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+class Holds(PosixFiles):
+    """How many files are deleted under each hold of the owner's lock."""
+
+    def __init__(self) -> None:
+        self.deleted = [0]
+
+    def unlink(self, path: Path) -> None:
+        self.deleted[-1] += 1
+        super().unlink(path)
+
+    def lock(self, path: Path) -> HostLock:
+        taken = host_lock(path)
+
+        @contextmanager
+        def hold() -> Iterator[None]:
+            with taken():
+                if path.name == LOCK_FILE:
+                    self.deleted.append(0)
+                yield
+
+        return hold
+
+
+def test_purge_lets_others_commit_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lock is held for a bounded number of deletions."""
-    monkeypatch.setattr(dropping, "BATCH", 2)
-    table = dropped(warehouse, commits=7)
-    other = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
-    assert not warehouse.owner.purge_table(table.table_id, older_than=0).left
-    other.land()
+    monkeypatch.setattr(dropping, "BATCH", 3)
+    files = Holds()
+    with refimpl.open(
+        tmp_path / "lake", create=True, environment=Environment(files=files, host_lock=files.lock)
+    ) as lake:
+        table = dropped(lake, commits=7)
+        files.deleted = [0]
+        purged = lake.owner.purge_table(table.table_id, older_than=0)
+        assert not purged.left
+        assert purged.files > 7
+        assert max(files.deleted) == 3
 
 
 class UnsyncedDeletions(PosixFiles):
