@@ -564,7 +564,7 @@ def test_store_that_cannot_be_reached_is_refused(directory: Path, store: str, mo
 def test_store_that_does_not_answer_is_no_corruption(
     directory: Path, store: str, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a script is told to do about it differs."""
+    """What a script should do about it differs."""
     with refimpl.open(directory) as warehouse:
         table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
         table.append(rows(1))
