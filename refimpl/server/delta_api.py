@@ -91,7 +91,7 @@ class DeltaApi:
         self._policy = checked_policy(policy)
         self._environment = warehouse.environment
         self._files = warehouse.environment.files
-        self._modified = lru_cache(NAMES_KEPT)(self._modification_time)
+        self._modification_time = lru_cache(NAMES_KEPT)(self._look_up_modification_time)
         """Looked up once for each file: a ratified one does not change, and every answer has all of them."""
 
     # Tables
@@ -169,9 +169,17 @@ class DeltaApi:
                 f"the request was carried out, and the table cannot be described: {error.message}"
             ) from error
 
-    def _modification_time(self, folder: str, name: str) -> int | None:
+    def _modified(self, folder: str, name: str) -> int | None:
+        with suppress(FileNotFoundError):
+            return self._modification_time(folder, name)
+        return None
+
+    def _look_up_modification_time(self, folder: str, name: str) -> int:
+        """`FileNotFoundError` for a file that is missing: that is not remembered, because it may be restored."""
         status = self._files.stat(Path(folder, name))
-        return None if status is None else status.modified
+        if status is None:
+            raise FileNotFoundError(Path(folder, name))
+        return status.modified
 
     # Creation
 

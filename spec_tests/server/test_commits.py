@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import uuid
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -278,6 +280,22 @@ def test_commit_is_listed_with_the_time_of_its_file(table: WireTable) -> None:
     staged = table.land(1)
     (answered,) = table.load()["commits"]
     assert answered["file-modification-timestamp"] == staged.path.stat().st_mtime_ns // 1_000_000
+
+
+def test_a_file_that_is_back_is_listed_with_its_time_again(
+    table: WireTable, warehouse: refimpl.Warehouse, tmp_path: Path
+) -> None:
+    """Such as one that an operator restored: that it was missing is not remembered."""
+    staged = table.write_staged(1)
+    proposal = StagedProposal(attempt=staged.name.split(".")[1], file_name=staged.name)
+    assert isinstance(warehouse.owner.commit(table.table_id, 1, proposal), Ratified)
+    os.utime(staged.path, (1_000, 1_000))
+    moved = staged.path.rename(tmp_path / "moved")
+    (missing,) = table.load()["commits"]
+    assert missing["file-modification-timestamp"] != 1_000_000
+    moved.rename(staged.path)
+    (answered,) = table.load()["commits"]
+    assert answered["file-modification-timestamp"] == 1_000_000
 
 
 @pytest.mark.parametrize("staged_after", [False, True])
