@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from conformance.checks.registry import check
+from conformance.checks.replays import attempt_of, known_as_version_1, outcome
 from conformance.checks.version_0 import create_at, first_file, place
 from conformance.history.events import Promise
 from conformance.interface import messages as m
@@ -431,12 +432,9 @@ def a_drop_does_not_change_outcomes(s: Scenario) -> None:
     attempt as not landed."""
     table = s.create()
     sent = s.land(table)
-    assert isinstance(sent.request, m.Commit)
-    question = m.AttemptOutcome(table=table.reference, attempt=sent.request.attempt)
-    before = s.ask("writer", question)
-    s.expect(before, m.Landed, "PROFILE-OUTCOME-01", because=(sent,), expected="the attempt is version 1: landed")
+    before = known_as_version_1(s, table, sent)
     drop(s, table)
-    after = s.ask("writer", question)
+    after = outcome(s, table, attempt_of(sent))
     s.expect(
         after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(before,),
         expected="the attempt landed, and was said to have: a drop does not undo that",

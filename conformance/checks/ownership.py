@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from conformance.checks.registry import check
+from conformance.checks.replays import attempt_of, known_as_version_1, outcome
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.interface.messages import DataFile, Transact
@@ -419,12 +420,9 @@ def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
     attempt as not landed, because its writer would commit its changes again."""
     table = s.create()
     sent = s.land(table)
-    assert isinstance(sent.request, m.Commit)
-    question = m.AttemptOutcome(table=table.reference, attempt=sent.request.attempt)
-    before = s.ask("writer", question)
-    s.expect(before, m.Landed, "PROFILE-OUTCOME-01", because=(sent,), expected="the attempt is version 1: landed")
+    before = known_as_version_1(s, table, sent)
     call = hand_back(s, table)
-    after = s.ask("writer", question)
+    after = outcome(s, table, attempt_of(sent))
     s.expect(
         after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(before, call),
         expected="the attempt is version 1, and was reported as landed: a hand-back does not undo that",

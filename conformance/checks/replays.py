@@ -242,6 +242,13 @@ def outcome(s: Scenario, table: TableHandle, attempt: str, client: str = "writer
     return s.ask(client, m.AttemptOutcome(table=table.reference, attempt=attempt))
 
 
+def known_as_version_1(s: Scenario, table: TableHandle, sent: Exchange) -> Exchange:
+    """The owner reports that this commit landed."""
+    asked = outcome(s, table, attempt_of(sent))
+    s.expect(asked, m.Landed, "PROFILE-OUTCOME-01", because=(sent,), expected="the attempt is version 1: landed")
+    return asked
+
+
 def landed(s: Scenario, table: TableHandle, sent: Exchange, client: str = "writer") -> None:
     """The outcome of an attempt that landed."""
     assert isinstance(sent.request, m.Commit)
