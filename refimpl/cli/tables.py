@@ -38,7 +38,7 @@ from refimpl.cli.options import (
 from refimpl.cli.output import ExitCode
 from refimpl.commit_owner import MaintenancePolicy, ResolvedTable, TableSummary
 from refimpl.errors import InvalidRequestError
-from refimpl.object_store import SUFFIX, objects_at
+from refimpl.object_store import SUFFIX
 from refimpl.table_feature import MANAGED_COMMIT, TABLE_FEATURES
 
 if TYPE_CHECKING:
@@ -375,9 +375,8 @@ def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str
     if not count:
         return None
     found: list[dict[str, Any]] = []
-    objects = objects_at(snapshot.reader.log.environment, location)
     for add in sorted(snapshot.files.values(), key=lambda add: add.path):
-        rows = read_file(location, add, snapshot.schema, snapshot.partition_columns, objects=objects)
+        rows = read_file(location, add, snapshot.schema, snapshot.partition_columns, objects=snapshot.objects)
         found += rows.slice(0, count - len(found)).to_pylist()
         if len(found) == count:
             break

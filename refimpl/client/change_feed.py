@@ -37,7 +37,7 @@ from refimpl.client.schema import (
 from refimpl.client.snapshot import Snapshot, at
 from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
 from refimpl.log_path import Version
-from refimpl.object_store import ObjectFiles, objects_at
+from refimpl.object_store import ObjectFiles
 
 
 def versions(
@@ -193,10 +193,7 @@ class FeedReader:
     @classmethod
     def of(cls, end: Snapshot) -> FeedReader:
         return cls(
-            location=str(end.location),
-            columns=end.schema,
-            partition_columns=end.partition_columns,
-            objects=objects_at(end.reader.log.environment, end.location),
+            location=str(end.location), columns=end.schema, partition_columns=end.partition_columns, objects=end.objects
         )
 
     @property

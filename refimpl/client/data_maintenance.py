@@ -148,7 +148,7 @@ def _rewritten(transaction: Transaction, files: Sequence[Add]) -> list[Add]:
     snapshot = transaction.snapshot
     schema, columns = snapshot.schema, snapshot.partition_columns
     hidden = row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata)
-    objects, at = objects_at(snapshot.reader.log.environment, snapshot.location), snapshot.location
+    objects, at = snapshot.objects, snapshot.location
     rows = (data_files.read_file(at, add, schema, columns, hidden=hidden, objects=objects) for add in files)
     adds = transaction.data_file_writer(copies=True).write_all(rows)
     return [msgspec.structs.replace(add, data_change=False) for add in adds]

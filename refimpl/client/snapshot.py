@@ -19,7 +19,7 @@ from refimpl.client.schema import Struct
 from refimpl.client.table_state import ReplayedState
 from refimpl.errors import CorruptLogError, InvalidTableError, PathAccessError
 from refimpl.log_path import Version
-from refimpl.object_store import objects_at
+from refimpl.object_store import ObjectFiles, objects_at
 from refimpl.table_feature import TableFeature, feature_of, in_commit_timestamps_enabled
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ class Snapshot:
     def location(self) -> Path:
         """Of the table."""
         return self.reader.log.location
+
+    @property
+    def objects(self) -> ObjectFiles | None:
+        """Where the table's files are, if not on this host."""
+        return objects_at(self.reader.log.environment, self.location)
 
     @property
     def stale(self) -> bool:
@@ -205,9 +210,8 @@ class Snapshot:
         from refimpl.client.data_files import read_rows
 
         test = None if where is None else self.file_test(where)
-        objects = objects_at(self.reader.log.environment, self.location)
         return read_rows(
-            self.location, self.schema, self.partition_columns, self.files.values(), columns, test, objects
+            self.location, self.schema, self.partition_columns, self.files.values(), columns, test, self.objects
         )
 
     def __repr__(self) -> str:

@@ -30,7 +30,7 @@ from refimpl.client.schema import ColumnMapping, DataType, Field, Primitive, Str
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError
-from refimpl.object_store import ObjectFiles, objects_at
+from refimpl.object_store import ObjectFiles
 from refimpl.spark.frames import optional, quoted, spark_schema
 from refimpl.spark.log_replay import OnSpark
 from refimpl.spark.tables import TableAccess
@@ -197,17 +197,17 @@ def read_files(
     `with_file`: `FILE_COLUMN` comes last.
     """
     folders = _Folders(snapshot.schema, snapshot.partition_columns)
-    objects = objects_at(snapshot.reader.log.environment, location)
+    readable = snapshot.objects is None and not hidden
     plain: list[Add] = []
     other: list[Add] = []
     for add in files:
-        by_spark = objects is None and not hidden and add.deletion_vector is None and folders.tell_all(add)
+        by_spark = readable and add.deletion_vector is None and folders.tell_all(add)
         (plain if by_spark else other).append(add)
     parts = []
     if plain:
         parts.append(_read_by_spark(spark, location, snapshot, plain, with_file))
     if other:
-        parts.append(_read_by_arrow(spark, location, snapshot, other, with_file, hidden, objects))
+        parts.append(_read_by_arrow(spark, location, snapshot, other, with_file, hidden))
     if not parts:
         return spark.createDataFrame([], _schema(snapshot, with_file, hidden))
     return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
@@ -331,7 +331,6 @@ def _read_by_arrow(
     files: Sequence[Add],
     with_file: bool,
     hidden: tuple[Field, ...],
-    objects: ObjectFiles | None,
 ) -> DataFrame:
     task = _ReadTask(
         location=str(location),
@@ -339,7 +338,7 @@ def _read_by_arrow(
         partition_columns=snapshot.partition_columns,
         with_file=with_file,
         hidden=hidden,
-        objects=objects,
+        objects=snapshot.objects,
     )
     lines = [(actions.encode([add]).decode(),) for add in files]
     work = spark.createDataFrame(lines, "action string").repartition(-(-len(lines) // _FILES_PER_TASK))

@@ -29,7 +29,7 @@ from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.environment import Environment, random_uuid
 from refimpl.errors import InvalidRequestError, MetadataChangedError
-from refimpl.object_store import ObjectFiles, objects_at
+from refimpl.object_store import ObjectFiles
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
 
 OPTIONS: Final = ("replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema", "txnAppId", "txnVersion")
@@ -160,7 +160,7 @@ class WritePlan:
             options=options,
             in_utc=in_utc,
             clustered=snapshot.clustering_columns,
-            objects=objects_at(snapshot.reader.log.environment, snapshot.location),
+            objects=snapshot.objects,
         )
         plan.replaced()
         _ = plan.rules  # refused here, if they cannot be evaluated
