@@ -1,8 +1,8 @@
 """Limits: an owner that keeps no more than so many unbackfilled commits, and what a writer meets there.
 
 The variations: the limit reached, one more, one more than that; a backfill of everything and of one commit; the replay
-of what landed while the backlog is full; a restart. PROFILES.md#backlog-limit: the refusal of a full backlog is
-not for ever, and not for waiting either: commits have to be backfilled. Commits that are published directly
+of what landed while the backlog is full; a restart. PROFILES.md#backlog-limit: the rejection of a full backlog is
+neither permanent nor mended by waiting: commits have to be backfilled. Commits that are published directly
 never wait.
 """
 

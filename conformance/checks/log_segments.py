@@ -1,8 +1,8 @@
 """Readers: checkpoints, compactions, checksums and hints, each where it serves and where it does not.
 
-The rules are the log's own, whoever owns the table. Fixtures are made by `LogBuilder`; what must be read is computed
-from the actions as they were committed. Every read is that of a reader that has read nothing before, and what must fail
-is asked before what succeeds: a client may keep what it has read.
+The rules are those of the log, and hold for every owner. Fixtures are made by `LogBuilder`; what must be read is
+computed from the actions as they were committed. Every read is that of a reader that has read nothing before, and what
+must fail is asked before what succeeds: a client may keep what it has read.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def number_of(workers: str) -> int:
 
 
 def _must_be_new(file: Path, known: Path | None) -> None:
-    """The reasons in a list are somebody's work."""
+    """Its users wrote the reasons in the list."""
     if file.exists() and (known is None or file.resolve() != known.resolve()):
         raise UnusableError(f"{file} exists already; pass it with --known too to keep its reasons, or delete it")
 

@@ -101,7 +101,7 @@ def _is_a_story(result: RunResult) -> bool:
 
 
 def _show_open(result: RunResult) -> None:
-    """Cases without a verdict, by reason. Why the run stopped is told with the verdict, and only there."""
+    """Cases without a verdict, by reason. Why the run stopped is shown with the verdict, and only there."""
     for kind in (Standing.INCONCLUSIVE, Standing.NOT_RUN):
         reasons: dict[str, list[str]] = {}
         for case in result.cases:

@@ -42,7 +42,7 @@ class Owner:
         self.journal.seek(0)
         whole = 0
         for line in self.journal:
-            if line.endswith(b"\n"):  # else it died while writing: nobody was told of that fact
+            if line.endswith(b"\n"):  # else it died while writing: that fact was never acknowledged
                 self.remember(json.loads(line))
                 whole += len(line)
         self.journal.truncate(whole)

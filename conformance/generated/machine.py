@@ -1,9 +1,9 @@
 """The sequential model layer: Hypothesis makes programs of steps.
 
 Every step is done as soon as it is drawn. What is drawn does not depend on what the subject answered, so that the same
-seed makes the same programs, whoever is asked. The program that fails is shrunk as a list of steps, by leaving some out
+seed makes the same programs for every subject. The program that fails is shrunk as a list of steps, by leaving some out
 (see `running`): Hypothesis, which has to find out which of its choices meant what, took a hundred times as long for
-the same result, and nobody could run that again without it.
+the same result, and its result could not be run again without it.
 """
 
 from __future__ import annotations

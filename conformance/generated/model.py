@@ -1,9 +1,9 @@
 """A model of a commit owner: which answers the documents allow, without an implementation.
 
-A `World` is one way in which a table may stand. An answer that was lost leaves several: the proposal landed, or it did
+A `World` is one possible state of a table. An answer that was lost leaves several: the proposal landed, or it did
 not. `judge` keeps those in which an answer can have been given; where none is left, `Wrong` says what should have been.
-Whatever the documents leave open is in some world allowed. Requests are dealt with one at a time, so that "when" is
-never in doubt; a request that nobody heard of again may still land later.
+What the documents leave open is allowed in some world. Requests are handled one at a time, so that their order is
+never in doubt; a request without an answer may still land later.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Times are integers in the header's unit, and never go back from line to line: a history of several clocks is sorted
 before it is written. A request is in flight from the time of its `invoke` to that of its `ok`, `fail` or `info`;
-one without any is in flight for ever. Two requests are ordered only if one ended strictly before the other began.
+one without any stays in flight. Two requests are ordered only if one ended strictly before the other began.
 
 What a request and an answer are called agrees with `conformance.interface.messages`. A history holds less:
 digests stand for contents, and the many operations that say nothing of the log are one `other`.
@@ -285,7 +285,7 @@ class Header(_Line, frozen=True, kw_only=True, tag="header"):
     open_world: bool = False
     """Whether writers whose requests are not here may have committed too."""
     cleanup: bool = False
-    """Whether published commits may have been removed by somebody whose requests are not here."""
+    """Whether published commits may have been removed by a program whose requests are not here."""
     note: str = ""
 
 

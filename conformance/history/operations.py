@@ -7,7 +7,7 @@ One pass, and memory for the requests in flight only. What is refused, and why i
    would accuse anybody;
  - a table's final log is ascending, and what was there before the history is its beginning; or it is one line that says
    that it could not be read;
- - the footer agrees with the lines: without it nobody knows what is missing.
+ - the footer agrees with the lines: without it a truncated history cannot be recognised.
 A gap in the final log is no such case: that is a finding.
 """
 

@@ -1,7 +1,7 @@
 """A reader in a few pages: from an owner's commits and a listing to a snapshot.
 
 catalog-managed, "Reading Catalog-managed Tables", and managed-commits, "Reading managed-commit tables": ask the owner
-first, list after that, put both together without a gap. What a log's other files are for is told by the general rules
+first, list after that, put both together without a gap. What a log's other files are for is said in the general rules
 of the log: a checkpoint stands for all commits up to it, a compaction for those in its range, a checksum says what a
 version should be.
 """

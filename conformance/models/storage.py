@@ -130,7 +130,7 @@ class OwnedTable(msgspec.Struct, kw_only=True):
     """Every version up to it is `<v>.json`."""
     unbackfilled: dict[int, Commit] = {}
     landed: dict[str, int] = {}
-    """Version by attempt, for ever."""
+    """Version by attempt; never forgotten."""
     never: set[str] = set()
     """Attempts that were resolved as not landed."""
     active: bool = True

@@ -6,7 +6,7 @@
 
         def _replay(self, table, request): return None
 
-Its id is the class's name with hyphens: `replay-is-a-conflict`. `good` registers a subject that nobody may accuse.
+Its id is the class's name with hyphens: `replay-is-a-conflict`. `good` registers a subject that no check may accuse.
 """
 
 from __future__ import annotations

@@ -170,17 +170,17 @@ class TraceForks:
         """Of the run by these choices."""
         outcome, seen = self._run(choices)
         self.violations = _violations(outcome)
-        return list(self._told(outcome, seen))
+        return list(self._shown(outcome, seen))
 
-    def _told(self, outcome: Outcome, seen: Sequence[Watched]) -> Iterator[Step]:
+    def _shown(self, outcome: Outcome, seen: Sequence[Watched]) -> Iterator[Step]:
         """What was asked, the effect, and what was answered: for each step of the run."""
         text = outcome.history.encode()
         teller = HistoryTeller(list(read_events(io.BytesIO(text))), self.violations, text)
         made: tuple[str, ...] = ()
-        before, told = seen[0], 0
+        before, shown = seen[0], 0
         for now in seen:
             until = len(now.history.encode())
-            events = list(read_events(io.BytesIO(text[told:until])))
+            events = list(read_events(io.BytesIO(text[shown:until])))
             asked = sum(isinstance(each, Invoke) for each in events) if now.step is not None else 0
             steps = [step for each in events[:asked] for step in teller.steps_of(each)]
             if now.step is not None:
@@ -188,8 +188,8 @@ class TraceForks:
                 steps.append(self._effect(teller, now.step, _log(teller, before), _log(teller, now)))
             steps += [step for each in events[asked:] for step in teller.steps_of(each)]
             yield from (_seen(step, made, _log(teller, now)) for step in steps)
-            before, told = now, until
-        rest = [step for each in read_events(io.BytesIO(text[told:])) for step in teller.steps_of(each)]
+            before, shown = now, until
+        rest = [step for each in read_events(io.BytesIO(text[shown:])) for step in teller.steps_of(each)]
         yield from (_seen(step, made, _log(teller, before)) for step in (*rest, *teller.rest()))
 
     def _effect(self, teller: HistoryTeller, effect: Effect, before: Log, after: Log) -> Step:

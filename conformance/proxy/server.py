@@ -292,7 +292,7 @@ class FaultProxy(Closing):
 
     def _forwarded(self, asked: _Asked) -> _Answered | None:
         """What the server says, whole; None if it says nothing. Each request has a connection of its own: on an old
-        one nobody could tell whether the server saw it."""
+        one it would be unknown whether the server saw it."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         host, port = self._address
         connection = kind(str(host), port, timeout=TIMEOUT)

@@ -121,7 +121,7 @@ def write(result: RunResult, folder: Path) -> list[Path]:
 
 
 def _remove(bundle: Path) -> None:
-    """A bundle, but for what somebody else put there."""
+    """A bundle, but not files that its user put there."""
     for name in FILES:
         (bundle / name).unlink(missing_ok=True)
     if not any(bundle.iterdir()):

@@ -5,8 +5,8 @@
     take_over(s, table)
     hand_back(s, table)
 
-Each asks once more with a new attempt where an owner refuses, as it may; one that refuses for ever breaks the profile
-that it declares.
+Each asks once more with a new attempt where an owner refuses, as it may; one that never stops refusing breaks the
+profile that it declares.
 """
 
 from __future__ import annotations

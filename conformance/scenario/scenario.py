@@ -72,7 +72,7 @@ class TableHandle:
     path: str | None = None
     """Of a table that was made through the filesystem: where it is."""
     final: list[events.Witness] | None = None
-    """Its log when it was dropped: afterwards nobody need keep it."""
+    """Its log when it was dropped: afterwards its owner need not keep it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,7 +200,7 @@ def _refuse_others(context: Context, view: View, table: TableRecord) -> None:
 
 
 def _refuse_another_writer(context: Context, table: TableRecord) -> None:
-    """`LocationError` if somebody went on with the table, such as another catalog that it was registered in."""
+    """`LocationError` if another writer went on with the table, such as another catalog that it was registered in."""
     unknown = context.unknown_published_version(table)
     if unknown is not None:
         raise LocationError(

@@ -407,7 +407,7 @@ class Ledger:
                 finally:
                     _roll_back(database)
                 before, frames = frames, _frames(database)
-                if frames == before:  # nobody appended between the two looks
+                if frames == before:  # nothing was appended between the two looks
                     raise CorruptLedgerError(
                         f"{self._wal} is damaged after frame {frames}, and SQLite would drop the transactions after "
                         f"it; restore the ledger from a backup, then run verify",

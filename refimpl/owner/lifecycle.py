@@ -231,7 +231,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
     """See `LocalOwner.adopt`.
 
     Order: the version's bytes become a new file, durably, because the fsync of their writer may have failed; then
-    the transaction records it. What is not adopted is not touched: it is somebody else's.
+    the transaction records it. What is not adopted is not touched: it belongs to another writer.
     """
     with context.lock():
         table = context.place(table_id)

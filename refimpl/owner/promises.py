@@ -43,7 +43,7 @@ def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
     """Complete the promise that an interrupted call left behind, or forget it.
 
     The promise holds the bytes: a link that was not made yet, or that a power cut took back after
-    somebody saw it, is made now. It is forgotten where another writer's `<v>.json` was first, or where the
+    readers saw it, is made now. It is forgotten where another writer's `<v>.json` was first, or where the
     name of a new table went to another one meanwhile.
     """
     found, promise = writer.table_by_key(table.key), writer.promise(table.key)

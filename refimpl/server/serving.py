@@ -146,7 +146,7 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
     """uvicorn's HTTP protocol, that also ends connections which do not send a request's headers in time or do not read
     their answer, and keeps their number below a limit.
 
-    Without it a half-open connection is kept for ever: uvicorn's own timer starts after an answer, and stops with the
+    Without it a half-open connection is never closed: uvicorn's own timer starts after an answer, and stops with the
     first byte that follows. So is one whose body goes on after it was refused.
     """
     open_now: set[H11Protocol] = set()

@@ -233,7 +233,7 @@ class DeltaOwnerSource(DataSource):
         )
 
     def _snapshot(self) -> Snapshot:
-        """The version whose columns the rows have: the one that Spark was told about, else as the options say."""
+        """The version whose columns the rows have: the one whose schema Spark got, else as the options say."""
         table, version, moment = self._table(), self._version, None
         if version is None and self._feed and ("endingVersion" in self.options or "endingTimestamp" in self.options):
             version = self._range()[1]

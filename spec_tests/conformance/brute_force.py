@@ -137,7 +137,7 @@ class Owner:
         if Promise.FRESH_REFUSALS in self.header.promises and latest is not None:
             newest = max((entry.version for entry in answer.winners), default=latest)
             if newest > latest:
-                return False  # whoever names a newer version knows that this is not the latest
+                return False  # an answer that names a newer version shows that this is not the latest
         return (
             version < state.length
             and (latest is None or latest >= version)
@@ -323,11 +323,11 @@ class Search:
         return False
 
     def after(self, done: int, state: State) -> Iterator[tuple[int, State]]:
-        if state.published < state.length:  # publishing is nobody's request
+        if state.published < state.length:  # publishing needs no request
             yield done, replace(state, published=state.published + 1)
         following = self.owner.log[state.length : state.length + 1]
         if self.owner.header.open_world and following and following[0] not in self.owner.sent:
-            for grown in self.owner.append(state, following[0]):  # by somebody whom nobody recorded
+            for grown in self.owner.append(state, following[0]):  # by a writer that was not recorded
                 yield done, grown
         for at, step in enumerate(self.steps):
             if not done >> at & 1 and not self.first[at] & ~done:

@@ -270,7 +270,7 @@ class Figures:
     operations: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     untouched: int = 0
-    """Histories of a correct owner that nobody perturbed: all of them must be conformant."""
+    """Unchanged histories of a correct owner: all of them must be conformant."""
     outcomes: Counter[str] = field(default_factory=Counter)
     """Histories that hold an answer of this kind."""
     traits: Counter[str] = field(default_factory=Counter)

@@ -336,7 +336,7 @@ class Case:
     durable: bool = False
     """Whether that was long ago."""
     meanwhile: tuple[bytes | None, ...] | None = None
-    """None: anything, because nobody knows the name yet."""
+    """None: anything, because no other process knows the name yet."""
     after: bytes | None = NEW
     folders: bool = True
 

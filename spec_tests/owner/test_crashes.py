@@ -367,17 +367,17 @@ def test_a_take_over_is_completed_or_forgotten(tmp_path: Path) -> None:
 
 def test_filesystem_writer_races_with_an_interrupted_take_over(tmp_path: Path) -> None:
     """managed-commits: if another writer is first, the owner forgets about the ownership change."""
-    stranger = append(START + 3)
+    foreign = append(START + 3)
     won = 0
     for place, ended in Runs(tmp_path, taking_over).crashes():
         with opened(place) as warehouse:
             log = LogStore(warehouse.directory / "plain", warehouse.environment)
-            stranger_won = log.put_if_absent(log_path.commit(2), stranger)
-            won += stranger_won
+            foreign_won = log.put_if_absent(log_path.commit(2), foreign)
+            won += foreign_won
             outcome = take_over(warehouse)
-            if stranger_won:
+            if foreign_won:
                 assert outcome == Conflict(latest_ratified_version=2), ended
-                assert log.read(log_path.commit(2)) == stranger
+                assert log.read(log_path.commit(2)) == foreign
                 with pytest.raises(TableNotFoundError):
                     warehouse.owner.resolve(warehouse.directory / "plain")
                 create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain")

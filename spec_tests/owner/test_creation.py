@@ -64,12 +64,12 @@ def test_a_table_is_staged_then_registered_with_its_version_0(
 def test_another_version_0_at_the_location_is_a_conflict(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
     """managed-commits: an owner and a filesystem creator cannot both win."""
     staged = warehouse.owner.stage_table("orders", feature)
-    stranger = first_version(None)
+    foreign = first_version(None)
     log = LogStore(staged.location, warehouse.environment)
-    log.put_if_absent(log_path.commit(0), stranger)
+    log.put_if_absent(log_path.commit(0), foreign)
     proposal = proposal_of(feature)
     assert warehouse.owner.register_table(staged.table_id, proposal) == Conflict(latest_ratified_version=0)
-    assert log.read(log_path.commit(0)) == stranger
+    assert log.read(log_path.commit(0)) == foreign
     with pytest.raises(TableNotFoundError):
         warehouse.owner.resolve("orders")
     log.delete(log_path.commit(0))

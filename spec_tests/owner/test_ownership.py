@@ -357,11 +357,11 @@ def test_a_feature_may_outlive_its_owner(warehouse: refimpl.Warehouse) -> None:
 def test_unknown_published_version_stops_a_hand_back(delayed: OwnedTable) -> None:
     delayed.land()
     delayed.backfill()
-    stranger = append(START + 2)
-    delayed.log.put_if_absent(log_path.commit(2), stranger)
+    foreign = append(START + 2)
+    delayed.log.put_if_absent(log_path.commit(2), foreign)
     refused(hand_back(delayed, 2), RejectionReason.HALTED)
     refused(hand_back(delayed, 3), RejectionReason.HALTED)
-    assert delayed.log.read(log_path.commit(2)) == stranger
+    assert delayed.log.read(log_path.commit(2)) == foreign
     assert delayed.owner.resolve("orders").state is TableState.ACTIVE
 
 

@@ -354,7 +354,7 @@ class Run:
             self._settle_in(warehouse, life, table)
 
     def _drop_leftovers(self, warehouse: refimpl.Warehouse) -> None:
-        """What creators that died left behind, as somebody would who waited for them long enough."""
+        """What creators that died left behind, as a program would that waited for them long enough."""
         with warehouse.owner.ledger.read() as view:
             left = [table.table_id for table in view.tables() if table.state is TableState.STAGING]
         for table_id in left:
@@ -367,7 +367,7 @@ class Run:
         self._race_to_own(life, log, ["take-over", "take-over", "take-over", "filesystem"])
 
     def _take_over_again(self, life: TableLife) -> None:
-        """By a new owner, while somebody still writes to what the old one had."""
+        """By a new owner, while other writers still write to what the old one had."""
         former, life.table_id = life.table_id, None
         life.feature, life.commit_mode = self._random.choice(FEATURES_AND_COMMIT_MODES)
         life.policy = self._random.choice(POLICIES)
@@ -395,14 +395,14 @@ class Run:
         life.without_files.add(name)
 
     def _look_for_filesystem_commits(self, life: TableLife, log: LogStore) -> None:
-        """A filesystem writer that died left its file or did not: there is nobody to ask."""
+        """A filesystem writer that died left its file or did not: there is no owner to ask."""
         for each in life.attempts.values():
             if each.attempt.startswith(EXTERNAL) and each.answer is Answer.IN_FLIGHT and each.resolved is None:
                 name = log_path.commit(each.version)
                 each.resolved = log.published(each.version) and digest_of(log.read(name)) == each.digest
 
     def _owned_at_last(self, warehouse: refimpl.Warehouse, life: TableLife, log: LogStore) -> OwnedTable:
-        """The taken-over table: taken over now if nobody had the luck to."""
+        """The taken-over table: taken over now if no process has yet."""
         while True:
             version = max(log.published_versions()) + 1
             content, attempt = ownership_change(life.feature, START + version), new_attempt()

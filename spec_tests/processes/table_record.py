@@ -80,7 +80,7 @@ class TableLife:
     without_files: set[str] = field(default_factory=set)
     """Attempts that add no file: creations and changes of the owner."""
     cleaned: bool = False
-    """Whether somebody may have cleaned its log up."""
+    """Whether its log may have been cleaned up."""
     staged: dict[str, str] = field(default_factory=dict)
     """Attempt at version 0 -> the table that it would make."""
     resolved: dict[str, bool] = field(default_factory=dict)

@@ -207,10 +207,10 @@ def test_no_secret_gets_into_logs_metrics_or_errors(
             seen += [answer.text + str(answer.headers) for answer in answers]
         http.headers.update(bearer(secret))
         seen.append(http.get("/metrics").text)
-    told = "".join((*seen, caplog.text))
+    output = "".join((*seen, caplog.text))
     assert "pipeline" in caplog.text
-    assert secret not in told
-    assert "dco_wrong-secret" not in told
+    assert secret not in output
+    assert "dco_wrong-secret" not in output
 
 
 # Addresses
@@ -259,14 +259,14 @@ def test_tokens_are_made_listed_and_removed_by_commands(directory: Path, warehou
 
     code, secret = call("add", "pipeline", "--scope", "write")
     assert (code, secret[:4]) == (0, "dco_")
-    code, told = call("add", "dashboard", "--json")
-    assert (code, json.loads(told)["scope"]) == (0, "read")
-    code, told = call("list", "--json")
-    assert [(token["name"], token["scope"]) for token in json.loads(told)] == [
+    code, output = call("add", "dashboard", "--json")
+    assert (code, json.loads(output)["scope"]) == (0, "read")
+    code, output = call("list", "--json")
+    assert [(token["name"], token["scope"]) for token in json.loads(output)] == [
         ("pipeline", "write"),
         ("dashboard", "read"),
     ]
-    assert secret.strip() not in told
+    assert secret.strip() not in output
     assert call("add", "brief", "--expires-in", "1h")[0] == 0
     brief = json.loads(call("list", "--json")[1])[-1]
     assert brief["expires_at"] - brief["added_at"] == 3_600_000

@@ -32,11 +32,11 @@ from spec_tests.server.wire import (
 # Creation
 
 
-def test_a_staged_table_is_nobodys_until_it_is_registered(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+def test_a_staged_table_is_not_listed_until_it_is_registered(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     table = WireTable(http)
-    told = table.stage()
-    assert told["required-properties"]["io.unitycatalog.tableId"] == told["table-id"]
-    assert "catalogManaged" in told["required-protocol"]["writer-features"]
+    staged = table.stage()
+    assert staged["required-properties"]["io.unitycatalog.tableId"] == staged["table-id"]
+    assert "catalogManaged" in staged["required-protocol"]["writer-features"]
     assert refusal(http.get(table.url)) == NO_TABLE
     assert warehouse.tables() == []
     table.write_first_version()
@@ -47,8 +47,8 @@ def test_a_staged_table_is_nobodys_until_it_is_registered(http: TestClient, ware
 
 
 def test_load_shows_what_the_log_says(table: WireTable) -> None:
-    told = table.load()
-    metadata = told["metadata"]
+    loaded = table.load()
+    metadata = loaded["metadata"]
     assert metadata["columns"]["fields"] == WIRE_COLUMNS
     assert metadata["table-type"] == "MANAGED"
     assert metadata["table-uuid"] == table.table_id
@@ -62,7 +62,7 @@ def test_load_shows_what_the_log_says(table: WireTable) -> None:
         "io.unitycatalog.tableId": table.table_id,
     }
     assert {key: metadata["properties"].get(key) for key in expected} == expected
-    assert (told["commits"], told["latest-table-version"]) == ([], 0)
+    assert (loaded["commits"], loaded["latest-table-version"]) == ([], 0)
 
 
 def test_a_creation_that_is_sent_again_gets_the_same_answer(table: WireTable) -> None:
@@ -243,10 +243,10 @@ def test_who_asks_for_no_pages_gets_all_tables_and_schemas(
     for name in ("a", "b", "c", "s.x", "t.x", "u.x"):
         warehouse.create_table(name, pa.schema([("id", pa.int64())]))
     asked = {"catalog_name": "unity", "schema_name": "default"}
-    told = http.get(f"{LEGACY}/tables", params=asked).json()
-    assert ([table["name"] for table in told["tables"]], told["next_page_token"]) == (["a", "b", "c"], None)
-    told = http.get(f"{LEGACY}/schemas", params=asked).json()
-    assert ([schema["name"] for schema in told["schemas"]], told["next_page_token"]) == (
+    listed = http.get(f"{LEGACY}/tables", params=asked).json()
+    assert ([table["name"] for table in listed["tables"]], listed["next_page_token"]) == (["a", "b", "c"], None)
+    listed = http.get(f"{LEGACY}/schemas", params=asked).json()
+    assert ([schema["name"] for schema in listed["schemas"]], listed["next_page_token"]) == (
         ["default", "s", "t", "u"],
         None,
     )
@@ -292,8 +292,8 @@ def test_existence_metrics_and_credentials(table: WireTable, http: TestClient) -
     assert http.head(table.url + "x").status_code == 404
     assert http.post(f"{table.url}/metrics", json={"table-id": table.table_id, "report": {}}).status_code == 204
     assert refusal(http.post(f"{table.url}/metrics", json={"table-id": "another"})) == BAD
-    told = http.get(f"{table.url}/credentials", params={"operation": "READ"}).json()
-    assert [c["config"] for c in told["storage-credentials"]] == [{}]
+    granted = http.get(f"{table.url}/credentials", params={"operation": "READ"}).json()
+    assert [c["config"] for c in granted["storage-credentials"]] == [{}]
     assert refusal(http.get(f"{table.url}/credentials", params={"operation": "OWN"})) == BAD
     staging = "/api/2.1/unity-catalog/delta/v1/staging-tables"
     assert http.get(f"{staging}/{table.table_id}/credentials").status_code == 200
@@ -303,8 +303,8 @@ def test_existence_metrics_and_credentials(table: WireTable, http: TestClient) -
 def test_other_engines_clients_find_what_they_ask_for(table: WireTable, http: TestClient) -> None:
     """polars 2.1 refuses catalogs and schemas without `created_at`; daft 0.7 and delta-rs 1.6 ask for credentials."""
     for kind in ("catalogs", "schemas"):
-        (told,) = http.get(f"{LEGACY}/{kind}", params={"catalog_name": "unity"}).json()[kind]
-        assert {"created_at", "created_by", "updated_at", "updated_by", "owner"} <= set(told)
+        (entity,) = http.get(f"{LEGACY}/{kind}", params={"catalog_name": "unity"}).json()[kind]
+        assert {"created_at", "created_by", "updated_at", "updated_by", "owner"} <= set(entity)
     path = f"{LEGACY}/temporary-table-credentials"
     for operation in ("READ", "READ_WRITE"):
         asked = http.post(path, json={"table_id": table.table_id, "operation": operation})
@@ -316,9 +316,9 @@ def test_other_engines_clients_find_what_they_ask_for(table: WireTable, http: Te
 
 def test_the_server_says_what_it_can_do(http: TestClient) -> None:
     config = "/api/2.1/unity-catalog/delta/v1/config"
-    told = http.get(config, params={"catalog": "unity", "protocol-versions": "1.0"}).json()
-    assert told["protocol-version"] == "1.0"
-    assert "POST /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}" in told["endpoints"]
+    found = http.get(config, params={"catalog": "unity", "protocol-versions": "1.0"}).json()
+    assert found["protocol-version"] == "1.0"
+    assert "POST /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}" in found["endpoints"]
     assert refusal(http.get(config, params={"catalog": "nope"})) == (404, "NoSuchCatalogException")
     assert refusal(http.get(config, params={"catalog": "unity", "protocol-versions": "9.0"})) == BAD
     assert refusal(http.get("/api/2.0/settings/types/default_namespace_ws/names/default")) == (404, "NotFoundException")

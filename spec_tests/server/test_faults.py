@@ -155,10 +155,10 @@ def test_a_warehouse_that_is_moved_is_served_where_it_is(serve: Serve, directory
     with ExitStack() as stack:
         warehouse = stack.enter_context(refimpl.open(moved, environment=Faults().environment(), create=True))
         api = DeltaApi(warehouse, Names("unity"), MaintenancePolicy())
-        told = api.load("unity", "default", "orders")
-    assert told.latest_table_version == 1
-    assert told.metadata.location == (moved / table.location.name).as_uri()
-    assert [commit.file_name for commit in told.commits or ()] == [staged.name]
+        loaded = api.load("unity", "default", "orders")
+    assert loaded.latest_table_version == 1
+    assert loaded.metadata.location == (moved / table.location.name).as_uri()
+    assert [commit.file_name for commit in loaded.commits or ()] == [staged.name]
     moved.rename(directory)
     assert table.state()[0] == 1
 
@@ -195,8 +195,8 @@ def test_two_servers_on_one_directory_give_each_version_to_one_client(serve: Ser
         thread.join(60)
     assert wrong == []
     assert sorted(version for version, _ in landed) == list(range(1, 11))
-    told = first.load()["commits"]
-    assert [(c["version"], c["file-name"]) for c in reversed(told)] == sorted(landed)
+    listed = first.load()["commits"]
+    assert [(c["version"], c["file-name"]) for c in reversed(listed)] == sorted(landed)
 
 
 def test_a_token_or_table_of_one_server_is_known_to_the_other(serve: Serve) -> None:

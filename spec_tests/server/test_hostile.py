@@ -233,7 +233,7 @@ def test_a_table_whose_log_has_strange_columns_does_not_hide_the_others(
     assert table.propose(staged).status_code == 200
     assert table.state()[0] == 1
     listed = http.get(LISTING)
-    assert [told["name"] for told in listed.json()["tables"]] == ["orders", "other"]
+    assert [each["name"] for each in listed.json()["tables"]] == ["orders", "other"]
 
 
 # Who may
@@ -337,8 +337,8 @@ def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> N
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         opened = partial(sent_to, address, stack)
         chunked = opened(POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n")
-        told = answers_of(chunked)
-        assert told.startswith(b"HTTP/1.1 408"), "and then closed, although its body goes on"
+        response = answers_of(chunked)
+        assert response.startswith(b"HTTP/1.1 408"), "and then closed, although its body goes on"
         for wrong in (
             b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
             b"GET /\0 HTTP/1.1\r\n\r\n",
@@ -399,9 +399,9 @@ def test_other_clients_are_served_beside_hostile_connections(tmp_path: Path) -> 
             smuggled = HEALTH + b"\r\n"
             both = b"Transfer-Encoding: chunked\r\nContent-Length: %d\r\n\r\n" % len(body)
             chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-            told = answers_of(opened(POST + both + chunks + smuggled))
-            assert told.startswith(b"HTTP/1.1 400")
-            assert told.count(b"HTTP/1.1") == 1
+            response = answers_of(opened(POST + both + chunks + smuggled))
+            assert response.startswith(b"HTTP/1.1 400")
+            assert response.count(b"HTTP/1.1") == 1
 
             whole = POST + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
             assert answered(HEALTH + b"\r\n").startswith(b"HTTP/1.1 200")

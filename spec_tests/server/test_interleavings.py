@@ -71,7 +71,7 @@ def test_link_is_no_staged_file_of_a_former_gap(table: WireTable, monkeypatch: p
     assert table.state()[0] == 1
 
 
-# What landed is not told as if it had not
+# What landed is not reported as if it had not
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["unavailable", "dropped"])
@@ -136,11 +136,11 @@ def test_no_answer_tells_of_a_version_with_the_metadata_before_it(
         warehouse.owner.backfill_to_version(table.table_id)
 
     between(monkeypatch, context, "stored_commits", change)
-    told = table.load()
-    assert told["latest-table-version"] == told["metadata"]["last-commit-version"] == 1
-    assert told["metadata"]["properties"]["team"] == "b"
-    assert told["metadata"]["etag"] != before
-    assert told["metadata"]["etag"] == table.state()[2]
+    loaded = table.load()
+    assert loaded["latest-table-version"] == loaded["metadata"]["last-commit-version"] == 1
+    assert loaded["metadata"]["properties"]["team"] == "b"
+    assert loaded["metadata"]["etag"] != before
+    assert loaded["metadata"]["etag"] == table.state()[2]
 
 
 def test_a_published_version_that_the_ledger_does_not_have_is_not_denied(table: WireTable) -> None:
@@ -168,8 +168,8 @@ def test_a_creation_that_is_sent_again_changes_nothing(http: TestClient) -> None
     before = table.state()
     assert table.register(properties=properties).status_code == 200
     assert table.state() == before
-    told = table.load()["metadata"]["properties"]
-    assert (told["team"], told["steward"]) == ("b", "y")
+    properties = table.load()["metadata"]["properties"]
+    assert (properties["team"], properties["steward"]) == ("b", "y")
 
 
 def test_a_table_is_created_with_all_of_its_properties_at_once(

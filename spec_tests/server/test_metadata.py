@@ -150,6 +150,6 @@ def test_what_a_reader_of_the_log_finds_is_what_the_server_tells(
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
     assert table.propose(staged).status_code == 200
     snapshot = warehouse.table("orders").snapshot()
-    told = properties(table)
-    assert {key: told[key] for key in snapshot.metadata.configuration} == snapshot.metadata.configuration
-    assert told["delta.minWriterVersion"] == str(snapshot.protocol.min_writer_version)
+    found = properties(table)
+    assert {key: found[key] for key in snapshot.metadata.configuration} == snapshot.metadata.configuration
+    assert found["delta.minWriterVersion"] == str(snapshot.protocol.min_writer_version)

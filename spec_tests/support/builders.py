@@ -43,7 +43,7 @@ METADATA_ID = "6d1f2a54-0000-4000-8000-000000000000"
 """The `metaData.id` of the tables here: a table keeps its own."""
 
 ON_REQUEST = MaintenancePolicy(backfill_every=None, backlog_limit=1000)
-"""Nothing is backfilled unless somebody asks."""
+"""Nothing is backfilled unless a test asks."""
 
 FEATURES_AND_COMMIT_MODES = [
     (feature, commit_mode)

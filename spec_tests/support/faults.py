@@ -67,7 +67,7 @@ class Faults:
         failing: str | None = None,
     ) -> None:
         """`torn`: a write that the crash meets leaves half of its bytes. `fail_count`: so many effects fail, then
-        the disk works again; None: for ever. `below_sqlite`: each write and sync of the ledger's files is an effect
+        the disk works again; None: never. `below_sqlite`: each write and sync of the ledger's files is an effect
         too. `die`: called at the crash; it may end the process for real. `failing`: every effect of this name fails."""
         self.durable = durable
         self._file_system = _FileSystem(self) if below_sqlite else None

@@ -46,7 +46,7 @@ class Faults:
     list_late: int = 0
     """`get_commits` lists nothing so often, then everything: a lagging replica."""
     phantom_conflicts: int = 0
-    """Conflicts although nobody won."""
+    """Conflicts although no other commit won."""
     conflict_for_replay: bool = False
     """A replay of a landed attempt is a conflict: legal without the promise of idempotent retry."""
     before_proposal: list[Callable[[], object]] = field(default_factory=list)

@@ -86,7 +86,7 @@ class DeltaRs(EngineClient):
         return _answered(read)
 
     def _snapshot_read(self, table: Any, location: str) -> m.SnapshotRead:
-        """Of the handle's version. Its applications cannot be listed, and times of versions are not told."""
+        """Of the handle's version. Its applications cannot be listed, and it does not give the times of versions."""
         files = tuple(sorted(_in_table(uri, location) for uri in table.file_uris()))
         return m.SnapshotRead(
             version=table.version(), files=files, properties=dict(table.metadata().configuration),

@@ -40,8 +40,8 @@ Not done, beside what is not done there:
 Delta's own retries, caches and sizes (4.4.0): a lost race, and a commit that was rejected for now, are retried up to
 10,000,000 times without a pause (`spark.databricks.delta.maxCommitAttempts`); a `DeltaLog` and its newest snapshot are
 cached for 60 minutes, and each statement updates it, which asks for the commits; each tenth commit writes a checkpoint.
-Delta asks for the commits and lists the log at the same time, and does not hold the listing against the latest
-version that it is told. So the check `a-commit-missing-from-the-listing-fails-the-read` passes if the listing comes
+Delta asks for the commits and lists the log at the same time, and does not compare the listing with the latest
+version of the answer. So the check `a-commit-missing-from-the-listing-fails-the-read` passes if the listing comes
 first (as on a busy machine), and shows LOG-27 and MC-READ-07 as violated if not, as it always does of `delta-spark`.
 """
 

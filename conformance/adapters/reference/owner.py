@@ -110,7 +110,7 @@ class ReferenceOwner:
         except Killed as killed:
             self._bury(process)
             raise ProcessDied(f"it died at {killed}") from None
-        if process.life.dead:  # another thread killed it meanwhile: nobody is left who could answer
+        if process.life.dead:  # another thread killed it meanwhile: there is no process left that could answer
             self._bury(process)
             raise ProcessDied("it was crashed, as requested")
         return answer

@@ -1,8 +1,8 @@
-"""The calls of the Delta API, and what their answers mean. Nothing here knows of the kit's questions.
+"""The calls of the Delta API, and what their answers mean. Nothing here depends on the kit's interface.
 
 A status of 5xx, a broken connection and a silence say nothing of what happened: `UnansweredError`. So does a 429 on a
-question: on a change it tells that the backlog is full, here only that nobody looked. Everything else that the API has
-is a value; what it does not have is an `AdapterError`, for no verdict is possible on it.
+question: on a change it says that the backlog is full, on a question only that it was not answered. Everything else
+that the API has is a value; what it does not have is an `AdapterError`, because no verdict is possible on it.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Transport(Protocol):
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """As it is in the API. Fields that nobody here looks at are left out."""
+    """As it is in the API. Fields that are not used here are left out."""
 
 
 class ApiCommit(_Document, frozen=True, kw_only=True):

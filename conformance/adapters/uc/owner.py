@@ -21,7 +21,7 @@ from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 FEATURE: Final = "catalogManaged"
 STAGING: Final = "_staged_commits"
 PROFILES: Final = ("core", "version-0-by-owner", "staged", "idempotent-retry", "discovery", "storage-access")
-"""What such a server promises. It has a limit for the backlog, but nobody can choose it."""
+"""What such a server promises. It has a limit for the backlog, but its user cannot choose it."""
 BACKFILL_EVERY: Final = 3
 """Commits, where the kit leaves publishing to the subject."""
 

@@ -44,7 +44,7 @@ class Answers:
     """How it behaves; by default as it should."""
 
     remembers: bool = True
-    """Whether a commit that landed is recognised for ever; otherwise only the newest, as recorded."""
+    """Whether a commit that landed is always recognised; otherwise only the newest, as recorded."""
     looks: bool = True
     """Whether a staged file must be there, and be named for its version; not so, as recorded."""
     consumes: bool = True

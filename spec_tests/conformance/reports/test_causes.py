@@ -163,8 +163,8 @@ def test_a_finding_of_both_features_is_shown_once() -> None:
     (cause,) = causes(result)
     (found,) = cause.evidence
     assert len(found.cases) == 2
-    told = runs_console(result)
-    assert told.count(ASKED) == 1 and "both table features: " in told
+    output = runs_console(result)
+    assert output.count(ASKED) == 1 and "both table features: " in output
 
 
 @pytest.mark.parametrize(("check", "message"), [("a", "the list is [1, 2]"), ("b", ASKED)])

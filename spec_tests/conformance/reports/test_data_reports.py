@@ -90,10 +90,10 @@ def test_a_result_validates_against_the_schema(sample) -> None:
 
 
 def test_the_schema_refuses_a_result_with_an_unknown_verdict() -> None:
-    told = json.loads(reports.to_json(runs.everything()))
-    told["cases"][0]["verdict"] = "fine"
+    report = json.loads(reports.to_json(runs.everything()))
+    report["cases"][0]["verdict"] = "fine"
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(told, as_json.schema())
+        jsonschema.validate(report, as_json.schema())
 
 
 def test_a_result_is_read_back_as_it_was_written() -> None:

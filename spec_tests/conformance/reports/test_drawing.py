@@ -49,8 +49,8 @@ def long_draft(commits: int = 100) -> Draft:
         )
         if version % 2:
             rival = Commit(version=version, attempt=f"{attempt}-lost")
-            told = Unknown(reason="timed out") if version % 4 == 1 else Conflict(latest=version)
-            draft.ask("rival", at + 1, at + 6, rival, told)
+            answer = Unknown(reason="timed out") if version % 4 == 1 else Conflict(latest=version)
+            draft.ask("rival", at + 1, at + 6, rival, answer)
         draft.log.append(Version(attempt))
     draft.looked.append(Looked(since=42, at=47, published=[0, 1], absent=[2]))
     draft.faults.append(Fault(at=503, kind="crash", client="writer-2"))
@@ -99,11 +99,11 @@ def test_an_unknown_outcome_is_open_ended() -> None:
     draft.ask("left", 4, None, Commit(version=1, attempt="b"), None)
     draft.ask("left", 5, 6, GetCommits(), Commits(latest=0))
     drawing = draw(recorded(draft), NOTHING)
-    lost, silent, told = drawing.lanes[0].boxes
-    assert lost.endless and silent.endless and not told.endless
-    assert lost.tail == silent.tail > lost.x + lost.width and told.tail == 0
-    assert len({lost.row, silent.row, told.row}) == 3
-    assert silent.lines[1] == "→ no answer"
+    lost, silent, answered = drawing.lanes[0].boxes
+    assert lost.endless and silent.endless and not answered.endless
+    assert lost.tail == silent.tail > lost.x + lost.width and answered.tail == 0
+    assert len({lost.row, silent.row, answered.row}) == 3
+    assert silent.lines[1] == "→ no answered"
 
 
 @pytest.mark.parametrize("commits", [2, 25, 134])
@@ -181,10 +181,10 @@ def of_ticks() -> CaseResult:
 def test_real_times_are_milliseconds_since_the_first_event() -> None:
     case = in_real_time(of_ticks())
     assert re.search(r"operation \d+, 7\d{12}\.\.7\d{12}", case.violations[0].message)
-    told = with_readable_times(case)
-    assert re.search(r"operation \d+, \d{1,3}\.\d{3}\.\.\d{1,3}\.\d{3} ms", told.violations[0].message)
-    assert not re.search(r"\d{13}", told.violations[0].message)
-    assert told.history == case.history
+    readable = with_readable_times(case)
+    assert re.search(r"operation \d+, \d{1,3}\.\d{3}\.\.\d{1,3}\.\d{3} ms", readable.violations[0].message)
+    assert not re.search(r"\d{13}", readable.violations[0].message)
+    assert readable.history == case.history
 
 
 def test_the_page_shows_no_clock_of_a_machine() -> None:

@@ -96,7 +96,7 @@ class _LinkedBeforeSynced(SimulatedFiles):
 
 
 class _StagedAgainNotSynced(SimulatedFiles):
-    """A staged file that is there already is proposed, whether or not whoever wrote it lived to sync it."""
+    """A staged file that is there already is proposed, whether or not its writer lived to sync it."""
 
     def sync(self, path: Path, number: Number) -> None:
         if not (path.parent.name in STAGING_FOLDERS and path.name.startswith(".tmp-")):
@@ -104,7 +104,7 @@ class _StagedAgainNotSynced(SimulatedFiles):
 
 
 class _TakenNameNotSynced(SimulatedFiles):
-    """A name that is taken is reported, whether or not whoever linked it lived to sync it."""
+    """A name that is taken is reported, whether or not the process that linked it lived to sync it."""
 
     _taken = False
 
@@ -216,7 +216,7 @@ def _group_decided(owner: LocalOwner, group: Sequence[Waiting], decided: list[De
 
 
 def _failed_sync_believed_by_one(owner: LocalOwner, group: Sequence[Waiting]) -> list[Any]:
-    """The leader is told that the outcome is unknown; the members behind it are answered as decided."""
+    """The leader is answered that the outcome is unknown; the members behind it are answered as decided."""
     decided: list[Decision | None] = []
     try:
         _group_decided(owner, group, decided)
@@ -443,7 +443,7 @@ _RESOLVED: Final = "tombstones WHERE table_id = ? AND attempt = ?"
 
 
 class _ForgetsTombstones(Wrapped):
-    """That an attempt was resolved is known to the process that did it, and to nobody else."""
+    """That an attempt was resolved is known only to the process that did it."""
 
     def __init__(self, database: Any) -> None:
         super().__init__(database)
@@ -488,7 +488,7 @@ def _failed_commit_believed() -> AbstractContextManager[Any]:
 
 
 def _lease(environment: Environment) -> Environment:
-    """A lock that is taken from whoever holds it for too long, and who does not notice."""
+    """A lock that is taken from a process that holds it for too long, and that does not notice."""
 
     def leased(take: Callable[[], Any]) -> Callable[[], AbstractContextManager[Any]]:
         @contextlib.contextmanager

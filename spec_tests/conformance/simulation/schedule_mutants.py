@@ -169,7 +169,7 @@ def _newest_first(context: Context, table_id: str, version: Version | None) -> B
 
 
 def _shared_work(context: Context, table_id: str, version: Version | None) -> Backfilled:
-    """Backfillers without a lock divide the versions among them: whoever claims one first publishes it."""
+    """Backfillers without a lock divide the versions among them: the first to claim one publishes it."""
     table, found = _contents(context, table_id, version)
     log, files = context.log(table), context.environment.files
     for each, content in found:
