@@ -298,6 +298,16 @@ def test_a_file_that_is_back_is_listed_with_its_time_again(
     assert answered["file-modification-timestamp"] == 1_000_000
 
 
+def test_a_file_whose_time_cannot_be_read_is_an_error(table: WireTable, warehouse: refimpl.Warehouse) -> None:
+    """It is not answered as a missing one, whose commit is listed with the time of its ratification."""
+    staged = table.write_staged(1)
+    proposal = StagedProposal(attempt=staged.name.split(".")[1], file_name=staged.name)
+    assert isinstance(warehouse.owner.commit(table.table_id, 1, proposal), Ratified)
+    staged.path.unlink()
+    staged.path.symlink_to(staged.name)
+    assert table.http.get(table.url).status_code == 500
+
+
 @pytest.mark.parametrize("staged_after", [False, True])
 def test_inline_commit_is_published_before_a_load(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, staged_after: bool
