@@ -105,15 +105,18 @@ class RetryPolicy:
         """Send an idempotent request until it is answered.
 
         It is sent again while its answer is lost; `unknown` is raised where none comes. Once an answer was lost, an
-        owner that is unavailable proves nothing any more: the lost one may have said that the request landed.
+        owner that is unavailable or refuses proves nothing any more: the lost one may have said that the request
+        landed.
         """
         lost: Exception | None = None
         for look in range(MAX_LOOKS):
             try:
-                return send()
+                answer = send()
+                if lost is None or not isinstance(answer, Rejected):
+                    return answer
             except (OutcomeUnknown, OSError) as error:
                 lost = error
-            except OwnerUnavailableError:
+            except DeltaError:
                 if lost is None:
                     raise
             self.pause(look)

@@ -12,13 +12,14 @@ from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo, Metadata, Protocol
 from refimpl.client.maintenance import write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back, take_over
-from refimpl.client.proposing import MAX_LOOKS
+from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
-from refimpl.commits import DirectProposal
+from refimpl.commits import DirectProposal, Rejected, RejectionReason
 from refimpl.errors import (
     CommitRejectedError,
     CorruptLogError,
+    DeltaError,
     InvalidRequestError,
     MaintenanceRefusedError,
     OutcomeUnknown,
@@ -182,6 +183,24 @@ def test_after_a_lost_answer_an_unavailable_owner_proves_nothing(setting: Settin
     assert owned.snapshot().version == 1
     faults.lose_answers, faults.before_proposal = 1, [lambda: None, unavailable]
     assert hand_back(owned).snapshot().version == 2
+
+
+@pytest.mark.parametrize(
+    "refusal", [Rejected(reason=RejectionReason.OWNER_REFUSES, detail="no access"), InvalidRequestError("no access")]
+)
+def test_after_a_lost_answer_a_refusal_proves_nothing(setting: Setting, refusal: Rejected | DeltaError) -> None:
+    """Nothing of the change may be deleted: it may have landed before the client lost its access."""
+    answers = iter([OutcomeUnknown("lost"), *[refusal] * MAX_LOOKS])
+
+    def send() -> Rejected:
+        answer = next(answers)
+        if isinstance(answer, DeltaError):
+            raise answer
+        return answer
+
+    retries = RetryPolicy(setting.environment, max_tries=1, label="t")
+    with pytest.raises(OutcomeUnknown, match="may or may not"):
+        retries.ask_until_answered(send, OutcomeUnknown("may or may not"))
 
 
 def test_an_unavailable_owner_changes_nothing(setting: Setting) -> None:
