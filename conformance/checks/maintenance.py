@@ -7,21 +7,23 @@ and checksums are always allowed, everything else only where the owner allows it
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
 from conformance.models import proposals
-from conformance.models.log_files import actions_in
+from conformance.models.log_files import actions_in, checkpoint_actions, listing_of, vector_file
 from conformance.models.proposals import line
 from conformance.models.reader import ModelReader
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
-from conformance.scenario.log_builder import LogBuilder, file, gone, vector
+from conformance.scenario.log_builder import LogBuilder, file, gone, stored_vector, vector
 from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
@@ -82,6 +84,8 @@ def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
 
 LONG_AGO = 1_500_000_000_000
 """ms since the epoch: older than any retention period."""
+LATE = 4_000_000_000_000
+"""ms since the epoch: no clock has reached it, so that no retention period is over."""
 
 
 @check(
@@ -277,6 +281,33 @@ def a_checkpoint_keeps_deletion_vectors(s: ClientScenario) -> None:
     equals(s, log, call, 4, "LOG-34", "LOG-30", what="checkpoint")
 
 
+@check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-41", side="client", features=EVERY_TABLE)
+def a_checkpoint_is_reconciled(s: ClientScenario) -> None:
+    """A file was added again with other statistics: a checkpoint has the later `add` only. It has the removal of a file
+    until that expires, for VACUUM; one that has expired may be left out."""
+    log = LogBuilder.create(s)
+    log.land(file("again"), file("removed"), file("removed-long-ago"))
+    log.land(file("again", size=2, dataChange=False), gone("removed", deletionTimestamp=LATE))
+    log.land(gone("removed-long-ago", deletionTimestamp=LONG_AGO))
+    if s.commit_mode != "direct":
+        log.backfill(3)
+    call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=3))
+    held = [
+        action for each in listing_of(sorted(log.folder.iterdir())).checkpoints for action in checkpoint_actions(each)
+    ]
+    sizes = [each["add"].get("size") for each in held if each.get("add", {}).get("path") == "again"]
+    s.require(
+        sizes == [2], "LOG-34", evidence=(call,), version=3,
+        expected="version 2 added the file `again` once more, with 2 bytes: the checkpoint has this `add` only",
+        observed=f"the checkpoint adds it with {sizes} bytes",
+    )  # fmt: skip
+    removed = [each["remove"]["path"] for each in held if "remove" in each]
+    s.require(
+        "removed" in removed, "LOG-41", evidence=(call,), version=3, observed=f"the checkpoint removes {removed}",
+        expected="the removal of the file `removed` has not expired: the checkpoint keeps it",
+    )  # fmt: skip
+
+
 def updated(s: ClientScenario) -> LogBuilder:
     """A table with the files `a`, whose deletion vector version 3 replaced, and `b`."""
     log = LogBuilder.create(s, reader_features=("deletionVectors",))
@@ -380,21 +411,74 @@ def vacuum_spares_the_files_of_unpublished_versions(s: ClientScenario) -> None:
     ratified and not published: they stay. One has a name that is encoded in the log."""
     log = log_of(s)
     log.land(file("a%20b%25.parquet"))
-    table, active = log.folder.parent, sorted(log.at(log.latest).files)
-    for name in (*active, "orphan.parquet"):
+    active = sorted(log.at(log.latest).files)
+    why = f"version {log.latest}, of which {log.published} is the newest published one, has the files"
+    vacuumed(s, log, active, "LOG-37", why=why)
+
+
+def vacuumed(
+    s: ClientScenario, log: LogBuilder, kept: Sequence[str], requirement: str, *, why: str, others: Sequence[str] = (),
+    young: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """VACUUM runs where the owner allows it. The files `kept`, `others` and one that no version names are old, `young`
+    was written just now. `kept` and `young` stay. A client that deletes no file leaves the scenario inconclusive."""
+    table, orphan = log.folder.parent, "orphan.parquet"
+    for name in (*kept, *others, *young, orphan):
+        (table / name).parent.mkdir(exist_ok=True)
         (table / name).write_bytes(b"rows")
-        os.utime(table / name, (LONG_AGO / 1000, LONG_AGO / 1000))
+        if name not in young:
+            os.utime(table / name, (LONG_AGO / 1000, LONG_AGO / 1000))
     allowed = m.Policy(allowed=("checkpoint", "log-compaction", "checksum", "vacuum"))
     s.owner.on(m.MaintenancePolicy, answer=allowed, times=10)
     call = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job="vacuum"), log.table)
-    missing = [name for name in active if not (table / name).exists()]
+    missing = [name for name in (*kept, *young) if not (table / name).exists()]
     s.require(
-        not missing, "LOG-37", evidence=(call,), version=log.latest, observed=f"VACUUM deleted {', '.join(missing)}",
-        expected=f"version {log.latest}, of which {log.published} is the newest published one, has the files "
-        f"{', '.join(active)}: they stay",
+        not missing, requirement, evidence=(call,), version=log.latest, observed=f"VACUUM deleted {', '.join(missing)}",
+        expected=f"{why} {', '.join((*kept, *young))}: they stay",
     )  # fmt: skip
-    if (table / "orphan.parquet").exists():
+    if (table / orphan).exists():
         raise Inconclusive(f"operation {call.number}: the client deleted no file, not even one of no version")
+
+
+@check(
+    Family.MAINTENANCE, "LOG-37", side="client", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",)
+)  # fmt: skip
+def vacuum_spares_what_an_action_names(s: ClientScenario) -> None:
+    """Actions name files of the table by relative and by absolute paths, and files of deletion vectors, also of data
+    that is elsewhere: on this host, or in a store that the client may not know. VACUUM may delete a vector that no
+    action names."""
+    log = LogBuilder.create(s, reader_features=("deletionVectors",))
+    table = log.folder.parent
+    beside, below, far, farthest, free = (stored_vector(s.attempt(), prefix) for prefix in ("", "ab", "", "cd", ""))
+    by_url = {**beside, "storageType": "p", "pathOrInlineDv": (table / "by url.bin").as_uri()}
+    log.land(
+        masked("a", beside), masked("b", below), masked("c", by_url), file((table / "by url.parquet").as_uri()),
+        masked((s.place / "elsewhere" / "part.parquet").as_uri(), far),
+    )  # fmt: skip
+    named = ["a", "b", "c", "by url.parquet", "by url.bin", *(vector_file(each) or "" for each in (beside, below, far))]
+    others = [vector_file(free) or ""]
+    vacuumed(s, log, named, "LOG-37", why="the actions of version 1 name the files", others=others)
+    log.land(masked("s3://elsewhere/part.parquet", farthest))
+    named.append(vector_file(farthest) or "")
+    vacuumed(s, log, named, "LOG-37", why="the actions of versions 1 and 2 name the files", others=others)
+
+
+def masked(path: str, vector: dict[str, Any]) -> str:
+    """A file with a deletion vector; its rows must be counted."""
+    return file(path, deletionVector=vector, stats='{"numRecords":3}')
+
+
+@check(
+    Family.MAINTENANCE, "LOG-40", side="client", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",)
+)  # fmt: skip
+def vacuum_spares_recent_files(s: ClientScenario) -> None:
+    """Two files were removed, one of them long ago. VACUUM spares the other, which readers of the version before may
+    open, and a young file that no version has: a transaction may commit it next."""
+    log = LogBuilder.create(s)
+    log.land(file("removed"), file("removed-long-ago"))
+    log.land(gone("removed", deletionTimestamp=LATE), gone("removed-long-ago", deletionTimestamp=LONG_AGO))
+    why = "within the retention the first file was removed, or was written:"
+    vacuumed(s, log, ["removed"], "LOG-40", why=why, others=["removed-long-ago"], young=["young.parquet"])
 
 
 # Metadata cleanup. Versions 0 to 6 are published, 7 and 8 are not; checkpoints of 2 and 4; the cleanup time is that of

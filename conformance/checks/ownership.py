@@ -7,8 +7,9 @@ managed-commit table to filesystem table".
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -16,7 +17,7 @@ from typing import Any, Final
 from conformance.checks.registry import check
 from conformance.checks.replays import attempt_of, known_as_version_1, outcome
 from conformance.interface import messages as m
-from conformance.interface.log_names import commit_file
+from conformance.interface.log_names import FILESYSTEM, commit_file
 from conformance.interface.messages import DataFile, Transact
 from conformance.models import proposals
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
@@ -675,18 +676,16 @@ LATE = 4_000_000_000_000
 """ms since the epoch: a modification time that no clock has reached."""
 
 
-def unstamped(s: ClientScenario, *, modified: int = proposals.BASE_TIME) -> TableHandle:
-    """A filesystem table of two versions that has no in-commit timestamps."""
-    log = LogBuilder.filesystem(s)
-    schema = {"minReaderVersion": 1, "minWriterVersion": 2}
-    plain: dict[str, Any] = {
-        "id": s.attempt(),
-        "format": {"provider": "parquet", "options": {}},
-        "partitionColumns": [],
-    }
-    body = {**plain, "schemaString": proposals.SCHEMA, "configuration": {"a.property": "1"}, "createdTime": 0}
+def unstamped(
+    s: ClientScenario, name: str = "imports", *, modified: int = proposals.BASE_TIME,
+    protocol: Mapping[str, Any] = proposals.PROTOCOLS[FILESYSTEM],
+) -> TableHandle:  # fmt: skip
+    """A filesystem table of two versions that has no in-commit timestamps, and is append-only."""
+    log = LogBuilder.filesystem(s, name)
+    properties = {"a.property": "1", "delta.appendOnly": "true"}
+    metadata = proposals.metadata(s.attempt(), 0, properties, stamped=False)
     info = proposals.line("commitInfo", {"operation": "CREATE TABLE", "txnId": s.attempt()})
-    log.write(info, proposals.line("protocol", schema), proposals.line("metaData", body), modified=modified - 1)
+    log.write(info, proposals.line("protocol", protocol), metadata, modified=modified - 1)
     more = proposals.line("commitInfo", {"operation": "WRITE", "txnId": s.attempt()})
     log.write(more, proposals.add("old", modified), modified=modified)
     assert log.table is not None
@@ -860,6 +859,20 @@ def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
     table.versions = 2
 
 
+@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", side="client", needs=GIVEN)
+def a_refusal_after_a_lost_take_over_proves_nothing(s: ClientScenario) -> None:
+    """A table is taken over, the answer is lost, and the owner refuses whatever the client asks after that: the outcome
+    is unknown. A take-over that is refused at once may be reported as failed."""
+    refused, table = s.filesystem_table("refused"), s.filesystem_table("imports")
+    s.owner.on(m.TakeOver, answer=m.Rejected(reason="no access"))
+    convert(s, refused)
+    s.owner.refuse_after(m.TakeOver)
+    call = convert(s, table)
+    s.not_answered_as_failed(call)
+    [table.reference], table.versions = s.owner.owner.tables, 2
+    table.ownership.append(s.markers[call.number])
+
+
 @check(Family.OWNERSHIP, "MC-RELEASE-01", side="client", needs=GIVEN)
 def a_hand_back_is_one_commit(s: ClientScenario) -> None:
     """The commit that ends the ownership removes the table feature and the owner's properties together."""
@@ -870,6 +883,61 @@ def a_hand_back_is_one_commit(s: ClientScenario) -> None:
     s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner gives the table back")
     table.ownership.append(request.attempt)
     table.versions = 3
+
+
+LISTS: Final = {
+    "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"],
+    "writerFeatures": ["appendOnly", "deletionVectors", "domainMetadata"],
+}  # fmt: skip
+
+
+@check(Family.OWNERSHIP, "LOG-42", "LOG-43", side="client", needs=GIVEN)
+def an_ownership_change_keeps_the_rest_of_the_table(s: ClientScenario) -> None:
+    """A take-over, and a hand-back after it, keep the features that the table had, whether a version of the protocol
+    stood for them or lists had them, and the rest of its metadata. A feature that a version stood for, and that was
+    never used, may be left out."""
+    by_version = unstamped(s)
+    keeps(s, by_version, convert(s, by_version), {"writerFeatures": ["appendOnly"]})
+    by_lists = unstamped(s, "listed", protocol=LISTS)
+    keeps(s, by_lists, convert(s, by_lists), LISTS)
+    request = m.HandBack(table=s.name_of(by_lists), version=by_lists.versions, attempt=s.attempt(), actions=())
+    call = s.act("migrator", request, by_lists)
+    if isinstance(call.answer, m.Ratified):
+        by_lists.ownership.append(request.attempt)
+        by_lists.versions = call.answer.version + 1
+    keeps(s, by_lists, call, LISTS)
+
+
+def keeps(s: ClientScenario, table: TableHandle, call: Exchange, protocol: Mapping[str, Any]) -> None:
+    """After a change of the owner the protocol has the features of this one, and the metadata is that of version 0, but
+    for more properties."""
+    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner agrees to the change")
+    newest = {
+        kind: [body for version in range(table.versions) for body in s.actions_of(table, version, kind)]
+        for kind in ("protocol", "metaData")
+    }
+    after = newest["protocol"][-1]
+    for name in ("readerFeatures", "writerFeatures"):
+        lost = [each for each in protocol.get(name, ()) if each not in (after.get(name) or ())]
+        s.require(
+            not lost, "LOG-42", evidence=(call,), table=table,
+            expected=f"the table supported {', '.join(lost)} before its owner changed, and still does",
+            observed=f"the protocol has the {name} {after.get(name)}",
+        )  # fmt: skip
+    before, now = (
+        {
+            **{each: body.get(each) for each in ("id", "partitionColumns")},
+            "schema": json.loads(body["schemaString"]),
+            **{name: body["configuration"].get(name) for name in ("a.property", "delta.appendOnly")},
+        }
+        for body in (newest["metaData"][0], newest["metaData"][-1])
+    )
+    changed = [name for name in before if before[name] != now[name]]
+    s.require(
+        not changed, "LOG-43", evidence=(call,), table=table,
+        expected=f"the change is one of the owner: {', '.join(changed)} of the metadata stays",
+        observed=", ".join(f"{name} was {before[name]!r} and is {now[name]!r}" for name in changed),
+    )  # fmt: skip
 
 
 @check(Family.TIMESTAMPS, "ICT-13", side="client")

@@ -634,6 +634,35 @@ def _wins(s: ClientScenario, table: TableHandle, action: str) -> None:
     s.land(table, client="winner", attempt=attempt, actions=(info, action))
 
 
+@check(
+    Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02", side="client"
+)  # fmt: skip
+def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
+    """A commit lands, its answer is lost, and the owner refuses whatever the writer asks after that. The outcome is
+    unknown, and the data files stay. A commit that is refused at once failed."""
+    table, other = s.create(), s.create("other")
+    s.owner.refuse_after(m.Commit)
+    s.not_answered_as_failed(append(s, table))
+    table.versions = 2
+    s.owner.rules.clear()
+    s.owner.on(m.Commit, answer=m.Rejected(reason="no access"))
+    refused = append(s, other, "refused")
+    s.require(
+        not isinstance(refused.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(refused,), table=other,
+        expected="the owner refused the commit", observed=f"the transaction was answered {in_words(refused.answer)}",
+    )  # fmt: skip
+
+
+@check(Family.VERSION_0, "PROFILE-UNKNOWN-01", side="client")
+def a_refusal_after_a_lost_creation_proves_nothing(s: ClientScenario) -> None:
+    """A table is created, the answer is lost, and the owner refuses whatever the creator asks after that: the outcome
+    is unknown. A creation that is refused at once may be reported as failed."""
+    s.owner.on(m.CreateTable, answer=m.Rejected(reason="no access"))
+    s.act("creator", s.creation("refused"))
+    s.owner.refuse_after(m.CreateTable)
+    s.not_answered_as_failed(s.act("creator", s.creation("created")))
+
+
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", side="client")
 def no_answer_is_no_success(s: ClientScenario) -> None:
     """No request of the writer arrives after it read the table: neither its commit nor any lookup. It does not report

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
 from conformance.models import proposals
-from conformance.models.log_files import HINT, Listing, actions_in, checkpoint_parquet
+from conformance.models.log_files import HINT, Listing, actions_in, checkpoint_parquet, vector_file
 from conformance.models.owner import COMMIT_MODES, OWNER_PROPERTY
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure
 from conformance.models.writer import ModelWriter
 
 METADATA_CLEANUP: Final = "metadata-cleanup"
+RETENTION: Final = 7 * 24 * 3600 * 1000
+"""ms for which VACUUM spares files that were removed or written."""
+IMPLIED: Final = {
+    2: ("appendOnly", "invariants"), 3: ("checkConstraints",), 4: ("changeDataFeed", "generatedColumns"),
+    5: ("columnMapping",), 6: ("identityColumns",),
+}  # fmt: skip
+"""By writer version below 7, the features that came with it."""
 
 
 class ModelMaintainer(ModelReader):
@@ -60,8 +70,16 @@ class ModelMaintainer(ModelReader):
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         listed = self._published(client, table, version)
         state = self._replay(table, listed, version)
-        self._write(table.log / f"{version:020}.checkpoint.parquet", checkpoint_parquet(_actions(state)))
+        self._write(table.log / f"{version:020}.checkpoint.parquet", checkpoint_parquet(self._held(state)))
         self._hint(table, version)
+
+    def _held(self, state: State) -> list[dict[str, Any]]:
+        """The actions of a snapshot, as a checkpoint has them."""
+        actions = [{"protocol": state.protocol}, {"metaData": state.metadata}]
+        actions += [{"add": add} for add in state.files.values()]
+        actions += [{"remove": remove} for remove in state.removed.values()]
+        actions += [{"txn": {"appId": name, "version": version}} for name, version in state.applications.items()]
+        return actions + [{"domainMetadata": body} for body in state.domains.values()]
 
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
         """All actions of the commits, the last one of each kind and file."""
@@ -143,10 +161,30 @@ class ModelMaintainer(ModelReader):
             self._vacuum(table, listed, self._latest(table, listed))
 
     def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
-        """Delete the data files that are not of the version. Nothing else writes the table, and no file is young."""
-        needed = {self._decoded(add["path"]) for add in self._replay(table, listed, version).files.values()}
-        files = (path for path in table.log.parent.iterdir() if path.is_file())
-        self._delete(path for path in files if path.name not in needed)
+        """Delete the old files below the table's folder that neither the version nor a recent removal names."""
+        state, since = self._replay(table, listed, version), time.time() * 1000 - RETENTION
+        named = [*state.files.values(), *(each for each in state.removed.values() if self._is_recent(each, since))]
+        needed = {table.log.parent / self._located(path) for body in named for path in self._paths(body)}
+        files = (path for path in table.log.parent.rglob("*") if path.is_file() and table.log not in path.parents)
+        self._delete(path for path in files if path not in needed and not self._is_young(path, since))
+
+    def _is_recent(self, remove: dict[str, Any], since: float) -> bool:
+        """Readers of earlier versions may still open the file."""
+        return bool(remove.get("deletionTimestamp", 0) >= since)
+
+    def _is_young(self, path: Path, since: float) -> bool:
+        """A transaction that is not committed yet may have written the file."""
+        return path.stat().st_mtime * 1000 >= since
+
+    def _paths(self, body: dict[str, Any]) -> list[str]:
+        """The files that an action names: the data file, and the one with its deletion vector."""
+        vector = body.get("deletionVector")
+        file = None if vector is None else vector_file(vector)
+        return [body["path"]] if file is None else [body["path"], file]
+
+    def _located(self, path: str) -> str:
+        """Relative to the table, or absolute."""
+        return unquote(path).removeprefix("file://")
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         """Delete what is older than the cut-off checkpoint; without one, nothing."""
@@ -189,14 +227,6 @@ class ModelMaintainer(ModelReader):
     def _delete(self, paths: Iterable[Path]) -> None:
         for path in list(paths):
             path.unlink(missing_ok=True)
-
-
-def _actions(state: State) -> list[dict[str, Any]]:
-    """The actions of a snapshot, as a checkpoint has them."""
-    actions = [{"protocol": state.protocol}, {"metaData": state.metadata}]
-    actions += [{"add": add} for add in state.files.values()]
-    actions += [{"txn": {"appId": name, "version": version}} for name, version in state.applications.items()]
-    return actions + [{"domainMetadata": body} for body in state.domains.values()]
 
 
 def _identity(action: dict[str, Any]) -> str:
@@ -248,19 +278,34 @@ class ModelMigrator(ModelReader):
         properties = {**state.properties, TIMESTAMPS: "true"}
         if not stamped:
             properties |= self._enablement(state.version + 1, timestamp)
-        reader = {"readerFeatures": [request.feature]} if request.feature == "catalogManaged" else {}
-        known = set(state.protocol.get("writerFeatures", ()))
-        protocol = {
-            "minReaderVersion": 3 if reader else state.protocol.get("minReaderVersion", 1),
-            "minWriterVersion": 7,
-            **reader,
-            "writerFeatures": sorted({*known, request.feature, "inCommitTimestamp"}),
-        }
         return (
             proposals.commit_info(request.attempt, timestamp, "SET TBLPROPERTIES"),
-            proposals.line("protocol", protocol),
+            proposals.line("protocol", self._with(state, request.feature)),
             proposals.line("metaData", {**state.metadata, "configuration": properties}),
         )
+
+    def _with(self, state: State, feature: str) -> dict[str, Any]:
+        """Versions become lists of features, without any loss."""
+        version = state.protocol.get("minReaderVersion", 1)
+        readers = self._for_readers(state) | ({feature} if feature == "catalogManaged" else set())
+        lists = {"readerFeatures": sorted(readers)} if version == 3 or feature in readers else {}
+        return {
+            "minReaderVersion": 3 if lists else version,
+            "minWriterVersion": 7,
+            **lists,
+            "writerFeatures": sorted(self._for_writers(state) | {feature, "inCommitTimestamp"}),
+        }
+
+    def _for_readers(self, state: State) -> set[str]:
+        """The features that the table supports; version 2 stands for one."""
+        mapped = state.protocol.get("minReaderVersion") == 2
+        return {*state.protocol.get("readerFeatures", ()), *(("columnMapping",) if mapped else ())}
+
+    def _for_writers(self, state: State) -> set[str]:
+        """The features that the table supports. All that came with its version may have been used."""
+        version = state.protocol.get("minWriterVersion", 1)
+        implied = [features for brought, features in IMPLIED.items() if brought <= version < 7]
+        return {*state.features, *chain.from_iterable(implied)}
 
     def _change_time(self, state: State, listed: Listing) -> int:
         """A time after that of the previous commit, or after the modification time of its file if it has no
@@ -307,11 +352,6 @@ class ModelMigrator(ModelReader):
 
     def _unowned(self, state: State) -> dict[str, str]:
         return {name: value for name, value in state.properties.items() if not name.startswith(OWNER_PROPERTY)}
-
-    def _ask_twice(self, client: str, request: m.Request) -> m.Answer:
-        """After a lost answer, send the identical request once more: the owner recognizes it."""
-        reply = self.owner(client, request)
-        return self.owner(client, request) if isinstance(reply, m.Unknown) else reply
 
 
 CLIENT_PROFILES: Final = ("core", "staged", "inline", "direct-publish", "maintenance-policy", "ownership-transfer",

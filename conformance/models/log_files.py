@@ -5,8 +5,10 @@ Only names directly in the folder count. The staging folder is not read: a file 
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +20,8 @@ from conformance.models.proposals import lines
 
 SIDECARS: Final = "_sidecars"
 HINT: Final = "_last_checkpoint"
+_Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 
 
 class Unreadable(Exception):  # noqa: N818  # it says what a file is
@@ -91,6 +95,21 @@ def actions_in(path: Path) -> list[dict[str, Any]]:
     if not actions or not all(isinstance(action, dict) for action in actions):
         raise Unreadable(f"{path.name} holds no actions")
     return actions
+
+
+def vector_file(vector: dict[str, Any]) -> str | None:
+    """Where a deletion vector is: a path relative to the table, or an absolute one; None: in the log."""
+    text = vector["pathOrInlineDv"]
+    if vector["storageType"] != "u":
+        return text if vector["storageType"] == "p" else None
+    name = uuid.UUID(bytes=base64.b85decode(text[-20:].encode().translate(bytes.maketrans(_Z85, _B85))))
+    return f"{text[:-20]}/deletion_vector_{name}.bin".lstrip("/")
+
+
+def vector_name(identifier: str, prefix: str = "") -> str:
+    """What a log has for the file `<prefix>/deletion_vector_<identifier>.bin`."""
+    encoded = base64.b85encode(uuid.UUID(identifier).bytes).translate(bytes.maketrans(_B85, _Z85))
+    return prefix + encoded.decode()
 
 
 def checkpoint_actions(checkpoint: Checkpoint) -> list[dict[str, Any]]:

@@ -43,6 +43,8 @@ class State:
     metadata: dict[str, Any] = field(default_factory=dict)
     files: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     """By path as written and deletion vector."""
+    removed: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    """Files that are not there any more, as far as the log still says so."""
     applications: dict[str, int] = field(default_factory=dict)
     domains: dict[str, dict[str, Any]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -120,6 +122,15 @@ class ModelReader:
     def _partition(self, add: dict[str, Any]) -> str | None:
         """The empty string is how a null may be written."""
         return (add.get("partitionValues") or {}).get("part") or None
+
+    def _ask_twice(self, client: str, request: m.Request) -> m.Answer:
+        """After a lost answer, send the identical request once more: the owner recognizes it. A refusal is about the
+        second request only."""
+        reply = self.owner(client, request)
+        if not isinstance(reply, m.Unknown):
+            return reply
+        again = self.owner(client, request)
+        return reply if isinstance(again, m.Rejected | m.NotFound | m.Unsupported) else again
 
     # Which table, and how far
 
@@ -282,8 +293,10 @@ class ModelReader:
                 state.metadata = body
             case "add":
                 state.files[file_of(body)] = body
+                state.removed.pop(file_of(body), None)
             case "remove":
                 state.files.pop(file_of(body), None)
+                state.removed[file_of(body)] = body
             case "txn":
                 state.applications[body["appId"]] = body["version"]
             case "domainMetadata":

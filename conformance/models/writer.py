@@ -100,9 +100,7 @@ class ModelWriter(ModelReader):
         """The commit may have landed: its files stay."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        """After a lost answer the identical request once more: the owner knows it again."""
-        reply = self.owner(client, request)
-        return self.owner(client, request) if isinstance(reply, m.Unknown) else reply
+        return self._ask_twice(client, request)
 
     def _open(self, client: str, name: str) -> Resolved:
         """Open a table by name through the owner. For a path, the log says whether the table has an owner, which is

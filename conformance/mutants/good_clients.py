@@ -172,6 +172,15 @@ class RejectsPluralFeatureName(ModelClient):
         return state
 
 
+@good("LOG-42", side="client")
+class ListsFeaturesInUse(ModelClient):
+    """Lists in a take-over, of the features that the versions implied, only those that the history has used."""
+
+    def _for_writers(self, state: State) -> set[str]:
+        used = {"appendOnly"} if state.properties.get("delta.appendOnly") == "true" else set()
+        return {*state.features, *used}
+
+
 @good("FREE-TIME-01", side="client")
 class ReadsWithOneEnablementProperty(ModelClient):
     """Needs only one of the two enablement properties."""

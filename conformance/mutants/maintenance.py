@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Listing, actions_in
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.models.reader import Actions, Resolved, State
+from conformance.models.reader import Actions, Resolved, State, file_of
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
 from conformance.mutants.registry import memory, mutant
 
@@ -218,9 +219,48 @@ class VacuumsByThePublishedLog(ModelClient):
 class VacuumComparesEncodedPaths(ModelClient):
     """Compares file names with the encoded paths in the log: VACUUM deletes files in use whose names have blanks."""
 
-    def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
-        needed = {add["path"] for add in self._replay(table, listed, version).files.values()}
-        self._delete(path for path in table.log.parent.iterdir() if path.is_file() and path.name not in needed)
+    def _located(self, path: str) -> str:
+        return path.removeprefix("file://")
+
+
+@mutant("LOG-37", side="client")
+class VacuumOverlooksDeletionVectors(ModelClient):
+    """Deletes with VACUUM the files of deletion vectors: no action has their names as its path."""
+
+    def _paths(self, body: dict[str, Any]) -> list[str]:
+        return super()._paths(body)[:1]
+
+
+@mutant("LOG-37", side="client")
+class VacuumSkipsFilesElsewhere(ModelClient):
+    """Passes over a data file in another store, together with its deletion vector, which VACUUM deletes then."""
+
+    def _paths(self, body: dict[str, Any]) -> list[str]:
+        return [] if body["path"].startswith("s3://") else super()._paths(body)
+
+
+@mutant("LOG-37", side="client")
+class VacuumJoinsAbsolutePaths(ModelClient):
+    """Takes each path for one relative to the table: VACUUM deletes files in use that the log names by their URL."""
+
+    def _located(self, path: str) -> str:
+        return unquote(path).removeprefix("file:///")
+
+
+@mutant("LOG-40", side="client")
+class VacuumKeepsNoRemovedFiles(ModelClient):
+    """Deletes with VACUUM files that were removed a moment ago, while others read the version before."""
+
+    def _is_recent(self, remove: dict[str, Any], since: float) -> bool:
+        return False
+
+
+@mutant("LOG-40", bugs=("FB36",), side="client")
+class VacuumKeepsNoYoungFiles(ModelClient):
+    """Deletes with VACUUM the files that a transaction has written and not committed yet."""
+
+    def _is_young(self, path: Path, since: float) -> bool:
+        return False
 
 
 # Cleanup
@@ -394,6 +434,34 @@ class CheckpointsKeepRemovedFiles(ModelClient):
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind != "remove" or not self._keeps_removed:
             super()._apply_action(state, kind, body)
+
+
+@mutant("LOG-34", side="client")
+class CheckpointsRepeatFiles(ModelClient):
+    """Writes each `add` of a file into its checkpoints, although a later one replaced it."""
+
+    _replaced: list[dict[str, Any]] = memory(list)
+
+    def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
+        if kind == "add" and file_of(body) in state.files:
+            self._replaced.append(state.files[file_of(body)])
+        super()._apply_action(state, kind, body)
+
+    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
+        self._replaced.clear()
+        super()._checkpoint(client, table, version)
+
+    def _held(self, state: State) -> Actions:
+        repeated = [{"add": body} for body in self._replaced if file_of(body) in state.files]
+        return [*super()._held(state), *repeated]
+
+
+@mutant("LOG-41", side="client")
+class CheckpointsForgetRemovals(ModelClient):
+    """Leaves removals out of its checkpoints: VACUUM knows of no file that was removed a moment ago."""
+
+    def _held(self, state: State) -> Actions:
+        return [each for each in super()._held(state) if "remove" not in each]
 
 
 @mutant("LOG-35", side="client")

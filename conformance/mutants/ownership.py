@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -527,6 +528,40 @@ class HandBackKeepsTheFeature(ModelClient):
 
     def _without(self, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
         return protocol
+
+
+@mutant("LOG-42", side="client")
+class HandBackDropsFeatures(ModelClient):
+    """Gives a table back with the protocol of a new table."""
+
+    def _without(self, protocol: dict[str, Any], feature: str) -> dict[str, Any]:
+        return proposals.PROTOCOLS[None]
+
+
+@mutant("LOG-42", side="client")
+class TakeOverDropsReaderFeatures(ModelClient):
+    """Writes a take-over's protocol with the owner's feature as the only one for readers."""
+
+    def _for_readers(self, state: State) -> set[str]:
+        return set()
+
+
+@mutant("LOG-42", side="client")
+class TakeOverDropsImpliedFeatures(ModelClient):
+    """Turns versions into lists of features in a take-over without what the versions implied: an append-only table is
+    none any more."""
+
+    def _for_writers(self, state: State) -> set[str]:
+        return set(state.features)
+
+
+@mutant("LOG-43", side="client")
+class TakeOverResetsProperties(ModelClient):
+    """Writes a take-over's metadata with the owner's properties only."""
+
+    def _ownership_change(self, request: m.TakeOver, state: State, listed: Listing) -> tuple[str, ...]:
+        metadata = {**state.metadata, "configuration": {}}
+        return super()._ownership_change(request, dataclasses.replace(state, metadata=metadata), listed)
 
 
 @mutant("MC-RELEASE-01", side="client")

@@ -60,6 +60,25 @@ class ReadsALostLookupAsNotLanded(ModelClient):
         return isinstance(answer, m.Landed)
 
 
+@mutant(*UNKNOWN, "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
+class TakesARefusalForTheOutcome(ModelClient):
+    """Reports a commit whose answer was lost as failed when its lookup is refused, and deletes the data files."""
+
+    def _outcome(self, reply: m.Answer) -> bool:
+        if isinstance(reply, m.Rejected | m.NotFound):
+            raise Refused(f"the owner refused: {reply}")
+        return super()._outcome(reply)
+
+
+@mutant("PROFILE-UNKNOWN-01", side="client")
+class TakesARefusedRepetitionForTheOutcome(ModelClient):
+    """Sends a creation or a take-over again whose answer was lost, and reports it as failed when that is refused."""
+
+    def _ask_twice(self, client: str, request: m.Request) -> m.Answer:
+        reply = self.owner(client, request)
+        return self.owner(client, request) if isinstance(reply, m.Unknown) else reply
+
+
 @mutant("PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
 class DeletesItsStagedFile(ModelClient):
     """Deletes its staged file after an unknown outcome, although the commit may be ratified."""

@@ -163,6 +163,15 @@ class Adversary:
 
         self.on(m.Commit, before=go_silent, lose_answer=True, times=MOST_REQUESTS)
 
+    def refuse_after(self, kind: type) -> None:
+        """The client's next request of this kind is carried out, and its answer is lost. From then on every request of
+        the client is refused, as by an owner that took its access away."""
+
+        def refuse() -> None:
+            self.on(m.Message, answer=m.Rejected(reason="no access any more"), times=MOST_REQUESTS)
+
+        self.on(kind, lose_answer=True, after=refuse)
+
     def after_commits_are_read(self, happens: Callable[[], object]) -> None:
         """Once, after the client read the commits, and before it reads any file."""
         self.on(m.GetCommits, after=happens)

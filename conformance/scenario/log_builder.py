@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, TABLE_ID, commit_file, version_of
 from conformance.models import proposals
-from conformance.models.log_files import checkpoint_parquet
+from conformance.models.log_files import checkpoint_parquet, vector_name
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.ownership import giving_back
 from conformance.scenario.scenario import Exchange, TableHandle
@@ -369,6 +369,12 @@ def domain(name: str, configuration: str, *, removed: bool = False) -> str:
 
 def application(name: str, version: int) -> str:
     return proposals.line("txn", {"appId": name, "version": version})
+
+
+def stored_vector(identifier: str, prefix: str = "") -> Action:
+    """A deletion vector of one row, in a file of its own: `vector_file` names it."""
+    body = {"storageType": "u", "pathOrInlineDv": vector_name(identifier, prefix), "offset": 1}
+    return {**body, "sizeInBytes": 40, "cardinality": 1}
 
 
 def vector(identifier: str) -> Action:

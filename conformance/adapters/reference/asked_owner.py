@@ -128,10 +128,10 @@ class AskedOwner:
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         raise InvalidRequestError("the shared interface makes a table in one step: `create_table`")
 
-    def create(self, request: m.CreateTable) -> m.Ratified | m.Conflict | m.Rejected:
+    def create(self, request: m.CreateTable) -> m.Ratified | m.Conflict:
         """Create a table in one step. Raises `OutcomeUnknown`: the request may be sent again."""
         answer = self._once(request, version=0, attempt=request.attempt)
-        if isinstance(answer, (m.Ratified, m.Conflict, m.Rejected)):
+        if isinstance(answer, (m.Ratified, m.Conflict)):
             return answer
         raise _refusal(request, answer)
 
