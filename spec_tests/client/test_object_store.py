@@ -30,7 +30,7 @@ from refimpl.client.maintenance import write_checkpoint
 from refimpl.client.partition_values import decode_path
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.commits import Landed
-from refimpl.environment import Environment, HostLock, host_lock, random_uuid
+from refimpl.environment import Environment, HostLock, random_uuid
 from refimpl.errors import CorruptLogError, InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.files import PosixFiles
 from refimpl.log_store import LogStore
@@ -40,6 +40,7 @@ from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.client.test_deletion_vectors import bitmap, stored
 from spec_tests.support.faults import FailingFiles
+from spec_tests.support.lock_watch import watched_lock
 
 __all__ = ["cli"]
 
@@ -423,16 +424,11 @@ def test_purge_holds_the_lock_for_few_objects(directory: Path, store: str, monke
     deleted: list[int] = []
     plain = obstore.delete
 
-    def lock(path: Path) -> HostLock:
-        taken = host_lock(path)
-
-        @contextlib.contextmanager
-        def hold() -> Iterator[None]:
-            with taken():
-                deleted.append(0)
-                yield
-
-        return hold
+    @watched_lock
+    def lock(path: Path, real: HostLock) -> Iterator[None]:
+        with real():
+            deleted.append(0)
+            yield
 
     def delete(*given: Any) -> None:
         deleted[-1] += 1

@@ -26,6 +26,7 @@ from refimpl.owner.repair import Action, repair
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, hand_back_commit, new_attempt, owned, refused
 from spec_tests.support.faults import OPENING, FailingFiles, Faults, Result, disk_is_broken
+from spec_tests.support.lock_watch import watched_lock
 
 
 def backfilled(table: OwnedTable, version: int | None = None) -> Backfilled:
@@ -92,17 +93,12 @@ def test_commits_that_land_during_a_backfill_of_the_server_get_another_one(wareh
     later: list[Callable[[], None]] = []
     waiting: list[Callable[[], object]] = []
 
-    def lock(path: Path) -> HostLock:
-        real = host_lock(path)
-
-        @contextlib.contextmanager
-        def held() -> Iterator[None]:
-            with real():
-                yield
-            if path.name.startswith("publishing") and waiting:
-                waiting.pop()()
-
-        return held
+    @watched_lock
+    def lock(path: Path, real: HostLock) -> Iterator[None]:
+        with real():
+            yield
+        if path.name.startswith("publishing") and waiting:
+            waiting.pop()()
 
     create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, policy=MaintenancePolicy(backfill_every=2))
     with refimpl.open(warehouse.directory, environment=Environment(host_lock=lock, afterwards=later.append)) as server:
@@ -237,19 +233,14 @@ def test_nothing_is_published_while_a_table_ends(warehouse: refimpl.Warehouse, e
     table.backfill()
     free: list[bool] = []
 
-    def watched(path: Path) -> HostLock:
-        real = host_lock(path)
+    @watched_lock
+    def lock(path: Path, real: HostLock) -> Iterator[None]:
+        with real():
+            if path.name == LOCK_FILE:
+                free.append(publishing_is_free(warehouse))
+            yield
 
-        @contextlib.contextmanager
-        def held() -> Iterator[None]:
-            with real():
-                if path.name == LOCK_FILE:
-                    free.append(publishing_is_free(warehouse))
-                yield
-
-        return held
-
-    with refimpl.open(warehouse.directory, environment=Faults().environment(host_lock=watched)) as other:
+    with refimpl.open(warehouse.directory, environment=Faults().environment(host_lock=lock)) as other:
         if end == "drop":
             other.owner.drop_table(table.table_id)
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -24,6 +23,7 @@ from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned, refused
 from spec_tests.support.faults import Faults
+from spec_tests.support.lock_watch import watched_lock
 
 DAY = 86_400_000
 
@@ -106,17 +106,14 @@ class Meanwhile:
     def __init__(self, act: Callable[[], object], at: int = 1) -> None:
         self._act = act
         self._left = at
+        self.lock = watched_lock(self._hold)
 
-    def lock(self, path: Path) -> HostLock:
-        @contextmanager
-        def late() -> Iterator[None]:
-            self._left -= path.name == LOCK_FILE
-            if path.name == LOCK_FILE and self._left == 0:
-                self._act()
-            with host_lock(path)():
-                yield
-
-        return late
+    def _hold(self, path: Path, real: HostLock) -> Iterator[None]:
+        self._left -= path.name == LOCK_FILE
+        if path.name == LOCK_FILE and self._left == 0:
+            self._act()
+        with real():
+            yield
 
 
 @pytest.mark.parametrize("job", ["undrop", "purge"])
@@ -254,22 +251,17 @@ class Holds(PosixFiles):
 
     def __init__(self) -> None:
         self.deleted = [0]
+        self.lock = watched_lock(self._hold)
 
     def unlink(self, path: Path) -> None:
         self.deleted[-1] += 1
         super().unlink(path)
 
-    def lock(self, path: Path) -> HostLock:
-        taken = host_lock(path)
-
-        @contextmanager
-        def hold() -> Iterator[None]:
-            with taken():
-                if path.name == LOCK_FILE:
-                    self.deleted.append(0)
-                yield
-
-        return hold
+    def _hold(self, path: Path, real: HostLock) -> Iterator[None]:
+        with real():
+            if path.name == LOCK_FILE:
+                self.deleted.append(0)
+            yield
 
 
 def test_purge_lets_others_commit_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

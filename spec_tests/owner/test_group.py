@@ -20,7 +20,7 @@ import pytest
 
 import refimpl
 from refimpl.commits import Conflict, Landed, NotLanded, Ratified, Rejected, RejectionReason, VersionGap
-from refimpl.environment import HostLock, ThreadTurn, host_lock
+from refimpl.environment import HostLock, ThreadTurn
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.owner.context import Context
 from refimpl.owner.records import TableRecord
@@ -28,6 +28,7 @@ from refimpl.owner.statements import Writer
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.support.builders import ON_REQUEST, OwnedTable, append, create, new_attempt, refused
 from spec_tests.support.faults import Faults, SimulatedCrash, disk_is_broken, disk_is_full, opened
+from spec_tests.support.lock_watch import watched_lock
 
 Act = Callable[[], Any]
 
@@ -43,7 +44,7 @@ class Threads(Faults):
         self._after_commit: Act | None = None
 
     def opened(self, directory: Path) -> refimpl.Warehouse:
-        environment = self.environment(host_lock=self._host_lock, thread_turn=lambda: _Announced(self._asked))
+        environment = self.environment(host_lock=watched_lock(self._hold), thread_turn=lambda: _Announced(self._asked))
         return refimpl.open(directory, environment=environment, create=True)
 
     def at_commit(self, *acts: Act, after: Act | None = None) -> None:
@@ -82,21 +83,15 @@ class Threads(Faults):
         assert not any(thread.is_alive() for thread in threads)
         return results
 
-    def _host_lock(self, path: Path) -> HostLock:
-        real = host_lock(path)
-
-        @contextmanager
-        def held() -> Iterator[None]:
-            others, self._others = self._others, []
-            if others:
-                assert self._asked.acquire(timeout=60)  # the leader's own
-            for start in others:
-                start()
-                assert self._asked.acquire(timeout=60)
-            with real():
-                yield
-
-        return held
+    def _hold(self, path: Path, real: HostLock) -> Iterator[None]:
+        others, self._others = self._others, []
+        if others:
+            assert self._asked.acquire(timeout=60)  # the leader's own
+        for start in others:
+            start()
+            assert self._asked.acquire(timeout=60)
+        with real():
+            yield
 
 
 def raising(error: BaseException) -> Act:
@@ -371,21 +366,16 @@ def test_child_of_a_process_whose_threads_wait_commits(tmp_path: Path) -> None:
     """It has none of them."""
     forked: list[int] = []
 
-    def lock(path: Path) -> HostLock:
-        real = host_lock(path)
-
-        @contextmanager
-        def held() -> Iterator[None]:
-            if armed and not forked:
-                forked.append(os.fork())
-                if forked == [0]:
-                    signal.alarm(10)  # ends a child that waits
-                    os._exit(0 if isinstance(table.commit(1), Ratified) else 1)
-                assert os.waitpid(forked[0], 0)[1] == 0
-            with real():
-                yield
-
-        return held
+    @watched_lock
+    def lock(path: Path, real: HostLock) -> Iterator[None]:
+        if armed and not forked:
+            forked.append(os.fork())
+            if forked == [0]:
+                signal.alarm(10)  # ends a child that waits
+                os._exit(0 if isinstance(table.commit(1), Ratified) else 1)
+            assert os.waitpid(forked[0], 0)[1] == 0
+        with real():
+            yield
 
     armed = False
     with refimpl.open(tmp_path / "w", environment=Faults().environment(host_lock=lock), create=True) as warehouse:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -15,7 +14,7 @@ from refimpl.actions import Action, Format, Metadata
 from refimpl.catalog_owner import PreconditionFailed, UpdatePreconditions
 from refimpl.commit_owner import Registered, TableState
 from refimpl.commits import DirectProposal, Ratified, RejectionReason
-from refimpl.environment import Environment, HostLock, host_lock
+from refimpl.environment import Environment, HostLock
 from refimpl.owner import local, policy
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
@@ -42,7 +41,7 @@ from spec_tests.support.builders import (
     refused,
 )
 from spec_tests.support.faults import FailingFiles, Faults, opened
-from spec_tests.support.lock_watch import Watch
+from spec_tests.support.lock_watch import Watch, watched_lock
 
 
 def test_a_replay_of_a_registration_stores_no_properties(tmp_path: Path) -> None:
@@ -76,17 +75,12 @@ def test_long_report_is_confirmed_in_bounded_holds_of_the_lock(
     monkeypatch.setattr(local, "BATCH", 2)
     faults, holds = Faults(), 0
 
-    def counted(path: Path) -> HostLock:
-        lock = host_lock(path)
-
-        @contextmanager
-        def held() -> Iterator[None]:
-            nonlocal holds
-            holds += 1
-            with lock():
-                yield
-
-        return held
+    @watched_lock
+    def counted(path: Path, real: HostLock) -> Iterator[None]:
+        nonlocal holds
+        holds += 1
+        with real():
+            yield
 
     with refimpl.open(tmp_path, create=True, environment=faults.environment(host_lock=counted)) as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=last)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -30,7 +29,7 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
 )
-from refimpl.environment import Environment, HostLock, clock_ms, host_lock
+from refimpl.environment import Environment, HostLock, clock_ms
 from refimpl.errors import CorruptionError, CorruptLedgerError, InvalidRequestError, LocationError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.owner import repair as repair_module
@@ -50,7 +49,7 @@ from spec_tests.support.builders import (
     ownership_change,
     refused,
 )
-from spec_tests.support.lock_watch import Others
+from spec_tests.support.lock_watch import Others, watched_lock
 
 FOLDER = CATALOG_MANAGED.staging_folder
 
@@ -210,19 +209,14 @@ def test_commits_that_land_before_the_lock_are_not_adopted(setting: Setting) -> 
     """A version lands whenever the repair is about to take a lock that it does not hold."""
     versions, held = count(1), []
 
-    def lock(path: Path) -> HostLock:
-        real = host_lock(path)
-
-        @contextmanager
-        def late() -> Iterator[None]:
-            if path not in held:
-                setting.commit(next(versions))
-            with real():
-                held.append(path)
-                yield
-                held.pop()
-
-        return late
+    @watched_lock
+    def lock(path: Path, real: HostLock) -> Iterator[None]:
+        if path not in held:
+            setting.commit(next(versions))
+        with real():
+            held.append(path)
+            yield
+            held.pop()
 
     with refimpl.open(setting.directory, environment=Environment(host_lock=lock)) as second:
         done = repair(second.owner, adopt_published=True)

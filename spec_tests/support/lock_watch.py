@@ -15,6 +15,18 @@ from refimpl.owner.local import LOCK_FILE
 from spec_tests.support.faults import Faults, FaultyConnection, Result, disk_is_broken
 
 
+def watched_lock(hold: Callable[[Path, HostLock], Iterator[None]]) -> Callable[[Path], HostLock]:
+    """The locks of an `Environment`: each hold of one is `hold`, a context manager's generator, of the lock's path and
+    the real lock."""
+    held = contextmanager(hold)
+
+    def lock(path: Path) -> HostLock:
+        real = host_lock(path)
+        return lambda: held(path, real)
+
+    return lock
+
+
 class Watch(Faults):
     """Notes every effect that only the holder of a lock may have, with whether it is held: of the owner's lock for the
     ledger, of that or a table's publishing lock for a log."""
@@ -26,6 +38,7 @@ class Watch(Faults):
         self.inside: set[str] = set()
         self.outside: list[str] = []
         self._opened: list[refimpl.Warehouse] = []
+        self.lock = watched_lock(self._hold)
 
     def opened(self, directory: Path) -> refimpl.Warehouse:
         """The warehouse whose every change is watched."""
@@ -37,20 +50,14 @@ class Watch(Faults):
         for warehouse in self._opened:
             warehouse.owner.close()
 
-    def lock(self, path: Path) -> HostLock:
-        real = host_lock(path)
+    def _hold(self, path: Path, real: HostLock) -> Iterator[None]:
         counter = "held" if path.name == LOCK_FILE else "publishing"
-
-        @contextmanager
-        def watched() -> Iterator[None]:
-            with real():
-                setattr(self, counter, getattr(self, counter) + 1)
-                try:
-                    yield
-                finally:
-                    setattr(self, counter, getattr(self, counter) - 1)
-
-        return watched
+        with real():
+            setattr(self, counter, getattr(self, counter) + 1)
+            try:
+                yield
+            finally:
+                setattr(self, counter, getattr(self, counter) - 1)
 
     def note(self, name: str, *, allowed: bool) -> None:
         if allowed:
@@ -80,26 +87,21 @@ class Others:
     ) -> None:
         self._before = before
         self._after = after
+        self.lock = watched_lock(self._hold)
 
     @property
     def acted(self) -> bool:
         return self._before is None and self._after is None
 
-    def lock(self, path: Path) -> HostLock:
-        real = host_lock(path)
-
-        @contextmanager
-        def late() -> Iterator[None]:
-            act, self._before = self._before, None
-            if act is not None:
-                act()
-            with real():
-                yield
-            act, self._after = self._after, None
-            if act is not None:
-                act()
-
-        return late
+    def _hold(self, path: Path, real: HostLock) -> Iterator[None]:
+        act, self._before = self._before, None
+        if act is not None:
+            act()
+        with real():
+            yield
+        act, self._after = self._after, None
+        if act is not None:
+            act()
 
 
 class WatchedConnection(FaultyConnection):
