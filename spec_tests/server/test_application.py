@@ -107,9 +107,7 @@ def test_internal_error_is_logged_and_not_shown_to_the_client(
     assert "division" not in answer.text
     assert "ZeroDivisionError" in _Lines().format(caplog.records[-1]) or "ZeroDivisionError" in caplog.text
     assert table.propose(staged).status_code == 200
-    other = WireTable(http, "other")
-    other.stage()
-    other.write_first_version()
+    other = WireTable(http, "other").prepared()
     with monkeypatch.context() as patched:
         patched.setattr("refimpl.server.answers.table", lambda *_: 1 / 0)
         assert refusal(other.register()) == (500, "CommitStateUnknownException")

@@ -86,9 +86,7 @@ def test_second_creator_of_a_name_gets_a_conflict(http: TestClient) -> None:
 
 
 def test_creation_is_not_refused_for_good_where_the_owner_cannot_answer(http: TestClient) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     with patch.object(LocalOwner, "resolve", side_effect=OwnerUnavailableError("busy")):
         assert refusal(table.register()) == UNAVAILABLE
     assert table.register().status_code == 200
@@ -124,17 +122,13 @@ def test_version_0_must_stand_at_the_location(http: TestClient) -> None:
     ids="-".join,
 )
 def test_what_a_creation_says_must_be_what_version_0_says(http: TestClient, change: dict[str, Any]) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     assert refusal(table.register(**change)) == BAD
     assert refusal(http.get(table.url)) == NO_TABLE, "before it has the name"
 
 
 def test_a_version_0_that_is_too_large_is_not_read(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     size = (table.location / "_delta_log" / f"{0:020d}.json").stat().st_size
     monkeypatch.setattr(delta_api, "MAX_COMMIT_BYTES", size - 1)
     assert refusal(table.register()) == BAD
@@ -144,18 +138,14 @@ def test_a_version_0_that_is_too_large_is_not_read(http: TestClient, monkeypatch
 
 def test_version_0_of_another_table_is_not_registered(http: TestClient) -> None:
     """As a copy of one has it: clients that commit through the catalog look for the table's id in the log."""
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version(**{"io.unitycatalog.tableId": str(uuid.uuid4())})
+    table = WireTable(http).prepared(**{"io.unitycatalog.tableId": str(uuid.uuid4())})
     assert refusal(table.register()) == BAD
     table.write_first_version()
     assert table.register().status_code == 200
 
 
 def test_version_0_behind_a_symbolic_link_is_refused(http: TestClient, tmp_path: Path) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     log = table.location / "_delta_log"
     log.rename(tmp_path / "log")
     log.symlink_to(tmp_path / "log")

@@ -86,9 +86,7 @@ def test_published_path_that_is_no_file_is_not_recorded(table: WireTable, made: 
 def test_a_first_version_that_is_no_file_is_not_registered(
     http: TestClient, made: Callable[[Path, Path], None]
 ) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     first = table.location / "_delta_log" / f"{0:020d}.json"
     kept = first.rename(first.with_name("kept"))
     made(first, kept)
@@ -100,9 +98,7 @@ def test_a_first_version_that_is_no_file_is_not_registered(
 
 def test_a_first_version_is_not_read_from_a_pipe(http: TestClient) -> None:
     """It has the right bytes, once."""
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     first = table.location / "_delta_log" / f"{0:020d}.json"
     content = first.read_bytes()
     first.unlink()
@@ -202,9 +198,7 @@ def nested(depth: int, element: str) -> Any:
 
 @pytest.mark.parametrize("depth", [10, 300, 600, 900])
 def test_columns_that_are_nested_deeply_are_refused(http: TestClient, depth: int) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     fields = [{"name": name, "type": nested(depth, "element-type")} for name in ("id", "tags")]
     assert refusal(table.register(columns={"type": "struct", "fields": fields})) == BAD
     assert table.register().status_code == 200

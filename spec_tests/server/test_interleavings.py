@@ -99,9 +99,7 @@ def test_commit_that_cannot_be_described_is_unknown(
 
 
 def test_creation_that_cannot_be_described_is_unknown(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     api = server_of(http)._delta
 
     def unavailable(*_: str) -> Any:
@@ -157,9 +155,7 @@ def test_a_published_version_that_the_ledger_does_not_have_is_not_denied(table: 
 
 def test_a_creation_that_is_sent_again_changes_nothing(http: TestClient) -> None:
     """Its answer was lost, and others have used the table since."""
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     properties = {**ENABLED, "team": "a", "steward": "x"}
     assert table.register(properties=properties).json()["metadata"]["properties"]["steward"] == "x"
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "b"})})
@@ -175,9 +171,7 @@ def test_a_creation_that_is_sent_again_changes_nothing(http: TestClient) -> None
 def test_a_table_is_created_with_all_of_its_properties_at_once(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = WireTable(http)
-    table.stage()
-    table.write_first_version()
+    table = WireTable(http).prepared()
     seen: list[dict[str, str]] = []
     owner = server_of(http)._warehouse.owner
 

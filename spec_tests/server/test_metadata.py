@@ -136,9 +136,7 @@ def test_the_catalogs_properties_have_a_limit_however_many_requests_bring_them(t
 
 
 def test_a_creation_has_the_same_limit(http: TestClient) -> None:
-    created = WireTable(http)
-    created.stage()
-    created.write_first_version()
+    created = WireTable(http).prepared()
     large = {**ENABLED, "k": "x" * MAX_CATALOG_PROPERTIES_BYTES}
     assert refusal(created.register(properties=large)) == BAD
     assert created.register(properties={**ENABLED, "k": "x"}).status_code == 200

@@ -114,9 +114,14 @@ class WireTable:
     def register(self, **changes: Any) -> Any:
         return self.http.request("POST", f"{self.base}/tables", json=self.creation(**changes))
 
-    def create(self) -> WireTable:
+    def prepared(self, **properties: str) -> WireTable:
+        """All but registered: staged, with its version 0."""
         self.stage()
-        self.write_first_version()
+        self.write_first_version(**properties)
+        return self
+
+    def create(self) -> WireTable:
+        self.prepared()
         answer = self.register()
         assert answer.status_code == 200, answer.text
         return self
@@ -136,11 +141,17 @@ class WireTable:
         name = f"{version:020d}.{uuid.uuid4()}.json"
         return Staged(version=version, name=name, path=Path(name), content=b"{}", timestamp=START + version)
 
-    def update(self, *updates: dict[str, Any], table_uuid: str | None = None, etag: str | None = None) -> Any:
+    def request(
+        self, *updates: dict[str, Any], table_uuid: str | None = None, etag: str | None = None
+    ) -> dict[str, Any]:
+        """The body that asks for these updates."""
         requirements = [{"type": "assert-table-uuid", "uuid": table_uuid or self.table_id}]
         if etag is not None:
             requirements.append({"type": "assert-etag", "etag": etag})
-        return self.send({"requirements": requirements, "updates": list(updates)})
+        return {"requirements": requirements, "updates": list(updates)}
+
+    def update(self, *updates: dict[str, Any], **terms: Any) -> Any:
+        return self.send(self.request(*updates, **terms))
 
     def send(self, body: Any) -> Any:
         return self.http.request("POST", self.url, json=body)
