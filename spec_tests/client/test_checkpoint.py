@@ -25,8 +25,7 @@ from refimpl.commit_owner import Maintenance
 from refimpl.errors import CorruptLogError, MaintenanceRefusedError
 from refimpl.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.table_feature import TableFeature
-from spec_tests.client.conftest import Setting
-from spec_tests.support.busy_table import DAY, EVERY_COMMIT, backfill, both, busy, every_kind, hide, names, state
+from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, backfill, both, busy, every_kind, hide, names, state
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb

@@ -15,8 +15,7 @@ from refimpl.client.table import Table
 from refimpl.errors import NotFoundInHistoryError
 from refimpl.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.table_feature import CATALOG_MANAGED, TableFeature
-from spec_tests.client.conftest import Setting
-from spec_tests.support.busy_table import DAY, GENEROUS, backfill, busy, every_kind, names, state
+from spec_tests.client.conftest import DAY, GENEROUS, Setting, backfill, busy, every_kind, names, state
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.written_log import classic_content, lines, parquet, row, uuid

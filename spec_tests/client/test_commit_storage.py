@@ -16,8 +16,7 @@ from refimpl.client.transaction import Transaction
 from refimpl.errors import ConcurrentModificationError, LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import LAST_CHECKPOINT, LOG_FOLDER
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
-from spec_tests.client.conftest import SCHEMA, Setting, adding, appending
-from spec_tests.support.busy_table import GENEROUS, backfill, every_kind, hide, names
+from spec_tests.client.conftest import GENEROUS, SCHEMA, Setting, adding, appending, backfill, every_kind, hide, names
 from spec_tests.support.faults import FailingFiles
 
 

@@ -17,11 +17,12 @@ from refimpl.commits import CommitsAnswer
 from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError, MaintenanceRefusedError
 from refimpl.log_path import LAST_CHECKPOINT
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
-from spec_tests.client.conftest import SCHEMA, Setting
-from spec_tests.support.busy_table import (
+from spec_tests.client.conftest import (
     DAY,
     EVERY_COMMIT,
     GENEROUS,
+    SCHEMA,
+    Setting,
     backfill,
     both,
     busy,

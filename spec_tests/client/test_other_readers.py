@@ -34,9 +34,8 @@ from refimpl.table_feature import (
     CommitMode,
     TableFeature,
 )
-from spec_tests.client.conftest import ON_REQUEST, Setting
+from spec_tests.client.conftest import EVERY_COMMIT, ON_REQUEST, Setting, backfill, busy, hide, written
 from spec_tests.support.builders import new_attempt
-from spec_tests.support.busy_table import EVERY_COMMIT, backfill, busy, hide, written
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "delta_spark"

@@ -38,8 +38,7 @@ from refimpl.table_feature import (
     CommitMode,
     TableFeature,
 )
-from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting
-from spec_tests.support.busy_table import names
+from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting, names
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
 
