@@ -186,10 +186,9 @@ def main() -> int:
             )  # fmt: skip
         with tempfile.TemporaryDirectory(dir=parent) as name:
             rates = threads_of_one_process(Path(name), options.rounds, options.commits // 4)
-        for threads, values in rates.items():
-            report.add(f"{place}: inline, {threads}", values, "commits/s")
+        report.add_all(rates, "commits/s", f"{place}: inline, {{}}")
         one, many = rates.values()
-        report.add(f"{place}: {THREADS} threads against one", [b / a for a, b in zip(one, many, strict=True)], "x")
+        report.add_ratio(f"{place}: {THREADS} threads against one", many, one)
     with tempfile.TemporaryDirectory() as name:
         for commit_mode, count in syncs_of(Path(name) / "warehouse").items():
             report.add(

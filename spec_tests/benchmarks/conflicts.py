@@ -87,8 +87,7 @@ def main() -> int:
     }
     works = {name: (lambda found=found: milliseconds(summary, found)) for name, found in kinds.items()}  # type: ignore[misc]
     report = measure.Report(f"conflict check against {options.winners} winners of {options.files} files")
-    for name, values in measure.interleaved(options.rounds, works).items():
-        report.add(name, values, "ms", at_most=100)
+    report.add_all(measure.interleaved(options.rounds, works), "ms", at_most=100)
     return report.finish(as_json=options.json)
 
 

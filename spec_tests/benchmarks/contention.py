@@ -141,8 +141,7 @@ def against_peer(report: measure.Report, rounds: int, seconds: int, writers: int
         measure.progress(f"round {number + 1} of {rounds}: {ours[-1]:.0f} and {peer[-1]:.0f} commits/s")
     report.add(f"{writers} writers, one-row appends", ours, "commits/s")
     report.add(f"{writers} writers, the same by delta-rs", peer, "commits/s")
-    ratios = [a / b for a, b in zip(ours, peer, strict=True)]
-    report.add(f"{writers} writers, ours / delta-rs", ratios, "x", at_least=5)
+    report.add_ratio(f"{writers} writers, ours / delta-rs", ours, peer, at_least=5)
 
 
 def main() -> int:

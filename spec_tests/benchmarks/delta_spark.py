@@ -92,13 +92,12 @@ def main() -> int:
         measure.interleaved(3, works)  # warm
         found = measure.interleaved(options.rounds, works)
     report = measure.Report(f"a one-row INSERT by Delta Spark, median of {options.inserts} per round")
-    for label, figures in found.items():
-        report.add(label, figures, "ms")
+    report.add_all(found, "ms")
     limits = (("our coordinator", "", 1.1), ("our server", "", 1.3), ("our server", TRACKING_ROWS, 1.3))
     for label, beside, most in limits:
         if label + beside in found:
-            pairs = zip(found[label + beside], found["plain Delta" + beside], strict=True)
-            report.add(f"{label} / plain Delta{beside}", [ours / plain for ours, plain in pairs], "", at_most=most)
+            ours, plain = found[label + beside], found["plain Delta" + beside]
+            report.add_ratio(f"{label} / plain Delta{beside}", ours, plain, "", at_most=most)
     return report.finish(as_json=options.json)
 
 

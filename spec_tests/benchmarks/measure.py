@@ -12,7 +12,7 @@ import json
 import platform
 import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,17 @@ class Report:
 
     def add(self, name: str, values: Sequence[float], unit: str, **target: float) -> None:
         self.claims.append(Claim(name=name, values=list(values), unit=unit, **target))
+
+    def add_all(self, found: Mapping[Any, Sequence[float]], unit: str, name: str = "{}", **target: float) -> None:
+        """A line for each; its key is where `name` has braces."""
+        for key, values in found.items():
+            self.add(name.format(key), values, unit, **target)
+
+    def add_ratio(
+        self, name: str, values: Sequence[float], others: Sequence[float], unit: str = "x", **target: float
+    ) -> None:
+        """Round by round, `values` divided by `others`."""
+        self.add(name, [value / other for value, other in zip(values, others, strict=True)], unit, **target)
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -97,12 +97,10 @@ def main() -> int:
             work(ours), work(theirs)  # imports
             used.clear()
             found = measure.interleaved(options.rounds, {"ours": lambda: work(ours), "delta-rs": lambda: work(theirs)})
-            for who, values in found.items():
-                report.add(f"{operation}, {who}", values, "s")
-            ratios = [mine / peer for mine, peer in zip(found["ours"], found["delta-rs"], strict=True)]
-            report.add(f"{operation}, ours / delta-rs", ratios, "x", at_most=1.0)
-            ratios = [mine / peer for mine, peer in zip(used["ours"], used["theirs"], strict=True)]
-            report.add(f"{operation}, processor time, ours / delta-rs", ratios, "x", at_most=1.0)
+            report.add_all(found, "s", f"{operation}, {{}}")
+            report.add_ratio(f"{operation}, ours / delta-rs", found["ours"], found["delta-rs"], at_most=1.0)
+            label = f"{operation}, processor time, ours / delta-rs"
+            report.add_ratio(label, used["ours"], used["theirs"], at_most=1.0)
     return report.finish(as_json=options.json)
 
 

@@ -274,14 +274,11 @@ def main() -> int:
     for name, values in rate.items():
         report.add(name, values, "commits/s", **({"at_least": 300} if name == "one table, OverHttp" else {}))
     for label, target in (("one client", 0.5), ("8 tables", 1.0)):
-        pairs = zip(rate[f"{label}, OverHttp"], rate[f"{label}, InProcess"], strict=True)
-        report.add(f"{label}, over HTTP / in process", [ours / direct for ours, direct in pairs], "x", at_least=target)
-    for name, values in limit.items():
-        report.add(name, values, "per s")
-    for label, values in reached.items():
-        report.add(f"{label}, over HTTP / bound", values, "x")
-    for name, values in used.items():
-        report.add(name, values, "ms/commit")
+        over_http, in_process = rate[f"{label}, OverHttp"], rate[f"{label}, InProcess"]
+        report.add_ratio(f"{label}, over HTTP / in process", over_http, in_process, at_least=target)
+    report.add_all(limit, "per s")
+    report.add_all(reached, "x", "{}, over HTTP / bound")
+    report.add_all(used, "ms/commit")
     report.add("one client, processor time over HTTP / in process", in_all, "x")
     report.add("one table, slowest / fastest client", starved, "x", at_least=0.2)
     return report.finish(as_json=options.json)

@@ -58,8 +58,7 @@ def main() -> int:
             profile = cProfile.Profile()
             profile.runcall(works[found[0].id])
             pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
-        for name, values in measure.interleaved(options.rounds, works).items():
-            report.add(name, values, "1/s", at_least=PER_SECOND)
+        report.add_all(measure.interleaved(options.rounds, works), "1/s", at_least=PER_SECOND)
     return report.finish(as_json=options.json)
 
 

@@ -156,21 +156,16 @@ def main() -> int:
         measure.progress(f"building a table of {options.files} files")
         many = measure.interleaved(options.rounds, Checkpointed(Path(name) / "many", options.files).works())
     report = measure.Report(f"snapshots of {options.commits} JSON commits, checkpoints of {options.files} files")
-    for work, values in found.items():
-        report.add(f"load, {work}", values, "s")
-    ratios = [peer / mine for peer, mine in zip(found["delta-rs"], found["ours"], strict=True)]
-    report.add("load, delta-rs / ours", ratios, "x", at_least=1.0)
-    for commits, values in refreshes.items():
-        report.add(f"refresh by one commit, after {commits} commits", values, "ms")
-    growth = [b / a for a, b in zip(refreshes[100], refreshes[options.commits], strict=True)]
-    report.add(f"refresh, {options.commits} / 100 commits", growth, "x", at_most=1.5)
-    for work, values in many.items():
-        report.add(f"checkpoint, {work}", values, "s")
-    written = [peer / mine for peer, mine in zip(many["write delta-rs"], many["write ours"], strict=True)]
-    report.add("checkpoint written, delta-rs / ours", written, "x", at_least=1.0)
+    report.add_all(found, "s", "load, {}")
+    report.add_ratio("load, delta-rs / ours", found["delta-rs"], found["ours"], at_least=1.0)
+    report.add_all(refreshes, "ms", "refresh by one commit, after {} commits")
+    label = f"refresh, {options.commits} / 100 commits"
+    report.add_ratio(label, refreshes[options.commits], refreshes[100], at_most=1.5)
+    report.add_all(many, "s", "checkpoint, {}")
+    written = many["write delta-rs"], many["write ours"]
+    report.add_ratio("checkpoint written, delta-rs / ours", *written, at_least=1.0)
     for work, raw, target in (("load", "Parquet", {"at_most": 1.5}), ("list", "objects", {})):
-        times = [mine / theirs for mine, theirs in zip(many[work], many[raw], strict=True)]
-        report.add(f"checkpoint, {work}, ours / pyarrow's {raw}", times, "x", **target)
+        report.add_ratio(f"checkpoint, {work}, ours / pyarrow's {raw}", many[work], many[raw], **target)
     return report.finish(as_json=options.json)
 
 

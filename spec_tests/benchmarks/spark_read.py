@@ -86,12 +86,10 @@ def main() -> int:
         found = measure.interleaved(options.rounds, works)
     spark.stop()
     report = measure.Report(f"Spark reads of {options.rows:,} rows, {CORES} cores")
-    for label, seconds in found.items():
-        report.add(label, seconds, "s")
+    report.add_all(found, "s")
     for label in [label.removeprefix("plain, ") for label in works if label.startswith("plain")]:
-        ratios = [a / b for a, b in zip(found[f"plain, {label}"], found[f"ours, {label}"], strict=True)]
         target = {} if "small" in label else {"at_least": 0.95}
-        report.add(f"{label}: plain / ours", ratios, "", **target)
+        report.add_ratio(f"{label}: plain / ours", found[f"plain, {label}"], found[f"ours, {label}"], "", **target)
     return report.finish(as_json=options.json)
 
 

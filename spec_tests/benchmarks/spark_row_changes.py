@@ -89,8 +89,7 @@ def main() -> int:
                 options.rounds,
                 {who: lambda who=who: work(who) for who in ("ours", "plain")},  # type: ignore[misc]
             )
-            for who, values in found.items():
-                report.add(f"{operation}, {who}", values, "s")
+            report.add_all(found, "s", f"{operation}, {{}}")
             ratios = [mine / peer for mine, peer in zip(found["ours"], found["plain"], strict=True)]
             report.add(f"{operation}, ours / plain Spark", ratios, "x", at_most=1.3)
     delta.spark.stop()

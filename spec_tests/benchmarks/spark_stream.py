@@ -46,10 +46,8 @@ def main() -> int:
         found = measure.interleaved(options.rounds, works)
     spark.stop()
     report = measure.Report(f"a micro-batch of {options.rows:,} rows")
-    for label, seconds in found.items():
-        report.add(label, seconds, "s")
-    ratios = [ours / plain for ours, plain in zip(found["ours"], found["Parquet"], strict=True)]
-    report.add("ours / Parquet", ratios, "", at_most=1.3)
+    report.add_all(found, "s")
+    report.add_ratio("ours / Parquet", found["ours"], found["Parquet"], "", at_most=1.3)
     return report.finish(as_json=options.json)
 
 

@@ -122,16 +122,12 @@ def main() -> int:
                 work()
         found = measure.interleaved(options.rounds, works(bench))
     spark.stop()
-
-    def ratio(plain: str, ours: str) -> list[float]:
-        return [a / b for a, b in zip(found[plain], found[ours], strict=True)]
-
     report = measure.Report(f"Spark writes of {options.rows:,} rows, {CORES} cores, durable on both sides")
-    for label, seconds in found.items():
-        report.add(label, seconds, "s")
-    report.add(f"{PARTITIONS} partitions: plain / ours", ratio("plain, parted", "ours, parted"), "", at_least=1.0)
-    report.add("unpartitioned: plain / ours", ratio("plain", "ours"), "", at_least=0.6)
-    report.add("100 rows: a job / on the driver", ratio("small, job", "small, driver"), "")
+    report.add_all(found, "s")
+    label = f"{PARTITIONS} partitions: plain / ours"
+    report.add_ratio(label, found["plain, parted"], found["ours, parted"], "", at_least=1.0)
+    report.add_ratio("unpartitioned: plain / ours", found["plain"], found["ours"], "", at_least=0.6)
+    report.add_ratio("100 rows: a job / on the driver", found["small, job"], found["small, driver"], "")
     return report.finish(as_json=options.json)
 
 

@@ -106,21 +106,17 @@ def no_unknown_lands(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HistoryColumns, "__init__", initialize)
 
 
-def no_watermark(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(watermark.WatermarkChecker, "check", lambda self: None)
+WEAKENINGS: dict[str, Weakening] = {
+    "any send counts": any_send_counts,
+    "replays are always refused": replays_always_refused,
+    "nothing unknown lands": no_unknown_lands,
+    "no watermark": lambda patch: patch.setattr(watermark.WatermarkChecker, "check", lambda self: None),
+    "no sweep": lambda patch: patch.setattr(log.LogChecker, "_sweep", lambda self: None),
+    "no outcomes": lambda patch: patch.setattr(log.LogChecker, "_check_outcomes", lambda self: None),
+}
 
 
-def no_sweep(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(log.LogChecker, "_sweep", lambda self: None)
-
-
-def no_outcomes(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(log.LogChecker, "_check_outcomes", lambda self: None)
-
-
-@pytest.mark.parametrize(
-    "weaken", [any_send_counts, replays_always_refused, no_unknown_lands, no_watermark, no_sweep, no_outcomes]
-)
+@pytest.mark.parametrize("weaken", WEAKENINGS.values(), ids=WEAKENINGS)
 def test_the_slice_notices_a_checker_that_is_wrong(weaken: Weakening, monkeypatch: pytest.MonkeyPatch) -> None:
     weaken(monkeypatch)
     assert disagrees()

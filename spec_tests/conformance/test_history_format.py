@@ -71,7 +71,7 @@ def problem_of(content: bytes) -> InvalidHistoryError:
     return caught.value
 
 
-def changed(change: Callable[[list[Event]], None]) -> InvalidHistoryError:
+def changed(change: Callable[[list[Event]], object]) -> InvalidHistoryError:
     """What is said of the small history after a change to its events."""
     source = small().events()
     change(source)
@@ -107,21 +107,18 @@ def lines_with(found: list[Event], kind: type[Event]) -> list[int]:
     return [at for at, event in enumerate(found) if isinstance(event, kind)]
 
 
-def without_a_line(found: list[Event]) -> None:
-    found.pop(lines_with(found, events.Fault)[0])
-
-
-def with_a_line_twice(found: list[Event]) -> None:
-    found.insert(lines_with(found, events.Fault)[0], found[lines_with(found, events.Fault)[0]])
-
-
-def footer(**changes: object) -> Callable[[list[Event]], None]:
-    """With another last line."""
+def at(line: int, **fields: object) -> Callable[[list[Event]], None]:
+    """With another event in that line."""
 
     def change(found: list[Event]) -> None:
-        found[-1] = msgspec.structs.replace(found[-1], **changes)
+        found[line - 1] = msgspec.structs.replace(found[line - 1], **fields)
 
     return change
+
+
+def footer(**fields: object) -> Callable[[list[Event]], None]:
+    """With another last line."""
+    return lambda found: at(len(found), **fields)(found)
 
 
 def without_a_version(found: list[Event]) -> None:
@@ -129,10 +126,14 @@ def without_a_version(found: list[Event]) -> None:
     footer(counts=msgspec.structs.replace(COUNTS, witness=1))(found)
 
 
+def with_a_line_twice(found: list[Event]) -> None:
+    found.insert(lines_with(found, events.Fault)[0], found[lines_with(found, events.Fault)[0]])
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (without_a_line, "1 `fault` lines, found 0"),
+        (lambda found: found.pop(lines_with(found, events.Fault)[0]), "1 `fault` lines, found 0"),
         (with_a_line_twice, "1 `fault` lines, found 2"),
         (footer(counts=msgspec.structs.replace(COUNTS, ok=3)), "3 `ok` lines, found 2"),
         (without_a_version, "2 versions in the final log of 'orders', found 1"),
@@ -142,59 +143,36 @@ def without_a_version(found: list[Event]) -> None:
     ],
 )
 def test_a_footer_that_does_not_agree_with_the_lines_says_in_what(
-    change: Callable[[list[Event]], None], said: str
+    change: Callable[[list[Event]], object], said: str
 ) -> None:
     assert said in changed(change).problem
-
-
-def at(line: int, **fields: object) -> Callable[[list[Event]], None]:
-    def change(found: list[Event]) -> None:
-        found[line - 1] = msgspec.structs.replace(found[line - 1], **fields)
-
-    return change
 
 
 def swapped(found: list[Event]) -> None:
     found[2], found[3] = found[3], found[2]
 
 
-def answered_twice(found: list[Event]) -> None:
-    found.insert(3, found[2])
+INVALID: dict[str, tuple[Callable[[list[Event]], object], int, str]] = {
+    "no header": (lambda found: found.pop(0), 1, "begins with its header, not with `invoke`"),
+    "two headers": (lambda found: found.insert(1, found[0]), 2, "second header"),
+    "unknown schema": (at(1, schema=2), 1, "schema 2; this version reads 1"),
+    "swapped": (swapped, 4, "time goes back from 3 to 2"),
+    "an id twice": (at(4, id=0), 4, "operation 0 follows operation 0"),
+    "never asked": (at(3, id=77), 3, "operation 77, which was never asked"),
+    "answered twice": (lambda found: found.insert(3, found[2]), 4, "operation 0, which was answered before"),
+    "no answer to it": (at(3, answer=events.Landed(version=0)), 3, "`landed` is no answer to `commit` (operation 0)"),
+    "begun too late": (at(11, since=11), 11, "began at 11, after its end at 10"),
+    "footer in the middle": (lambda found: found.append(found[-2]), 15, "follows the footer"),
+    "fault after the log": (
+        lambda found: found.insert(-1, events.Fault(at=99, kind="late")), 14, "`fault` after the final log has begun",
+    ),
+}  # fmt: skip
 
 
-def headless(found: list[Event]) -> None:
-    found.pop(0)
-
-
-def two_headed(found: list[Event]) -> None:
-    found.insert(1, found[0])
-
-
-def footer_in_the_middle(found: list[Event]) -> None:
-    found.append(found[-2])
-
-
-def request_after_the_log(found: list[Event]) -> None:
-    found.insert(-1, events.Fault(at=99, kind="late"))
-
-
-@pytest.mark.parametrize(
-    ("change", "line", "said"),
-    [
-        (headless, 1, "begins with its header, not with `invoke`"),
-        (two_headed, 2, "second header"),
-        (at(1, schema=2), 1, "schema 2; this version reads 1"),
-        (swapped, 4, "time goes back from 3 to 2"),
-        (at(4, id=0), 4, "operation 0 follows operation 0"),
-        (at(3, id=77), 3, "operation 77, which was never asked"),
-        (answered_twice, 4, "operation 0, which was answered before"),
-        (at(3, answer=events.Landed(version=0)), 3, "`landed` is no answer to `commit` (operation 0)"),
-        (at(11, since=11), 11, "began at 11, after its end at 10"),
-        (footer_in_the_middle, 15, "follows the footer"),
-        (request_after_the_log, 14, "`fault` after the final log has begun"),
-    ],
-)
-def test_an_invalid_event_is_rejected_at_its_line(change: Callable[[list[Event]], None], line: int, said: str) -> None:
+@pytest.mark.parametrize(("change", "line", "said"), INVALID.values(), ids=INVALID)
+def test_an_invalid_event_is_rejected_at_its_line(
+    change: Callable[[list[Event]], object], line: int, said: str
+) -> None:
     error = changed(change)
     assert (error.line, said in error.problem) == (line, True), str(error)
 

@@ -221,18 +221,21 @@ def test_a_case_that_hangs_is_given_up_and_so_is_a_run_of_such_cases(monkeypatch
     assert {case.verdict for case in result.cases[execution.MOST_MISHAPS :]} == {Verdict.NOT_RUN}
 
 
+class Late(Listener):
+    """One second of a budget of an hour is left when the cases begin."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self._clock = Clock()
+        self._started = self._clock.monotonic()
+        monkeypatch.setattr(execution, "time", self._clock)
+
+    def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
+        self._clock.ahead = 3_599.0 - (self._clock.monotonic() - self._started)
+
+
 def test_the_budget_ends_a_run_even_if_the_subject_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    monkeypatch.setattr(execution, "time", clock)
-
-    class Late(Listener):
-        """One second of the budget is left when the cases begin."""
-
-        def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
-            clock.ahead = 3_599.0 - (clock.monotonic() - started)
-
-    started = clock.monotonic()
-    result = run(f"{OURS}:Hanging", Late(), budget=3_600.0, timeout=7_200.0)
+    result = run(f"{OURS}:Hanging", Late(monkeypatch), budget=3_600.0, timeout=7_200.0)
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
     assert "the budget of 3600 s expired" in result.stopped
     assert verdicts_of(result) == {Verdict.NOT_RUN}
@@ -245,15 +248,7 @@ def test_a_worker_may_be_silent_for_as_long_as_one_answer_may_take(monkeypatch: 
     assert answer_seconds("engine:delta-spark@1.0.0", 2 * DeltaSpark.seconds) == 2 * DeltaSpark.seconds
     assert answer_seconds("engine:delta-sparc", 10.0) == answer_seconds("model", 10.0) == 10.0
     monkeypatch.setattr(execution, "answer_seconds", lambda *_: 7_200.0)
-    clock = Clock()
-    monkeypatch.setattr(execution, "time", clock)
-
-    class Slow(Listener):
-        def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
-            clock.ahead = 3_599.0 - (clock.monotonic() - started)
-
-    started = clock.monotonic()
-    result = run(f"{OURS}:Hanging", Slow(), budget=3_600.0)
+    result = run(f"{OURS}:Hanging", Late(monkeypatch), budget=3_600.0)
     assert "the budget of 3600 s expired" in result.stopped
     assert verdicts_of(result) == {Verdict.NOT_RUN}
 
