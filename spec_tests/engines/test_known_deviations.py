@@ -1,0 +1,206 @@
+"""Engines as subjects: what one violates is what is known, and what it does right passes. A bug that was fixed is shown
+on the last version that has it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from typer.testing import CliRunner
+
+from conformance.adapters.engines.delta_kernel import DeltaKernel
+from conformance.adapters.engines.delta_kernel_rs import DeltaKernelRs
+from conformance.adapters.engines.delta_rs import DeltaRs
+from conformance.adapters.engines.delta_spark import DeltaSpark
+from conformance.adapters.engines.wheels import fetch, installed, missing
+from conformance.command.application import application
+from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
+from conformance.interface.subject import UsageError
+from conformance.models import proposals
+from spec_tests.engines.prerequisites import needed_jars
+
+# Delta Kernel, for Java and in Rust: a slice of the quick profile
+
+KERNELS: Final = {
+    "delta-kernel": (("writing", "conflicts"), {"CONFLICT-RETRY-05", "FIELD-04"}),
+    "delta-kernel-rs": (
+        ("reading", "backfill-ordering", "limits"),
+        {"FIELD-05", "LOG-08", "LOG-21", "LOG-26", "LOG-38", "FIELD-03"},
+    ),
+}
+"""By engine: families of checks, and the requirements that it violates there, or advice that it does not follow."""
+
+
+def violated(cases: list[dict[str, Any]]) -> set[str]:
+    return {name for case in cases for each in case.get("violations", ()) for name in each["requirements"]}
+
+
+def kernel_cases(subject: str, report: Path, *options: str) -> list[dict[str, Any]]:
+    """The cases of a run. Skips the test where the engine or this version of it is missing."""
+    engine = DeltaKernelRs if "delta-kernel-rs" in subject else DeltaKernel
+    if problem := engine.missing(subject.partition("@")[2] or None):
+        pytest.skip(problem)
+    CliRunner().invoke(application, ["run", subject, "-n", "1", "--report", str(report), *options])
+    cases: list[dict[str, Any]] = json.loads((report / "result.json").read_text())["cases"]
+    return cases
+
+
+@pytest.mark.engines
+@pytest.mark.processes
+@pytest.mark.parametrize("engine", KERNELS)
+def test_what_delta_kernel_violates_is_known(engine: str, tmp_path: Path) -> None:
+    families, known = KERNELS[engine]
+    options = [word for family in families for word in ("--family", family)]
+    cases = kernel_cases(f"engine:{engine}", tmp_path, *options)
+    assert violated(cases) == known
+    assert sum(case["verdict"] == "passed" for case in cases) > len(cases) // 3
+
+
+@pytest.mark.engines
+@pytest.mark.processes
+@pytest.mark.parametrize(("version", "verdict"), [("4.3.1", "failed"), ("4.4.0", "passed")])
+def test_an_unpublished_winner_fails_only_the_older_kernel(version: str, verdict: str, tmp_path: Path) -> None:
+    """delta-io/delta#7402: the writer looks for the winner in the log folder alone."""
+    check = "*a-conflict-without-details-is-enough*"
+    (case,) = kernel_cases(f"engine:delta-kernel@{version}", tmp_path, "--check", check)
+    assert case["verdict"] == verdict
+
+
+# delta-rs: on plain tables
+
+DELTA_RS: Final = {
+    "LOG-21", "LOG-26", "LOG-32", "LOG-35", "LOG-36", "LOG-38", "LOG-39", "FIELD-03", "CONFLICT-FILES-02",
+    "CONFLICT-FILES-05",
+}  # fmt: skip
+
+
+@pytest.mark.engines
+def test_what_delta_rs_violates_is_known(tmp_path: Path) -> None:
+    if problem := DeltaRs.missing(None):
+        pytest.skip(problem)
+    shown = CliRunner().invoke(application, ["run", "engine:delta-rs", "--report", str(tmp_path)])
+    assert shown.exit_code == 1, shown.output
+    cases = json.loads((tmp_path / "result.json").read_text("utf-8"))["cases"]
+    assert violated(cases) == DELTA_RS
+    tried = [case for case in cases if case["verdict"] != "skipped"]
+    assert sum(case["verdict"] == "passed" for case in tried) > len(tried) // 2
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(("feature", "reads"), [("managedCommit", True), ("catalogManaged", False)])
+def test_an_owned_table_is_read_by_path_or_refused_and_never_written(
+    tmp_path: Path, feature: str, *, reads: bool
+) -> None:
+    """The published commits of a managedCommit table may be read by path; a catalog-managed table may not."""
+    if problem := DeltaRs.missing(None):
+        pytest.skip(problem)
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    versions = (proposals.version_0(feature, "first", "table"), proposals.append("second", 2, ["a"]))
+    for version, actions in enumerate(versions):
+        (log / commit_file(version)).write_text(proposals.content(actions))
+    path = str(log.parent)
+    client = DeltaRs(lambda _, __: m.Unknown(), tmp_path)
+    read = client.snapshot("reader", m.Snapshot(path=path))
+    assert (read.version, read.files) == (1, ("a",)) if isinstance(read, m.SnapshotRead) else not reads
+    assert isinstance(read, m.SnapshotRead) == reads
+    written = client.transact("writer", m.Transact(table=path, marker="mine", adds=(m.DataFile(path="b"),)))
+    client.close()
+    assert isinstance(written, m.Conflict | m.Rejected)
+    assert sorted(each.name for each in log.iterdir()) == [commit_file(0), commit_file(1)]
+
+
+def test_an_absent_version_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert missing("deltalake", "0.8.1", "delta-rs").endswith("engines --fetch delta-rs@0.8.1")
+    assert "invalid version 'newest'" in missing("deltalake", "newest", "delta-rs")
+    assert missing("deltalake", installed("deltalake"), "delta-rs") == ""
+    (tmp_path / "delta-commit-conformance" / "deltalake-0.8.1" / "deltalake").mkdir(parents=True)
+    assert missing("deltalake", "0.8.1", "delta-rs") == ""
+
+
+def test_a_failed_download_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(UsageError, match=r"pip cannot install deltalake 0\.8\.1"):
+        fetch("deltalake", "0.8.1")
+    assert list((tmp_path / "delta-commit-conformance").iterdir()) == []
+
+
+# Delta Spark as a client of the kit's owner, through a catalog and through a coordinator
+
+WRONG: Final = {
+    "delta-spark": {
+        "a-commit-missing-from-the-listing-fails-the-read": "CM-READ-05",
+        "the-catalogs-latest-version-limits-the-snapshot": "CM-READ-04",
+        "a-client-backfills-a-full-backlog": "CONFLICT-RETRY-06",
+        "a-writer-that-never-wins-gives-up": "CONFLICT-RETRY-06",
+        "a-server-error-is-an-unknown-outcome": "PROFILE-UNWRONG-01",
+        "a-checkpoint-of-the-clients-choice-is-published": "CM-POLICY-01",
+    },
+    "delta-spark-coordinated": {
+        "a-hand-back-is-one-commit": "MC-RELEASE-01",
+        "a-writer-that-never-wins-gives-up": "CONFLICT-RETRY-06",
+    },
+}
+"""By engine and check, a requirement that Delta 4.4.0 violates, or advice that it does not follow."""
+RIGHT: Final = {
+    "delta-spark": (
+        "a-backfill-after-each-answer", "the-requested-version-is-read", "a-client-retries-a-lost-request",
+    ),
+    "delta-spark-coordinated": (
+        "a-backfill-after-each-answer", "a-reader-asks-the-owner-for-every-snapshot", "every-retry-is-a-new-attempt",
+        "a-checkpoint-of-the-clients-choice-is-published", "a-writer-follows-two-ownership-changes",
+    ),
+}  # fmt: skip
+PASSED: Final = [(engine, check) for engine, checks in RIGHT.items() for check in checks]
+DEVIATING: Final = [(engine, *known) for engine, checks in WRONG.items() for known in checks.items()]
+
+
+@pytest.fixture(scope="module")
+def spark_cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
+    """The cases of an engine's checks, by check: one run for all its tests, because starting Spark takes longer than
+    any of them."""
+    needed_jars()
+    if problem := DeltaSpark.missing(None):
+        pytest.skip(problem)
+
+    @cache
+    def run(engine: str) -> dict[str, Any]:
+        report = tmp_path_factory.mktemp("run") / "report"
+        command = [sys.executable, "-m", "conformance", "run", f"engine:{engine}", "--strict", "--budget", "900s"]
+        chosen = [argument for check in (*WRONG[engine], *RIGHT[engine]) for argument in ("--check", check)]
+        arguments = [*command, "-n", "1", *chosen, "--report", str(report)]
+        done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stderr
+        return {case["check"]: case for case in json.loads((report / "result.json").read_text())["cases"]}
+
+    return run
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(("engine", "check", "requirement"), DEVIATING)
+def test_a_known_deviation_is_shown_by_its_check(
+    spark_cases: Callable[[str], dict[str, Any]], engine: str, check: str, requirement: str
+) -> None:
+    assert requirement in violated([spark_cases(engine)[check]])
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize(("engine", "check"), PASSED)
+def test_what_delta_spark_does_right_passes(
+    spark_cases: Callable[[str], dict[str, Any]], engine: str, check: str
+) -> None:
+    assert spark_cases(engine)[check]["verdict"] == "passed"
+
+
+@pytest.mark.engines
+def test_an_unknown_version_is_rejected_with_those_that_fit() -> None:
+    assert DeltaSpark.missing("4.3.0") == "unknown version '4.3.0'; expected 4.4.0, which PySpark 4.2 runs"
