@@ -21,7 +21,9 @@ import pytest
 from typer.testing import CliRunner
 
 from conformance.command.application import application
-from conformance.requirements import (
+from conformance.requirements.auditing import inconsistencies, quotations, sentences, uncovered, unfounded
+from conformance.requirements.catalogue import (
+    FILES,
     Aside,
     Catalogue,
     Coverage,
@@ -34,9 +36,8 @@ from conformance.requirements import (
     Restatement,
     Side,
     load,
+    read_document,
 )
-from conformance.requirements.auditing import inconsistencies, quotations, sentences, uncovered, unfounded
-from conformance.requirements.catalogue import FILES, read_document
 from conformance.requirements.lookup import place_of
 
 DOCUMENTS = {document.name: document for document in load().documents}

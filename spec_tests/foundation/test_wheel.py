@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.requirements import load
+from conformance.requirements.catalogue import load
 
 pytestmark = pytest.mark.xdist_group("wheel")
 """It is built once."""

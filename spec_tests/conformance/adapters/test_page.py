@@ -21,7 +21,7 @@ from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.messages import ANSWERS, REFUSALS, name_of
 from conformance.mutants.registry import all_mutants
-from conformance.requirements import Profile
+from conformance.requirements.catalogue import Profile
 from conformance.subjects import smoke
 from conformance.subjects.names import FORMS
 from conformance.subjects.smoke import PAGE

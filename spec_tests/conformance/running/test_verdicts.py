@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from conformance.interface.messages import Identity
-from conformance.requirements import Level, load
+from conformance.requirements.catalogue import Level, load
 from conformance.results import (
     CaseResult,
     KnownFailure,
