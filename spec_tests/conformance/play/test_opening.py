@@ -17,8 +17,7 @@ from conformance.player.story import Step, Story
 from conformance.reports.history_story import AROUND
 from conformance.results import UnusableError
 from spec_tests.conformance.reports import runs
-from spec_tests.conformance.simulation import simulate
-from spec_tests.conformance.simulation.test_commands import UnlockedOwner
+from spec_tests.conformance.simulation.test_commands import UnlockedOwner, simulate
 
 FOUND = sorted((Path(reports.__file__).parents[1] / "findings/found").iterdir())
 

@@ -11,13 +11,19 @@ from typing import Any
 import pytest
 
 from conformance.command import simulating
+from conformance.command.application import application
 from conformance.interface import messages as m
 from conformance.simulation import disk, example_owner, traces
 from conformance.simulation.explore import follow
 from conformance.simulation.python_subject import PythonClients, PythonProcesses
 from conformance.simulation.schedule_scopes import Outcome, ScopeRun, prepare, scopes
-from spec_tests.conformance.simulation import simulate
 from spec_tests.conformance.simulation.hunting import operation_named
+
+
+def simulate(*arguments: str) -> int:
+    """The exit code of `delta-commit-conformance simulate`."""
+    code: int = application(["simulate", *arguments], standalone_mode=False)
+    return code
 
 
 def printed(capsys: pytest.CaptureFixture[str], *command: str) -> Any:

@@ -1,1 +1,0 @@
-"""The player: scenarios, narration, terminal and page."""

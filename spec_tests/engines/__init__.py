@@ -1,1 +1,0 @@
-"""Real engines and other people's libraries, with our owner."""

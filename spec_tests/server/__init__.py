@@ -1,1 +1,0 @@
-"""The owner over HTTP: what the Delta API's calls answer, and what they leave behind."""
