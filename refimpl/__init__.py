@@ -1,7 +1,7 @@
 """The executable form of Delta's managed commits: owner, client and Spark pipeline.
 
     import refimpl
-    warehouse = refimpl.open("/path/to/warehouse")  # create=True makes one
+    warehouse = refimpl.open("/path/to/warehouse")  # create=True creates it
 
 Importing this package is cheap: Arrow and Spark are imported where they are used.
 """

@@ -76,7 +76,7 @@ class _Map(msgspec.Struct, tag="map", rename="camel"):
 
 
 class _UserDefined(msgspec.Struct, tag="udt"):
-    """Spark's own, which only Spark reads."""
+    """A user-defined type of Spark; only Spark reads it."""
 
 
 _Type = str | _Row | _List | _Map | _UserDefined
@@ -92,9 +92,9 @@ _SCHEMA_DECODER: Final = msgspec.json.Decoder(_Row)
 
 
 def column_names(schema_string: str) -> list[str]:
-    """The columns of a `schemaString`, whose shape is checked down to the names of types.
+    """The columns of a `schemaString`. Checks its shape, down to the names of the types.
 
-    Raises `CorruptLogError` for one that no reader can parse.
+    Raises `CorruptLogError` for a schema that no reader can parse.
     """
     try:
         return [column.name for column in _SCHEMA_DECODER.decode(schema_string).fields]
@@ -123,10 +123,10 @@ _LOWER_ESCAPE: Final = re.compile(r"%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f])")
 
 
 def canonical_path(path: str) -> str:
-    """One spelling for all URIs of a file that differ in no more than their form.
+    """One spelling for all equivalent URIs of a file.
 
-    RFC 3986, 6.2.2.1: scheme and escapes in either case. `file:/x`, `file:///x`, `file://localhost/x` (RFC 8089, 2)
-    and `/x` are one file of this host.
+    RFC 3986, 6.2.2.1: the case of the scheme and of escapes does not matter. `file:/x`, `file:///x`,
+    `file://localhost/x` (RFC 8089, 2) and `/x` are the same file of this host.
     """
     return _LOWER_ESCAPE.sub(lambda escape: escape[0].upper(), _LOCAL_URI.sub("", path))
 
@@ -151,7 +151,7 @@ class _FileAction(_Action, frozen=True, kw_only=True):
 
 
 class Add(_FileAction, frozen=True, kw_only=True):
-    """A data file joins the table. `path` is a URL-encoded URI; `size` in bytes; times in ms."""
+    """Adds a data file to the table. `path` is a URL-encoded URI; `size` in bytes; times in ms."""
 
     modification_time: Long
     partition_values: dict[str, str | None]
@@ -160,7 +160,7 @@ class Add(_FileAction, frozen=True, kw_only=True):
 
 
 class Remove(_FileAction, frozen=True, kw_only=True):
-    """A data file leaves the table."""
+    """Removes a data file from the table."""
 
     deletion_timestamp: Long | None = None
     extended_file_metadata: bool | None = None
@@ -203,8 +203,8 @@ class CheckpointMetadata(_Action, frozen=True, kw_only=True):
 class CommitInfo:
     """Provenance of a commit: any JSON object.
 
-    in-commit timestamps and catalog-managed, "Commit Provenance Information", give two of its
-    fields a meaning; those have properties here.
+    Two of its fields are defined, by in-commit timestamps and by catalog-managed, "Commit Provenance
+    Information"; these have properties here.
     """
 
     __slots__ = ("fields",)
@@ -214,7 +214,7 @@ class CommitInfo:
 
     @property
     def in_commit_timestamp(self) -> int | None:
-        """ms since the epoch; None where absent or not a long."""
+        """ms since the epoch; None if it is absent or not a long."""
         value = self.fields.get("inCommitTimestamp")
         return value if type(value) is int and -(2**63) <= value < 2**63 else None
 
@@ -240,7 +240,7 @@ Action = Protocol | Metadata | Add | Remove | Txn | DomainMetadata | Cdc | Sidec
 
 
 class _Line(msgspec.Struct, rename="camel", omit_defaults=True):
-    """One line of a log: an object with one known key, or with none for an action unknown to us."""
+    """One line of a log: an object with one known key, or without any if we do not know the action."""
 
     commit_info: dict[str, Any] | None = None
     protocol: Protocol | None = None
@@ -273,10 +273,10 @@ def decode(content: bytes, *, source: str) -> list[Action]:
     """The known actions of newline-delimited JSON, in order.
 
     Raises `CorruptLogError` (with `source` and the line number) unless each line is a JSON object in UTF-8, of a
-    documented shape, with at most one known action; and for content without a line.
+    documented shape, with at most one known action. Content without lines is an error too.
     """
     try:
-        content.decode()  # the parser does not look into values that it skips
+        content.decode()  # the parser does not decode the values that it skips
     except UnicodeDecodeError as error:
         number = content.count(b"\n", 0, error.start) + 1
         raise _corrupt(source, number, f"is not UTF-8: {error.reason} at byte {error.start}") from None

@@ -1,7 +1,7 @@
 """The messages of Unity Catalog's Delta API, as the server here and the remote owner send and read them.
 
-UNITY_CATALOG.md#calls; names are hyphenated on the wire, unknown fields are ignored, as everywhere in Delta. Shapes are
-checked by msgspec while it decodes. Numbers have Delta's range, so that no code behind has to deal with others.
+UNITY_CATALOG.md#calls. Names are hyphenated on the wire; unknown fields are ignored, as everywhere in Delta. msgspec
+checks the shapes while it decodes. Numbers are checked for Delta's range, so later code never gets larger ones.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ DEFAULT_CATALOG: Final = "unity"
 DEFAULT_SCHEMA: Final = "default"
 
 UNPUBLISHED_COMMITS: Final = 10
-"""Unpublished commits of a table that Unity Catalog keeps: it rejects the next one."""
+"""Unity Catalog rejects a commit when this many commits of the table are unpublished."""
 SERVER_PUBLISHES_AFTER: Final = UNPUBLISHED_COMMITS // 2
 CLIENT_PUBLISHES_AFTER: Final = UNPUBLISHED_COMMITS - 2
-"""The server here publishes first; a client does where the server does not, and leaves room for others' proposals."""
+"""The server here publishes at a lower count. With other servers the client publishes; this leaves room for the
+proposals of other clients."""
 
 TABLE_ID: Final = "io.unitycatalog.tableId"
 MANAGED: Final = "MANAGED"
@@ -32,16 +33,16 @@ LAST_TIMESTAMP: Final = "delta.lastCommitTimestamp"
 _DERIVED: Final = frozenset(
     {
         LAST_VERSION, LAST_TIMESTAMP, "delta.minReaderVersion", "delta.minWriterVersion",
-        "delta.clusteringColumns", "delta.rowTracking.rowIdHighWaterMark",  # of the metadata domains, at Unity Catalog
+        "delta.clusteringColumns", "delta.rowTracking.rowIdHighWaterMark",  # Unity Catalog reports metadata domains so
     }
 )  # fmt: skip
 FEATURE_PREFIX: Final = "delta.feature."
-"""Properties that only repeat what an answer is made of: clients send these back."""
+"""Properties that repeat other fields of the answer; clients send them back."""
 
 # Requests
 
 NewVersion = Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)]
-"""Version 0 is written in place and registered by the creation: no request commits it."""
+"""The client writes version 0 in place and the creation registers it, so no request commits version 0."""
 AnyVersion = Annotated[int, msgspec.Meta(ge=0, le=MAX_VERSION)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
@@ -82,7 +83,7 @@ class StageTable(_Wire, frozen=True, kw_only=True):
 
 
 class CreateTable(_Wire, frozen=True, kw_only=True, omit_defaults=True):
-    """Register a table whose version 0 stands at `location`, which a staging call gave."""
+    """Registers a table whose version 0 is at `location`; a staging call returned this location."""
 
     name: Text
     location: Text
@@ -163,7 +164,7 @@ class RemoveDomainMetadata(_Update, frozen=True, kw_only=True, tag="remove-domai
 
 
 class UpdateSnapshotVersion(_Update, frozen=True, kw_only=True, tag="update-metadata-snapshot-version"):
-    """Known to the API for tables that no catalog manages: refused here."""
+    """Rejected here: the API has it for tables that are not catalog-managed."""
 
     last_commit_version: AnyVersion | None = None
     last_commit_timestamp_ms: Milliseconds | None = None
@@ -185,14 +186,14 @@ Update = (
 
 
 class UpdateTable(_Wire, frozen=True, kw_only=True, omit_defaults=True):
-    """Requirements that must hold and updates that are made, all or none; at most one of each kind."""
+    """Requirements that must hold, and updates that are applied all or none; at most one of each kind."""
 
     updates: tuple[Update, ...]
     requirements: tuple[Requirement, ...] | None = None
 
 
 class TableCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the older API, whose names are not hyphenated."""
+    """A request of the older API, whose names are not hyphenated."""
 
     table_id: Text
     operation: Literal["READ", "READ_WRITE"]
@@ -207,7 +208,8 @@ class ReportMetrics(_Wire, frozen=True, kw_only=True):
 
 
 class LoadedMetadata(_Wire, frozen=True, kw_only=True):
-    """What an answer says of a table. Only what every server answers is required. Times in ms since the epoch."""
+    """The metadata of a table in an answer. Only fields that every server sends are required. Times in ms since the
+    epoch."""
 
     table_uuid: str
     location: str
@@ -223,12 +225,12 @@ class LoadedMetadata(_Wire, frozen=True, kw_only=True):
 
 
 class LoadedTable(_Wire, frozen=True, kw_only=True):
-    """The answer to creating, loading and updating a table. `commits`: those that are not published, newest first."""
+    """The answer to creating, loading and updating a table. `commits`: the unpublished ones, newest first."""
 
     metadata: LoadedMetadata
     commits: tuple[WireCommit, ...] | None = None
     latest_table_version: int | None = None
-    """None and -1: nothing was ratified."""
+    """None or -1: no version is ratified."""
 
 
 class ProtocolDemand(_Wire, frozen=True, kw_only=True):
@@ -241,7 +243,7 @@ class ProtocolDemand(_Wire, frozen=True, kw_only=True):
 
 
 class StagedTable(_Wire, frozen=True, kw_only=True):
-    """A location for a new table, and what its version 0 must say."""
+    """A location for a new table, and what its version 0 must contain."""
 
     table_id: str
     location: str
@@ -263,7 +265,7 @@ class ListedTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TablePage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of that list."""
+    """One page of the list of tables."""
 
     tables: tuple[ListedTable, ...] = ()
     next_page_token: str | None = None
@@ -279,22 +281,22 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """`table`: as it is after a lost race, for a client that asked for it: UNITY_CATALOG.md#conflict."""
+    """`table`: the current table after a lost race, if the client requested it: UNITY_CATALOG.md#conflict."""
 
     error: ErrorBody
     table: LoadedTable | msgspec.UnsetType = msgspec.UNSET
 
 
-# What both sides make of them
+# What both sides derive from the messages
 
 
 def tag_of(kind: type) -> str:
-    """How the API calls an update or a requirement."""
+    """The API's name of an update or a requirement."""
     return str(kind.__struct_config__.tag)  # type: ignore[attr-defined]
 
 
 def is_derived(key: str) -> bool:
-    """Whether a property only repeats what the answer is made of."""
+    """Whether a property only repeats another field of the answer."""
     return key in _DERIVED or key.startswith(FEATURE_PREFIX)
 
 
@@ -329,7 +331,7 @@ def in_the_log(value: Any) -> Any:
 
 
 def _respelled(value: Any, names: Mapping[str, str]) -> Any:
-    """Only the parts of a type: a column's metadata is anybody's JSON."""
+    """Respells the parts of a type; a column's metadata is arbitrary JSON and stays as it is."""
     if isinstance(value, list):
         return [_respelled(item, names) for item in value]
     if not isinstance(value, dict):
@@ -338,8 +340,8 @@ def _respelled(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def fields_of(metadata: Metadata) -> list[dict[str, Any]]:
-    """The columns as the log has them; none where its schema cannot be read. What a log says of its columns is for
-    its readers to judge: it must not keep anybody from what else there is."""
+    """The columns as the log has them; empty if its schema cannot be parsed. Readers of the log judge its schema; an
+    invalid one must not hide the rest of the answer."""
     try:
         schema = msgspec.json.decode(metadata.schema_string, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):
@@ -349,7 +351,7 @@ def fields_of(metadata: Metadata) -> list[dict[str, Any]]:
 
 
 def columns(metadata: Metadata) -> list[Any]:
-    """The columns in the API's spelling; none where types are nested so deeply that Python cannot follow."""
+    """The columns in the API's spelling; empty if types are nested too deeply for Python's recursion limit."""
     try:
         found: list[Any] = _respelled(fields_of(metadata), _NESTED_NAMES)
     except RecursionError:

@@ -17,8 +17,8 @@ from refimpl.log_path import Version
 from refimpl.table_feature import CommitMode, TableFeature
 
 Contradiction = Callable[[Protocol, Metadata, Sequence[DomainMetadata]], str | None]
-"""What a request says of a table that its log does not say, or None; a pure function. Takes the protocol and metadata
-that are in force once the request's commit is in the log, and the domain metadata in that commit."""
+"""Returns how a request contradicts the table's log, or None; a pure function. Takes the protocol and metadata that
+apply once the request's commit is in the log, and the domain metadata in that commit."""
 
 
 def _agrees(_protocol: Protocol, _metadata: Metadata, _domains: Sequence[DomainMetadata]) -> str | None:
@@ -27,18 +27,18 @@ def _agrees(_protocol: Protocol, _metadata: Metadata, _domains: Sequence[DomainM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdatePreconditions:
-    """What must hold for an update, and what it changes beside its commit, all or nothing: UNITY_CATALOG.md#updates."""
+    """What must hold for an update, and what it changes besides its commit, all or none: UNITY_CATALOG.md#updates."""
 
     etag: str | None = None
-    """The table's metadata must still be what it was under this etag."""
+    """The table's metadata must still have this etag."""
     published_through: Version | None = None
     """The client reports every version up to here as published."""
     properties: Mapping[str, str | None] = field(default_factory=dict)
-    """Properties to set, or (None) to remove. One that the log has keeps its value; a request may repeat it."""
+    """Properties to set, or (None) to remove. A property in the log keeps its value; a request may repeat it."""
     in_commit_timestamp: int | None = None
-    """What the request says of the staged file's time, in ms since the epoch."""
+    """The staged file's modification time according to the request, in ms since the epoch."""
     size: int | None = None
-    """What it says of the staged file's length, in bytes."""
+    """The staged file's length according to the request, in bytes."""
     contradiction: Contradiction = _agrees
 
 
@@ -64,7 +64,7 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
     protocol: Protocol
     metadata: Metadata
     catalog_properties: dict[str, str]
-    """Properties that the catalog was given and the log does not have."""
+    """Properties that were set in the catalog and are not in the log."""
     etag: str
     created_at: int
     updated_at: int
@@ -72,7 +72,7 @@ class TableDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptLookup(msgspec.Struct, frozen=True, kw_only=True):
-    """A table, and whether a proposal has certainly lost, from one read state. Anything else is for `commit_if`."""
+    """A table, and whether a proposal has certainly lost, from one read state. `commit_if` decides all other cases."""
 
     table: TableSummary
     lost: bool
@@ -86,11 +86,11 @@ class CatalogOwner(CommitOwner, Interface):
         ...
 
     def describe(self, reference: str | Path) -> TableDescription:
-        """Errors as of `resolve`; `InvalidRequestError` while the table has no version 0."""
+        """Raises the errors of `resolve`, and `InvalidRequestError` while the table has no version 0."""
         ...
 
     def look_up(self, name: str, version: Version | None, attempt: AttemptId | None) -> AttemptLookup | None:
-        """The live table of this name and the fate of a proposal, without any lock; None for an unknown table."""
+        """The live table of this name and the outcome of a proposal, without any lock; None for an unknown table."""
         ...
 
     def stage_table(
@@ -109,13 +109,13 @@ class CatalogOwner(CommitOwner, Interface):
     def register_table(
         self, table_id: str, proposal: DirectProposal, *, properties: Mapping[str, str] | None = None
     ) -> Registered | NameTaken | Outcome:
-        """`properties`: those that version 0 does not have. A repeated registration changes none."""
+        """`properties`: the ones that version 0 does not have. A repeated registration does not change them."""
         ...
 
     def make_staged_durable(self, table_id: str, file_name: str) -> None:
-        """Make a staged file durable that its client wrote without syncing it: before it is proposed.
+        """Make a staged file durable, before it is proposed: its client wrote it without syncing it.
 
-        Does nothing if the file is missing. After `OwnerUnavailableError`, this file may not be proposed until a later
+        Does nothing if the file is missing. After `OwnerUnavailableError`, this file must not be proposed until a later
         call succeeds.
         """
         ...
@@ -123,13 +123,13 @@ class CatalogOwner(CommitOwner, Interface):
     def commit_if(
         self, table_id: str, version: Version, proposal: Proposal, preconditions: UpdatePreconditions
     ) -> Outcome | PreconditionFailed:
-        """`commit`, if the preconditions hold; what they change is changed in the commit's own transaction.
+        """`commit`, if the preconditions hold; their changes are part of the commit's transaction.
 
-        Reported versions are recorded as published in bounded batches. What is recorded so is published, even if the
-        request then fails.
+        Versions that the client reports as published are recorded in bounded batches. They stay recorded if the request
+        then fails, because they are published.
         """
         ...
 
     def update(self, table_id: str, preconditions: UpdatePreconditions) -> PreconditionFailed | Rejected | None:
-        """The same for an update without a commit."""
+        """`commit_if` for an update without a commit."""
         ...

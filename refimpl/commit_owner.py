@@ -39,7 +39,7 @@ ALWAYS_ALLOWED = frozenset({Maintenance.CHECKPOINT, Maintenance.LOG_COMPACTION, 
 
 
 class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the owner of a table lets clients do to it, and how often it publishes by itself."""
+    """What the owner of a table lets clients do, and how often the owner publishes by itself."""
 
     allowed: frozenset[Maintenance] = ALWAYS_ALLOWED
     backfill_every: int | None = 1
@@ -51,12 +51,12 @@ class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableState(Enum):
-    """Where a table is in its life with this owner."""
+    """The state of a table at this owner."""
 
     STAGING = "staging"
     """Has a location; version 0 is not registered."""
     TAKING_OVER = "taking-over"
-    """The owner promised to own it; the ownership change is not visible yet."""
+    """The owner recorded a promise to take it over; the ownership change is not visible yet."""
     ACTIVE = "active"
     HANDED_BACK = "handed-back"
     DROPPED = "dropped"
@@ -68,7 +68,7 @@ def next_version(latest: Version | None) -> Version:
 
 
 class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A table as its owner records it: without its commits, and without a look into its log."""
+    """A table as its owner records it: without its commits, and without reading its log."""
 
     table_id: str
     name: str | None
@@ -81,7 +81,7 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
     latest: Version | None = None
     """The latest ratified version: never forgotten, never lower than before."""
     backfilled: Version | None = None
-    """Every version up to here is published, durably."""
+    """Every version up to this one is published, durably."""
     halted: str | None = None
     """Why commits are refused until an operator looks, if they are."""
 
@@ -106,7 +106,7 @@ class TableSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewTableDemands(msgspec.Struct, frozen=True, kw_only=True):
-    """What a catalog demands of version 0, besides what the table feature itself needs."""
+    """What a catalog requires of version 0, in addition to the table feature's own rules."""
 
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class ResolvedTable(msgspec.Struct, frozen=True, kw_only=True):
     halted: str | None = None
     """Why commits are refused until an operator looks, if they are."""
     demands: NewTableDemands | None = None
-    """Of a staging table."""
+    """Set for a staging table."""
 
     @property
     def feature(self) -> TableFeature:
@@ -156,7 +156,7 @@ class NameTaken(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Backfilled(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the log is published: every version up to `through` is `<v>.json`, durably. None: nothing is."""
+    """How far the log is published: every version up to `through` is `<v>.json`, durably. None: no version is."""
 
     through: Version | None
     published: int
@@ -189,7 +189,7 @@ class CommitOwner(Protocol):
         location: Path | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> ResolvedTable:
-        """Phase 1 of creation: a storage location of its own for a table that shall get `name`.
+        """Phase 1 of creation: a new storage location for a table that will get `name`.
 
         catalog-managed, "Creating and Dropping". The name is not reserved: registration decides.
         Raises `LocationError`, `InvalidRequestError` (name, or a commit mode that the feature lacks).
@@ -197,7 +197,7 @@ class CommitOwner(Protocol):
         ...
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        """Phase 3 of creation: the location holds version 0 with the proposal's bytes; give it its name.
+        """Phase 3 of creation: register the name, once the location holds version 0 with the proposal's bytes.
 
         `Conflict`: the location holds other bytes. `VersionGap(None)`: it holds no version 0.
         """
@@ -208,10 +208,10 @@ class CommitOwner(Protocol):
         ...
 
     def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
-        """Atomically make `proposal` the version, or say why not.
+        """Atomically ratify `proposal` as the version, or return why not.
 
-        managed-commits and catalog-managed, "Commit Protocol". A proposal that landed answers
-        `Ratified` always. Raises `OutcomeUnknown` when it cannot know.
+        managed-commits and catalog-managed, "Commit Protocol". Always returns `Ratified` for a
+        proposal that landed. Raises `OutcomeUnknown` when the outcome cannot be determined.
         """
         ...
 
@@ -224,7 +224,7 @@ class CommitOwner(Protocol):
         ...
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
-        """What became of an attempt, finally: one that has not landed never will."""
+        """The final outcome of an attempt: an attempt that has not landed by now never will."""
         ...
 
     def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
@@ -240,9 +240,10 @@ class CommitOwner(Protocol):
         ...
 
     def report_published(self, table_id: str, through: Version) -> None:
-        """A client published every version up to `through`, durably: the owner verifies that, and may forget them.
+        """Report that a client published every version up to `through`, durably. The owner verifies it, and may then
+        forget these commits.
 
-        catalog-managed, "Publishing Commits". Raises `InvalidRequestError` for a report that does not hold.
+        catalog-managed, "Publishing Commits". Raises `InvalidRequestError` for a wrong report.
         """
         ...
 
@@ -260,7 +261,7 @@ class CommitOwner(Protocol):
         """Own a filesystem table: `proposal` is the ownership change, and becomes `<version>.json` unless another
         commit is first. managed-commits, "Converting an existing filesystem based table".
 
-        Where the change sets the table feature's `table_id_property`, that new uuid is the table's id.
+        If the change sets the table feature's `table_id_property`, that new uuid becomes the table's id.
         """
         ...
 

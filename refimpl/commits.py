@@ -15,7 +15,7 @@ from refimpl.log_path import Version
 from refimpl.table_feature import CommitMode
 
 AttemptId = str
-"""One try to make one version: a lower-case uuid, new for every try; of a staged file, the uuid in its name."""
+"""The id of one try to commit one version: a lower-case uuid, new for every try. A staged file has it in its name."""
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
@@ -23,7 +23,7 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=
 
 
 class StagedProposal(_Value, frozen=True, kw_only=True):
-    """The actions wait in `<staging folder>/<file_name>`, written and made durable by the proposer."""
+    """The actions are in `<staging folder>/<file_name>`, which the proposer wrote and made durable."""
 
     attempt: AttemptId
     file_name: str
@@ -37,7 +37,7 @@ class InlineProposal(_Value, frozen=True, kw_only=True):
 
 
 class DirectProposal(_Value, frozen=True, kw_only=True):
-    """The owner shall publish these bytes as `<v>.json` by put-if-absent."""
+    """Asks the owner to publish these bytes as `<v>.json` by put-if-absent."""
 
     attempt: AttemptId
     content: bytes
@@ -53,8 +53,8 @@ COMMIT_MODE_OF: Final[dict[type, CommitMode]] = {
 
 
 class RatifiedCommit(_Value, frozen=True, kw_only=True):
-    """A commit that won. Exactly one of `file_name` and `content` is set while the owner still stores it;
-    neither is once it is published: then `<version>.json` is the commit."""
+    """A commit that won. While the owner still stores it, exactly one of `file_name` and `content` is set. Later
+    neither is set: the published `<version>.json` is the commit."""
 
     version: Version
     attempt: AttemptId
@@ -70,7 +70,7 @@ class RatifiedCommit(_Value, frozen=True, kw_only=True):
 
 
 class Ratified(_Value, frozen=True, kw_only=True):
-    """The proposal is the version. A replay of it always gets this answer."""
+    """The proposal is the version. A replay of the proposal always gets this answer."""
 
     commit: RatifiedCommit
     replayed: bool = False
@@ -78,7 +78,7 @@ class Ratified(_Value, frozen=True, kw_only=True):
 
 
 class Conflict(_Value, frozen=True, kw_only=True):
-    """The version was already ratified. Rebase on `winners`, then propose anew with a new attempt id."""
+    """The version was already ratified. Rebase on `winners`, then propose again with a new attempt id."""
 
     latest_ratified_version: Version
     winners: tuple[RatifiedCommit, ...] = ()
@@ -86,7 +86,7 @@ class Conflict(_Value, frozen=True, kw_only=True):
 
 
 class VersionGap(_Value, frozen=True, kw_only=True):
-    """The version before the proposed one is not ratified. `None`: nothing is."""
+    """The version before the proposed one is not ratified. `None`: no version is."""
 
     latest_ratified_version: Version | None
 
@@ -114,21 +114,21 @@ class RejectionReason(Enum):
 
 
 class Rejected(_Value, frozen=True, kw_only=True):
-    """The owner refuses; nothing was changed. `detail` gives the fact, the numbers and the next step."""
+    """The owner rejects the proposal and changed nothing. `detail` gives the fact, the numbers and the next step."""
 
     reason: RejectionReason
     detail: str
 
     @property
     def retryable(self) -> bool:
-        """Whether the same proposal may succeed later: after a backfill made room."""
+        """Whether the same proposal may succeed later, once a backfill has made room."""
         return self.reason is RejectionReason.BACKLOG_FULL
 
 
 Outcome = Ratified | Conflict | VersionGap | Rejected
 
 MAX_WINNERS: Final = 100
-"""A conflict's payload is bounded; a client that is further behind asks `get_commits`."""
+"""The maximum number of winners in a conflict; a client that is further behind calls `get_commits`."""
 
 
 class Landed(_Value, frozen=True, kw_only=True):
@@ -138,22 +138,22 @@ class Landed(_Value, frozen=True, kw_only=True):
 
 
 class NotLanded(_Value, frozen=True, kw_only=True):
-    """The attempt is not in the table and never will be: from this answer on the owner refuses it."""
+    """The attempt is not in the table and never will be: from this answer on the owner rejects it."""
 
 
 AttemptOutcome = Landed | NotLanded
 
 
 class CommitsAnswer(_Value, frozen=True, kw_only=True):
-    """What `get_commits` knows, from one read state.
+    """The answer of `get_commits`, from one read state.
 
     managed-commits, "Getting Un-backfilled Commits"; catalog-managed, "Getting Ratified Commits".
     """
 
     commits: tuple[RatifiedCommit, ...]
-    """Ascending and contiguous; those that the owner still stores, within the range that was asked for."""
+    """Ascending and contiguous: the commits in the requested range that the owner still stores."""
     latest_ratified_version: Version | None
-    """None: nothing was ever ratified."""
+    """None: no version was ever ratified."""
 
 
 def is_attempt_id(text: str) -> bool:

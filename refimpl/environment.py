@@ -21,7 +21,7 @@ from refimpl.files import Files, PosixFiles
 from refimpl.host_queue import HostQueue, host_queue
 
 HostLock = Callable[[], AbstractContextManager[object]]
-"""Takes the lock for the length of a `with`; blocks until it is free, or raises `OwnerUnavailableError`."""
+"""A context manager that holds the lock; blocks until the lock is free, or raises `OwnerUnavailableError`."""
 
 LOCK_POLL_SECONDS: Final = 0.001
 """Average pause between two attempts to take a lock. An attempt costs a system call; filelock's default of 50 ms
@@ -32,7 +32,7 @@ _held: Final[set[int]] = set()
 
 
 def _forget_copies() -> None:
-    """In a forked child: its copies of these descriptors would keep the lock of a dead holder."""
+    """Close the copies of these descriptors in a forked child: they would keep the lock after its holder's death."""
     for fd in _held:
         os.close(fd)
     _held.clear()
@@ -48,9 +48,9 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
     systems.
     Reentrant in a thread. Usable on both sides of a fork: a child locks through its own descriptor. Raises
     `OwnerUnavailableError` if another holder keeps it for longer than `timeout()` seconds, or if the file cannot be
-    created; a missing folder is not created.
+    created; does not create a missing folder.
 
-    A descriptor is opened for each hold, by filelock's descriptor lock: its path lock costs ten times as much.
+    Each hold opens a descriptor and uses filelock's descriptor lock: its path lock costs ten times as much.
     """
     from filelock import lock_descriptor, unlock_descriptor
 
@@ -76,7 +76,7 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
                 raise
 
         def __exit__(self, *error: object) -> None:
-            if hold.process != os.getpid():  # a child that was forked meanwhile: the lock is its parent's
+            if hold.process != os.getpid():  # a child that was forked meanwhile: its parent holds the lock
                 return
             hold.depth -= 1
             if not hold.depth and hold.fd is not None:
@@ -90,8 +90,8 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
 
 class _ThreadsHold(threading.local):
     """How often this thread took the lock, and through which descriptor. The descriptor is stored before it is locked:
-    an interruption (Ctrl-C) while the lock is taken leaks none. One during the release can leak it until this process
-    ends."""
+    an interruption (Ctrl-C) while the lock is taken does not leak it. An interruption during the release can leak it
+    until this process ends."""
 
     process = 0
     depth = 0
@@ -107,7 +107,7 @@ def _take(hold: _ThreadsHold, name: str, take: Callable[[int], bool], seconds: f
             _lock(hold.fd, name, take, seconds)
             if _is_named(hold.fd, name):
                 return
-            _close(hold)  # the file was removed or replaced meanwhile: others lock the one that is there now
+            _close(hold)  # the file was removed or replaced meanwhile: other processes lock the new one
     except OSError as error:
         raise OwnerUnavailableError(f"cannot take the owner's lock {name}: {error}", path=name) from error
 
@@ -137,10 +137,10 @@ def _close(hold: _ThreadsHold) -> None:
 
 
 class ThreadTurn:
-    """One thread of this process at a time does the work of others that wait; see `refimpl.owner.group`.
+    """Lets one thread of this process at a time do the work of the waiting ones; see `refimpl.owner.group`.
 
     An interruption (Ctrl-C) may come at every call of a Python function. So the lock is not taken through the
-    condition, whose `__exit__` is one: it would stay locked.
+    condition: its `__exit__` is such a function, and an interrupted one would leave the lock held.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class ThreadTurn:
         self._holder: int | None = None
 
     def take(self, done: Callable[[], bool]) -> bool:
-        """Wait until this thread's work is `done` (False), or no other thread has the turn (True: it has it now)."""
+        """Wait until this thread's work is `done` (returns False), or this thread gets the turn (returns True)."""
         with self._lock:
             self._changed.wait_for(lambda: done() or self._holder is None)
             if done():
@@ -158,7 +158,7 @@ class ThreadTurn:
             return True
 
     def pass_on(self) -> None:
-        """Wake those whose work is done, and let another thread have the turn, if this one has it."""
+        """Wake the threads whose work is done, and pass the turn to another thread, if this one has it."""
         with self._lock:
             if self._holder == threading.get_ident():
                 self._holder = None
@@ -190,7 +190,7 @@ class Environment:
     files: Files = field(default_factory=PosixFiles)
     host_lock: Callable[[Path], HostLock] = host_lock
     thread_turn: Callable[[], ThreadTurn] = ThreadTurn
-    """Makes what the threads of one process wait for that want to lead a group commit."""
+    """Makes the turn for which the threads of one process wait to lead a group commit."""
     host_queue: Callable[[Path], HostQueue] = host_queue
     """Makes the advisory queue in which a table's writers take turns."""
     now: Callable[[], int] = clock_ms
@@ -199,12 +199,12 @@ class Environment:
     """A random lower-case uuid."""
     random: Callable[[], float] = random.random
     pause: Callable[[float], None] = time.sleep
-    """Wait so many seconds: back-off after a lost race."""
+    """Waits this many seconds: back-off after a lost race."""
     afterwards: Callable[[Callable[[], None]], None] = _at_once
-    """Does work that no answer has to wait for: here at once, in a server on another thread. Nothing may depend on it:
-    a process that ends leaves it undone."""
+    """Does work for which no answer has to wait: here at once, in a server on another thread. Nothing may depend on
+    the work: it stays undone if the process ends."""
     together: Callable[[Callable[[], None], Callable[[], None]], None] = _one_after_the_other
-    """Does two things that need not follow each other, and returns when both are done: here in their order, in a server
-    at once. Raises what one of them raises."""
+    """Runs two functions in any order, and returns when both are done: here one after the other, in a server at the
+    same time. Raises what one of them raises."""
     connect: Callable[[Path], Any] | None = None
-    """Opens the ledger's database; None: as `refimpl.owner.ledger` does it on this host."""
+    """Opens the ledger's database; None: `refimpl.owner.ledger` opens it on this host."""

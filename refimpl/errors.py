@@ -4,12 +4,12 @@
 the caller should       error
 ======================  ==========================================================
 fix the call            `InvalidRequestError` and its kinds
-rebase and try again    `LostRaceError` (the commit loop does it; others see it
-                        only when their tries are used up)
+rebase and try again    `LostRaceError` (the commit loop does it; callers get
+it only after the last try)
 redo the whole work     `ConcurrentModificationError` and its kinds
 resolve, never guess    `OutcomeUnknown`
 wait or make room       `OwnerUnavailableError`
-stop and look           `CorruptionError` and its kinds
+stop and investigate    `CorruptionError` and its kinds
 ======================  ==========================================================
 
 Each error carries its facts as attributes and survives pickling, because Spark
@@ -22,7 +22,7 @@ from typing import Any
 
 
 class DeltaError(Exception):
-    """Base of all errors. `facts` are the values that the message was made from."""
+    """Base of all errors. `facts` are the values in the message."""
 
     def __init__(self, message: str, **facts: Any) -> None:
         super().__init__(message)
@@ -79,7 +79,7 @@ class CommitRejectedError(InvalidRequestError):
 
 
 class MaintenanceRefusedError(InvalidRequestError):
-    """The owner's policy, or the documents, do not allow this maintenance now."""
+    """The owner's policy or the documents do not allow this maintenance now."""
 
 
 class NotFoundInHistoryError(InvalidRequestError):
@@ -87,19 +87,19 @@ class NotFoundInHistoryError(InvalidRequestError):
 
 
 class LostRaceError(DeltaError):
-    """The proposed version was taken. Rebase on the winners and propose anew."""
+    """Another attempt has the proposed version. Rebase on the winners and propose again."""
 
 
 class ConcurrentModificationError(DeltaError):
     """A commit that landed first invalidates this transaction: read again, then redo the work.
 
-    DELTA.md#order-of-checks lists the kinds and the order in which they are looked for.
+    DELTA.md#order-of-checks lists the kinds and the order of the checks.
     Facts: `version` of the winning commit.
     """
 
 
 class ProtocolChangedError(ConcurrentModificationError):
-    """Both changed the protocol, or the winner removed a feature."""
+    """Both commits changed the protocol, or the winner removed a feature."""
 
 
 class MetadataChangedError(ConcurrentModificationError):
@@ -138,7 +138,7 @@ class BacklogFullError(OwnerUnavailableError):
 
 
 class CorruptionError(DeltaError):
-    """Stored bytes contradict what was acknowledged. Nothing is written until an operator has looked."""
+    """Stored bytes contradict what was acknowledged. Nothing is written until an operator has repaired it."""
 
 
 class CorruptLogError(CorruptionError):
@@ -146,8 +146,9 @@ class CorruptLogError(CorruptionError):
 
 
 class CorruptLedgerError(CorruptionError):
-    """The owner's database is damaged, or of a schema that this release does not know. Facts: `path`."""
+    """The owner's database is damaged, or has a schema that this release does not know. Facts: `path`."""
 
 
 CERTAINLY_NOT_COMMITTED = (InvalidRequestError, LostRaceError, ConcurrentModificationError, OwnerUnavailableError)
-"""Errors of a commit after which no log can name the new data files. After any other it is unknown, and they stay."""
+"""Errors of a commit after which no log can name the new data files. After any other error a log may name them, so
+they stay."""

@@ -1,7 +1,7 @@
 """The effects that a log is made of, and their POSIX implementation.
 
 Every byte of a log goes through `Files`: no other code of this project opens, links or lists a
-file of a log. So tests replace it with a storage model, a fault or a power cut.
+file of a log. So tests can replace it with a storage model, a fault or a power cut.
 Only the two `fsync` calls make anything durable.
 """
 
@@ -57,7 +57,7 @@ class Files(Protocol):
         ...
 
     def make_directory(self, path: Path, mode: int = 0o777) -> None:
-        """Create one directory; `FileExistsError` if the name is taken, by anything."""
+        """Create one directory; `FileExistsError` if the name is taken by any kind of entry."""
         ...
 
     def link(self, source: Path, target: Path) -> None:
@@ -65,17 +65,17 @@ class Files(Protocol):
         ...
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename atomically over whatever `target` was."""
+        """Rename atomically, replacing `target` if it exists."""
         ...
 
     def unlink(self, path: Path) -> None: ...
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory; `OSError` for one that is not empty, or not there."""
+        """Remove an empty directory; `OSError` for one that is missing or not empty."""
         ...
 
     def list_directory(self, directory: Path) -> list[FileStatus]:
-        """The entries, in no order; `FileNotFoundError` for no such directory."""
+        """The entries, in no order; `FileNotFoundError` for a missing directory."""
         ...
 
     def read(self, path: Path) -> bytes: ...
@@ -86,11 +86,12 @@ class Files(Protocol):
 
     def exists(self, path: str) -> bool:
         """Whether a file, a directory or a link (also a dangling one) has this name. Takes text: every commit calls
-        this, and a `Path` costs more. Raises the `OSError` of a disk that fails."""
+        this, and a `Path` costs more. Raises the `OSError` of a failing disk."""
         ...
 
     def identity(self, path: str) -> object:
-        """Equal as long as the name is that of the same file, kept open by a process; None if nothing has it."""
+        """A value that stays equal while the name means the same file and a process keeps that file open; None if
+        nothing has the name."""
         ...
 
     def hold_shared(self, path: str, start: int, length: int) -> object:
@@ -99,7 +100,7 @@ class Files(Protocol):
         ...
 
     def opening(self) -> AbstractContextManager[None]:
-        """The block in which a database is opened, up to `hold_shared`, or closed."""
+        """A context manager in which the caller opens a database, up to `hold_shared`, or closes it."""
         ...
 
 
@@ -205,7 +206,7 @@ class PosixFiles:
 
 
 HAS_DESCRIPTION_LOCKS: Final = sys.platform == "linux"
-"""Whether this host has locks that belong to an open file description, and end when its descriptors are closed."""
+"""Whether this host has locks that belong to an open file description and end when its descriptors are closed."""
 
 _FLOCK: Final = struct.Struct("hhqqi")
 """`struct flock` of Linux: type, whence, start, length, pid."""
@@ -217,7 +218,7 @@ def lock_description(descriptor: int, kind: int, start: int, length: int) -> Non
 
 
 class _SharedFile:
-    """A file of a database that this process has open: its descriptors, and who holds the lock."""
+    """A file of a database that this process has open: its descriptors, and the holders of the lock."""
 
     def __init__(self) -> None:
         self.descriptors: list[int] = []
@@ -229,7 +230,7 @@ class _SharedFile:
 
 
 class _Holder:
-    """Holds a lock until it is freed, by any thread at any time."""
+    """Holds a lock until it is garbage-collected, by any thread at any time."""
 
     def __init__(self, file: _SharedFile) -> None:
         self._file = file
@@ -242,8 +243,8 @@ class _Holder:
 class _SharedLocks:
     """Locks of open file descriptions, which last until their descriptor is closed: STORAGE.md#second-library.
 
-    Closing one releases the locks that SQLite has in this process. So it is closed only while no connection to that
-    file is open or being opened, which `opening` guarantees between threads.
+    Closing such a descriptor releases the locks that SQLite has in this process. So it is closed only while no
+    connection to that file is open or being opened; `opening` guarantees this between threads.
     """
 
     def __init__(self) -> None:
@@ -288,22 +289,22 @@ class _SharedLocks:
                 file.close()
 
     def forget(self) -> None:
-        """In a forked child, which has copies of the descriptors, no connection, and perhaps a lock that another thread
-        held. What its parent locked stays locked."""
+        """Start afresh in a forked child. It has copies of the descriptors, no connection, and perhaps a lock that
+        another thread of its parent held. The parent's locks stay held."""
         for file in self._files.values():
             file.close()
         self._files, self._lock, self._depth = {}, threading.RLock(), 0
 
 
 _NO_SUCH_LOCKS: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-"""Errors of a file system without such locks: there, only SQLite's own locks are held."""
+"""Errors of a file system without locks of open file descriptions: only SQLite's own locks are held there."""
 
 _SHARED_LOCKS: Final = _SharedLocks()
 os.register_at_fork(after_in_child=_SHARED_LOCKS.forget)
 
 
 def reserve_private(path: Path) -> None:
-    """An empty file that only its user may read, unless something has this name."""
+    """Create an empty file that only its user may read, unless something has this name."""
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 

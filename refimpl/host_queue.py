@@ -23,16 +23,16 @@ from typing import Final
 from refimpl.files import HAS_DESCRIPTION_LOCKS, lock_description
 
 HostQueue = Callable[[], AbstractContextManager[bool]]
-"""Waits for the turn, and holds it for the length of a `with`, whose value says whether others were first."""
+"""A context manager that waits for the turn and holds it; its value says whether it waited for others."""
 
 LONGEST_WAIT_SECONDS: Final = 5.0
-"""A process that holds its turn for longer is stuck; the next one stops waiting for it."""
+"""A process that holds its turn for longer is taken as stuck, and the next one stops waiting for it."""
 
 _COUNTERS: Final = struct.Struct("<QQ")
-"""At the start of the file: the next ticket, and the newest one that was handed back."""
+"""The start of the file: the next ticket, and the newest ticket that was handed back."""
 _FIRST_TICKET_BYTE: Final = 2**20
 _SECONDS_PER_TURN: Final = 0.0004
-"""Polling interval of a waiting process, for each process in front of it."""
+"""Polling interval of a waiting process, multiplied by the number of processes in front of it."""
 _SECONDS_PER_DRAW: Final = 0.00005
 
 
@@ -50,8 +50,8 @@ def host_queue(path: Path) -> HostQueue:
 
 
 def _joined(path: Path, leaving: contextlib.ExitStack) -> bool:
-    """Wait for the turn; whether others were first. Errors of the queue are ignored: they must neither prevent a commit
-    nor make one that landed fail."""
+    """Wait for the turn; returns whether others were first. Ignores errors of the queue: they must not prevent a
+    commit, nor make a commit fail that landed."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         leaving.callback(os.close, fd)  # frees the ticket
@@ -76,7 +76,8 @@ def _draw(fd: int) -> int:
 
 
 def _await(fd: int, ticket: int) -> bool:
-    """Whether it had to wait. The lock on the byte in front is kept: no other process needs it."""
+    """Wait for the turn; returns whether it had to wait. Keeps the lock on the byte in front: no other process needs
+    that byte."""
     if ticket == 0:
         return False
     before = _FIRST_TICKET_BYTE + ticket - 1

@@ -1,7 +1,7 @@
-"""File names of a Delta log: what kind of file, of which version.
+"""File names of a Delta log: the kind of a file and its version.
 
 DELTA.md#file-names; managed-commits, "Commit Files"; catalog-managed,
-"Delta Log Entries". Names only: whether a file counts is for the log segment and the owner.
+"Delta Log Entries". Names only: the log segment and the owner decide which files count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIDECAR_FOLDER: Final = "_sidecars"
 
 
 class FileKind(Enum):
-    """What a file of the log is, by its name."""
+    """The kind of a log file, by its name."""
 
     COMMIT = "commit"
     STAGED_COMMIT = "staged commit"
@@ -46,9 +46,9 @@ class LogPath:
     name: str
     kind: FileKind
     version: Version
-    """Of a compaction: the last version that it covers."""
+    """For a compaction: the last version that it covers."""
     start_version: Version | None = None
-    """Of a compaction only: the first version that it covers."""
+    """For a compaction only: the first version that it covers."""
     uuid: str | None = None
     part: int | None = None
     parts: int | None = None

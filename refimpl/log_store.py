@@ -1,8 +1,8 @@
 """Staging, put-if-absent, listing and reading of one table's log, on top of `Files`.
 
-This is where durability is ordered; each function states its order. The rule behind all of them:
-a name that others may act upon appears only after the bytes behind it are durable, and it is
-reported only after the name itself is durable.
+Each function states its order of writes and syncs. The rule behind all of them: a name that others may
+act upon appears only after the bytes behind it are durable, and it is reported only after the name
+itself is durable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LogStore:
         self._staging: dict[str, Path] = {}
 
     def staging(self, folder: str) -> Path:
-        """The staging folder of this name. Kept: every commit asks several times, and pathlib is slow."""
+        """The staging folder of this name. Cached: every commit needs it several times, and pathlib is slow."""
         found = self._staging.get(folder)
         if found is None:
             found = self._staging[folder] = self.folder / folder
@@ -54,7 +54,7 @@ class LogStore:
         self._create(folders)
 
     def create_location(self) -> None:
-        """The same for the table's directory alone."""
+        """Create the table's directory alone, durably, with missing parents."""
         self._create([self.location])
 
     def _create(self, folders: list[Path]) -> None:
@@ -65,7 +65,7 @@ class LogStore:
             self._files.fsync_directory(directory.parent)
 
     def stage(self, staging_folder: str, version: Version, attempt: str, content: bytes) -> str:
-        """Write `<version>.<attempt>.json` to the staging folder, durably; its name.
+        """Write `<version>.<attempt>.json` to the staging folder, durably; returns its name.
 
         Order: create exclusively, write, fsync file, fsync directory. Only then may it be proposed.
         A failed fsync ends this attempt: the next one has another name (a retried fsync may lie).
@@ -81,10 +81,9 @@ class LogStore:
         return name
 
     def stage_again(self, staging_folder: str, name: str, content: bytes) -> None:
-        """Make an existing staged file with these bytes durable.
+        """Make an existing staged file with these bytes durable, by writing them to a new file.
 
-        Its writer may have died before the fsync, or the fsync failed and a second one may lie: so the bytes are
-        written to a new file.
+        The file's writer may have died before the fsync, or the fsync failed and a second one may lie.
 
         Order: write a temporary file, fsync it, rename it over the name, fsync the directory.
         """
@@ -97,8 +96,8 @@ class LogStore:
     def make_staged_durable(self, staging_folder: str, name: str) -> None:
         """Make a staged file durable that an engine has just written. Then it may be proposed.
 
-        Order: fsync file, fsync directory, in any order or at once: the file has its name already, and until both are
-        done the caller does nothing. A failed fsync ends this attempt.
+        Order: fsync file and fsync directory, in any order or at the same time: the file has its name already, and the
+        caller waits for both. A failed fsync ends this attempt.
         """
         folder, files = self.staging(staging_folder), self._files
         self.environment.together(lambda: files.fsync(folder / name), lambda: files.fsync_directory(folder))
@@ -108,7 +107,7 @@ class LogStore:
 
         Order: write a temporary file, fsync it, link it to the name (the atomic step), fsync the
         directory, unlink the temporary. A name that is taken is made durable before it is reported,
-        because its creator may have died before that (not where an fsync failed: see `put_once`).
+        because its creator may have died before that. (After a failed fsync this is not enough: see `put_once`.)
         """
         temporary = self.folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
         target = self.folder / name
@@ -128,7 +127,7 @@ class LogStore:
 
     def put_once(self, name: str, content: bytes) -> bool:
         """`put_if_absent` for bytes that no other writer has: True if the name has exactly these, durably, also from an
-        earlier call. That call's fsync may have failed, and a second one may lie: so they are written anew."""
+        earlier call. That call's fsync may have failed, and a second one may lie: so the bytes are written again."""
         if self.put_if_absent(name, content):
             return True
         if self.bytes_or_none(name) != content:
@@ -139,9 +138,9 @@ class LogStore:
     def publish(self, version: Version, content: bytes, commit_mode: CommitMode | None = None) -> None:
         """Make `<version>.json` exist with exactly these bytes, durably, as `put_once` does.
 
-        Raises `CorruptLogError` if the file has other bytes. A prefix of these bytes is the unfinished copy of a client
-        that publishes too (DuckDB creates the file first and then writes it): it is replaced. Of an inline commit the
-        same actions are enough: another client that published it may have spelled them in its own way.
+        Raises `CorruptLogError` if the file has other bytes. It replaces a file with a prefix of these bytes: the
+        unfinished copy of another publishing client (DuckDB creates the file first and then writes it). For an inline
+        commit, equal actions are enough: another client that published it may spell the JSON differently.
         """
         name = log_path.commit(version)
         if self.put_if_absent(name, content):
@@ -151,14 +150,14 @@ class LogStore:
             content = present
         elif present is None or not content.startswith(present):
             raise CorruptLogError(
-                f"{self.folder / name} exists with other content than the ratified version {version}",
+                f"{self.folder / name} exists, but its content is not the ratified version {version}",
                 path=str(self.folder / name),
                 version=version,
             )
         self.overwrite(name, content)
 
     def publish_ratified(self, staging_folder: str, commits: Sequence[RatifiedCommit]) -> None:
-        """Publish commits as their owner lists them: ascending, all that it stores up to some version.
+        """Publish commits as their owner lists them: ascending, all stored ones up to some version.
 
         catalog-managed, "Publishing Commits". Order: the version before the first one is published already; each
         `<v>.json` and its name are durable before the next one begins. The caller reports them to the owner, which may
@@ -167,7 +166,7 @@ class LogStore:
         if commits and commits[0].version > 0 and not self.published(commits[0].version - 1):
             missing = commits[0].version - 1
             raise CorruptLogError(
-                f"the owner stores {self.location} from version {missing + 1} on, and version {missing} is not "
+                f"the owner stores {self.location} from version {missing + 1} on, but version {missing} is not "
                 f"published; restore {self.folder / log_path.commit(missing)}",
                 path=str(self.folder / log_path.commit(missing)),
                 missing_version=missing,
@@ -180,7 +179,7 @@ class LogStore:
             except FileNotFoundError:
                 if not self.published(commit.version):
                     raise CorruptLogError(
-                        f"version {commit.version} of {self.location} is ratified, and its staged file "
+                        f"version {commit.version} of {self.location} is ratified, but its staged file "
                         f"{commit.file_name} is missing; restore it",
                         path=str(self.folder / staging_folder / str(commit.file_name)),
                         version=commit.version,
@@ -218,11 +217,11 @@ class LogStore:
             raise
 
     def listing(self) -> list[LogPath]:
-        """The files of the log that Delta defines, by version, without staged files; empty without a log."""
+        """The files of the log that Delta defines, by version, without staged files; empty if there is no log."""
         return self._parsed(self.folder, log_path.parse)
 
     def staged_listing(self, staging_folder: str) -> list[LogPath]:
-        """The staged files, by version: proposals of any fate. Never a source of commits."""
+        """The staged files, by version: proposals with any outcome. Never a source of commits."""
         return self._parsed(self.folder / staging_folder, log_path.parse_staged)
 
     def _parsed(self, folder: Path, parse: Callable[..., LogPath | None]) -> list[LogPath]:
@@ -241,7 +240,7 @@ class LogStore:
         return self._entries(self.folder / SIDECAR_FOLDER)
 
     def write_sidecar(self, name: str, content: bytes) -> None:
-        """Write a new sidecar. Its bytes are durable afterwards; its name is after `sync_sidecars`, and only then may a
+        """Write a new sidecar and make its bytes durable. `sync_sidecars` makes its name durable; only then may a
         checkpoint name it."""
         folder = self.folder / SIDECAR_FOLDER
         with contextlib.suppress(FileExistsError):
@@ -249,7 +248,8 @@ class LogStore:
         self._write_durably(folder / name, content)
 
     def sync_sidecars(self) -> None:
-        """Make the names of all sidecars durable, and that of their folder; another process may have made it."""
+        """Make the names of all sidecars durable, and the name of their folder, which another process may have
+        created."""
         if self._files.stat(self.folder / SIDECAR_FOLDER) is not None:
             self._files.fsync_directory(self.folder / SIDECAR_FOLDER)
             self._files.fsync_directory(self.folder)
@@ -285,7 +285,7 @@ class LogStore:
         return None if status is None else status.modified
 
     def read(self, name: str) -> bytes:
-        """The bytes of `<log>/<name>`; `FileNotFoundError` if it is not there."""
+        """The bytes of `<log>/<name>`; `FileNotFoundError` if it is missing."""
         return self._files.read(self.folder / name)
 
     def holds(self, name: str, content: bytes) -> bool:
@@ -293,14 +293,14 @@ class LogStore:
         return self.bytes_or_none(name) == content
 
     def bytes_or_none(self, name: str) -> bytes | None:
-        """None: it is a folder."""
+        """The bytes of a file; None if it is missing or a folder."""
         try:
             return self.read(name)
         except IsADirectoryError:
             return None
 
     def staged_size(self, staging_folder: str, name: str) -> int | None:
-        """Bytes of a staged file; None if there is no such file."""
+        """Length of a staged file in bytes; None if it is missing."""
         status = self._files.stat(self.staging(staging_folder) / name)
         return None if status is None or status.is_directory else status.size
 
@@ -308,15 +308,15 @@ class LogStore:
         return self._files.read(self.staging(staging_folder) / name)
 
     def delete(self, name: str) -> None:
-        """Remove `<log>/<name>` (or `<staging folder>/<name>`); fine if it is gone. Not durable by itself."""
+        """Remove `<log>/<name>` (or `<staging folder>/<name>`), unless it is missing. Not durable by itself."""
         with contextlib.suppress(FileNotFoundError):
             self._files.unlink(self.folder / name)
 
     def make_durable(self, name: str) -> None:
-        """Make a file of another writer, and its name, durable.
+        """Make another writer's file and its name durable, by writing the same bytes to a new file, as `overwrite`
+        does.
 
-        An fsync of it may have failed, after which a second one may lie: the same bytes become a new file, as in
-        `overwrite`.
+        The other writer's fsync may have failed, and a second one may lie.
         """
         self.overwrite(name, self.read(name))
 

@@ -1,7 +1,7 @@
 """Backfill: copy ratified commits to `<v>.json`, in order, and only then forget their bytes.
 
 managed-commits, "Commit Backfills": sequential. catalog-managed, "Publishing Commits": in order;
-the content of a ratified commit is immutable, so what is there already must be equal.
+the content of a ratified commit is immutable, so an existing file must have the same content.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _Stored = tuple[RatifiedCommit, bytes]
 BATCH: Final = 64
 """Commits published, or confirmed as published, before the ledger records them."""
 _PAUSE_SECONDS: Final = 3 * LOCK_POLL_SECONDS
-"""Between two batches: longer than a process that waits for the publishing lock pauses between two attempts."""
+"""Pause between two batches: longer than the polling interval of a process that waits for the publishing lock."""
 
 
 def backfill(context: Context, table_id: str, version: Version | None, *, batches: int | None = None) -> Backfilled:
-    """Publish up to `version`, or to what is the latest now; see `CommitOwner.backfill_to_version`.
+    """Publish up to `version`, or to the current latest one; see `CommitOwner.backfill_to_version`.
 
-    The publishing lock is free between two batches, so that another process waits for one at most. `batches`: after so
-    many it is enough.
+    The publishing lock is free between two batches, so that another process waits for one at most. `batches`: stop
+    after this many.
 
-    Raises `CorruptLogError`, and halts the table, if a staged file is gone or altered or another
-    `<v>.json` is in the way. An interruption anywhere is continued by the next call.
+    Raises `CorruptLogError`, and halts the table, if a staged file is missing or altered, or if `<v>.json` has other
+    bytes. The next call continues an interrupted one.
     """
     published = 0
     for number in itertools.count(1):
@@ -54,24 +54,25 @@ def backfill(context: Context, table_id: str, version: Version | None, *, batche
 
 
 def finish(context: Context, table_id: str) -> None:
-    """Publish what is left. The caller holds both locks, so that nothing is added meanwhile."""
+    """Publish the remaining commits. The caller holds both locks, so that no commit is added meanwhile."""
     done = False
     while not done:
         _, _, done = _batch(context, table_id, None)
 
 
 def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Version | None, int, bool]:
-    """Publish the next versions, then record them: through which version, how many, and whether none is left.
+    """Publish the next versions, then record them. Returns the last one, how many, and whether all are published.
 
-    The caller holds the table's publishing lock. Others commit meanwhile: the owner's lock is taken for the record.
+    The caller holds the table's publishing lock. Writers can commit meanwhile: the owner's lock is taken only to
+    record.
     """
     table, commits = _next(context, table_id, version)
     target = table.next - 1 if version is None else min(version, table.next - 1)
     if not commits:
-        with context.lock(), context.changing(table_id) as (_, table):  # completes what an interrupted call left
+        with context.lock(), context.changing(table_id) as (_, table):  # completes an interrupted call
             return table.backfilled, 0, True
     # Durability order: each `publish` returns after `<v>.json` and its name are durable, the next version
-    # starts after that, and the ledger forgets the bytes in the transaction that follows.
+    # starts after that, and the ledger forgets the bytes in a later transaction.
     log = context.log(table)
     published: list[_Stored] = []
     problem: CorruptLogError | OSError | None = None
@@ -84,14 +85,14 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
         published.append((commit, digest))
     with context.lock(), context.changing(table_id) as (writer, table):
         through = _record(writer, table, published, context.now)
-        if through is not None and through >= commit.version:  # recorded by another one, whatever the problem was
+        if through is not None and through >= commit.version:  # another process recorded it, so the problem is solved
             problem = None
         if isinstance(problem, CorruptLogError):
             writer.halt(table, f"backfill of version {commit.version} failed: {problem}")
     if isinstance(problem, OSError):
         raise OwnerUnavailableError(
             f"backfill of {table.label} stopped after version {through}: {problem}; "
-            f"nothing is lost, and the next backfill goes on from there"
+            f"nothing is lost, and the next backfill continues from there"
         ) from problem
     if problem is not None:
         raise problem
@@ -99,14 +100,14 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
 
 
 def _next(context: Context, table_id: str, version: Version | None) -> tuple[TableRecord, list[_Stored]]:
-    """The table, and the next of its commits that are to be published."""
+    """The table, and its next commits to publish."""
     with context.ledger.read() as view:
         table = context.required(view, table_id)
         if table.state is TableState.DROPPED:
             if table.purged_at is not None:
                 with contextlib.suppress(OSError):
                     context.end_publishing(table_id)
-            raise InvalidRequestError(f"{table.label} was dropped: nothing is published there any more")
+            raise InvalidRequestError(f"{table.label} was dropped; a dropped table is not published")
         first, size = table.first_unbackfilled, 0
         commits: list[_Stored] = []
         while first + len(commits) < table.next and len(commits) < BATCH and size < policy.MAX_INLINE_BYTES:
@@ -120,10 +121,10 @@ def _next(context: Context, table_id: str, version: Version | None) -> tuple[Tab
 
 
 def _record(writer: Writer, table: TableRecord, published: Sequence[_Stored], now: int) -> Version | None:
-    """Forget the bytes of what was published; the newest version that is recorded as published then.
+    """Forget the bytes of the published commits; returns the newest version that is then recorded as published.
 
-    A client may have reported some of these versions meanwhile, or a backup may have replaced the ledger: another
-    commit of the same version is not forgotten.
+    A client may have reported some of these versions meanwhile, or a backup may have replaced the ledger: then the
+    ledger may have another commit of the same version, which is not forgotten.
     """
     through = table.backfilled
     for commit, digest in published:
@@ -139,26 +140,26 @@ def _record(writer: Writer, table: TableRecord, published: Sequence[_Stored], no
 
 
 def confirm_published(writer: Writer, table: TableRecord, log: LogStore, versions: Sequence[Version]) -> str | None:
-    """Make versions durable that a client reports as published; or why one of them must not be forgotten: its
-    `<v>.json` is not there, or holds something else. The caller holds the lock.
+    """Make versions durable that a client reports as published. Returns why one of them must not be forgotten, if
+    its `<v>.json` is missing or differs. The caller holds the lock.
 
-    catalog-managed, "Publishing Commits". Durability order: the same bytes become a new file, because an fsync of the
-    client's may have failed; then the caller's transaction forgets them.
+    catalog-managed, "Publishing Commits". Durability order: the same bytes become a new file, because the client's
+    fsync may have failed; then the caller's transaction forgets them.
     """
     for version in versions:
         name = log_path.commit(version)
         found, details = log.find(name), writer.commit_details(table, version)
         if found is None:
-            return f"version {version} of {table.label} is not published: {name} is not there; publish it, then report"
+            return f"version {version} of {table.label} is not published: {name} is missing; publish it, then report"
         content = None if details is None else _published_bytes(log, found, *details[:2])
         if content is None:
-            return f"{name} of {table.label} does not hold what was ratified as version {version}; run verify"
+            return f"{name} of {table.label} is not the commit that was ratified as version {version}; run verify"
         log.overwrite(name, content)
     return None
 
 
 def _published_bytes(log: LogStore, found: LogPath, commit: RatifiedCommit, digest: bytes) -> bytes | None:
-    """The file's bytes if it says what was ratified. Its size is looked at first: it is read under the owner's lock,
+    """The file's bytes if it is the ratified commit. Checks the size first: the file is read under the owner's lock,
     and could be of any size."""
     if found.size > policy.MAX_COMMIT_BYTES or (commit.content is None and found.size != commit.size):
         return None
@@ -187,7 +188,7 @@ def _stored_bytes(table: TableRecord, log: LogStore, commit: RatifiedCommit) -> 
     if commit.file_name is not None:
         with contextlib.suppress(FileNotFoundError):
             return log.read_staged(table.feature.staging_folder, commit.file_name)
-    try:  # adopted, or published by a client that removed the staged file
+    try:  # adopted, or published by a client that then removed the staged file
         return log.read(log_path.commit(commit.version))
     except FileNotFoundError:
         raise CorruptLogError(

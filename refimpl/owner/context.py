@@ -1,4 +1,4 @@
-"""What all parts of the owner share: the ledger, the lock, the effects, and the logs of its tables."""
+"""What the parts of the owner share: the ledger, the lock, the effects, and the logs of its tables."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from refimpl.owner.statements import View, Writer
 from refimpl.table_feature import CommitMode
 
 _MAX_READS: Final = 10
-"""How often a table is read again that changes while it is described."""
+"""How often the owner reads a table again that changes while it is described."""
 
 _SETTLED_MS: Final = 2000
-"""A folder whose modification time is so old has not changed since, however coarse the clock of its file system is."""
+"""A folder whose modification time is older than this has not changed since, even if its file system's clock is
+coarse."""
 
 
 class Context:
@@ -48,7 +49,7 @@ class Context:
         return self.environment.now()
 
     def log(self, table: TableRecord) -> LogStore:
-        """By location, not by id: an id may be given again after the take-over that brought it was refused."""
+        """Cached by location, not by id: after a rejected take-over, its id may be used again."""
         found = self._logs.get(table.location)
         if found is None:
             found = self._logs[table.location] = LogStore(table.location, self.environment)
@@ -56,9 +57,9 @@ class Context:
 
     def publishing(self, table_id: str) -> AbstractContextManager[object]:
         """A table's publishing lock: only its holder publishes ratified commits of the table, or ends that (drop, hand
-        back). So nothing is published late, where another table may be by then.
+        back). So no commit is published late, when another table may be at the location.
 
-        It is taken before the owner's lock: commits to this table and all others go on while it is held.
+        It is taken before the owner's lock: commits to this table and all others continue while it is held.
         """
         lock = self._publishing.get(table_id)
         if lock is None:
@@ -69,17 +70,17 @@ class Context:
         return self.ledger.path.parent / f"publishing-{self.place(table_id).table_id}"
 
     def end_publishing(self, table_id: str) -> None:
-        """Remove the lock file of a table whose purge is recorded. The caller holds the publishing lock, and does
-        nothing else with it afterwards: another one may have a new file of this name at once. A process that waits for
-        the old file makes a new one, finds the table purged, and removes it here. STORAGE.md#lock-file.
+        """Remove the lock file of a table whose purge is recorded. The caller holds the publishing lock and does
+        nothing else under it afterwards: another process may create a new file of this name at once. A process that
+        waits for the old file creates a new one, sees that the table is purged, and calls this. STORAGE.md#lock-file.
         """
         with contextlib.suppress(FileNotFoundError):
             self.environment.files.unlink(self._publishing_path(table_id))
 
     def place(self, table_id: str) -> TableRecord:
-        """What never changes of a table (key, location, table feature); the rest of the record may be old.
+        """A cached record: what never changes (key, location, table feature) is right, the rest may be old.
 
-        A take-over that is only promised may be forgotten, and its id come again with another table: not remembered.
+        A table whose take-over is only promised is not cached: the promise may be forgotten, and its id reused.
         """
         found = self._places.get(table_id)
         if found is None:
@@ -98,13 +99,13 @@ class Context:
     def changing(self, table_id: str) -> _Change:
         """One write transaction on a table, under the lock that the caller holds.
 
-        A promise that was left open is completed or forgotten first, in a transaction of its own: what
-        is open although the lock is free was abandoned. So is a commit recorded that is `unnoticed`.
+        An open promise is completed or forgotten first, in a transaction of its own: a promise that is
+        open while the lock is free was abandoned. A commit that is `unnoticed` is recorded first, too.
         """
         return _Change(self, table_id)
 
     def holder(self, name: str) -> TableRecord | None:
-        """The table that has the name, once a promise about it is settled. The caller holds the lock."""
+        """The table that has the name, after its open promise is settled. The caller holds the lock."""
         with self.ledger.read() as view:
             found = view.table_named(name)
         if found is None or not found.promised:
@@ -130,18 +131,18 @@ class Context:
             ) from error
 
     def unnoticed(self, table: TableRecord) -> bool:
-        """Whether a version above the latest is visible of a table whose commits are put-if-absent.
+        """Whether a table with direct commits has a visible version above the latest.
 
         managed-commits, "Commit Protocol", choice 2, and catalog-managed, "Commit Protocol", option 3: such a commit
-        has succeeded when its file is visible, regardless of when or whether the owner hears of it. In the other
-        tables the owner's record is the commit, a writer that publishes by itself breaks the protocol, and the owner
-        stops until an operator looks at the table: after a restore, its record may be older than the log.
+        has succeeded when its file is visible, regardless of when or whether the owner learns of it. In other tables
+        the owner's record is the commit, and a writer that publishes by itself breaks the protocol. There the owner
+        halts until an operator repairs the table: after a restore, its record may be older than the log.
         """
         direct = table.commit_mode is CommitMode.DIRECT and table.state is TableState.ACTIVE and table.halted is None
         return direct and self.log(table).published(table.next)
 
     def notice(self, table: TableRecord) -> None:
-        """Record what is visible of such a table; see `promises.adopt`. The caller holds the lock.
+        """Record the visible versions of an `unnoticed` table; see `promises.adopt`. The caller holds the lock.
 
         Raises `OwnerUnavailableError` if the disk fails; the next call tries again, with a new file.
         """
@@ -150,15 +151,15 @@ class Context:
                 promises.adopt(writer, table, self.log(table), self.now, self.environment.new_id)
         except OSError as error:
             raise OwnerUnavailableError(
-                f"version {table.next} of {table.label} is visible and cannot be recorded: {error}; try again"
+                f"version {table.next} of {table.label} is visible but cannot be recorded: {error}; try again"
             ) from error
 
     def keep(self, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
-        """Steps 2 and 3 of a promise that is stored: the commit, or None if another writer's file was first.
+        """Steps 2 and 3 of a stored promise: the commit, or None if another writer's file was first.
 
-        Raises `OwnerUnavailableError` if it was not made and never will be; `OutcomeUnknown` whenever that
-        is not sure. If the file is visible although the disk failed, the promise stays open: a name whose
-        fsync failed may be gone after a power cut, and `settle` publishes the promised bytes anew.
+        Raises `OwnerUnavailableError` if the commit was not made and never will be; `OutcomeUnknown` whenever that
+        is not certain. If the file is visible although the disk failed, the promise stays open: a name whose
+        fsync failed may be gone after a power cut, and `settle` publishes the promised bytes again.
         """
         log = self.log(table)
         failure: OSError | None = None
@@ -170,7 +171,7 @@ class Context:
                 failure = error
                 if log.published(promise.version):
                     raise
-                if objects_at(self.environment, table.location):  # a put may be carried out later
+                if objects_at(self.environment, table.location):  # the store may apply the put later
                     raise
             with self.ledger.write() as writer:
                 if failure is None and mine:
@@ -187,18 +188,18 @@ class Context:
 
     def _unknown(self, table: TableRecord, promise: Promise, error: Exception) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"version {promise.version} of {table.label} is promised, but what came of it could not be recorded "
-            f"({error}); ask attempt_outcome about {promise.attempt}",
+            f"version {promise.version} of {table.label} is promised, but its outcome could not be recorded "
+            f"({error}); call attempt_outcome for {promise.attempt}",
             table_id=table.table_id,
             version=promise.version,
             attempt=promise.attempt,
         )
 
     def unknown_published_version(self, table: TableRecord) -> Version | None:
-        """The lowest visible version above the latest one, if there is any.
+        """The lowest visible version above the latest one, if there is one.
 
-        Where the newest published version is gone, the ledger is older than a cleanup of the log, which
-        always keeps that one: then the log is listed, for the next version may be gone as well.
+        A cleanup of the log always keeps the newest published version. If that file is missing, the ledger is
+        older than a cleanup: then the log is listed, because the next version may be missing as well.
         """
         log = self.log(table)
         if log.published(table.next):
@@ -208,7 +209,7 @@ class Context:
         return min((v for v in self._listed(log) if v >= table.next), default=None)
 
     def _listed(self, log: LogStore) -> frozenset[Version]:
-        """The published versions; a listing is kept while the folder's modification time stays the same."""
+        """The published versions; a listing is cached while the folder's modification time stays the same."""
         status = self.environment.files.stat(log.folder)
         changed = None if status is None else status.modified
         known = self._listings.get(log.location)
@@ -239,7 +240,7 @@ class Context:
         return self.resolve(lambda view: self.required(view, table_id))
 
     def resolved(self, table: TableRecord, answer: CommitsAnswer) -> ResolvedTable:
-        """The same for a record and answer of one read state. Not inside a transaction: it may read again."""
+        """`resolve` for a record and answer of one read state. Not inside a transaction: it may read again."""
         return ResolvedTable(
             table_id=table.table_id,
             name=table.name,
@@ -255,8 +256,8 @@ class Context:
     def describe(self, find: Callable[[View], TableRecord]) -> TableDescription:
         """The table that `find` finds, with its metadata. `InvalidRequestError` while it has no version 0.
 
-        A published version that is newer than the read state is a reason to read again: else the metadata would be
-        those before a commit that the answer already has. Only one that the ledger does not have stays beside them.
+        If a published version is newer than the read state, it reads again: otherwise the metadata would be older than
+        a commit in the answer. A published version that the ledger still lacks then stays in the answer.
         """
         found, latest = self._described(find)
         for _ in range(_MAX_READS):
@@ -269,7 +270,7 @@ class Context:
         return found
 
     def _described(self, find: Callable[[View], TableRecord]) -> tuple[TableDescription, Version | None]:
-        """One description, and the latest version that the ledger had then."""
+        """One description, and the ledger's latest version at that moment."""
         with self.ledger.read() as view:
             table = find(view)
             answer = stored_commits(view, table, None, None)
@@ -297,11 +298,11 @@ class Context:
     ) -> CommitsAnswer:
         """Never deny a commit that is visible as `<v>.json`.
 
-        managed-commits and catalog-managed: that file proves that the version is committed. One above
-        what the ledger knew is a newer commit (read again), a promise that was kept and not yet
-        recorded, or the trace of a ledger that was restored from an old backup.
+        managed-commits and catalog-managed: that file proves that the version is committed. A version above
+        the ledger's latest is a newer commit (read again), a kept promise that is not recorded yet, or the
+        result of restoring an old ledger.
         """
-        if table.state in (TableState.DROPPED, TableState.HANDED_BACK):  # what came after is others' affair
+        if table.state in (TableState.DROPPED, TableState.HANDED_BACK):  # later versions belong to other writers
             return answer
         log = self.log(table)
         try:
@@ -315,12 +316,12 @@ class Context:
             if unknown is not None and unknown > next_version(answer.latest_ratified_version):
                 return CommitsAnswer(commits=answer.commits, latest_ratified_version=contiguous_end(log, unknown))
         except OSError as error:
-            raise OwnerUnavailableError(f"cannot look into the log of {table.label}: {error}") from error
+            raise OwnerUnavailableError(f"cannot read the log of {table.label}: {error}") from error
         return answer
 
 
 class _Change:
-    """The `with` of `Context.changing`. A class, because every commit passes here and a generator costs more."""
+    """The context manager of `Context.changing`. A class: every commit uses it, and a generator costs more."""
 
     __slots__ = ("_context", "_table_id", "_transaction")
 
@@ -341,7 +342,7 @@ class _Change:
         return writer, table
 
     def _begin(self) -> tuple[Writer, TableRecord, bool]:
-        """The transaction and the table in it, and whether that is `unnoticed`. What fails leaves no transaction."""
+        """The transaction, the table in it, and whether the table is `unnoticed`. An error ends the transaction."""
         self._transaction = self._context.ledger.write()
         writer = self._transaction.__enter__()
         try:
@@ -357,7 +358,8 @@ class _Change:
 
 @contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
-    """A failing disk as `OwnerUnavailableError`. Only around what commits no version, and may be asked again."""
+    """Raises `OwnerUnavailableError` for a failing disk. Only around calls that commit no version and can be
+    repeated."""
     try:
         yield
     except (OSError, OutcomeUnknown) as error:
@@ -365,7 +367,7 @@ def disk_errors(doing: str) -> Iterator[None]:
 
 
 def stored_commits(view: View, table: TableRecord, start: Version | None, end: Version | None) -> CommitsAnswer:
-    """What the ledger stores of a table, within the range."""
+    """The commits of a table that the ledger stores, within the range."""
     if table.latest is None:
         return CommitsAnswer(commits=(), latest_ratified_version=None)
     low = max(table.first_unbackfilled, start or 0)

@@ -1,21 +1,21 @@
-"""Who may commit what: every rule in one place, in the order in which it is judged.
+"""All rules for committing, in one place and in the order of evaluation.
 
-    examine: (table feature, version, proposal, its bytes)     -> Examined       what the bytes say
-    decide:  (table, Examined, what is known of the attempt) -> Ratify | Outcome
+examine: (table feature, version, proposal, its bytes)     -> Examined       the parsed bytes
+decide:  (table, Examined, the recorded attempt)           -> Ratify | Outcome
 
-No I/O, no clock, no randomness. `Ratify` is a decision, not yet a fact: the ledger makes it one.
+No I/O, no clock, no randomness. `Ratify` is only a decision: it takes effect when the ledger records it.
 
-The order of `decide`, and why it is this one. `admission` is 1 to 4: whatever else has to be looked up is looked up
-only for a proposal that gets so far.
- 1. an attempt that landed is answered as it was, whatever happened since;
- 2. an attempt that was resolved as not landed stays so;
- 3. a table that takes no commits says why;
- 4. the version: taken, or out of reach. Before the content: a loser's content was right when it
-    was written, and a rebase will change it;
- 5. the preconditions of a catalog's request: the reported published versions, then the etag. After the version,
-    because a loser's report and etag are naturally stale (UNITY_CATALOG.md#order-of-judging);
- 6. the content, then what a catalog's request says of it;
- 7. room in the backlog, counted as the report leaves it.
+The order of `decide`, with its reasons. `admission` is 1 to 4: the caller looks up what the later rules need only
+for a proposal that passes these.
+1. an attempt that landed gets the same answer again, even if the table changed since;
+2. an attempt that was resolved as not landed stays so;
+3. a table that accepts no commits answers why;
+4. the version is taken, or too high. Before the content: a loser's content was right when it
+was written, and a rebase will change it;
+5. the preconditions of a catalog's request: the reported published versions, then the etag. After the version,
+because a loser's report and etag are naturally stale (UNITY_CATALOG.md#order-of-judging);
+6. the content, then the request's statements about it;
+7. room in the backlog, counted after the report.
 `decide_update`, for a request without a commit, is 3, 5 and 6.
 """
 
@@ -68,17 +68,17 @@ class Ratify:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogFacts:
-    """A catalog's request, with what was looked up for it."""
+    """A catalog's request, with the facts that were looked up for it."""
 
     preconditions: UpdatePreconditions
     properties: Mapping[str, str] = field(default_factory=dict)
-    """The table's properties that its log does not have."""
+    """The table's properties that are not in its log."""
     unpublished: str | None = None
-    """Why one of the versions of `reported` must not be forgotten: its file is missing, or holds other bytes."""
+    """Why one of the versions of `reported` must not be forgotten: its file is missing, or has other bytes."""
 
 
 def message_flaw(version: Version, proposal: Proposal) -> Rejected | None:
-    """What is wrong with the message itself, before any table is looked at.
+    """What is wrong with the message itself; reads no table.
 
     managed-commits, "Commit Files", and catalog-managed, "Staged commit": the name's pattern, its
     version is authoritative, its uuid is the attempt.
@@ -98,12 +98,12 @@ def message_flaw(version: Version, proposal: Proposal) -> Rejected | None:
 
 
 def unread(version: Version, proposal: StagedProposal, size: int | None) -> Examined:
-    """A staged file that is not worth reading: too large, or (`size` None) not there."""
+    """The result for a staged file that is not read: it is too large, or (`size` None) missing."""
     if size is None:
         flaw = _rejected(
             RejectionReason.STAGED_FILE_MISSING,
-            f"no staged file for version {version} of attempt {proposal.attempt} exists; write it, make it durable, "
-            f"then propose it",
+            f"the staged file for version {version} of attempt {proposal.attempt} is missing; write it, make it "
+            f"durable, then propose it",
         )
     else:
         flaw = _too_large(CommitMode.STAGED, size)
@@ -111,7 +111,7 @@ def unread(version: Version, proposal: StagedProposal, size: int | None) -> Exam
 
 
 def size_limit(commit_mode: CommitMode) -> int:
-    """Bytes that a commit may have."""
+    """The maximum size of a commit in bytes."""
     return policy.MAX_INLINE_BYTES if commit_mode is CommitMode.INLINE else policy.MAX_COMMIT_BYTES
 
 
@@ -123,7 +123,7 @@ def _too_large(commit_mode: CommitMode, size: int) -> Rejected:
 
 
 def examine(feature: TableFeature, version: Version, proposal: Proposal, content: bytes) -> Examined:
-    """Read what the proposed bytes say."""
+    """Parse the proposed bytes."""
     digest = hashlib.sha256(content).digest()
     commit_mode = COMMIT_MODE_OF[type(proposal)]
     if len(content) > size_limit(commit_mode):
@@ -159,14 +159,15 @@ def examine(feature: TableFeature, version: Version, proposal: Proposal, content
 
 
 def _first_is_known(content: bytes) -> bool:
-    """Whether the first line holds an action that we know: those that we do not know were left out."""
+    """Whether the first line holds a known action: the parser skips unknown ones."""
     if content.startswith(b'{"commitInfo":{'):
         return True
     return bool(actions.decode(content.lstrip().partition(b"\n")[0], source="the first line"))
 
 
 def _provenance_flaw(feature: TableFeature, version: Version, info: CommitInfo | None) -> Rejected | None:
-    """in-commit timestamps, rule 2; catalog-managed, "Commit Provenance Information". None: not the first action."""
+    """in-commit timestamps, rule 2; catalog-managed, "Commit Provenance Information". `info` is None if commitInfo is
+    not the first action."""
     if info is None:
         return _rejected(
             RejectionReason.COMMIT_INFO_NOT_FIRST, f"the first action of version {version} must be its commitInfo"
@@ -190,8 +191,8 @@ def decide(
     current: tuple[Protocol, Metadata] | None,
     facts: CatalogFacts | None = None,
 ) -> Ratify | Outcome | PreconditionFailed:
-    """The outcome of a proposal. `current`: the table's protocol and metadata, needed only when it changes them, and
-    with `facts`: those of a catalog's request.
+    """The outcome of a proposal. `current`: the table's protocol and metadata; required only if the proposal changes
+    them, or with `facts`. `facts`: of a catalog's request.
 
     managed-commits and catalog-managed, "Commit Protocol": v-1 is ratified, v is not, v at most once.
     """
@@ -211,16 +212,16 @@ def decide(
 def decide_update(
     table: TableRecord, facts: CatalogFacts, current: tuple[Protocol, Metadata] | None
 ) -> Rejected | PreconditionFailed | None:
-    """Why an update without a commit is not made; arguments as in `decide`."""
+    """Why an update without a commit is rejected; arguments as in `decide`."""
     return not_accepting(table) or _precondition_flaw(table, facts, current) or _request_flaw(facts, None, current)
 
 
 def admission(
     table: TableRecord, examined: Examined, attempt: AttemptRecord | None, *, unknown_published: Version | None
 ) -> Outcome | None:
-    """The outcome of a proposal that its attempt, the table's state or its version decides; None: judge the rest.
+    """The outcome if the attempt, the table's state or the version decides it; None: the later rules decide.
 
-    `unknown_published`: a version above the latest that is visible although the owner never ratified it.
+    `unknown_published`: a visible version above the latest that the owner did not ratify.
     """
     return (
         replay(table, examined, attempt)
@@ -230,7 +231,7 @@ def admission(
 
 
 def has_lost(table: TableRecord, version: Version, attempt: AttemptRecord | None) -> bool:
-    """Whether a proposal lost for certain, whatever comes after: its version is taken and its attempt is not known."""
+    """Whether a proposal has certainly and finally lost: its version is taken and its attempt is unknown."""
     settled = table.state is TableState.ACTIVE and table.halted is None and not table.promised
     return settled and attempt is None and table.latest is not None and version <= table.latest
 
@@ -257,20 +258,20 @@ def replay(table: TableRecord, examined: Examined, attempt: AttemptRecord | None
 
 
 def not_accepting(table: TableRecord) -> Rejected | None:
-    """Why the table takes no commits at all, if it does not."""
+    """Why the table accepts no commits; None if it does."""
     if table.state is not TableState.ACTIVE:
         return _rejected(
-            RejectionReason.NOT_ACTIVE, f"{table.label} is {table.state.value} and takes no commits from this owner"
+            RejectionReason.NOT_ACTIVE, f"{table.label} is {table.state.value}, so this owner accepts no commits to it"
         )
     if table.halted is not None:
         return _rejected(
-            RejectionReason.HALTED, f"{table.label} takes no commits: {table.halted}; run verify, then repair"
+            RejectionReason.HALTED, f"{table.label} accepts no commits: {table.halted}; run verify, then repair"
         )
     return None
 
 
 def _out_of_turn(table: TableRecord, version: Version, *, unknown_published: Version | None) -> Outcome | None:
-    """Why this version cannot be the next one, if it cannot."""
+    """Why this version cannot be the next one; None if it can."""
     latest = table.latest
     if latest is not None and version <= latest:
         return Conflict(latest_ratified_version=latest)
@@ -287,7 +288,7 @@ def _out_of_turn(table: TableRecord, version: Version, *, unknown_published: Ver
 
 
 def reported(table: TableRecord, preconditions: UpdatePreconditions) -> range:
-    """The versions that a report, if it holds, lets the owner forget."""
+    """The versions that the owner may forget if the report is right."""
     through, latest = preconditions.published_through, table.latest
     if through is None or latest is None or through > latest:
         return range(0)
@@ -295,7 +296,7 @@ def reported(table: TableRecord, preconditions: UpdatePreconditions) -> range:
 
 
 def with_report(table: TableRecord, preconditions: UpdatePreconditions) -> TableRecord:
-    """The table as it will be once the report is recorded: the commit of the same request has the room it makes."""
+    """The table as it will be once the report is recorded; the request's own commit may use the room that it makes."""
     versions = reported(table, preconditions)
     return msgspec.structs.replace(table, backfilled=versions[-1]) if versions else table
 
@@ -321,7 +322,7 @@ def _precondition_flaw(
 def _request_flaw(
     facts: CatalogFacts, examined: Examined | None, current: tuple[Protocol, Metadata] | None
 ) -> PreconditionFailed | None:
-    """Where a request differs from its staged file, or from what the log says."""
+    """How a request differs from its staged file, or from the log."""
     if current is None:
         return None
     protocol = (examined and examined.protocol) or current[0]
@@ -348,13 +349,13 @@ def _file_flaw(preconditions: UpdatePreconditions, examined: Examined) -> str | 
 
 
 def property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before: Mapping[str, str]) -> str | None:
-    """Why a property cannot be the catalog's: the log has another value, its name is that of a secret, or with what
-    was there `before` it would be too much for every answer about the table."""
+    """Why the catalog cannot store a property: the log has another value, its name is that of a secret, or together
+    with those stored `before` it exceeds the size limit of an answer."""
     for key, value in wanted.items():
         found = metadata.configuration.get(key)
         if found is not None and found != value:
             return (
-                f"the property {key} is {found!r} in the log, and the request says {value!r}; change it by a commit "
+                f"the property {key} is {found!r} in the log, but {value!r} in the request; change it by a commit "
                 f"with a metaData action"
             )
         if found is None and value is not None and policy.names_a_secret(key):
@@ -364,7 +365,7 @@ def property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before: 
     size = len(msgspec.json.encode(catalog_properties(before, wanted, metadata)))
     if size > max(policy.MAX_CATALOG_PROPERTIES_BYTES, len(msgspec.json.encode(before))):
         return (
-            f"the properties that the log does not have would take {size} bytes, the limit is "
+            f"the properties that are not in the log would take {size} bytes, the limit is "
             f"{policy.MAX_CATALOG_PROPERTIES_BYTES}; remove some, or write them into the log"
         )
     return None
@@ -373,13 +374,13 @@ def property_flaw(wanted: Mapping[str, str | None], metadata: Metadata, before: 
 def catalog_properties(
     before: Mapping[str, str], wanted: Mapping[str, str | None], metadata: Metadata
 ) -> dict[str, str]:
-    """The catalog's own properties after a change: what the log has is the log's."""
+    """The catalog's own properties after a change, without those that are in the log."""
     after = {**before, **wanted}
     return {key: value for key, value in after.items() if value is not None and key not in metadata.configuration}
 
 
 def etag_of(protocol: Protocol, metadata: Metadata, properties: Mapping[str, str]) -> str:
-    """Changes with the metadata and only with it, so it is derived and not stored."""
+    """The etag changes with the metadata and only with it, so it is derived and not stored."""
     content = msgspec.json.encode([protocol, metadata, dict(properties)], order="sorted")
     return f"etag-{hashlib.sha256(content).hexdigest()[:32]}"
 
@@ -391,7 +392,7 @@ def _commit_mode_flaw(table: TableRecord, examined: Examined) -> Rejected | None
         return None
     return _rejected(
         RejectionReason.COMMIT_MODE_NOT_ALLOWED,
-        f"{table.label} takes {' and '.join(sorted(w.value for w in accepted))} commits, not {commit_mode.value} ones",
+        f"{table.label} accepts {' and '.join(sorted(w.value for w in accepted))} commits, not {commit_mode.value}",
     )
 
 
@@ -412,10 +413,10 @@ def timestamp_flaw(examined: Examined, previous: int) -> Rejected | None:
 
 
 def leaves_owner(table: TableRecord, examined: Examined, current: tuple[Protocol, Metadata] | None) -> bool:
-    """Whether a version that is published already takes the table from this owner; arguments as in `decide`.
+    """Whether an already published version takes the table from this owner; arguments as in `decide`.
 
-    managed-commits, "Converting a managed-commit table to filesystem table": the feature is gone, or the property
-    that names the owner is gone or names another one.
+    managed-commits, "Converting a managed-commit table to filesystem table": it removes the feature, or it removes or
+    changes the property that names the owner.
     """
     protocol = examined.protocol or (current and current[0])
     metadata = examined.metadata or (current and current[1])
@@ -450,8 +451,8 @@ def _table_flaw(table: TableRecord, examined: Examined, current: tuple[Protocol,
 
 
 def _identity_flaw(table: TableRecord, before: Metadata, after: Metadata) -> Rejected | None:
-    """What stays as long as the table has this owner: who owns it, which table it is, and since when its commits tell
-    their time. managed-commits, "Enablement"; in-commit timestamps, "Enablement"; Delta's protocol, "Change Metadata".
+    """Properties that cannot change while the table has this owner: its owner, its id, and the enablement of in-commit
+    timestamps. managed-commits, "Enablement"; in-commit timestamps, "Enablement"; Delta's protocol, "Change Metadata".
     """
     owner, table_id = table.feature.owner_property, table.feature.table_id_property
     if owner is not None and before.configuration.get(owner) != after.configuration.get(owner):
@@ -475,7 +476,7 @@ def _identity_flaw(table: TableRecord, before: Metadata, after: Metadata) -> Rej
 
 
 def _metadata_flaw(table: TableRecord, metadata: Metadata) -> Rejected | None:
-    """What would leave a table that is unreadable, or has another table's id."""
+    """Why the metadata would make the table unreadable, or give it another table's id."""
     flaw = unreadable(metadata)
     named = table.feature.table_id_property
     given = metadata.configuration.get(named) if named is not None else None
@@ -485,7 +486,7 @@ def _metadata_flaw(table: TableRecord, metadata: Metadata) -> Rejected | None:
 
 
 def table_flaw(feature: TableFeature, protocol: Protocol, metadata: Metadata) -> Rejected | None:
-    """What contradicts itself in a table that this owner shall own."""
+    """Contradictions in the protocol and metadata of a table that this owner is to own."""
     found = inconsistencies(protocol, metadata)
     if found:
         return _rejected(RejectionReason.INCONSISTENT_TABLE, "; ".join(found))
@@ -500,7 +501,7 @@ def first_version_flaw(
 ) -> Rejected | None:
     """What is wrong with a commit that makes this owner own a table: version 0, or an ownership change.
 
-    `properties`: those that a catalog's creator gives besides.
+    `properties`: those in the creation request of a catalog.
     """
     feature = table.feature
     if examined.flaw is not None:
@@ -530,7 +531,7 @@ def decide_hand_back(
     unknown_published: Version | None,
     current: tuple[Protocol, Metadata] | None,
 ) -> Ratify | Outcome:
-    """The outcome of a commit that shall give the table back to the filesystem; arguments as in `decide`.
+    """The outcome of a commit that gives the table back to the filesystem; arguments as in `decide`.
 
     managed-commits, "Converting a managed-commit table to filesystem table": it removes the owner
     from the metadata and the feature from the protocol; the owner may refuse.
@@ -549,7 +550,7 @@ def _policy_flaw(table: TableRecord) -> Rejected | None:
     if table.policy.hand_back:
         return None
     return _rejected(
-        RejectionReason.OWNER_REFUSES, f"the policy of {table.label} does not let it go back to the filesystem"
+        RejectionReason.OWNER_REFUSES, f"the policy of {table.label} does not allow a hand-back to the filesystem"
     )
 
 
@@ -571,7 +572,7 @@ def _still_owned_flaw(
 
 
 def _still_named_flaw(table: TableRecord, metadata: Metadata | None) -> Rejected | None:
-    """Of a table feature whose feature stays a version longer than the owner: what counts is that no owner is named."""
+    """For a table feature that stays in the protocol after the hand-back: the metadata must name no owner."""
     owner = table.feature.owner_property
     if metadata is None or owner is None or owner not in metadata.configuration:
         return None

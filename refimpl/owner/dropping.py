@@ -1,12 +1,12 @@
-"""How a table is dropped, comes back, and how its files are deleted: catalog-managed, "Creating and Dropping".
+"""Drop, undrop and purge a table: catalog-managed, "Creating and Dropping".
 
 Dropped: a soft delete. The name is free, the owner accepts no commit, and files and the ledger's rows stay.
-Undropped: the same table with its id and history, as long as its files are there and no other table has its name.
+Undropped: the same table with its id and history, as long as its files exist and no other table has its name.
 Purged: a hard delete of the files. The ledger's rows stay, so that its id and its attempts are never used again.
 
-After a drop, anything may come to live at the location. So undrop and purge begin with the question whether the log
-there is this table's: a published commit must have the bytes that were ratified. Purge deletes that file last, so an
-interrupted one can ask again.
+After a drop, another table may be created at the location. So undrop and purge first check that the log there is this
+table's: a published commit must have the bytes that were ratified. Purge deletes that file last, so an interrupted
+purge can check it again.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
 
 KEPT_FOR: Final = 7 * 86_400_000
-"""ms for which a dropped table can be undropped, unless a purge is asked for earlier."""
+"""ms during which a dropped table can be undropped, unless a purge with a shorter time deletes it."""
 BATCH: Final = 1000
-"""Files deleted under one hold of the lock; in between others get their turn."""
+"""Files deleted under one hold of the lock; between two holds other processes get the lock."""
 BATCH_OF_OBJECTS: Final = 20
 """The same in an object store, where each deletion is two requests."""
 _LOOKED_AT: Final = 100
-"""Newest published commits of which one must be the table's; a client may have spelled an inline one in its own way."""
+"""How many of the newest published commits are compared; one match is enough, because a client may spell an inline
+commit differently."""
 
 
 def drop_table(context: Context, table_id: str) -> None:
     """Soft delete: the name is free again, the files and the ledger's rows stay.
 
-    What was ratified is published first, unless the log is damaged: afterwards the owner writes nothing
-    there any more, because another table may live there.
+    Ratified commits are published first, unless the log is damaged: after the drop the owner writes no file
+    there, because another table may use the location.
     """
     with contextlib.suppress(CorruptionError):
         backfill(context, table_id, None)
@@ -62,10 +63,10 @@ def drop_table(context: Context, table_id: str) -> None:
 
 
 def undrop_table(context: Context, reference: str) -> ResolvedTable:
-    """Bring a dropped table back, by id, or by name: of several the one that was dropped last.
+    """Restore a dropped table, by id or by name; of several with this name, the one that was dropped last.
 
-    Raises `TableNotFoundError`, `NameTakenError`, and `LocationError` where another table, or not this one, is at its
-    location. One transaction: a crash leaves it dropped or active.
+    Raises `TableNotFoundError`, `NameTakenError`, and `LocationError` if another table, or no table, is at its
+    location. One transaction: after a crash the table is either dropped or active.
     """
     with context.lock():
         found = _dropped(context, reference)[0]
@@ -90,12 +91,12 @@ class Purged:
     files: int
     """How many this call deleted."""
     left: bool
-    """Whether the location is still there, because it holds another table."""
+    """Whether the location still exists, because it holds another table."""
 
 
 def purgeable(context: Context, reference: str, *, older_than: int) -> TableRecord:
-    """The table that a purge of this name or id is about. Raises what `purge_table` raises for one that is unknown,
-    ambiguous, or was dropped too recently."""
+    """The table that a purge of this name or id would delete. Raises the errors of `purge_table` for a table that is
+    unknown, ambiguous, or was dropped too recently."""
     candidates = _dropped(context, reference, purged=True)
     if len(candidates) > 1:
         ids = ", ".join(table.table_id for table in candidates)
@@ -111,10 +112,10 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
     A folder below the location that has a log of its own is another table, and stays. Symbolic links are deleted, not
     followed.
 
-    Order: the transaction after which it cannot be undropped, and nothing is published any more; the publishing lock's
-    file; the data files; the log; last the commit by which the log is known to be the table's. Each deletion below the
-    location is durable before that last one; a lock file that is back after a power cut locks nothing. An interrupted
-    purge can be repeated.
+    Order: the transaction after which the table can be neither undropped nor published; the publishing lock's file;
+    the data files; the log; last the commit that identifies the log as the table's. Each deletion below the location is
+    durable before that last one; if a power cut restores the lock file, no process uses it. An interrupted purge can be
+    repeated.
     """
     with context.lock():
         found = purgeable(context, reference, older_than=older_than)
@@ -138,7 +139,7 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
                 _refuse_others(context, view, table)
                 try:
                     evidence = context.log(table).folder / _own_commit(context, view, table)
-                except LocationError:  # the last file was deleted by an earlier purge
+                except LocationError:  # an earlier purge deleted the last file
                     _remove_empty(files, table)
                     break
             if evidence != last:
@@ -147,7 +148,7 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
             done = batch < most
             if done:
                 files.unlink(evidence)
-                _remove_empty(files, table)  # under the lock: from now on another table may be created here
+                _remove_empty(files, table)  # under the lock: another table may be created here from now on
             deleted += batch + done
     left = files.stat(table.location) is not None
     return Purged(table_id=table.table_id, name=table.name, location=table.location, files=deleted, left=left)
@@ -161,7 +162,7 @@ def _duration(ms: int) -> str:
 def _refuse_early(table: TableRecord, now: int, older_than: int) -> None:
     if table.dropped_at is None:
         raise InvalidRequestError(
-            f"an older release dropped {table.label}, and did not record when; pass --older-than 0d (older_than=0 in "
+            f"an older release dropped {table.label} and did not record when; pass --older-than 0d (older_than=0 in "
             f"Python) to purge it"
         )
     age = now - table.dropped_at
@@ -174,8 +175,8 @@ def _refuse_early(table: TableRecord, now: int, older_than: int) -> None:
 
 
 def _dropped(context: Context, reference: str, *, purged: bool = False) -> list[TableRecord]:
-    """The tables of this id or name that were dropped, the last one first. `purged`: also one whose purge began, by id,
-    or by name the last one."""
+    """The dropped tables of this id or name, the most recently dropped first. `purged`: also a table whose purge began,
+    found by its id, or by its name if it was dropped last."""
     with context.ledger.read() as view:
         dropped = [table for table in view.dropped() if table.latest is not None]
     known = [table for table in dropped if table.purged_at is None]
@@ -191,20 +192,21 @@ def _dropped(context: Context, reference: str, *, purged: bool = False) -> list[
 def _refuse_others(context: Context, view: View, table: TableRecord) -> None:
     """`LocationError` if the owner's folder, or a table that is not dropped, is at, in or around the location."""
     if is_link(table.location) or is_link(table.location / LOG_FOLDER):
-        raise LocationError(f"{table.location} is, or its log, a symbolic link now", location=str(table.location))
+        raise LocationError(f"{table.location}, or its log, is a symbolic link now", location=str(table.location))
     refuse_overlap(context, view, table.location)
     other = view.table_at(table.location)
     if other is not None or context.ledger.path.is_relative_to(table.location):
-        what = "this owner's folder is inside of it" if other is None else f"{other.label} ({other.state.value}) has it"
-        raise LocationError(f"{table.location} is not only that of {table.label}: {what}", location=str(table.location))
+        what = "this owner's folder is inside it" if other is None else f"{other.label} ({other.state.value}) uses it"
+        raise LocationError(f"{table.location} does not belong to {table.label} alone: {what}",
+        location=str(table.location))
 
 
 def _refuse_another_writer(context: Context, table: TableRecord) -> None:
-    """`LocationError` if another writer went on with the table, such as another catalog that it was registered in."""
+    """`LocationError` if another writer continued the table, such as another catalog that registered it."""
     unknown = context.unknown_published_version(table)
     if unknown is not None:
         raise LocationError(
-            f"{table.location} has version {unknown}, which this owner did not ratify: another writer uses it "
+            f"{table.location} has version {unknown}, which this owner did not ratify: another writer has used it "
             f"since {table.label} was dropped",
             location=str(table.location),
         )
@@ -219,15 +221,15 @@ def _own_commit(context: Context, view: View, table: TableRecord) -> str:
             if details is not None and hashlib.sha256(log.read(log_path.commit(version))).digest() == details[1]:
                 return log_path.commit(version)
     raise LocationError(
-        f"{table.location} does not hold {table.label} any more: none of its published commits is there; if another "
-        f"table is, leave it alone",
+        f"{table.location} does not hold {table.label} any more: none of its published commits is there; if it "
+        f"holds another table, do not purge it",
         location=str(table.location),
     )
 
 
 def _deleting(files: Files, location: Path, *, keep: Path) -> Iterator[Path]:
-    """Deletes the files of a table one by one, its log last, without `keep`, and folders when they are empty. At the
-    end all of it is durable."""
+    """Deletes the files of a table one by one, its log last, except `keep`, and each folder when it is empty. All
+    deletions are durable at the end."""
     log = location / LOG_FOLDER
     for folder in (location, log):
         for entry in _entries(files, folder):
@@ -261,7 +263,7 @@ def _entries(files: Files, folder: Path) -> list[str]:
 
 
 def _remove_empty(files: Files, table: TableRecord) -> None:
-    """Remove the folders that are left, if nothing is in them."""
+    """Remove the remaining folders, if they are empty."""
     for folder in (table.location / LOG_FOLDER, table.location):
         if files.stat(folder) is not None and _removed(files, folder):
             files.fsync_directory(folder.parent)

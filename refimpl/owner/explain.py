@@ -1,4 +1,4 @@
-"""Why a version is what it is: each step of its life, with the rule behind it."""
+"""The history of one version: each step, with its reason and the rule behind it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from refimpl.table_feature import CommitMode
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One step: what happened, the numbers, and the passage of the documents that asks for it."""
+    """One step: what happened, the numbers, and the passage of the documents that requires it."""
 
     title: str
     facts: dict[str, Any]
@@ -27,7 +27,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The life of one version; times are ms since the epoch."""
+    """The steps of one version; times are ms since the epoch."""
 
     table: str
     version: Version
@@ -42,9 +42,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _PROPOSED = {
-    CommitMode.STAGED: "The bytes are in a file of its own, durable before it was proposed; the owner stores its name.",
+    CommitMode.STAGED: "The bytes are in a staged file, durable before it was proposed; the owner stores its name.",
     CommitMode.INLINE: "The bytes were sent to the owner, which stores them until they are published.",
-    CommitMode.DIRECT: "The owner promised it durably, then linked the file: the link is the commit.",
+    CommitMode.DIRECT: "The owner recorded a promise durably, then linked the file: the link is the commit.",
 }
 _PROPOSED_SOURCE = {
     CommitMode.STAGED: "catalog-managed, Commit Protocol, option 1; managed-commits, Commit Protocol, choice 1",
@@ -54,7 +54,7 @@ _PROPOSED_SOURCE = {
 
 
 def explain(owner: LocalOwner, reference: str, version: Version) -> Explanation:
-    """The explanation of one ratified version. Raises `InvalidRequestError` for one that is not."""
+    """The explanation of a ratified version. Raises `InvalidRequestError` for any other version."""
     context = owner.context
     log_path.checked(version)
     table_id = owner.resolve(reference).table_id
@@ -96,7 +96,7 @@ def _no_such_version(table: TableRecord, version: Version) -> str:
 
 
 def _staged_losers(log: LogStore, table: TableRecord, commit: RatifiedCommit) -> dict[AttemptId, int]:
-    """Staged files for the version that are not the commit: proposals that lost, or never were made."""
+    """Staged files for the version other than the commit: they lost, or were never proposed."""
     return {
         path.uuid: path.modified
         for path in log.staged_listing(table.feature.staging_folder)
@@ -139,11 +139,11 @@ def _proposed(commit: RatifiedCommit, digest: bytes, info: dict[str, Any]) -> St
 def _timestamped(commit: RatifiedCommit, before: RatifiedCommit | None, info: dict[str, Any]) -> Step:
     previous = None if before is None else before.in_commit_timestamp
     if previous is None:
-        why = "This owner knows no earlier commit: the writer's clock, or what the log before it demanded."
+        why = "This owner knows no earlier commit: the timestamp is the writer's clock, or follows the earlier log."
     elif commit.in_commit_timestamp == previous + 1 and info.get("timestamp") != commit.in_commit_timestamp:
-        why = "The writer's clock was not ahead of the previous commit: its timestamp plus one."
+        why = "The writer's clock was not ahead of the previous commit: the timestamp is the previous one plus one."
     else:
-        why = "The writer's clock was ahead of the previous commit: the clock."
+        why = "The writer's clock was ahead of the previous commit: the timestamp is the clock."
     facts = {"inCommitTimestamp": commit.in_commit_timestamp, "previous": previous, "clock": info.get("timestamp")}
     return Step(
         title="in-commit timestamp",
@@ -154,7 +154,7 @@ def _timestamped(commit: RatifiedCommit, before: RatifiedCommit | None, info: di
 
 
 def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
-    others = "no other proposal" if not lost else f"{len(lost)} other proposals did not become it"
+    others = "no other proposal" if not lost else f"{len(lost)} other proposals lost"
     if commit.version == 0:
         before: dict[str, Any] = {}
         why = f"The table had no version yet, and its name was free; {others}."
@@ -172,7 +172,7 @@ def _judged(commit: RatifiedCommit, lost: dict[AttemptId, int]) -> Step:
 _RATIFIED = {
     CommitMode.STAGED: "One transaction recorded its file's name: from then on it is the version.",
     CommitMode.INLINE: "One transaction recorded its bytes: from then on it is the version.",
-    CommitMode.DIRECT: "Its file became visible: from then on it is the version, whether or not the owner knows it.",
+    CommitMode.DIRECT: "Its file became visible: from then on it is the version, even before the owner records it.",
 }
 
 
@@ -187,7 +187,8 @@ def _ratified(commit: RatifiedCommit) -> Step:
 
 def _published(table: TableRecord, commit: RatifiedCommit, published_at: int | None) -> Step:
     if published_at is not None and commit.commit_mode is CommitMode.DIRECT:
-        why, facts = "It was published from the start; its attempt id is kept permanently.", {"at": published_at}
+        why, facts = "It was published from the start; the owner keeps its attempt id permanently.", {"at":
+        published_at}
     elif published_at is not None:
         why, facts = (
             "Copied to the log in order, durably; the owner keeps its attempt id permanently.",
@@ -196,7 +197,7 @@ def _published(table: TableRecord, commit: RatifiedCommit, published_at: int | N
     else:
         every = table.policy.backfill_every
         rule = "on request only" if every is None else f"after every {every} commits"
-        why, facts = f"Not yet: this owner backfills {rule}. Readers get it from the owner.", {}
+        why, facts = f"Not published yet: this owner backfills {rule}. Readers get it from the owner.", {}
     return Step(
         title="backfilled",
         facts=facts | {"file": log_path.commit(commit.version)},

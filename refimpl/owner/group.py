@@ -1,22 +1,23 @@
-"""Group commit: the proposals of a process's threads that wait for the lock are decided in one transaction.
+"""Group commit: one transaction decides the waiting proposals of all threads of a process.
 
-A thread adds its proposal to those that wait. If no other thread leads, it becomes the leader: it takes the owner's
-lock and decides everything that waits by then. The others wait until theirs is decided, or no thread leads any more. So
-a group is what gathered while the one before it was made durable; no proposal waits for others to come.
+A thread adds its proposal to the waiting ones. If no other thread leads, it becomes the leader: it takes the owner's
+lock and decides all waiting proposals. The other threads wait until theirs is decided, or until there is no leader. So
+a group consists of the proposals that arrived while the previous group was made durable; the leader never waits for
+more.
 
 The rules:
-1. Each proposal is judged by `decide` in the state that those before it in the group left, because the leader reads and
-   writes in one transaction. Lower versions come first, and of one version what arrived first.
+1. `decide` judges each proposal in the state after the earlier ones of the group, because the leader reads and writes
+in one transaction. Lower versions come first; proposals of one version come in the order of arrival.
 2. No answer is given before the transaction is durable: a conflict, too, says that its winner landed.
 3. If the transaction's commit fails, its outcome is unknown to every member.
-4. If anything else fails, the transaction is rolled back, and each member is decided in one of its own. So the error of
-   one is never the answer to another one.
-5. A leader that is interrupted leaves its members undecided. The next one decides them again: a proposal that landed is
-   recognised by its attempt.
-6. If the lock is not free in time, that is the answer to all who waited since the leader asked for it: else each in
-   turn would wait as long again.
+4. If anything else fails, the transaction is rolled back, and each member is decided in its own transaction. So one
+member's error is never the answer to another one.
+5. An interrupted leader leaves its members undecided. The next leader decides them again: it recognises a proposal
+that landed by its attempt.
+6. If the lock is not free in time, all proposals that waited since the leader requested it get that error: otherwise
+each in turn would wait as long again.
 
-Processes do not form groups together: a proposal would have to be made durable for the process that decides it.
+A group never spans processes: a proposal would have to be made durable for the process that decides it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from refimpl.owner.records import Examined, TableRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The outcome of a proposal, durable if it is `Ratified`; and whether the policy now wants a backfill (`due`), for
-    which the next commit should wait (`overdue`)."""
+    """The outcome of a proposal, durable if it is `Ratified`; whether the policy requires a backfill now (`due`), and
+    whether the next commit should wait for it (`overdue`)."""
 
     outcome: Outcome | PreconditionFailed
     due: bool = False
@@ -52,12 +53,12 @@ class Waiting:
     preconditions: UpdatePreconditions | None
     answer: Decision | OutcomeUnknown | OwnerUnavailableError | None = None
     alone: bool = False
-    """Whether it needs a transaction of its own."""
+    """Whether the proposal needs a transaction of its own."""
 
 
 class Groups:
-    """The proposals that wait in this process. `together` decides several in one transaction (None: not this one), and
-    `alone` one (None: a part of the work is done, ask again)."""
+    """The waiting proposals of this process. `together` decides several in one transaction (None: it cannot decide
+    this one), and `alone` decides one (None: a part of the work is done, call it again)."""
 
     def __init__(
         self,
@@ -75,8 +76,8 @@ class Groups:
         self._turn = environment.thread_turn()
 
     def decided(self, mine: Waiting) -> Decision:
-        """Wait for the answer, or decide it, and others with it."""
-        if self._process != os.getpid():  # a forked child: the threads that waited are its parent's
+        """Wait for the answer, or lead: decide this proposal with the other waiting ones."""
+        if self._process != os.getpid():  # a forked child: the waiting threads are its parent's
             self._waiting, self._turn, self._process = [], self._environment.thread_turn(), os.getpid()
         waiting, turn = self._waiting, self._turn
         # A commit point by link takes two transactions.
@@ -86,7 +87,7 @@ class Groups:
             while turn.take(lambda: mine.answer is not None):
                 self._lead(mine)
                 turn.pass_on()
-        except BaseException:  # also one that interrupted `take` or `pass_on`
+        except BaseException:  # also an interruption of `take` or `pass_on`
             turn.pass_on()
             raise
         finally:

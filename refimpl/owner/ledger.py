@@ -2,7 +2,7 @@
 
 Durability: WAL with synchronous=FULL, so that a committed transaction survives a power cut. Every
 write and every checkpoint happens under the owner's lock; reads take no lock and see one snapshot.
-The write-ahead log is folded into the database by hand, also under the lock.
+The owner checkpoints ("folds") the write-ahead log into the database explicitly, also under the lock.
 
 The database file is opened by SQLite alone: POSIX drops a process's locks on a file when any descriptor of it is
 closed, and without these locks another SQLite client would remove the write-ahead log of a running owner.
@@ -33,18 +33,20 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "ledger.sqlite"
 FOLD_PAGES: Final = 2000
-"""Fold the write-ahead log into the database beyond so many pages: about 8 MB."""
+"""Fold the write-ahead log into the database when it has more pages than this: about 8 MB."""
 
 SHM_IN_USE: Final = 128
-"""The byte of the `-shm` file that SQLite locks as long as it has it open: who finds it free may empty that file."""
+"""The byte of the `-shm` file that SQLite locks while the file is open; a process that finds it unlocked may empty
+the file."""
 
 DATABASE_IN_USE: Final = (0x40000002, 510)
-"""The bytes of the database that SQLite locks likewise: who finds them free may remove the write-ahead log."""
+"""The bytes of the database that SQLite locks while it is open; a process that finds them unlocked may remove the
+write-ahead log."""
 
 
 def connect(path: Path) -> apsw.Connection:
-    """A connection to an existing or new database, on this host. Only its user may read a new one, and what SQLite puts
-    beside it; one that exists is not opened here, because closing it would drop SQLite's locks."""
+    """A connection to an existing or new database on this host. Only its user may read a new one, and the files that
+    SQLite creates beside it. An existing file is not opened as a file: closing it would drop SQLite's locks."""
     reserve_private(path)
     return apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
 
@@ -54,8 +56,8 @@ class Ledger:
 
     Connections are never carried across `fork`. SQLite remembers per process which locks it holds, and
     a child inherits that memory without the locks: so the forking thread closes its connection first,
-    Python drops those of other threads in the child, and both sides open anew. A child that was forked
-    inside a transaction is refused.
+    Python drops those of other threads in the child, and both sides open new ones. A child that was forked
+    inside a transaction gets an error.
     """
 
     def __init__(self, folder: Path, lock: HostLock, environment: Environment) -> None:
@@ -69,7 +71,7 @@ class Ledger:
         self._connect = environment.connect or connect
         self._local = threading.local()
         self._connections: weakref.WeakKeyDictionary[apsw.Connection, object] = weakref.WeakKeyDictionary()
-        """Those of this process, each with the identity of its write-ahead log."""
+        """The connections of this process, each with the identity of its write-ahead log."""
         self._forked_inside = False
         self._wal_pages = 0
         before, after = weakref.WeakMethod(self._before_fork), weakref.WeakMethod(self._after_fork)
@@ -79,11 +81,11 @@ class Ledger:
         return self._environment.files.stat(self.path) is not None
 
     def create(self) -> None:
-        """Make an empty ledger unless there is one. Safe against another first start.
+        """Create an empty ledger unless there is one. Safe if several processes call it at once.
 
-        Order, under the lock: build it whole under another name, make it durable, rename it into
-        place, make the name durable. So a ledger that is empty or cut short is damage, never a start; and
-        it has a write-ahead log from the start: the switch to it, in place, could be undone by a power cut.
+        Order, under the lock: build it completely under another name, make it durable, rename it into
+        place, make the name durable. So an empty or truncated ledger is always damage, never a new one. It
+        has a write-ahead log from the start: a power cut could undo a later switch to one.
         """
         files = self._environment.files
         with self._lock():
@@ -91,7 +93,7 @@ class Ledger:
                 return
             if files.stat(self._wal) is not None:
                 raise CorruptLedgerError(
-                    f"{self.path} is gone, but {self._wal.name} is there; restore the ledger from a backup",
+                    f"{self.path} is missing, but {self._wal.name} exists; restore the ledger from a backup",
                     path=str(self.path),
                 )
             unfinished = self.path.with_suffix(".new")
@@ -109,7 +111,7 @@ class Ledger:
             files.fsync_directory(self.path.parent)
 
     def open(self) -> None:
-        """Check that the ledger is one and of a known schema; bring an older one up to date."""
+        """Check that the file is a ledger with a known schema; migrate an older schema."""
         with _errors(self.path):
             database = self._database()
             found = database.pragma("user_version")
@@ -125,8 +127,8 @@ class Ledger:
             if found < SCHEMA_VERSION or database.pragma("journal_mode") != "wal":
                 with self._lock():
                     self._keep_write_ahead_log(database)
-                    # SQLite has deleted its rollback journal, and not synced that: if the journal came back it would
-                    # undo the switch, below a write-ahead log that by then has commits.
+                    # SQLite has deleted its rollback journal without a sync: if a power cut restored the journal, it
+                    # would undo the switch, although the write-ahead log has commits by then.
                     self._environment.files.fsync_directory(self.path.parent)
                     _migrate(database, database.pragma("user_version"))
                 self._remember_log(database)
@@ -138,14 +140,14 @@ class Ledger:
             )
 
     def _refuse_foreign_log(self, database: apsw.Connection) -> None:
-        """A backup does not keep a write-ahead log. If one stands beside it, it is that of the ledger which
-        the backup replaced, and SQLite would apply it."""
+        """A backup has no write-ahead log. One beside it belongs to the ledger that the backup replaced, and
+        SQLite would apply it."""
         found = self._environment.files.stat(self._wal)
         if found is None or not found.size:
             return
         with _file(database, database.filename, apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY) as file:
             header = file.xRead(20, 0) if file.xFileSize() >= 20 else b""
-        if header[18:] == b"\x01\x01":  # the file format: without such a log
+        if header[18:] == b"\x01\x01":  # the file format: without a write-ahead log
             raise CorruptLedgerError(
                 f"{self.path} is a backup, but {self._wal.name} belongs to the ledger that it replaced; "
                 f"remove {self._wal.name} and {self.path.name}-shm, then run verify",
@@ -154,7 +156,7 @@ class Ledger:
 
     @contextmanager
     def read(self) -> Iterator[View]:
-        """One read snapshot. Takes no lock; a writer neither waits for it nor disturbs it."""
+        """One read snapshot. Takes no lock; a writer neither waits for it nor changes it."""
         try:
             database = self._current_database()
             try:
@@ -166,9 +168,9 @@ class Ledger:
             raise _translated(error, self.path) from error
 
     def write(self) -> _WriteTransaction:
-        """One write transaction; the caller holds the owner's lock. The normal end commits, durably.
+        """One write transaction; the caller holds the owner's lock. It commits durably, unless the block raises.
 
-        Raises `OutcomeUnknown` if the disk failed while it committed: only the ledger can tell, later.
+        Raises `OutcomeUnknown` if the disk failed during the commit: a later read of the ledger shows the outcome.
         """
         return _WriteTransaction(self)
 
@@ -176,7 +178,7 @@ class Ledger:
         database = self._current_database()
         try:
             database.execute("BEGIN IMMEDIATE")
-        except BaseException:  # an interruption just after it began
+        except BaseException:  # an interruption just after BEGIN
             _roll_back(database)
             raise
         return Writer(database, self._warehouse)
@@ -193,27 +195,27 @@ class Ledger:
     def _commit(self, database: apsw.Connection) -> None:
         try:
             database.execute("COMMIT")
-        except apsw.FullError:  # SQLite could not write the whole commit record: it is not one
+        except apsw.FullError:  # SQLite could not write the whole commit record, so nothing is committed
             _roll_back(database)
             raise
         except apsw.Error as error:
             with contextlib.suppress(apsw.Error):
                 _roll_back(database)
             raise OutcomeUnknown(
-                f"the disk failed while {self.path} committed ({error}); ask attempt_outcome once it works again"
+                f"the disk failed while {self.path} committed ({error}); call attempt_outcome once it works again"
             ) from error
-        except BaseException:  # an interruption just before it
+        except BaseException:  # an interruption just before COMMIT
             _roll_back(database)
             raise
         if self._log_is_another():
             raise OutcomeUnknown(
-                f"{self._log_was_removed()}; use attempt_outcome to find out whether this transaction landed"
+                f"{self._log_was_removed()}; call attempt_outcome to find out whether this transaction landed"
             )
 
     def fold(self) -> None:
-        """Move the write-ahead log into the database, as far as readers let it. The caller holds the lock.
+        """Move the write-ahead log into the database, as far as readers allow. The caller holds the lock.
 
-        Never fails: what was committed stays in the write-ahead log, and the next fold tries again.
+        Never raises: committed transactions stay in the write-ahead log, and the next fold tries again.
         """
         try:
             self._database().wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -224,7 +226,7 @@ class Ledger:
         self._wal_pages = 0
 
     def integrity_errors(self) -> list[str]:
-        """What SQLite's own check finds wrong; empty if nothing."""
+        """The errors that SQLite's own integrity check reports."""
         with _errors(self.path):
             found = [row[0] for row in self._current_database().execute("PRAGMA integrity_check")]
         return [] if found == ["ok"] else found
@@ -236,9 +238,9 @@ class Ledger:
         """
         files = self._environment.files
         if files.stat(target) is not None:
-            raise InvalidRequestError(f"{target} exists; name a file that does not", path=str(target))
+            raise InvalidRequestError(f"{target} exists; choose a new file", path=str(target))
         if files.stat(target.parent) is None:
-            raise InvalidRequestError(f"{target.parent} does not exist; make it first", path=str(target))
+            raise InvalidRequestError(f"{target.parent} does not exist; create it first", path=str(target))
         unfinished = target.with_name(f".{target.name}.{self._environment.new_id()}")
         try:
             with _errors(self.path):
@@ -273,12 +275,12 @@ class Ledger:
         self._forked_inside = len(self._connections) > 0
 
     def _current_database(self) -> apsw.Connection:
-        """The connection, to the files that have the names of the ledger and of its write-ahead log now.
+        """The connection to the files that have the names of the ledger and of its write-ahead log now.
 
-        SQLite goes on with the old ones, and two processes would ratify the same version. A ledger is replaced where
-        one is restored: that one is opened. A write-ahead log that is gone, or another one, cannot be followed:
-        SQLite shares the index of the old one between all connections of a process. A connection
-        to a ledger without such a log, which is a backup, is older than a log that it has now: it is made anew, too.
+        SQLite would continue with the old files, and two processes could ratify the same version. After a restore the
+        ledger is another file: this opens that one. A write-ahead log that was removed or replaced is an error:
+        SQLite shares the index of the old one between all connections of a process. If the ledger had no write-ahead
+        log (a backup) and has one now, the connection is older than that log: this opens a new connection, too.
         """
         database = self._database()
         moved: ctypes.c_int = self._local.moved
@@ -295,21 +297,21 @@ class Ledger:
         known: object = self._local.log
         try:
             return self._environment.files.identity(self._wal_name) != known
-        except OSError:  # it cannot be looked at: that is no "no"
+        except OSError:  # unknown: that does not prove that the log is the same
             return True
 
     def _log_was_removed(self) -> str:
         return (
             f"{self._wal} was removed or replaced while this process had it open, by hand or by an SQLite client that "
-            f"does not respect its locks; end every process of this owner, then run verify"
+            f"ignores SQLite's locks; end every process of this owner, then run verify"
         )
 
     def _remember_log(self, database: apsw.Connection) -> None:
-        """The write-ahead log that this connection goes on with. Nobody removes it while SQLite's locks hold.
+        """Remember the write-ahead log of this connection. No SQLite client removes it while SQLite's locks hold.
 
-        These belong to the process, and another SQLite library in it, Python's own for example, drops them. So what a
-        connection keeps locked between its transactions is locked once more, in a way that only its end undoes:
-        STORAGE.md#second-library. The caller has read the database: SQLite has taken its own locks.
+        These locks belong to the process, and another SQLite library in it, such as Python's own, drops them. So the
+        bytes that a connection keeps locked between its transactions are locked a second time, until the connection
+        ends: STORAGE.md#second-library. The caller has read the database: SQLite has taken its own locks.
         """
         files = self._environment.files
         self._local.log = self._connections[database] = files.identity(self._wal_name)
@@ -334,7 +336,7 @@ class Ledger:
                 path=str(self.path),
             )
         if not self.exists():
-            raise CorruptLedgerError(f"{self.path} is gone; restore it from a backup", path=str(self.path))
+            raise CorruptLedgerError(f"{self.path} is missing; restore it from a backup", path=str(self.path))
         self._make_name_durable()
         with self._environment.files.opening():
             database = self._connect(self.path)
@@ -355,8 +357,8 @@ class Ledger:
         return database
 
     def _make_name_durable(self) -> None:
-        """Before SQLite makes a write-ahead log beside it: the process that renamed the ledger into place may have died
-        before it synced the folder, and a log without its ledger is damage."""
+        """Make the ledger's name durable before SQLite creates a write-ahead log beside it: the process that renamed
+        the ledger into place may have died before it synced the folder, and a log without its ledger is damage."""
         files = self._environment.files
         if files.stat(self._wal) is None:
             try:
@@ -365,16 +367,16 @@ class Ledger:
                 raise OwnerUnavailableError(f"cannot make {self.path} durable: {error}", path=str(self.path)) from error
 
     def _make_durable_what_is_seen(self, database: apsw.Connection) -> None:
-        """A process that dies between writing a commit and syncing it, or whose sync failed, leaves the commit in the
-        write-ahead log, where the first connection afterwards finds it. No process may act on what a power cut can
-        still take back.
+        """Make the visible transactions durable. A process that died before it synced a commit, or whose sync failed,
+        leaves the commit in the write-ahead log, and the first connection afterwards reads it. No process may act on a
+        commit that a power cut can still undo.
 
-        Order: SQLite reads the log; its last transaction is written again and synced; then its name is (and with it,
-        that the rollback journal of an earlier change is gone). Other connections show nothing before that.
+        Order: SQLite reads the log; its last transaction is written again and synced; then the folder is synced: the
+        log's name, and the deletion of an earlier rollback journal. Other connections show no data before that.
         """
         database.pragma("user_version")
         log = self._environment.files.identity(self._wal_name)
-        if log is None or log not in self._connections.values():  # else what is seen was durable before it was shown
+        if log is None or log not in self._connections.values():  # otherwise the visible data was made durable before
             self._write_last_transaction_again(database)
         try:
             self._environment.files.fsync_directory(self.path.parent)
@@ -382,10 +384,10 @@ class Ledger:
             raise OwnerUnavailableError(f"cannot make {self._wal} durable: {error}", path=str(self.path)) from error
 
     def _write_last_transaction_again(self, database: apsw.Connection) -> None:
-        """Make the end of the write-ahead log durable: the same bytes at the same place, because after a failed sync
-        a second one has nothing to do, and succeeds. What is before the last transaction was durable when that began.
+        """Make the end of the write-ahead log durable: write the same bytes at the same place, because after a failed
+        sync a second one does nothing and succeeds. Everything before the last transaction was durable when that began.
 
-        Raises `CorruptLedgerError` for a log that is damaged where SQLite takes it for the end.
+        Raises `CorruptLedgerError` if the log is damaged at the place that SQLite takes for its end.
         """
         frames = _frames(database)
         if frames < 0:
@@ -395,7 +397,7 @@ class Ledger:
             while True:
                 try:
                     database.execute("BEGIN EXCLUSIVE")  # no writer appends to the log or restarts it now
-                except apsw.BusyError:  # the writer of now has made durable what it saw
+                except apsw.BusyError:  # another process writes now; it has made durable what it read
                     file.xSync(apsw.SQLITE_SYNC_FULL)
                     return
                 try:
@@ -407,7 +409,7 @@ class Ledger:
                 finally:
                     _roll_back(database)
                 before, frames = frames, _frames(database)
-                if frames == before:  # nothing was appended between the two looks
+                if frames == before:  # no process appended between the two reads
                     raise CorruptLedgerError(
                         f"{self._wal} is damaged after frame {frames}, and SQLite would drop the transactions after "
                         f"it; restore the ledger from a backup, then run verify",
@@ -420,7 +422,7 @@ class Ledger:
 
 
 class _WriteTransaction:
-    """The `with` of `Ledger.write`. A class, because every commit passes here and a generator costs more."""
+    """The context manager of `Ledger.write`. A class: every commit uses it, and a generator costs more."""
 
     __slots__ = ("_ledger",)
 
@@ -443,14 +445,14 @@ class _WriteTransaction:
 
 
 def _frames(database: apsw.Connection) -> int:
-    """How many valid frames the write-ahead log has; negative where none is kept. Changes nothing."""
+    """How many valid frames the write-ahead log has; negative if there is no such log. Changes nothing."""
     frames: int = database.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
     return frames
 
 
 @contextmanager
 def _file(database: apsw.Connection, name: str, flags: int) -> Iterator[apsw.VFSFile]:
-    """A file of the ledger, through SQLite, which closes it when no lock depends on it any more."""
+    """A file of the ledger, opened through SQLite, which closes it only when no lock depends on it."""
     file = apsw.VFSFile(database.open_vfs, name, [flags, 0])
     try:
         yield file
@@ -498,7 +500,7 @@ def _translated(error: apsw.Error, path: Path) -> DeltaError:
             message = f"the ledger {path} is damaged ({error}); restore it from a backup, then run verify"
             return CorruptLedgerError(message, **facts)
         case apsw.ConstraintError():
-            message = f"the ledger {path} holds something else than was decided on ({error}); run verify"
+            message = f"the ledger {path} contradicts the state that was read before ({error}); run verify"
             return CorruptLedgerError(message, **facts)
         case apsw.CantOpenError():
             return OwnerUnavailableError(f"cannot open the ledger {path}: {error}", **facts)

@@ -1,18 +1,18 @@
-"""How a table comes to this owner and leaves it: created, created by an engine, taken over, handed back.
+"""How this owner gets and loses a table: creation, creation by an engine, take-over, hand-back.
 
-Created. catalog-managed, "Creating and Dropping", three phases: a location first, then version 0, then the name.
+Creation. catalog-managed, "Creating and Dropping", three phases: a location first, then version 0, then the name.
 Creators race for the name, and the transaction that registers it decides; each has a location of its own until then.
 managed-commits, "Creating a new managed-commit table": version 0 is written in place by put-if-absent, so that an
 owner and a filesystem creator cannot both win.
 
-Created or converted by an engine. DELTA_SPARK.md#registering: Delta Spark registers a table with its coordinator, then
-writes version 0, or the version that names the owner, through the filesystem. That put-if-absent is the commit point,
-and it is not the owner's. `announce` makes the place the owner's business; at the first contact after that `adopt`
-finds that the newest published version names this owner, and owns the table from that version on. The announcement is
-durable, and only what was announced is adopted: an owner that lost its ledger would else begin at the newest published
-version, and forget what it had ratified after it.
+Creation or conversion by an engine. DELTA_SPARK.md#registering: Delta Spark registers a table with its coordinator,
+then writes version 0, or the version that names the owner, through the filesystem. The engine's put-if-absent is the
+commit point. `announce` records the location; at the next call for the table `adopt` reads that the newest published
+version names this owner, and owns the table from that version on. The announcement is durable, and only an announced
+table is adopted: otherwise an owner that lost its ledger would begin at the newest published version, and forget the
+versions that it had ratified after it.
 
-Taken over and handed back. managed-commits, "Converting an existing filesystem based table" and "Converting a
+Take-over and hand-back. managed-commits, "Converting an existing filesystem based table" and "Converting a
 managed-commit table to filesystem table". Both, and the registration, are promises: see `promises` for what a crash
 leaves behind.
 """
@@ -58,7 +58,7 @@ from refimpl.owner.statements import View, Writer
 from refimpl.table_feature import CommitMode, TableFeature
 
 _NAME_IN_FOLDER: Final = 100
-"""So many characters of a table's name are in its folder's name, which the file system limits."""
+"""How many characters of a table's name its folder's name has: the file system limits the length."""
 
 
 def stage_table(
@@ -70,7 +70,7 @@ def stage_table(
     wanted: MaintenancePolicy | None,
     empty: bool = False,
 ) -> ResolvedTable:
-    """Phase 1; see `CommitOwner.stage_table`. The ledger knows the location before anything is there."""
+    """Phase 1; see `CommitOwner.stage_table`. The location is recorded before its folders are created."""
     table_id = context.environment.new_id()
     record = TableRecord(
         table_id=table_id,
@@ -104,7 +104,7 @@ def stage_table(
 
 def name_taken(context: Context, holder: TableRecord) -> NameTakenError:
     return NameTakenError(
-        f"{holder.label} exists at {holder.location}; choose another name, or use that table",
+        f"{holder.label} already exists at {holder.location}; choose another name, or use that table",
         name=holder.name,
         winner=context.resolve_id(holder.table_id),
     )
@@ -131,9 +131,9 @@ def register_table(
     if isinstance(outcome, Ratified):
         try:
             return Registered(table=context.resolve_id(table_id), commit=outcome.commit)
-        except OwnerUnavailableError as error:  # it landed: that nothing did is not to be said any more
+        except OwnerUnavailableError as error:  # it landed, so the error must not say that nothing did
             raise OutcomeUnknown(
-                f"{table.label} was registered, and cannot be described: {error.message}; send the request again"
+                f"{table.label} was registered, but cannot be described: {error.message}; send the request again"
             ) from error
     return outcome
 
@@ -141,7 +141,7 @@ def register_table(
 def _registration(
     context: Context, owner_name: str, table_id: str, examined: Examined, properties: Mapping[str, str]
 ) -> TableRecord | Outcome:
-    """The outcome, or the table that has the name."""
+    """The outcome, or the other table that has the name."""
     attempt = examined.proposal.attempt
     with context.changing(table_id) as (writer, table):
         answered = decide.replay(table, examined, writer.attempt(table, attempt))
@@ -186,10 +186,10 @@ def announce(
     owner_conf: str | None,
     wanted: MaintenancePolicy | None,
 ) -> ResolvedTable:
-    """See `LocalOwner.announce`. The same place announced again is the same table, until it is adopted."""
+    """See `LocalOwner.announce`. A repeated call for the same location returns the same table, until it is adopted."""
     refuse_unusual_path(location)
     flaw = policy.conf_flaw(owner_conf)
-    if flaw is not None:  # afterwards it could only be found, not prevented
+    if flaw is not None:  # after the engine's commit it could not be prevented
         raise InvalidRequestError(f"{location} cannot get this owner: {flaw.detail}", location=str(location))
     record = TableRecord(
         table_id=context.environment.new_id(),
@@ -216,10 +216,10 @@ def announce(
 
 
 def _check_log(context: Context, record: TableRecord, latest: Version | None) -> None:
-    """A new table has no version, another one has the version that its engine saw."""
+    """Check that a new table has no version, and that any other one has the version that its engine read."""
     log = context.log(record)
     if latest is None and log.published_versions():
-        raise LocationError(f"there is a table at {record.location} already", location=str(record.location))
+        raise LocationError(f"{record.location} already has a table", location=str(record.location))
     if latest is not None and not log.published(latest):
         raise InvalidRequestError(
             f"the log of {record.location} has no version {latest}: publish it before the table gets an owner",
@@ -231,7 +231,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
     """See `LocalOwner.adopt`.
 
     Order: the version's bytes become a new file, durably, because the fsync of their writer may have failed; then
-    the transaction records it. What is not adopted is not touched: it belongs to another writer.
+    the transaction records it. The files of a table that is not adopted stay unchanged: another owner may own it.
     """
     with context.lock():
         table = context.place(table_id)
@@ -262,7 +262,7 @@ def adopt(context: Context, owner_name: str, table_id: str) -> Outcome:
 
 
 def adopt_what_is_there(context: Context, owner_name: str) -> bool:
-    """Adopt every announced table whose log has a version; whether there was one that could be adopted."""
+    """Adopt every announced table whose log has a version; returns whether one could be adopted."""
     with context.ledger.read() as view:
         announced = view.announced()
     found = [table for table in announced if context.log(table).published_versions()]
@@ -271,7 +271,7 @@ def adopt_what_is_there(context: Context, owner_name: str) -> bool:
 
 
 def _free_name(view: View, table: TableRecord) -> str:
-    """The table exists whatever it is called: where another one has the name, its id makes a difference."""
+    """A free name for a table that exists already: if another table has the name, its id is added."""
     assert table.name is not None
     if view.table_named(table.name) is None:
         return table.name
@@ -280,7 +280,7 @@ def _free_name(view: View, table: TableRecord) -> str:
 
 
 def name_for(location: Path, wanted: str | None) -> str:
-    """A name of this owner's for a table that an engine calls `wanted`, or knows by its place alone."""
+    """This owner's name for a table that an engine calls `wanted`, or knows by its location alone."""
     if wanted is not None:
         with contextlib.suppress(InvalidRequestError):
             return policy.checked_name(wanted)
@@ -329,13 +329,13 @@ def take_over(
         except OutcomeUnknown as error:
             raise OutcomeUnknown(error.message, table_id=record.table_id) from error
         commit = context.keep(record, promise)
-    if commit is None:  # a commit through the filesystem was first, and this one never happened
+    if commit is None:  # a commit through the filesystem was first, so nothing landed
         return Conflict(latest_ratified_version=contiguous_end(context.log(record), version))
     return Ratified(commit=commit)
 
 
 def _early(context: Context, record: TableRecord, examined: Examined, owner_name: str) -> Outcome | None:
-    """What answers a take-over before anything is promised."""
+    """The outcome of a take-over that is decided before a promise is recorded; None: continue."""
     with context.ledger.read() as view:
         known = view.table_at(record.location)
     if known is not None and known.state is not TableState.HANDED_BACK:
@@ -362,14 +362,14 @@ def _early(context: Context, record: TableRecord, examined: Examined, owner_name
 
 
 def _given_id(feature: TableFeature, examined: Examined) -> str | None:
-    """The id that the change of owner gives the table, for engines that look for it in the log."""
+    """The id that the change of owner gives the table, for engines that read it from the log."""
     if feature.table_id_property is None or examined.metadata is None:
         return None
     return examined.metadata.configuration.get(feature.table_id_property)
 
 
 def _id_flaw(context: Context, record: TableRecord) -> Rejected | None:
-    """The id must be valid and new: also not that of the table that lived here before."""
+    """The id must be valid and new: not that of an earlier table at this location either."""
     table_id = record.table_id
     with context.ledger.read() as view:
         known = view.table(table_id)
@@ -378,7 +378,7 @@ def _id_flaw(context: Context, record: TableRecord) -> Rejected | None:
     what = f"is that of {known.label} at {known.location}" if known is not None else "is not a lower-case uuid"
     return Rejected(
         reason=RejectionReason.INCONSISTENT_TABLE,
-        detail=f"{record.feature.table_id_property} is {table_id!r}, which {what}; give the table a new uuid there",
+        detail=f"{record.feature.table_id_property} is {table_id!r}, which {what}; set it to a new uuid",
     )
 
 
@@ -393,7 +393,7 @@ def previous_timestamp_flaw(log: LogStore, examined: Examined) -> Rejected | Non
 
 
 def _landed_before(view: View, location: Path, examined: Examined) -> Outcome | None:
-    """The answer to a take-over that made one of the tables that lived here before, handed back since."""
+    """The answer to a replayed take-over of an earlier table at this location, which was handed back since."""
     for table in view.handed_back_from(location):
         attempt = view.attempt(table, examined.proposal.attempt)
         if attempt is not None and attempt.landed is not None:
@@ -402,7 +402,7 @@ def _landed_before(view: View, location: Path, examined: Examined) -> Outcome | 
 
 
 def _known_here(context: Context, known: TableRecord, examined: Examined) -> Outcome | None:
-    """An owned place: the same attempt again, or a refusal. None: it was only a promise, now forgotten."""
+    """The outcome at a location that is owned: a replay, or a rejection. None: it was only a promise, now forgotten."""
     if known.promised:
         context.settle(known)
     with context.ledger.read() as view:
@@ -428,9 +428,9 @@ def _check_filesystem_table(context: Context, location: Path) -> None:
 def hand_back(context: Context, table_id: str, version: Version, proposal: DirectProposal) -> Outcome:
     """Give the table back to the filesystem with `version`; see `CommitOwner.hand_back`.
 
-    Everything before is backfilled (a proposal that cannot succeed backfills nothing), nothing else is
-    accepted, then the last commit is published directly. The lock is held from the last look at the
-    backlog to the link.
+    Order: backfill all earlier versions (not for a proposal that cannot succeed), accept no other
+    commit, then publish the last commit directly. The lock is held from the last check of the backlog
+    to the link.
     """
     table = context.place(table_id)
     flaw = decide.message_flaw(version, proposal)
@@ -446,7 +446,7 @@ def hand_back(context: Context, table_id: str, version: Version, proposal: Direc
 
 
 def _hand_back(context: Context, table_id: str, examined: Examined) -> Outcome | None:
-    """The outcome, or None if there is something to backfill first."""
+    """The outcome, or None if commits must be backfilled first."""
     with context.changing(table_id) as (writer, table):
         verdict = _judge(context, writer, table, examined)
         if not isinstance(verdict, decide.Ratify):

@@ -1,8 +1,9 @@
 """The commit owner of this host: decisions made durable, under one file lock.
 
 stage, read, hash, parse          outside the lock
-decide, one transaction           inside it: the commit point, together with all that wait in this process: see `group`
-backfill, if the policy says so   beside it, under the table's publishing lock; its failure is never a failed commit
+decide, one transaction           inside it: the commit point; decides all waiting proposals of this process: see
+`group` backfill, if the policy says so   after it, under the table's publishing lock; its failure is never a failed
+commit
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ logger = logging.getLogger(__name__)
 
 
 class LocalOwner:
-    """A `CatalogOwner` for any number of processes on one host; see there and `CommitOwner` for the contracts.
+    """A `CatalogOwner` for any number of processes on one host; the contracts are there and in `CommitOwner`.
 
-    Safe to share between threads, and across `fork`: a child opens connections of its own.
+    Safe to share between threads, and across `fork`: a child opens its own connections.
     """
 
     name = "refimpl"
@@ -89,7 +90,7 @@ class LocalOwner:
         self._queues: dict[str, HostQueue] = {}
         self._lost: list[tuple[int, Version, AttemptId, int]] = []
         self._due: set[str] = set()
-        """Tables that are backfilled soon, as their policies say."""
+        """Tables whose policies require a backfill now."""
         self._in_doubt: set[str] = set()
         """Staged files whose fsync failed."""
 
@@ -105,7 +106,7 @@ class LocalOwner:
     # Tables
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
-        """An unknown name may be that of a table which an engine announced, and has created since."""
+        """Also finds, by its name, a table that an engine announced and has created since."""
         try:
             found = self._context.resolve(lambda view: self._find(view, reference))
         except TableNotFoundError:
@@ -118,7 +119,7 @@ class LocalOwner:
         return found
 
     def _settle(self, table_id: str) -> None:
-        """Wait for a take-over that is under way, or end one whose process died."""
+        """Wait for a running take-over, or end one whose process died."""
         with disk_errors("finish a take-over"), self._context.lock():
             with self.ledger.read() as view:
                 table = view.table(table_id)
@@ -133,7 +134,7 @@ class LocalOwner:
         if isinstance(reference, Path) or "/" in reference:
             try:
                 found = view.table_at(Path(reference).resolve())
-            except (OSError, RuntimeError, ValueError):  # too long, a loop of links, no text: nothing is there
+            except (OSError, RuntimeError, ValueError):  # too long, a loop of links, not text: no table is there
                 found = None
         elif is_attempt_id(reference):
             found = view.table(reference)
@@ -198,7 +199,7 @@ class LocalOwner:
             dropping.drop_table(self._context, table_id)
 
     def undrop_table(self, reference: str) -> ResolvedTable:
-        """Bring a dropped table back, by name or id: `dropping.undrop_table`."""
+        """Restore a dropped table, by name or id: `dropping.undrop_table`."""
         with disk_errors("undrop a table"):
             return dropping.undrop_table(self._context, reference)
 
@@ -213,7 +214,7 @@ class LocalOwner:
             return dropping.purge_table(self._context, reference, older_than=older_than)
 
     def set_policy(self, table_id: str, wanted: MaintenancePolicy) -> None:
-        """Change what clients may do to a table and how it is backfilled."""
+        """Change which jobs clients may run on a table, and how it is backfilled."""
         checked = policy.checked_policy(wanted)
         with disk_errors("change a policy"), self._context.lock(), self._context.changing(table_id) as (writer, table):
             writer.set_policy(table, checked)
@@ -250,7 +251,7 @@ class LocalOwner:
         return decided.outcome
 
     def _examined(self, place: TableRecord, version: Version, proposal: Proposal) -> Examined:
-        """What the proposal says; it may be read before the lock is taken, because it never changes."""
+        """The parsed proposal. It is read before the lock is taken: its bytes never change."""
         if not isinstance(proposal, StagedProposal):
             return decide.examine(place.feature, version, proposal, proposal.content)
         log, folder = self._context.log(place), place.feature.staging_folder
@@ -264,8 +265,8 @@ class LocalOwner:
         return decide.examine(place.feature, version, proposal, content)
 
     def make_staged_durable(self, table_id: str, file_name: str) -> None:
-        """Order: fsync file, fsync directory. Where that failed once, a second fsync may lie, and the client sends the
-        same again: then the same bytes become a new file. Which files these are is known until this process ends."""
+        """Order: fsync file, fsync directory. After a failed fsync a second one may lie: when the client sends the same
+        file again, the same bytes become a new file. This process remembers these files until it ends."""
         place = self._context.place(table_id)
         log, folder = self._context.log(place), place.feature.staging_folder
         try:
@@ -300,7 +301,7 @@ class LocalOwner:
     def _facts(
         self, writer: Writer, table: TableRecord, preconditions: UpdatePreconditions
     ) -> decide.CatalogFacts | None:
-        """What has to be known for a catalog's request. None: the report is long, and a part of it is recorded now."""
+        """The facts that a catalog's request needs. None: the report is long, and only a part of it was recorded."""
         versions = decide.reported(table, preconditions)
         unpublished = confirm_published(writer, table, self._context.log(table), versions[:BATCH])
         if unpublished is None and len(versions) > BATCH:
@@ -317,9 +318,10 @@ class LocalOwner:
         current: Metadata,
         committed: Metadata | None = None,
     ) -> TableRecord:
-        """Store what the request changes; the table as it is then. Before its commit is ratified, in its transaction.
+        """Store the request's changes; returns the table after them. In the commit's transaction, before it is
+        ratified.
 
-        `committed`: the metadata in the request's commit. A commit without any changes no property and no etag.
+        `committed`: the metadata in the request's commit. A commit without metadata changes no property and no etag.
         """
         after = decide.with_report(table, facts.preconditions)
         if after.backfilled is not None and after.backfilled != table.backfilled:
@@ -332,13 +334,13 @@ class LocalOwner:
         return after
 
     def _decide_together(self, group: Sequence[Waiting]) -> list[Decision | None]:
-        """Decide several proposals, each in the state that those before it left. One transaction and one sync: with
-        its end all of them are durable, and none of them before."""
+        """Decide several proposals, each in the state after the earlier ones. One transaction and one sync: its end
+        makes all of them durable at once."""
         with self._context.ledger.write() as writer:
             return [self._decide_in(writer, each) for each in group]
 
     def _decide_in(self, writer: Writer, waiting: Waiting) -> Decision | None:
-        """None: what is open about the table has to be settled first, in a transaction of its own; see `changing`."""
+        """None: an open promise of the table must be settled first, in a transaction of its own; see `changing`."""
         table = self._context.required(writer, waiting.place.table_id)
         if table.promised or self._context.unnoticed(table):
             return None
@@ -348,7 +350,7 @@ class LocalOwner:
         return None if verdict is None else Decision(outcome=verdict)
 
     def _decide_alone(self, waiting: Waiting) -> Decision | None:
-        """The same in a transaction of its own. None: see `_facts`."""
+        """Decide one proposal in a transaction of its own. None: see `_facts`."""
         context, examined = self._context, waiting.examined
         with context.changing(waiting.place.table_id) as (writer, table):
             verdict, facts = self._judge(writer, table, waiting)
@@ -370,7 +372,7 @@ class LocalOwner:
     def _ratified(
         self, writer: Writer, table: TableRecord, examined: Examined, facts: decide.CatalogFacts | None
     ) -> Decision:
-        """Write what was decided. With the end of the transaction it is the commit."""
+        """Write the decision. The end of the transaction is the commit point."""
         self._record_lost(writer)
         if facts is not None:
             current = writer.protocol_and_metadata(table.key)
@@ -386,7 +388,7 @@ class LocalOwner:
     def _judge(
         self, writer: Writer, table: TableRecord, waiting: Waiting
     ) -> tuple[decide.Ratify | Outcome | PreconditionFailed | None, decide.CatalogFacts | None]:
-        """The verdict (None: see `_facts`), and what was looked up for a catalog's request."""
+        """The verdict (None: see `_facts`), and the facts for a catalog's request."""
         examined, preconditions = waiting.examined, waiting.preconditions
         attempt = writer.attempt(table, examined.proposal.attempt)
         unknown = self._context.unknown_published_version(table) if examined.version >= table.next else None
@@ -403,7 +405,7 @@ class LocalOwner:
         if isinstance(verdict, Conflict):
             verdict = self._lost_race(writer, table, examined, verdict)
         if isinstance(verdict, Rejected) and attempt is None and table.state is TableState.DROPPED:
-            # A copy of it that arrives after an undrop must not land either.
+            # A repeated request that arrives after an undrop must not land either.
             writer.add_tombstone(table.table_id, examined.proposal.attempt, self._context.now)
         return verdict, facts
 
@@ -411,7 +413,7 @@ class LocalOwner:
         """The conflict with the commits that won. `explain` shows the lost attempt later."""
         self._remember_lost(table, examined.version, examined.proposal.attempt)
         winners = writer.commits(table, examined.version, conflict.latest_ratified_version, limit=MAX_WINNERS)
-        if winners and winners[0].version != examined.version:  # before this owner's time
+        if winners and winners[0].version != examined.version:  # versions from before this owner
             winners = ()
         return Conflict(latest_ratified_version=conflict.latest_ratified_version, winners=winners)
 
@@ -420,7 +422,7 @@ class LocalOwner:
             self._lost.append((table.key, version, attempt, self._context.now))
 
     def _record_lost(self, writer: Writer) -> None:
-        """Lost races go into the next transaction of this process: they cost no transaction of their own."""
+        """Record lost races in the next transaction of this process, so that they need no transaction of their own."""
         lost, self._lost = self._lost, []
         for key, version, attempt, lost_at in lost:
             writer.add_lost(key, version, attempt, lost_at)
@@ -434,7 +436,7 @@ class LocalOwner:
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
         if not is_attempt_id(attempt):
-            raise InvalidRequestError(f"{attempt!r} is not an attempt id: give a lower-case uuid", attempt=attempt)
+            raise InvalidRequestError(f"{attempt!r} is not an attempt id; expected a lower-case uuid", attempt=attempt)
         with self.ledger.read() as view:
             seen = view.attempt(self._context.required(view, table_id), attempt)
         if seen is None:
@@ -448,7 +450,7 @@ class LocalOwner:
                 if seen is None and unknown is not None:
                     raise CorruptionError(
                         f"version {unknown} of {table.label} is published, the ledger's latest is {table.latest}: "
-                        f"the ledger cannot tell what became of {attempt}; run verify, then repair",
+                        f"the outcome of {attempt} is unknown; run verify, then repair",
                         attempt=attempt,
                     )
                 if seen is None and writer.attempts_are_lost(table):
@@ -483,16 +485,16 @@ class LocalOwner:
             raise InvalidRequestError(refused.detail, version=through)
 
     def _backfill_when_due(self, place: TableRecord) -> None:
-        self._due.discard(place.table_id)  # first: what lands from now on may come too late for this backfill
+        self._due.discard(place.table_id)  # first: this backfill may miss commits that land from now on
         self._backfill_by_policy(place)
 
     def _backfill_by_policy(self, place: TableRecord) -> None:
         try:
-            # However long the backlog is, a commit publishes one batch of it, and waits for one of another process.
+            # A commit publishes one batch at most, and waits for one batch of another process at most.
             backfill(self._context, place.table_id, None, batches=1)
         except (DeltaError, OSError) as error:
-            # The commit landed: a backfill that did not is no reason to say otherwise.
-            logger.warning("backfill of %s after a commit failed, the next one goes on: %s", place.label, error)
+            # The commit landed: a failed backfill must not make it fail.
+            logger.warning("backfill of %s after a commit failed; the next commit tries again: %s", place.label, error)
 
     def take_over(
         self,
@@ -526,10 +528,11 @@ class LocalOwner:
         owner_conf: str | None = None,
         policy: MaintenancePolicy | None = None,
     ) -> ResolvedTable:
-        """Expect that an engine makes the table at `location` ours by itself, with the version after `latest`.
+        """Announce that an engine will itself make this owner the owner of the table at `location`, with the version
+        after `latest` (None: with version 0 of a new table).
 
-        None: with version 0 of a new table. `name`: what the engine calls it, as far as it is a name here. The table
-        is staging until `adopt`. `owner_conf`: the JSON map for the owner's client that will stand in the log.
+        `name`: the engine's name of the table, if it is a valid name here. The table is staging until `adopt`.
+        `owner_conf`: the JSON map for the owner's client that will be in the log.
         Raises `LocationError`, `InvalidRequestError`.
         """
         with disk_errors("announce a table"):
@@ -537,10 +540,10 @@ class LocalOwner:
             return lifecycle.announce(self._context, location, called, feature, latest, owner_conf, policy)
 
     def adopt(self, table_id: str) -> Outcome:
-        """Own an announced table from its newest published version on, which must name this owner.
+        """Own an announced table from its newest published version on; that version must name this owner.
 
-        `VersionGap(None)`: nothing is published yet. `Conflict`: it is owned already. `Rejected`: the version says
-        otherwise, and the table stays announced.
+        `VersionGap(None)`: no version is published yet. `Conflict`: it is owned already. `Rejected`: the version does
+        not name this owner, and the table stays announced.
         """
         with disk_errors("adopt a table"):
             return lifecycle.adopt(self._context, self.name, table_id)
@@ -551,7 +554,7 @@ class LocalOwner:
             writer.set_roots(tuple(dict.fromkeys((*writer.roots(), *roots))))
 
     def close(self) -> None:
-        """Store what is known of lost races, if possible, and close this thread's connection."""
+        """Store the remembered lost races, if possible, and close this thread's connection."""
         if self._lost:
             with contextlib.suppress(DeltaError), self._context.lock(), self.ledger.write() as writer:
                 self._record_lost(writer)
@@ -560,7 +563,7 @@ class LocalOwner:
 
 @contextlib.contextmanager
 def _reported(doing: str, table_id: str | None, version: Version, attempt: AttemptId) -> Iterator[None]:
-    """Errors of a request that commits."""
+    """Translates the errors of a request that commits."""
     try:
         yield
     except (OutcomeUnknown, OwnerUnavailableError, OSError) as error:
@@ -574,8 +577,8 @@ def _report(
     version: Version,
     attempt: AttemptId,
 ) -> DeltaError:
-    """An unknown outcome says of which attempt; so is that of an attempt sent again whose commit was interrupted, and
-    cannot be completed now. Else nothing landed."""
+    """The error to raise. An unknown outcome names the attempt. The outcome of a repeated attempt is unknown, too, if
+    its interrupted commit cannot be completed now. In all other cases nothing landed."""
     if isinstance(error, OSError):
         return OwnerUnavailableError(f"cannot {doing}: {error}; nothing was committed")
     if isinstance(error, OwnerUnavailableError) and error.facts.get("interrupted") != attempt:

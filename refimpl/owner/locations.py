@@ -1,4 +1,4 @@
-"""Where a table may live: in the warehouse or below a root, neither in nor around another table."""
+"""Where a table may be: in the warehouse or below a root, neither inside nor around another table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from refimpl.owner.context import Context
 from refimpl.owner.statements import View
 
 _LONGEST_FILE_NAME: Final = 255
-"""Bytes, on every file system that we know."""
+"""Bytes; the limit of common file systems."""
 
 
 def check_new_location(context: Context, view: View, location: Path) -> None:
-    """Inside the warehouse, neither in nor around another table, and empty."""
+    """`LocationError` unless it is inside the warehouse, neither inside nor around another table, and empty."""
     warehouse, files = context.warehouse, context.environment.files
     if not location.is_relative_to(warehouse) or location == warehouse:
         raise LocationError(f"{location} is not inside the warehouse {warehouse}", location=str(location))
@@ -37,7 +37,7 @@ def check_new_location(context: Context, view: View, location: Path) -> None:
 
 
 def _is_vacant(files: Files, location: Path) -> bool:
-    """Whether nothing is there but, perhaps, the empty folders that a creation left behind."""
+    """Whether the location is missing, or has only the empty folders of an earlier creation."""
 
     def holds_no_file(directory: Path) -> bool:
         return all(
@@ -51,11 +51,11 @@ def _is_vacant(files: Files, location: Path) -> bool:
 
 
 def check_roots(context: Context, view: View, location: Path) -> None:
-    """`LocationError` for a place that is neither in the warehouse nor below a root, or is reserved."""
+    """`LocationError` for a location that is neither in the warehouse nor below a root, or is reserved."""
     allowed = (context.warehouse, *view.roots())
     if not any(location.is_relative_to(root) and location != root for root in allowed):
         raise LocationError(
-            f"{location} is below none of {', '.join(map(str, allowed))}; choose a place there, or add its root: "
+            f"{location} is not below {' or '.join(map(str, allowed))}; choose a location there, or add a root: "
             f"commit-owner init --root, or refimpl.open(..., roots=[...])",
             location=str(location),
         )
@@ -65,17 +65,17 @@ def check_roots(context: Context, view: View, location: Path) -> None:
 def refuse_reserved(context: Context, location: Path) -> None:
     """`LocationError` for the owner's own folder, and for a folder inside a log."""
     if location.is_relative_to(context.ledger.path.parent) or LOG_FOLDER in location.parts:
-        raise LocationError(f"{location} is reserved; choose another place", location=str(location))
+        raise LocationError(f"{location} is reserved; choose another location", location=str(location))
 
 
 def refuse_overlap(context: Context, view: View, location: Path) -> None:
-    """`LocationError` for a place in or around that of a table of this owner."""
+    """`LocationError` for a location inside or around that of a table of this owner."""
     objects = objects_at(context.environment, location)
     places = (location,) if objects is None else (location, *objects.aliases(location))
     for other in itertools.chain.from_iterable(map(view.overlapping, places)):
         forgotten = f", or drop the table {other.table_id} if no process is creating it"
         raise LocationError(
-            f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another place"
+            f"{location} overlaps {other.label} ({other.state.value}) at {other.location}; choose another location"
             f"{forgotten if other.state is TableState.STAGING else ''}",
             location=str(location),
         )
@@ -87,13 +87,13 @@ def is_link(path: Path) -> bool:
 
 
 def refuse_unusual_path(location: Path) -> None:
-    """`LocationError` for a relative path, one with `..`, one that is no text, or one through a symbolic link."""
+    """`LocationError` for a path that is relative, has `..`, is not text, or leads through a symbolic link."""
     if not location.is_absolute() or ".." in location.parts:
         raise LocationError(f"{location} is not an absolute path without '..'", location=str(location))
     try:
         too_long = any(len(part.encode()) > _LONGEST_FILE_NAME for part in location.parts)
         real = location.resolve()
-    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, no text
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, or not text
         raise LocationError(f"{str(location)!r} cannot be a location: {error}", location=str(location)) from error
     if too_long:
         raise LocationError(
@@ -102,5 +102,5 @@ def refuse_unusual_path(location: Path) -> None:
         )
     if real != location:
         raise LocationError(
-            f"{location} leads to {real} by a symbolic link; name the real path", location=str(location)
+            f"{location} leads to {real} through a symbolic link; pass the real path", location=str(location)
         )

@@ -1,4 +1,4 @@
-"""Limits, names and secrets: the owner's own rules, beside those of the documents."""
+"""Limits, names and secrets: the owner's own rules, in addition to those of the documents."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MAX_INLINE_BYTES: Final = 16 * 2**20
 """An inline commit is held in the ledger and sent to every reader until it is published."""
 
 MAX_COMMIT_BYTES: Final = 512 * 2**20
-"""Any other commit: the owner reads it whole, to check and to publish it."""
+"""For all other commits: the owner reads the whole commit into memory, to check and to publish it."""
 
 MAX_CATALOG_PROPERTIES_BYTES: Final = 256 * 2**10
-"""Of one table: they are read with every commit and sent with every answer."""
+"""Per table: they are read with every commit and sent with every answer."""
 
 MAX_BACKLOG_LIMIT: Final = 100_000
 
@@ -45,12 +45,12 @@ SECRET_KEYS: Final = (
     "sharedaccesssignature",
     "token",
 )
-"""The closed list of secrets that `commitOwnerConf` must not have: a key that ends with one of these,
-without case and without anything that is not a letter or digit, and without the storage account that
-Azure's keys end with. So `fs.s3a.secret.key` and `AWS_SESSION_TOKEN` are refused, `authenticationMode`
-and `token.endpoint` are not.
+"""The complete list of secrets that `commitOwnerConf` must not have: a key is rejected if it ends with one of
+these. The comparison ignores case, all characters but letters and digits, and the storage account at the end of
+Azure's keys. So `fs.s3a.secret.key` and `AWS_SESSION_TOKEN` are rejected, `authenticationMode` and
+`token.endpoint` are not.
 
-managed-commits, "Enablement": everybody who can read the table's storage sees this property.
+managed-commits, "Enablement": every user who can read the table's storage can read this property.
 """
 
 _AZURE_ACCOUNT = re.compile(r"\.[a-z0-9]+\.(blob|dfs)\.core\.windows\.net$")
@@ -68,7 +68,7 @@ _COMMIT_MODES_ACCEPTED: Final = {
 def commit_modes_accepted(commit_mode: CommitMode) -> frozenset[CommitMode]:
     """How commits may be proposed to a table that was created for `commit_mode`.
 
-    A table of inline commits takes staged files too: some commits are too large to be held inline.
+    A table of inline commits accepts staged files too: some commits are too large for inline storage.
     """
     return _COMMIT_MODES_ACCEPTED[commit_mode]
 
@@ -96,7 +96,7 @@ def checked_commit_mode(feature: TableFeature, commit_mode: CommitMode | None) -
 
 
 def checked_policy(policy: MaintenancePolicy | None) -> MaintenancePolicy:
-    """The policy with what is always allowed; `InvalidRequestError` for limits out of range."""
+    """The policy with the jobs that are always allowed; `InvalidRequestError` for limits out of range."""
     policy = policy or MaintenancePolicy()
     if not 1 <= policy.backlog_limit <= MAX_BACKLOG_LIMIT:
         raise InvalidRequestError(f"invalid backlog limit {policy.backlog_limit}; expected 1 to {MAX_BACKLOG_LIMIT}")
@@ -123,7 +123,7 @@ def conf_flaw(conf: str | None) -> Rejected | None:
     if secrets:
         return Rejected(
             reason=RejectionReason.SECRET_IN_CONF,
-            detail=f"commitOwnerConf is readable by everybody who can read the table; remove {', '.join(secrets)}",
+            detail=f"every reader of the table can read commitOwnerConf; remove {', '.join(secrets)}",
         )
     return None
 

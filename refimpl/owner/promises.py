@@ -1,14 +1,14 @@
 """Commits whose commit point is a link: creation, direct publication, take-over, hand-back.
 
-    1. one transaction stores the promise: what will be linked, with its bytes
+    1. one transaction stores the promise: the version that will be linked, with its bytes
     2. put-if-absent of `<v>.json`: the commit point, at the moment it becomes visible
-    3. one transaction records what is visible, and forgets the promise
+    3. one transaction records the visible version, and deletes the promise
 
 managed-commits, "Converting an existing filesystem based table": a two-phase commit; after the link
-the owner must not refuse, and if another writer was first it forgets. A crash anywhere leaves a
-promise, and `settle`, with which every later change of the table begins, does what is left of it.
+the owner must not reject it, and if another writer was first it deletes the promise. A crash between the
+steps leaves a promise. Every later change of the table begins with `settle`, which does the missing steps.
 
-A link that this owner did not promise is a commit all the same, in a table whose commits are links: `adopt`.
+In a table with direct commits, a link that this owner did not promise is a commit as well: `adopt`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def promise_of(kind: PromiseKind, examined: Examined, now: int) -> Promise:
 
 
 def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
-    """Complete the promise that an interrupted call left behind, or forget it.
+    """Complete the promise of an interrupted call, or forget it.
 
-    The promise holds the bytes: a link that was not made yet, or that a power cut took back after
-    readers saw it, is made now. It is forgotten where another writer's `<v>.json` was first, or where the
-    name of a new table went to another one meanwhile.
+    The promise holds the bytes: a link that was not made yet, or that a power cut removed after another
+    process saw it, is made now. The promise is forgotten if another writer's `<v>.json` was first, or if
+    another table got the name of the new table meanwhile.
     """
     found, promise = writer.table_by_key(table.key), writer.promise(table.key)
     if found is None or promise is None:
@@ -62,15 +62,15 @@ def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
 def adopt(
     writer: Writer, table: TableRecord, log: LogStore, now: int, new_id: Callable[[], AttemptId]
 ) -> tuple[TableRecord, Rejected | None]:
-    """Record published versions above the latest, in order, as the commits that they are. The caller holds the lock,
-    and everything up to the latest is published.
+    """Record published versions above the latest, in order, as commits. The caller holds the lock, and every version up
+    to the latest is published.
 
-    The table as it is then, and why the next published version cannot be recorded, if there is one. `<v>.json` proves
-    that version v is committed, by any writer: catalog-managed, "Published commit"; managed-commits, "Backfilled
-    commit files". After a version that takes the table from this owner the files are the filesystem's: it is the last.
+    Returns the table after that, and why the next published version, if there is one, cannot be recorded. `<v>.json`
+    proves that version v is committed, by any writer: catalog-managed, "Published commit"; managed-commits, "Backfilled
+    commit files". It stops at a version that takes the table from this owner: later files belong to the filesystem.
 
-    Hazard: a visible file counts as whole. A writer must make it visible at once, by link or rename; of one that
-    creates `<v>.json` and then writes it line by line, this may record the first lines alone.
+    Hazard: a visible file counts as complete. A writer must make it visible at once, by link or rename. If a writer
+    creates `<v>.json` and then writes it line by line, this may record only the first lines.
 
     Durability order: the same bytes become a new file, because the fsync of their writer may have failed; then
     the transaction of the caller records it.
@@ -97,7 +97,7 @@ def adopt(
 
 
 def _staged_attempt(log: LogStore, table: TableRecord, version: Version, content: bytes) -> AttemptId | None:
-    """The attempt id of a published commit that was staged: its staged file has the same bytes."""
+    """The attempt id of a published commit, if a staged file has the same bytes."""
     folder = table.feature.staging_folder
     for path in log.staged_listing(folder):
         if path.version == version and path.size == len(content) and log.read_staged(folder, path.name) == content:
@@ -109,9 +109,9 @@ def _published_now(promise: Promise, log: LogStore) -> bool:
     try:
         return publish(promise, log)
     except FileNotFoundError:
-        if promise.kind is PromiseKind.CREATE:  # its creator removed the folder
+        if promise.kind is PromiseKind.CREATE:  # the creator removed the folder
             return False
-        raise  # perhaps a disk that is not mounted: no reason to break a promise
+        raise  # perhaps the disk is not mounted, so the promise stays
 
 
 def _name_is_gone(writer: Writer, table: TableRecord) -> bool:
@@ -129,9 +129,9 @@ def publish(promise: Promise, log: LogStore) -> bool:
 
 
 def forget(writer: Writer, table: TableRecord, promise: Promise) -> None:
-    """The promised commit never was; nor was the table, if it was only to be taken over.
+    """Delete a promise whose commit did not land, and the table, if it was only to be taken over.
 
-    Nothing to do where another process has ended the promise: see `record`.
+    Does nothing if another process has ended the promise: see `record`.
     """
     if writer.promise(table.key) != promise:
         return
@@ -142,9 +142,9 @@ def forget(writer: Writer, table: TableRecord, promise: Promise) -> None:
 
 
 def record(writer: Writer, table: TableRecord, promise: Promise, now: int) -> RatifiedCommit:
-    """The promised commit is visible, durably: it is the version.
+    """Record the promised commit, which is visible durably, as the version.
 
-    Another process may have recorded it meanwhile: one that got the owner's lock because its file was unlinked.
+    Another process may have recorded it already, if it got the owner's lock because the lock file was unlinked.
     """
     table = writer.table_by_key(table.key) or table
     known = writer.attempt(table, promise.attempt)

@@ -1,4 +1,4 @@
-"""What the ledger stores, as values. Loaded and saved by `ledger`, judged by `decide`."""
+"""The values that the ledger stores. `statements` loads and saves them, `decide` judges them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from refimpl.log_path import Version
 
 
 class TableRecord(TableSummary, frozen=True, kw_only=True):
-    """One table, at one moment."""
+    """One table, from one read state."""
 
     key: int = 0
     """The ledger's own number for the table."""
     in_commit_timestamp: int | None = None
-    """Of the latest version; ms since the epoch."""
+    """In-commit timestamp of the latest version; ms since the epoch."""
     created_at: int
     dropped_at: int | None = None
-    """ms since the epoch; None also for one that an older release dropped."""
+    """ms since the epoch; None also for a table that an older release dropped."""
     purged_at: int | None = None
-    """Since when its files are deleted: it cannot be undropped."""
+    """When the deletion of its files began: since then it cannot be undropped."""
     promised: bool = False
     """Whether a promise is open: see `promises`."""
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal with what its bytes say, read before the lock is taken."""
+    """A proposal with its parsed bytes, read before the lock is taken."""
 
     version: Version
     proposal: Proposal
@@ -45,14 +45,14 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger remembers of an attempt: `landed`, or resolved as never to land."""
+    """The recorded outcome of an attempt: `landed`, or (None) resolved as not landed."""
 
     landed: RatifiedCommit | None
     digest: bytes | None
 
 
 class PromiseKind(Enum):
-    """What an owner may promise before it makes a file visible."""
+    """The kinds of commits that an owner promises before it makes their file visible."""
 
     CREATE = "create"
     PUBLISH = "publish"
@@ -61,7 +61,7 @@ class PromiseKind(Enum):
 
 
 class Promise(msgspec.Struct, frozen=True, kw_only=True):
-    """A commit whose commit point is a link: durable before the link, gone after it is recorded.
+    """A commit whose commit point is a link: stored durably before the link, deleted once the commit is recorded.
 
     managed-commits, "Converting an existing filesystem based table": a two-phase commit.
     """

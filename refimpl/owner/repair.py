@@ -1,10 +1,10 @@
-"""Repair what is provably safe to repair, and nothing else.
+"""Make only the repairs that are provably safe.
 
-- complete or forget a promise, by what is visible;
-- finish a backfill, and with it lift a halt whose cause is gone;
-- on request, trust the files: adopt versions that are published above the ledger's latest, which
-  happens when an older ledger was restored. `<v>.json` proves that version v is ratified. Commits that
-  were ratified after the backup and never published are not recoverable from anything;
+- complete or forget a promise, depending on the visible files;
+- finish a backfill, and lift a halt whose cause is gone;
+- on request, trust the files: adopt versions that are published above the ledger's latest, as after
+the restore of an older ledger. `<v>.json` proves that version v is ratified. Commits that were
+ratified after the backup and never published cannot be recovered;
 - remove staged files of decided versions, and temporary files, that are older than an age;
 - forget tables that were staged before that age and have no version, and remove their empty folders.
 """
@@ -28,11 +28,11 @@ from refimpl.owner.records import TableRecord
 from refimpl.owner.verify import orphaned
 
 ORPHAN_AGE_MS: Final = 24 * 3600 * 1000
-"""By default staged files younger than a day stay: a reader may hold their names."""
+"""By default, staged files younger than a day stay: a reader may still open them."""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that repair did, or (`done` false) could not do."""
+    """One repair that was done, or (`done` false) failed."""
 
     table: str
     code: str
@@ -41,7 +41,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_published: bool = False) -> list[Action]:
-    """Repair every table; what was done. Run `verify` before and after."""
+    """Repair every table; returns what was done. Run `verify` before and after."""
     context = owner.context
     with context.ledger.read() as view:
         known = view.tables()
@@ -71,7 +71,7 @@ def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adop
             found.append(Action(table=label, code=step.__name__[1:].replace("_", "-"), message=message))
         with context.ledger.read() as view:
             left = view.table(table.table_id)
-        if left is None or left.state is TableState.DROPPED:  # a take-over or a creation that was forgotten
+        if left is None or left.state is TableState.DROPPED:  # a take-over or creation that was forgotten
             return found
     removed = _remove_leftovers(context, table.table_id, orphan_age_ms)
     if removed:
@@ -81,9 +81,9 @@ def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adop
 
 def _forget_abandoned(context: Context, table_id: str, age_ms: int) -> list[Action]:
     """Forget a table that was staged long ago and has no version: its creator gave up. Folders that are not empty
-    stay, because what is in them is not the owner's.
+    stay, because the owner did not write their files.
 
-    Order: the transaction comes first; a folder that a crash leaves is named by nothing, and is empty.
+    Order: the transaction, then the folders. After a crash in between, empty folders remain that no record names.
     """
     with context.lock(), context.changing(table_id) as (writer, table):
         log = context.log(table)
@@ -94,7 +94,7 @@ def _forget_abandoned(context: Context, table_id: str, age_ms: int) -> list[Acti
     for path in (folder / table.feature.staging_folder, folder, table.location):
         with contextlib.suppress(OSError):
             files.remove_directory(path)
-    left = f"; what is in {table.location} stays" if files.stat(table.location) is not None else ""
+    left = f"; the files in {table.location} stay" if files.stat(table.location) is not None else ""
     message = f"removed a staged table that was never registered{left}"
     return [Action(table=table.name or table_id, code="forget-abandoned", message=message)]
 
@@ -114,8 +114,8 @@ def _settle_promise(context: Context, table_id: str) -> str | None:
 
 
 def _adopt(context: Context, table_id: str) -> str | None:
-    """Record published versions above the latest; what is stored below them is published first. The last of them may
-    hand the table back: nothing is published meanwhile."""
+    """Record published versions above the latest; stored lower versions are published first. The last of them may hand
+    the table back, so no other process publishes meanwhile."""
     with context.publishing(table_id), context.lock():
         with context.ledger.read() as view:
             first = context.required(view, table_id).next
@@ -139,8 +139,8 @@ def _refuse_hole(context: Context, table: TableRecord) -> None:
     unknown = context.unknown_published_version(table)
     if unknown is not None and unknown != table.next:
         raise CorruptionError(
-            f"versions {table.next} to {unknown - 1} of {table.label} were cleaned up after the ledger's backup; "
-            f"what they did to protocol and metadata is unknown to it: restore a newer backup",
+            f"versions {table.next} to {unknown - 1} of {table.label} were cleaned up after the ledger's backup, "
+            f"and their changes of protocol and metadata are lost; restore a newer backup",
             version=unknown,
         )
 
@@ -166,7 +166,7 @@ def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> int:
     with context.lock():
         with context.ledger.read() as view:
             table = context.required(view, table_id)
-            if table.state is not TableState.ACTIVE:  # its folder is another's by now, who may have staged there
+            if table.state is not TableState.ACTIVE:  # another table may have staged files in its folder by now
                 return 0
             commits = {commit.version: (commit, digest) for commit, digest, _ in view.digests(table)}
         log, oldest = context.log(table), context.now - age_ms

@@ -1,8 +1,8 @@
-"""The ledger's tables, as the migrations that make them, and what is read and written inside one transaction.
+"""The migrations that create the ledger's tables, and the reads and writes inside one transaction.
 
-A ledger says its version in `user_version`. Opening an older one runs what is missing, in one transaction; a newer one
-is refused. Each statement is a named constant that says what it decides; each method loads or stores values of
-`records`. No method judges.
+A ledger has its schema version in `user_version`. Opening an older one runs the missing migrations in one transaction;
+a newer one is rejected. Each statement is a named constant that says what it decides; each method loads or stores
+values of `records`. No method makes decisions.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ TABLES_OVERLAPPING: Final = (
 )  # around it, or in it: '0' is the character after '/'
 TABLE_CREATED_BY: Final = (
     _TABLE + "WHERE name = ? AND EXISTS (SELECT 1 FROM commits WHERE table_key = key AND version = 0 AND attempt = ?)"
-)  # whatever became of the table since
+)  # also if it was dropped or renamed since
 NAMES_ACTIVE: Final = "SELECT name FROM tables WHERE state = 'active' AND name IS NOT NULL ORDER BY name LIMIT ?"
 
 _COMMIT = """
@@ -153,7 +153,7 @@ ATTEMPT: Final = (
     UNION ALL SELECT NULL, attempt, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM tombstones WHERE table_id = ? AND attempt = ?
 """
-)  # a commit: it landed; a row of NULLs: it was resolved as not landed; none: it is new
+)  # a commit: it landed; a row of NULLs: it was resolved as not landed; no row: it is new
 COMMITS_BETWEEN: Final = _COMMIT + " AND version BETWEEN ? AND ? ORDER BY version LIMIT ?"
 PROMISE: Final = """
     SELECT kind, version, attempt, content, digest, in_commit_timestamp, promised_at
@@ -162,14 +162,14 @@ PROMISE: Final = """
 
 RATIFY: Final = """
     INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""  # the primary key lets a version be ratified once only, whatever was decided
+"""  # the primary key ratifies each version at most once, even after a wrong decision
 MARK_PUBLISHED: Final = """
     UPDATE commits SET published_at = ?, content = NULL
     WHERE table_key = ? AND version BETWEEN ? AND ? AND published_at IS NULL
 """
 
 _LOST_ATTEMPTS: Final = ""
-"""Stands in place of an attempt id, which it cannot be, in the tombstone that `attempts_are_lost` looks for."""
+"""Replaces the attempt id in the tombstone that `attempts_are_lost` reads; not a valid attempt id."""
 
 
 class Cursor(Interface):
@@ -178,7 +178,7 @@ class Cursor(Interface):
 
 
 class Connection(Interface):
-    """What is used of a connection to SQLite."""
+    """The used methods of an SQLite connection."""
 
     def execute(self, statement: str, values: Any = None, /) -> Cursor: ...
     def last_insert_rowid(self) -> int: ...
@@ -189,13 +189,13 @@ Result = TypeVar("Result")
 
 
 def _reads(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Of a method that reads rows: what cannot be what was stored is damage, though SQLite sees none."""
+    """Decorates a method that reads rows: a value that cannot have been stored is reported as damage."""
 
     @wraps(method)
     def reading(*values: Arguments.args, **named: Arguments.kwargs) -> Result:
         try:
             return method(*values, **named)
-        except UnicodeEncodeError:  # what is asked for is no text
+        except UnicodeEncodeError:  # the caller's value is not text
             raise
         except (KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
             raise CorruptLedgerError(
@@ -206,7 +206,7 @@ def _reads(method: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 
 
 class View:
-    """What can be read inside one transaction. Raises `CorruptLedgerError` for what cannot have been stored."""
+    """The reads inside one transaction. Raises `CorruptLedgerError` for a value that cannot have been stored."""
 
     def __init__(self, database: Connection, warehouse: Path) -> None:
         self._db = database
@@ -223,15 +223,16 @@ class View:
         return self._table(TABLE_BY_NAME, name)
 
     def table_at(self, location: Path) -> TableRecord | None:
-        """The newest table at this place that was not dropped; one that is owned before one handed back."""
+        """The newest table at this location that was not dropped; an owned table comes before one that was handed
+        back."""
         return self._table(TABLE_BY_LOCATION, self.stored_location(location))
 
     def handed_back_from(self, location: Path) -> list[TableRecord]:
-        """All tables that lived at this place and were handed back, oldest first."""
+        """All tables that were handed back at this location, oldest first."""
         return self._tables(TABLES_HANDED_BACK, (self.stored_location(location),))
 
     def overlapping(self, location: Path) -> list[TableRecord]:
-        """The tables that stand at, around or in this place, those that are being made included."""
+        """The tables at, around or inside this location, including tables in creation."""
         around = [self.stored_location(place) for place in (location, *location.parents)]
         values = {
             "around": msgspec.json.encode(around).decode(),
@@ -250,11 +251,11 @@ class View:
         return self._table(TABLE_CREATED_BY, name, attempt)
 
     def tables(self) -> list[TableRecord]:
-        """Every table that ever was, by name."""
+        """Every table ever recorded, by name."""
         return self._tables(TABLES_ALL)
 
     def dropped(self) -> list[TableRecord]:
-        """The tables that were dropped, the last one first."""
+        """The dropped tables, the most recently dropped first."""
         return self._tables(TABLES_DROPPED)
 
     def announced(self) -> list[TableRecord]:
@@ -291,7 +292,7 @@ class View:
         )
 
     def stored_location(self, location: Path) -> str:
-        """Relative inside the warehouse, so that the whole directory can be moved."""
+        """The path as stored: relative inside the warehouse, so that the whole directory can be moved."""
         if location.is_relative_to(self._warehouse):
             return location.relative_to(self._warehouse).as_posix()
         return location.as_posix()
@@ -305,20 +306,20 @@ class View:
 
     @_reads
     def catalog_properties(self, key: int) -> dict[str, str]:
-        """The properties that a catalog was given and the table's log does not have."""
+        """The properties that were set in the catalog and are not in the table's log."""
         row = self._db.execute("SELECT catalog_properties FROM tables WHERE key = ?", (key,)).fetchone()
         return {} if row is None or row[0] is None else msgspec.json.decode(row[0], type=dict[str, str])
 
     @_reads
     def attempt(self, table: TableRecord, attempt: AttemptId) -> AttemptRecord | None:
-        """What became of an attempt that was decided, or None."""
+        """The outcome of an attempt, or None for one that is not decided."""
         row = self._db.execute(ATTEMPT, (table.key, attempt, table.table_id, attempt)).fetchone()
         if row is None:
             return None
         return AttemptRecord(landed=None if row[0] is None else _ratified(row), digest=row[3])
 
     def attempts_are_lost(self, table: TableRecord) -> bool:
-        """Whether the table has commits whose attempt ids the ledger does not know."""
+        """Whether the table has commits with unknown attempt ids."""
         return self.attempt(table, _LOST_ATTEMPTS) is not None
 
     @_reads
@@ -370,10 +371,10 @@ class View:
 
 
 class Writer(View):
-    """What can be changed inside one write transaction, under the owner's lock."""
+    """The writes inside one write transaction, under the owner's lock."""
 
     def add_table(self, table: TableRecord) -> TableRecord:
-        """Store a new table (`key` is given here)."""
+        """Store a new table; assigns its `key`."""
         self._db.execute(
             "INSERT INTO tables(table_id, name, location, feature, commit_mode, state, policy, created_at) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -414,18 +415,18 @@ class Writer(View):
         self._set(table, "catalog_properties", msgspec.json.encode(properties).decode() if properties else None)
 
     def halt(self, table: TableRecord, why: str | None) -> None:
-        """Refuse commits from now on, or (None) take them again."""
+        """Reject commits from now on, or (None) accept them again."""
         self._set(table, "halted", why)
 
     def forget_table(self, table: TableRecord) -> None:
-        """Remove every trace of a table that never came to be."""
+        """Delete all rows of a table that was never created."""
         self._db.execute("DELETE FROM promises WHERE table_key = ?", (table.key,))
         self._db.execute("DELETE FROM tables WHERE key = ?", (table.key,))
 
     def ratify(
         self, table: TableRecord, examined: Examined, commit_mode: CommitMode, now: int, *, published: bool
     ) -> RatifiedCommit:
-        """Make the proposal the version. With the end of the transaction this is the commit point."""
+        """Make the proposal the version. The end of the transaction is the commit point."""
         version, proposal = examined.version, examined.proposal
         protocol, metadata = examined.protocol, examined.metadata
         inline = commit_mode is CommitMode.INLINE and not published
@@ -465,7 +466,7 @@ class Writer(View):
         )
 
     def mark_published(self, table: TableRecord, through: Version, now: int) -> None:
-        """Forget the bytes of everything up to `through`: it is published, durably."""
+        """Forget the bytes of every version up to `through`: they are published, durably."""
         start = table.first_unbackfilled
         self._db.execute(MARK_PUBLISHED, (now, table.key, start, through))
         self._set(table, "backfilled", through)
@@ -474,7 +475,8 @@ class Writer(View):
         self._db.execute("INSERT OR IGNORE INTO tombstones VALUES (?, ?, ?)", (table_id, attempt, now))
 
     def set_attempts_lost(self, table: TableRecord) -> None:
-        """Remember that a commit was recorded whose attempt id is unknown: no attempt can be called "not landed"."""
+        """Remember that a commit with an unknown attempt id was recorded: no attempt can be called "not landed" any
+        more."""
         self.add_tombstone(table.table_id, _LOST_ATTEMPTS, 0)
 
     def add_lost(self, key: int, version: Version, attempt: AttemptId, now: int) -> None:

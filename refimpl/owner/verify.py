@@ -1,10 +1,10 @@
 """Check a whole owner directory and its tables against every invariant. Reads only.
 
-What must hold of a table: the recorded versions are contiguous up to the latest; their in-commit
+The invariants of a table: the recorded versions are contiguous up to the latest; their in-commit
 timestamps increase; every version is either stored (inline bytes, or its staged file, unaltered) or
 published with the ratified bytes; published files have no gap and none is above the latest; no
-promise is open. Published versions from before this owner's time, or removed by metadata cleanup
-from the old end, are fine.
+promise is open. Published versions from before this owner's time are allowed, and metadata cleanup
+may have removed the oldest ones.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from refimpl.owner.records import TableRecord
 from refimpl.table_feature import CommitMode, TableFeature, feature_of
 
 STAGING_AGE_MS: Final = 24 * 3600 * 1000
-"""A table that was staged so long ago and never registered is worth a note."""
+"""A table that was staged longer ago than this and never registered gets a note."""
 
 DEEPEST: Final = 8
-"""Levels of folders in which tables are looked for: a symbolic link may lead round in a circle."""
+"""Maximum depth of the search for tables: symbolic links may form a cycle."""
 
 
 class Severity(Enum):
@@ -49,7 +49,7 @@ class Severity(Enum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that verify saw. `code` is stable; `repairable`: repair knows a provably safe remedy."""
+    """One result of verify. `code` is stable; `repairable`: repair has a provably safe remedy."""
 
     table: str | None
     severity: Severity
@@ -59,7 +59,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(owner: LocalOwner) -> list[Finding]:
-    """All findings, the ledger's first, then table by table. Empty: nothing is wrong."""
+    """All findings, the ledger's first, then table by table. Empty: all invariants hold."""
     context = owner.context
     found = [
         Finding(table=None, severity=Severity.ERROR, code="ledger-integrity", message=f"SQLite says: {message}")
@@ -112,7 +112,7 @@ def _damaged(table: str | None, error: CorruptLedgerError) -> Finding:
 def owned_tables(
     environment: Environment, warehouse: Path, owner_name: str, known: set[Path]
 ) -> Iterator[tuple[Path, TableFeature]]:
-    """The tables below the warehouse, apart from the known places, whose logs say that this owner has them."""
+    """The tables below the warehouse, except the known locations, whose logs name this owner."""
     pending = [(warehouse, 0)]
     while pending:
         directory, depth = pending.pop()
@@ -132,7 +132,7 @@ def owned_tables(
 
 
 def _feature_at(log: LogStore, owner_name: str) -> TableFeature | None:
-    """The table feature of the newest protocol that is still in the log, where it names no other owner."""
+    """The table feature of the newest protocol in the log; None if the log names another owner."""
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     for version in sorted(log.published_versions(), reverse=True):
@@ -163,13 +163,13 @@ class _Check:
             self._promise = view.promise(self._table.key)
             self._commits = {commit.version: (commit, digest) for commit, digest, _ in view.digests(self._table)}
             self._state = view.protocol_and_metadata(self._table.key)
-        # Listed after the ledger was read: what is published meanwhile is above what is judged here.
+        # Listed after the ledger was read: versions published meanwhile are above those that are checked here.
         self._log: LogStore = context.log(self._table)
         self._published = {p.version: p for p in self._log.listing() if p.kind is FileKind.COMMIT}
 
     def findings(self) -> Iterator[Finding]:
         table = self._table
-        if table.state in (TableState.DROPPED, TableState.HANDED_BACK):  # others may do there as they like
+        if table.state in (TableState.DROPPED, TableState.HANDED_BACK):  # other writers may use the location
             return
         if self._promise is not None:
             yield self._finding(
@@ -192,7 +192,7 @@ class _Check:
             yield self._finding(Severity.ERROR, "location-missing", f"{table.location} does not exist")
             return
         if table.halted is not None:
-            yield self._finding(Severity.ERROR, "halted", f"takes no commits: {table.halted}", repairable=True)
+            yield self._finding(Severity.ERROR, "halted", f"accepts no commits: {table.halted}", repairable=True)
         yield from self._history()
         yield from self._bytes()
         yield from self._listing()
@@ -204,7 +204,7 @@ class _Check:
         return Finding(table=label, severity=severity, code=code, message=message, repairable=repairable)
 
     def _history(self) -> Iterator[Finding]:
-        """Contiguous versions up to the latest, timestamps that increase."""
+        """Contiguous versions up to the latest, increasing timestamps."""
         versions = sorted(self._commits)
         for before, after in pairwise(versions):
             if after != before + 1:
@@ -228,7 +228,7 @@ class _Check:
             elif version >= self._table.first_unbackfilled:
                 yield from self._stored(commit, digest)
             elif version >= first_kept:
-                yield self._finding(Severity.ERROR, "published-missing", f"{log_path.commit(version)} is gone")
+                yield self._finding(Severity.ERROR, "published-missing", f"{log_path.commit(version)} is missing")
         if self._published and self._table.backlog and not self._table.halted:
             yield self._finding(
                 Severity.NOTE, "backlog", f"{self._table.backlog} commits are not published yet", repairable=True
@@ -245,7 +245,7 @@ class _Check:
         else:
             altered = commit.commit_mode is not CommitMode.INLINE or not self._table.feature.clients_publish
         if altered:
-            yield self._finding(Severity.ERROR, "published-altered", f"{name} is not what was ratified")
+            yield self._finding(Severity.ERROR, "published-altered", f"{name} is not the ratified commit")
         elif commit.content is None:
             yield self._finding(
                 Severity.NOTE,
@@ -259,13 +259,13 @@ class _Check:
             try:
                 content = self._log.read_staged(self._table.feature.staging_folder, commit.file_name)
             except FileNotFoundError:
-                yield self._finding(Severity.ERROR, "staged-missing", f"{commit.file_name} is ratified and gone")
+                yield self._finding(Severity.ERROR, "staged-missing", f"{commit.file_name} is ratified but missing")
                 return
         if content is None:
-            yield self._finding(Severity.ERROR, "inline-missing", f"the bytes of version {commit.version} are gone")
+            yield self._finding(Severity.ERROR, "inline-missing", f"the bytes of version {commit.version} are missing")
         elif hashlib.sha256(content).digest() != digest:
             yield self._finding(
-                Severity.ERROR, "stored-altered", f"the bytes of version {commit.version} are not what was ratified"
+                Severity.ERROR, "stored-altered", f"the bytes of version {commit.version} are not the ratified ones"
             )
 
     def _listing(self) -> Iterator[Finding]:
@@ -282,12 +282,12 @@ class _Check:
                 Severity.ERROR,
                 "published-above-latest",
                 f"versions {unknown[0]} to {unknown[-1]} are published, but the ledger's latest version is "
-                f"{self._table.latest}: was an older ledger restored? Repair with --adopt-published believes the files",
+                f"{self._table.latest}: was an older ledger restored? Repair with --adopt-published trusts the files",
                 repairable=True,
             )
 
     def _above_latest(self, versions: list[Version]) -> list[Version]:
-        """Published above the latest version, as it is now: commits go on while verify runs."""
+        """The versions above the latest one as it is now: commits continue while verify runs."""
         with self._context.ledger.read() as view:
             latest = self._context.required(view, self._table.table_id).latest
         return [version for version in versions if latest is None or version > latest]
@@ -318,7 +318,7 @@ def orphaned(
 ) -> Iterator[LogPath]:
     """Staged files that can never be read as a commit again: losers of a decided version, and published winners.
 
-    Files for versions that are not decided yet may be about to be proposed: they are spared.
+    Files for undecided versions are not included: they may be about to be proposed.
     """
     for path in log.staged_listing(table.feature.staging_folder):
         if table.latest is None or path.version > table.latest:

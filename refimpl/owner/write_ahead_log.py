@@ -1,7 +1,8 @@
-"""SQLite's write-ahead log as bytes, for what SQLite does not do: write its end again, and tell damage from its end.
+"""SQLite's write-ahead log as bytes, for two tasks that SQLite lacks: write its end again, and tell damage from its
+end.
 
 The format is part of SQLite's file format: a header, then frames, each a header and a page. The checksum of a frame
-goes on from that of the frame before it; the last frame of a transaction says so. Which frames are valid, SQLite says.
+continues that of the frame before it; the last frame of a transaction is marked. SQLite says which frames are valid.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final, Protocol
 
 
 class File(Protocol):
-    """What is used of a file that SQLite opened."""
+    """The used methods of a file that SQLite opened."""
 
     def xFileSize(self) -> int: ...  # noqa: N802
     def xRead(self, amount: int, offset: int) -> bytes: ...  # noqa: N802
@@ -20,7 +21,7 @@ class File(Protocol):
 
 
 class WriteAheadLog:
-    """The log in an open file, as it is now. The caller keeps others from writing."""
+    """The current log in an open file. The caller prevents other writers."""
 
     HEADER: Final = 32
     FRAME_HEADER: Final = 24
@@ -37,8 +38,8 @@ class WriteAheadLog:
         return self.HEADER + frame * self._frame_size
 
     def write_again(self, frames: int) -> None:
-        """Write the last transaction again, the same bytes at the same place; with the log's header, if no other one
-        is before it. `frames`: so many are valid. Nothing is durable by that."""
+        """Write the last transaction again, the same bytes at the same place; with the log's header, if it is the only
+        transaction. `frames`: how many are valid. The caller must still sync."""
         first = frames - 1
         while first > 0 and not _ends_transaction(self._file.xRead(self.FRAME_HEADER, self._offset(first - 1))):
             first -= 1
@@ -47,12 +48,13 @@ class WriteAheadLog:
             self._file.xWrite(self._file.xRead(self._offset(frames) - start, start), start)
 
     def is_damaged_after(self, frames: int) -> bool:
-        """Whether what follows so many valid frames is more than is left of transactions that were not committed.
+        """Whether the bytes after `frames` valid frames prove damage; they may also come from uncommitted transactions.
 
-        A header is written at once, and synced before any frame. A transaction is synced before another one is
-        appended to it: so no frame follows on a valid one that ends a transaction. One that is not valid proves
-        nothing: its header may be the beginning of a write that was cut short, over an older frame that was the middle
-        of a transaction. Damage to the end of the last transaction but one looks the same, and is not noticed.
+        A header is written at once, and synced before any frame. A transaction is synced before the next one is
+        appended. So in the rest of one uncommitted transaction, no frame follows a valid commit frame: such a pair
+        proves damage. An invalid frame alone proves nothing: its header may come from an interrupted write over an
+        older frame in the middle of a transaction. Damage to the end of the last transaction but one looks the same,
+        and is not detected.
         """
         if not any(self._header):
             return False
@@ -70,7 +72,7 @@ class WriteAheadLog:
         return False
 
     def _before(self, frame: int) -> bytes:
-        """What this frame follows on: the header of the one before it, or the log's own, in the form of one."""
+        """The header before this frame: of the frame before it, or the log's own in the form of a frame header."""
         return self._file.xRead(self.FRAME_HEADER, self._offset(frame - 1)) if frame else self._header[8:]
 
     def _frames(self, content: bytes) -> Iterator[bytes]:
@@ -78,9 +80,9 @@ class WriteAheadLog:
         return (content[at : at + size] for at in range(0, len(content) - size + 1, size))
 
     def _begins_whole(self, content: bytes) -> bool:
-        """Whether the log's first transaction is valid. SQLite sees no frame all the same where it has begun the log
-        anew, in the memory that processes share, and who did that died, or failed, before he wrote the new header:
-        everything in the log is in the database."""
+        """Whether the log's first transaction is valid although SQLite reports no frame. So it is after a process
+        restarted the log in shared memory and died, or failed, before it wrote the new header: then everything in the
+        log is in the database."""
         before = self._before(0)
         for frame in self._frames(content):
             if not self._follows(frame, before):
@@ -91,7 +93,8 @@ class WriteAheadLog:
         return False
 
     def _follows(self, frame: bytes, before: bytes) -> bool:
-        """Whether a frame is of this log, and its checksum goes on from the one before it, or from the header."""
+        """Whether a frame belongs to this log, and its checksum continues that of the frame before it, or the
+        header's."""
         if not before[8:16] == self._header[16:24] == frame[8:16]:
             return False
         seed = struct.unpack_from(">2I", before, 16)

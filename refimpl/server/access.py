@@ -1,7 +1,7 @@
-"""Who may call: bearer tokens, of which only a hash is kept, with a scope each.
+"""Access control: bearer tokens, each with a scope; only their hashes are stored.
 
-The file `_owner/tokens.json` is read for every request, so that a token that is added or removed counts at once
-in every server of the warehouse. A token has 256 random bits: a plain hash of it cannot be searched.
+The server reads the file `_owner/tokens.json` for every request, so adding or removing a token takes effect at once
+in every server of the warehouse. A token has 256 random bits, so its plain hash cannot be reversed by a search.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from refimpl.warehouse import Warehouse
 
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "dco_"
-"""So that people and scanners see what it is."""
+"""The prefix by which people and secret scanners recognise a token."""
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
@@ -43,7 +43,7 @@ class Scope(Enum):
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a token. Times in ms since the epoch; `expires_at` None: never."""
+    """The stored data of a token. Times in ms since the epoch; `expires_at` None: never."""
 
     name: str
     sha256: str
@@ -61,7 +61,7 @@ class Tokens:
         self._environment = warehouse.environment
 
     def all(self) -> tuple[Token, ...]:
-        """The tokens as the file has them now. `OwnerUnavailableError` for an invalid or unreadable file: every
+        """The tokens that are in the file now. `OwnerUnavailableError` for an invalid or unreadable file, so that every
         request is rejected."""
         try:
             content = self._environment.files.read(self.path)
@@ -78,18 +78,18 @@ class Tokens:
             raise OwnerUnavailableError(f"{FILE_NAME} is not a valid token file; restore or remove it") from error
 
     def add(self, name: str, scope: Scope, *, valid_ms: int | None = None) -> str:
-        """A new token of this name, which is returned and stored nowhere. `valid_ms`: it expires so long from now.
+        """Create a token of this name and return it; only its hash is stored. `valid_ms`: its lifetime.
 
-        Raises `InvalidRequestError` for a name that is taken, or no name.
+        Raises `InvalidRequestError` for a name that is taken or invalid.
         """
         if _NAME.fullmatch(name) is None:
             raise InvalidRequestError(
-                f"{name!r} is not a token's name: use letters, digits, - and _, at most 64", name=name
+                f"{name!r} is not a valid token name; expected at most 64 letters, digits, - and _", name=name
             )
         with self._lock():
             known = self.all()
             if any(token.name == name for token in known):
-                raise InvalidRequestError(f"a token {name!r} exists; remove it first, or choose another name")
+                raise InvalidRequestError(f"a token {name!r} already exists; remove it first, or choose another name")
             secret = PREFIX + secrets.token_urlsafe(32)
             now = self._environment.now()
             expires_at = None if valid_ms is None else now + valid_ms
@@ -98,7 +98,7 @@ class Tokens:
         return secret
 
     def remove(self, name: str) -> None:
-        """Reject it from now on. `InvalidRequestError` for an unknown name."""
+        """Reject this token from now on. `InvalidRequestError` for an unknown name."""
         with self._lock():
             known = self.all()
             kept = tuple(token for token in known if token.name != name)
@@ -127,7 +127,7 @@ class Tokens:
         return token.expires_at is not None and token.expires_at <= self._environment.now()
 
     def holder(self, presented: str) -> Token | None:
-        """Whose token this is. Takes as long for a wrong one as for a right one."""
+        """The stored token that matches, or None. Takes equally long for a valid and an invalid one."""
         digest = _digest(presented)
         found: Token | None = None
         for token in self.all():
@@ -142,17 +142,17 @@ def _decoded(content: bytes) -> tuple[Token, ...]:
 
 
 def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, always: bool) -> str | None:
-    """The name of the caller's token; None where the warehouse has none and everybody may call.
+    """The name of the caller's token; None if the warehouse has no tokens and accepts all callers.
 
-    `always`: a token is needed even then, because other machines reach the server.
-    Raises `ApiError`: 401 for no token, an unknown or an expired one, 403 for one that does not allow this.
+    `always`: require a token even then, because other machines can reach the server.
+    Raises `ApiError`: 401 for a missing, unknown or expired token, 403 for one that does not allow this.
     """
     if not always and not tokens.all():
         return None
     scheme, _, presented = (authorization or "").partition(" ")
     token = tokens.holder(presented.strip()) if scheme.lower() == "bearer" else None
     if token is None:
-        raise ApiError(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", "a valid bearer token is needed")
+        raise ApiError(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", "a valid bearer token is required")
     if tokens.has_expired(token):
         message = f"the token {token.name!r} has expired; create another one: commit-owner token add NAME"
         raise ApiError(HTTPStatus.UNAUTHORIZED, "NotAuthorizedException", message)
@@ -166,10 +166,11 @@ def authorized(tokens: Tokens, authorization: str | None, wanted: Scope, *, alwa
 
 
 def refuse_foreign_page(host: str | None, origin: str | None) -> None:
-    """403 for what only a browser sends on behalf of a foreign page.
+    """403 for a request that only a browser sends, on behalf of a foreign web page.
 
-    Without tokens every client on this machine is trusted, so is its browser, and any page may make that send requests
-    here: under the page's own name (`Host`, once that resolves to this machine), or with it in `Origin`.
+    Without tokens the server trusts every client on this machine, so also its browser, and any page can make the
+    browser send requests here: with the page's name in `Host` (once that name resolves to this machine), or in
+    `Origin`.
     """
     for named in (host, None if origin is None else origin.partition("://")[2] or origin):
         if named is None:
@@ -189,7 +190,8 @@ def refuse_foreign_page(host: str | None, origin: str | None) -> None:
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address. A name other than `localhost` is taken for one that others do."""
+    """Whether only this machine can reach the address. Any name other than `localhost` counts as reachable by
+    others."""
     if host == "localhost":
         return True
     try:

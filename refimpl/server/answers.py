@@ -1,7 +1,7 @@
 """The owner's values in the API's shapes.
 
-UNITY_CATALOG.md#load. Whatever can be derived from the log's
-own protocol and metadata is derived here, from the read state that the answer is made of.
+UNITY_CATALOG.md#load. All fields that follow from the log's protocol and metadata are derived here,
+from the read state of the answer.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _LEGACY_TYPES: Final = {
 }
 
 ModificationTime = Callable[[str, str], int | None]
-"""Modification time of a staged file in a folder, in ms since the epoch; None if it is gone."""
+"""Modification time of a staged file in a folder, in ms since the epoch; None if it is missing."""
 
 
 def properties(found: TableDescription) -> dict[str, str | None]:
-    """The log's properties, those that only the catalog has, and those that clients expect besides."""
+    """The properties in the log, those only in the catalog, and further ones that clients expect."""
     features = dict.fromkeys((*(found.protocol.reader_features or ()), *(found.protocol.writer_features or ())))
     return {
         **found.catalog_properties,
@@ -73,7 +73,7 @@ def properties(found: TableDescription) -> dict[str, str | None]:
 
 
 def table(found: TableDescription, modified: ModificationTime) -> LoadedTable:
-    """What creating, loading and updating answer: metadata, and the commits that are not published, newest first."""
+    """The answer to creating, loading and updating: metadata, and the unpublished commits, newest first."""
     latest = found.table.commits.latest_ratified_version
     folder = f"{found.table.location}/{LOG_FOLDER}/{found.table.feature.staging_folder}"
     return LoadedTable(
@@ -107,9 +107,9 @@ def _commit(folder: str, commit: RatifiedCommit, modified: ModificationTime) -> 
 
 
 def staged(table_id: str, location: Path) -> StagedTable:
-    """A place for a new table, and what its version 0 must say.
+    """A location for a new table, and what its version 0 must contain.
 
-    Only what this owner needs is required: every further feature would lock out clients that lack it.
+    Only features that this owner needs are required: any other would exclude clients that lack it.
     """
     reader = (CATALOG_MANAGED.name, VACUUM_PROTOCOL_CHECK)
     return StagedTable(
@@ -127,12 +127,12 @@ def staged(table_id: str, location: Path) -> StagedTable:
 
 
 def credentials(location: Path, operation: str) -> list[dict[str, Any]]:
-    """Local files need none; clients want the list."""
+    """Local files need no credentials, but clients require the list."""
     return [{"prefix": location.as_uri(), "operation": operation, "config": {}, "expiration-time-ms": None}]
 
 
 def legacy_table(catalog: str, schema: str, name: str, found: TableDescription) -> dict[str, Any]:
-    """A table as the older calls tell of it."""
+    """A table in the shape of the older calls."""
     return {
         "name": name,
         "catalog_name": catalog,

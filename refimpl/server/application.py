@@ -1,8 +1,7 @@
 """The ASGI application: routes around the API's functions, errors in the documented shape, limits, access, logs.
 
-A request passes, in this order: the access check, the route's method, the body's size and time, its shape, the number
-of requests at once, and then the call itself, on one of a few threads. Whatever is refused on the way has changed
-nothing.
+A request passes these checks, in this order: access, method, the body's size and time, its shape, the number of
+concurrent requests. Then one of a few threads runs the call. A request that fails a check has changed nothing.
 """
 
 from __future__ import annotations
@@ -52,31 +51,31 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 
 @dataclass(slots=True, kw_only=True)
 class Seen:
-    """What is known of a request so far."""
+    """The facts about a request that are known so far."""
 
     route: str
     method: str
     deadline: float
-    """When it is to be answered at the latest, by the monotonic clock."""
+    """The deadline of its answer, by the monotonic clock."""
     admitted: bool = False
     """Whether it passed the access check."""
     caller: str | None = None
     path: dict[str, str] = field(default_factory=dict)
     commit: Any = None
-    """The updates of an update."""
+    """The updates in the request, by kind."""
     error: str | None = None
     message: str | None = None
 
     @property
     def version(self) -> int | None:
-        """The version that it proposed."""
+        """The proposed version."""
         added = next((update for update in self.commit or () if isinstance(update, AddCommit)), None)
         return None if added is None else added.commit.version
 
 
 class Observation:
-    """The counters of one server, and its log: a JSON line for each request. Neither ever holds a header or a body,
-    so that no token can get into them."""
+    """The counters of one server, and its log: a JSON line for each request. Neither contains headers or bodies, so
+    no token can get into them."""
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
@@ -88,15 +87,15 @@ class Observation:
         )
         self._commits = Counter("commit_owner_commits", "Proposals that landed, replays included", registry=registry)
         self._conflicts = Counter(
-            "commit_owner_conflicts", "Proposals that lost a race or met another etag", registry=registry
+            "commit_owner_conflicts", "Proposals that lost a race or failed the etag check", registry=registry
         )
         self._backlog = Gauge(
-            "commit_owner_unpublished_commits", "Ratified commits that wait to be published", ["table"],
+            "commit_owner_unpublished_commits", "Ratified commits that are not published yet", ["table"],
             registry=registry,
         )  # fmt: skip
         self._tables = Gauge("commit_owner_tables", "Live tables", registry=registry)
         self._halted = Gauge(
-            "commit_owner_halted_tables", "Tables that take no commits until they are repaired", registry=registry
+            "commit_owner_halted_tables", "Tables that reject commits until they are repaired", registry=registry
         )
 
     def answered(self, seen: Seen, status: int, seconds: float) -> None:
@@ -128,11 +127,11 @@ class Observation:
         )
 
     def defect(self, seen: Seen, error: Exception) -> None:
-        """An unexpected error: with its traceback, in the log only."""
+        """Log an unexpected error with its traceback; the answer does not show it."""
         logger.error("%s", line({"call": seen.route, "defect": type(error).__name__}), exc_info=error)
 
     def exposition(self, tables: Sequence[TableSummary]) -> bytes:
-        """Everything in Prometheus' text format, with what the ledger says now of the live tables."""
+        """All metrics in Prometheus' text format, with the current state of the live tables."""
         self._backlog.clear()
         for table in tables:
             self._backlog.labels(table.name or table.table_id).set(table.backlog)
@@ -152,28 +151,28 @@ _COMMITTING: Final = frozenset({"create", "update"})
 """The calls whose outcome is a version of a table."""
 
 SMALL_BODY_BYTES: Final = 65_536
-"""A body that is longer is received only by so many requests at once as are answered at once."""
+"""Longer bodies are received by at most as many requests at once as are answered at once."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one server takes. Beyond it a request is refused before anything is done."""
+    """The limits of one server. A request beyond them is rejected before anything is done."""
 
     body_bytes: int = 1_048_576
     body_seconds: float = 10.0
     """For the whole body to arrive."""
     request_seconds: float = 15.0
-    """From a request's headers to its answer. Only what is being carried out by then may end later."""
+    """From a request's headers to its answer. Only a running call may end later."""
     requests: int = 256
-    """Maximum concurrent requests, of reads and of writes each; further ones get 503."""
+    """Maximum concurrent requests, for reads and writes separately; further ones get 503."""
     threads: int = 8
-    """Calls that are carried out at once, of reads and of writes each."""
+    """Maximum running calls, for reads and writes separately."""
 
 
 class Server:
-    """One application on one owner. `close` when it has stopped."""
+    """One application on one owner. Call `close` when it has stopped."""
 
     def __init__(
         self,
@@ -198,10 +197,11 @@ class Server:
         self._queue = FairQueue()
         self._description = msgspec.json.encode(description())
         self.application = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._no_route})
-        self.application.router.redirect_slashes = False  # to wherever the request says that this is, before any check
+        self.application.router.redirect_slashes = False  # it would redirect to the request's own Host, before any
+        check
 
     def close(self, seconds: float = 30.0) -> bool:
-        """Finish what is being carried out, then let go of the ledger; False where that took longer than `seconds`."""
+        """Finish the running calls, then close the ledger; False if that took longer than `seconds`."""
         deadline = time.monotonic() + seconds
         ended = [pool.close(deadline - time.monotonic()) for pool in (self._reads, self._writes)]
         with limited(time.monotonic() + GRACE_SECONDS, lock=True):
@@ -240,7 +240,7 @@ class Server:
         return endpoint
 
     def _admit(self, seen: Seen, request: Request, wanted: Scope) -> None:
-        """The access check. Reads a small file, so quickly that another thread would cost more."""
+        """The access check. Reads a small file on this thread: another thread would cost more."""
         headers = request.headers
         seen.caller = authorized(self.tokens, headers.get("authorization"), wanted, always=self._always_token)
         if seen.caller is None:
@@ -277,8 +277,8 @@ class Server:
         return Response(content, media_type=JSON)
 
     async def _carried_out(self, work: Callable[[], Any], deadline: float, scope: Scope) -> Any:
-        """What `work` returns. A read that needs the owner's lock, to publish what is in no file for example, goes on
-        among the writes."""
+        """Returns the result of `work`. A read that needs the owner's lock, for example to publish inline commits,
+        continues on a thread for writes."""
         if scope is Scope.READ:
             with self._reads.slots.taken(), suppress(LockNeededError):
                 return await self._reads.run(work, deadline)
@@ -288,7 +288,8 @@ class Server:
     async def _in_turn(
         self, client: Hashable, table: tuple[str, ...], seen: Seen, work: Callable[[], bytes | None]
     ) -> Any:
-        """Carry a proposal out, and tell who lost a race when the next version is its own to try."""
+        """Run a proposal in the client's turn; a client that lost a race is answered when it may try the next
+        version."""
         assert seen.version is not None
         longest = asyncio.get_running_loop().time() + LONGEST_WAIT_SECONDS
         await self._queue.wait(table, client, seen.version, min(longest, seen.deadline))
@@ -329,7 +330,7 @@ class Server:
         return bytes(content)
 
     async def _observed(self, name: str, request: Request, answered: Callable[[Seen], Awaitable[Response]]) -> Response:
-        """The answer, or the error in the documented shape; either is counted and logged."""
+        """The answer, or an error in the documented shape; both are counted and logged."""
         started = time.perf_counter()
         deadline = time.monotonic() + self.limits.request_seconds
         seen = Seen(route=name, method=request.method, deadline=deadline)
@@ -354,7 +355,7 @@ class Server:
         self.observation.answered(seen, response.status_code, time.perf_counter() - started)
         return response
 
-    # What is not the API's
+    # Endpoints that are not part of the API
 
     def _plain(self, name: str, scope: Scope | None, work: Callable[[], Response]) -> Endpoint:
         async def endpoint(request: Request) -> Response:
@@ -376,7 +377,7 @@ class Server:
         return Response()
 
     def _health(self) -> Response:
-        """Whether the ledger answers; for the process that starts and stops servers."""
+        """Whether the ledger can be read; for the process that starts and stops servers."""
         self._delta.owner.look_up("", None, None)  # the cheapest read: no table has this name
         return Response(b'{"status":"ok"}', media_type=JSON)
 
@@ -398,7 +399,7 @@ class Server:
 
 
 class _Endpoint:
-    """A route for every method, so that a wrong one is refused in the documented shape."""
+    """A route for every method, so that a wrong method is rejected in the documented shape."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -409,8 +410,8 @@ class _Endpoint:
 
 
 def _refuse_two_lengths(request: Request) -> None:
-    """RFC 9112, section 6.3: `Content-Length` beside `Transfer-Encoding` may be an attempt to smuggle a request past
-    something that reads the other one of them; the connection is closed after the answer."""
+    """RFC 9112, section 6.3: `Content-Length` together with `Transfer-Encoding` may be an attempt to smuggle a request
+    past a proxy that reads the other one; the connection is closed after the answer."""
     if "content-length" in request.headers and "transfer-encoding" in request.headers:
         raise TwoLengthsError
 
@@ -418,7 +419,8 @@ def _refuse_two_lengths(request: Request) -> None:
 def refused(seen: Seen, error: ApiError, method: str) -> Response:
     seen.error = error.kind
     seen.message = error.message
-    if not seen.admitted and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may name files of this machine
+    if not seen.admitted and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # the message may name files of this
+    machine
         error = ApiError(error.status, error.kind, "the server is unavailable; see the server log, then try again")
     headers = {}
     if error.status is HTTPStatus.UNAUTHORIZED:
@@ -434,7 +436,7 @@ def refused(seen: Seen, error: ApiError, method: str) -> Response:
 
 
 def decoded(content: bytes, shape: type) -> Any:
-    """The body as a value of its shape; 400 that says where it differs."""
+    """The body as a value of its shape; raises a 400 that says where it differs."""
     try:
         return msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -453,7 +455,7 @@ class TwoLengthsError(ApiError):
 
 
 class MethodNotAllowedError(ApiError):
-    """405, with the methods that there are."""
+    """405, with the allowed methods."""
 
     def __init__(self, method: str, allowed: list[str]) -> None:
         super().__init__(

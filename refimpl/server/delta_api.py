@@ -1,14 +1,14 @@
-"""What the Delta API's calls mean: values of requests in, shapes of answers out, `ApiError` for what is refused.
+"""The calls of the Delta API: take a request's values, return an answer's shape, raise `ApiError` to reject.
 
 An update is judged in the order of `refimpl.owner.decide`, each step with its own status. Before it come authentication
 and shape, then the table and its uuid (404, 409):
 
     1. a replay of a commit that landed    200, permanently
     2. an attempt that was resolved        409
-    3. a table that takes no commits       400, 404
+    3. a table that accepts no commits     400, 404
     4. a version that is taken, or a gap   409, 400
     5. the reported published versions, then the etag   400, 409
-    6. the staged file, then what the request says of it   400
+    6. the staged file, then the request's statements about it   400
     7. room in the backlog                 429
 """
 
@@ -75,13 +75,13 @@ from refimpl.table_feature import CATALOG_MANAGED
 from refimpl.warehouse import Warehouse
 
 NAMES_KEPT: Final = 10_000
-"""Staged files whose modification times are remembered."""
+"""How many staged files' modification times are cached."""
 
 
 class DeltaApi:
     """The calls on one warehouse. Safe to share between threads.
 
-    `policy`: of tables that are made here; `InvalidRequestError` for one whose limits contradict each other.
+    `policy`: for tables that are created here; `InvalidRequestError` if its limits contradict each other.
     """
 
     def __init__(self, warehouse: Warehouse, names: Names, policy: MaintenancePolicy) -> None:
@@ -92,12 +92,12 @@ class DeltaApi:
         self._environment = warehouse.environment
         self._files = warehouse.environment.files
         self._modification_time = lru_cache(NAMES_KEPT)(self._look_up_modification_time)
-        """Looked up once for each file: a ratified one does not change, and every answer has all of them."""
+        """Cached, because every answer has all of them and a ratified file does not change."""
 
     # Tables
 
     def live_names(self) -> list[str]:
-        """The owner's names of the tables that the API shows."""
+        """The owner's names of the tables that the API serves."""
         return [table.name for table in self.owner.recorded_tables() if table.name is not None and is_served(table)]
 
     def check_schema(self, catalog: str, schema: str) -> None:
@@ -110,7 +110,7 @@ class DeltaApi:
         return sorted(place[1] for place in places if place is not None and place[0] == schema)
 
     def describe(self, catalog: str, schema: str, table: str) -> TableDescription:
-        """The table, with every commit that the API cannot express already published."""
+        """The table. Commits that the API cannot express are published first."""
         full = f"{catalog}.{schema}.{table}"
         name = self.names.owner_name(catalog, schema, table)
         try:
@@ -119,13 +119,13 @@ class DeltaApi:
                 full += f" (a {found.table.feature_name} table; this API serves catalog-managed ones)"
                 raise no_such_table(full)
             return self._without_inline_commits(found)
-        except InvalidRequestError:  # none of this name, none with a version 0, or dropped since
+        except InvalidRequestError:  # no table of this name, or without version 0, or dropped since
             self.check_schema(catalog, schema)
             raise no_such_table(full) from None
 
     def _without_inline_commits(self, found: TableDescription) -> TableDescription:
-        """The same state, in which nothing waits to be published any more, if it had commits that are in no file: the
-        API has no words for them. Those that come meanwhile belong to a later state."""
+        """The same state, with its inline commits published, because the API cannot express them. Commits that land
+        meanwhile belong to a later state."""
         commits = found.table.commits
         if all(commit.file_name is not None for commit in commits.commits):
             return found
@@ -152,7 +152,7 @@ class DeltaApi:
 
     def credentials(self, catalog: str, schema: str, table: str, operation: str) -> dict[str, Any]:
         if operation not in ("READ", "READ_WRITE"):
-            raise bad_request(f"operation is {operation!r}; give READ or READ_WRITE")
+            raise bad_request(f"invalid operation {operation!r}; expected READ or READ_WRITE")
         found = self.describe(catalog, schema, table)
         return {"storage-credentials": answers.credentials(found.table.location, operation)}
 
@@ -160,13 +160,13 @@ class DeltaApi:
         return answers.table(found, self._modified)
 
     def _answer_of_done(self, catalog: str, schema: str, table: str) -> LoadedTable:
-        """The table after a request that is done. Whatever keeps it from being described now must not sound as if
-        nothing had been done."""
+        """The table after a completed request. If it cannot be described now, the error must say that the request was
+        carried out."""
         try:
             return self.load(catalog, schema, table)
         except (ApiError, DeltaError) as error:
             raise OutcomeUnknown(
-                f"the request was carried out, and the table cannot be described: {error.message}"
+                f"the request was carried out, but the table cannot be described: {error.message}"
             ) from error
 
     def _modified(self, folder: str, name: str) -> int | None:
@@ -175,7 +175,7 @@ class DeltaApi:
         return None
 
     def _look_up_modification_time(self, folder: str, name: str) -> int:
-        """`FileNotFoundError` for a file that is missing: that is not remembered, because it may be restored."""
+        """Raises `FileNotFoundError` for a missing file; this is not cached, because the file may be restored."""
         status = self._files.stat(Path(folder, name))
         if status is None:
             raise FileNotFoundError(Path(folder, name))
@@ -184,14 +184,14 @@ class DeltaApi:
     # Creation
 
     def stage(self, catalog: str, schema: str, request: StageTable) -> StagedTable:
-        """Phase 1: a place of its own. The name is not reserved."""
+        """Phase 1: a location for the new table. The name is not reserved."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
         staged = self.owner.stage_table(name, CATALOG_MANAGED, policy=self._policy, empty=True)
         return answers.staged(staged.table_id, staged.location)
 
     def create(self, catalog: str, schema: str, request: CreateTable) -> LoadedTable:
-        """Phase 3: version 0 stands at the location; give it its name. A repeated request gets the same answer."""
+        """Phase 3: version 0 is at the location; register the name. A repeated request gets the same answer."""
         self.check_schema(catalog, schema)
         name = self.names.new_owner_name(schema, request.name)
         if request.table_type != MANAGED:
@@ -200,10 +200,11 @@ class DeltaApi:
             raise bad_request("a table needs at least one column")
         staged = self._staged(name, request.location)
         if staged is None:
-            if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request: its place is forgotten
+            if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request: its location is
+            forgotten
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
             raise bad_request(
-                f"the location {request.location} was not staged for {name!r}; ask for a staging table first"
+                f"the location {request.location} was not staged for {name!r}; create a staging table first"
             )
         content = self._first_version(staged)
         found, protocol, metadata = _table_actions(content)
@@ -227,7 +228,7 @@ class DeltaApi:
         return self._answer_of_done(catalog, schema, request.name)
 
     def _make_folders_durable(self, staged: ResolvedTable) -> None:
-        """The creator made the log's folder, and version 0 is to survive a power cut."""
+        """Sync the log's folder, which the creator made, so that version 0 survives a power cut."""
         try:
             log = LogStore(staged.location, self._environment)
             log.create_folders(staged.feature.staging_folder)
@@ -235,10 +236,10 @@ class DeltaApi:
             raise OwnerUnavailableError(f"cannot make the log of {staged.location} durable: {error}") from error
 
     def _staged(self, name: str, location: str) -> ResolvedTable | None:
-        """The table that was staged at `location` for this name, in whatever state it is since; None for none."""
+        """The table that was staged at `location` for this name, in any later state; None if there is none."""
         try:
             parts = urlsplit(location)
-        except ValueError:  # an address in brackets that is none
+        except ValueError:  # an invalid address in brackets
             return None
         place = Path(unquote(parts.path))
         if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost") or not place.is_absolute():
@@ -279,7 +280,7 @@ class DeltaApi:
         if demanded is None:
             raise bad_request("the requirement assert-table-uuid is missing")
         if UpdateSnapshotVersion in asked:
-            raise bad_request("update-metadata-snapshot-version is for tables whose commits are not the catalog's")
+            raise bad_request("update-metadata-snapshot-version is for tables that are not catalog-managed")
         added = asked.get(AddCommit)
         attempt = None if added is None else _attempt_of(added.commit)
         seen = self._look_up(catalog, schema, table, None if added is None else added.commit.version, attempt)
@@ -297,7 +298,7 @@ class DeltaApi:
                 self._commit(seen, added.commit, attempt, preconditions)
             except VersionConflictError as error:
                 if shows_conflict:
-                    with suppress(Exception):  # whatever keeps it from being shown, the race is lost
+                    with suppress(Exception):  # the race is lost, even if the table cannot be shown
                         error.table = self.load(catalog, schema, table)
                 raise
         return self._answer_of_done(catalog, schema, table)
@@ -305,7 +306,7 @@ class DeltaApi:
     def _look_up(
         self, catalog: str, schema: str, table: str, version: Version | None, attempt: AttemptId | None
     ) -> AttemptLookup:
-        """The table as one look finds it; what is not served is refused as `describe` does it."""
+        """The table from one read state. A table that is not served is rejected as in `describe`."""
         seen = self.owner.look_up(self.names.owner_name(catalog, schema, table), version, attempt)
         if seen is None or seen.table.feature.path_access or seen.table.state is not TableState.ACTIVE:
             self.describe(catalog, schema, table)
@@ -322,8 +323,8 @@ class DeltaApi:
     def _commit(
         self, seen: AttemptLookup, commit: WireCommit, attempt: AttemptId, preconditions: UpdatePreconditions
     ) -> None:
-        """Clients write staged files without syncing them, so that the owner does it before it is asked to commit. No
-        file is looked at for what is lost already, nor for a replay. A gap may be filled meanwhile."""
+        """Sync the staged file, then commit: clients write staged files without syncing them. A replay and a proposal
+        that already lost do not read the file. A version gap does: it may be filled meanwhile."""
         table, version = seen.table, commit.version
         if seen.lost:
             raise VersionConflictError(table.latest or 0)
@@ -354,14 +355,14 @@ def _attempt_of(commit: WireCommit) -> AttemptId:
     name = log_path.parse_staged(commit.file_name)
     if name is None or name.uuid is None or name.version != commit.version or name.uuid not in commit.file_name:
         raise bad_request(
-            f"file-name {commit.file_name!r} is not that of a staged commit of version {commit.version}: "
+            f"invalid file-name {commit.file_name!r} for a staged commit of version {commit.version}; expected "
             f"{commit.version:020d}.<lower-case uuid>.json"
         )
     return name.uuid
 
 
 def is_served(table: ResolvedTable | TableSummary, *, live: bool = True) -> bool:
-    """Whether the API can express the table: it is found by its catalog only, and not by its path."""
+    """Whether the API can express the table: catalog-managed, so not accessible by its path."""
     return not table.feature.path_access and (not live or table.state is TableState.ACTIVE)
 
 
@@ -376,19 +377,19 @@ def _one_of_each(items: Iterable[Any]) -> dict[type, Any]:
 
 
 def _refuse_all_but_files(path: str) -> None:
-    """400 for what is reached by a symbolic link, which could be anybody's, anywhere, and for a pipe or a device, whose
-    reader would wait. A missing file is judged later."""
+    """400 for a symbolic link, which could lead to any file of any user, and for a pipe or a device, whose reader would
+    wait. A missing file is judged later."""
     name = path.rpartition("/")[2]
     if os.path.realpath(path) != path:
-        raise bad_request(f"{name} is reached by a symbolic link; write a file into the table's own log")
+        raise bad_request(f"{name} leads through a symbolic link; write a file into the table's own log")
     with suppress(FileNotFoundError, NotADirectoryError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise bad_request(f"{name} is not a file; write a file into the table's own log")
 
 
 def _refuse_reported_links(table: TableSummary, preconditions: UpdatePreconditions) -> None:
-    """The same for what is reported as published: where a staged file is reached by another name, its bytes go with
-    it."""
+    """`_refuse_all_but_files` for the versions that are reported as published: if such a name were a link to the staged
+    file, the commit's bytes would be deleted with that file."""
     latest, through = table.latest, preconditions.published_through
     if through is None or latest is None or through > latest:
         return

@@ -1,4 +1,4 @@
-"""What went wrong, in the API's words: a status, one of the documented types, a message.
+"""Errors of the API: a status, one of the documented types, a message.
 
 UNITY_CATALOG.md#errors. The status is a promise to the client: 409 says that the commit has not landed and a rebase may
 help, 400 that it never will, 429 and 503 that nothing landed and the same request may succeed later, 500 that the
@@ -27,7 +27,7 @@ from refimpl.errors import (
 
 
 class ApiError(Exception):
-    """A request that is answered with an error. Nothing was changed, except where the status says 500."""
+    """A request that is answered with an error. Nothing was changed, unless the status is 500."""
 
     def __init__(self, status: HTTPStatus, kind: str, message: str) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ def requirement_conflict(message: str) -> ApiError:
 
 
 class VersionConflictError(ApiError):
-    """409: the proposed version is taken; `latest` is the table's latest one. `table`: what a load would answer now."""
+    """409: the proposed version is taken; `latest` is the table's latest one. `table`: the answer to a load now."""
 
     def __init__(self, latest: int, table: LoadedTable | msgspec.UnsetType = msgspec.UNSET) -> None:
         super().__init__(
@@ -93,7 +93,7 @@ _REJECTIONS: Final = {
 
 
 def of_rejection(rejected: Rejected) -> ApiError:
-    """A rejection that is no lost race: 400, except where the client can do something better."""
+    """The error for a rejection other than a lost race: 400, unless the client can react to another status."""
     status, kind = _REJECTIONS.get(rejected.reason, (HTTPStatus.BAD_REQUEST, "InvalidParameterValueException"))
     return ApiError(status, kind, rejected.detail)
 
@@ -105,7 +105,7 @@ def of_failed_precondition(failed: PreconditionFailed) -> ApiError:
 
 
 def of_owner(error: DeltaError) -> ApiError:
-    """An error of the owner. Its text never holds anything but paths, names and numbers."""
+    """The answer for an error of the owner. Its text contains only paths, names and numbers."""
     match error:
         case TableNotFoundError():
             return ApiError(HTTPStatus.NOT_FOUND, "NoSuchTableException", error.message)

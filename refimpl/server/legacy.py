@@ -1,6 +1,6 @@
-"""The older Unity Catalog calls that clients of the Delta API make besides: what exists, and dropping by full name.
+"""The older Unity Catalog calls that clients of the Delta API also make: lists, and a drop by full name.
 
-interop: DuckDB lists schemas and tables with them, Spark's connector asks for a schema and drops a table.
+interop: DuckDB lists schemas and tables with them, Spark's connector requests a schema and drops a table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from refimpl.server.delta_api import DeltaApi, is_served
 from refimpl.server.errors import ApiError, no_such_schema, no_such_table, not_found
 
 _NOT_KEPT: Final = {"owner": None, "created_at": None, "created_by": None, "updated_at": None, "updated_by": None}
-"""Of catalogs and schemas. Clients (polars 2.1) refuse an answer without these names."""
+"""Fields of catalogs and schemas. Clients (polars 2.1) reject an answer without them."""
 
 DEFAULT_PAGE: Final = 100
 LARGEST_PAGE: Final = 1000
@@ -82,7 +82,7 @@ class LegacyApi:
             except ApiError as error:  # dropped since it was listed
                 if error.kind != "NoSuchTableException":
                     raise
-            except CorruptionError:  # asking for it by its name says so; the others are listed
+            except CorruptionError:  # a request for it by name reports that; the others are listed
                 continue
         return {"tables": found, "next_page_token": following}
 
@@ -90,7 +90,7 @@ class LegacyApi:
         return self._table(*_three_parts(full_name))
 
     def check_table_id(self, table_id: str) -> None:
-        """404 unless a table that is served has this id."""
+        """404 unless a served table has this id."""
         try:
             found = self._api.owner.resolve(str(uuid.UUID(table_id)))
         except (ValueError, TableNotFoundError):
@@ -105,7 +105,7 @@ class LegacyApi:
         return answers.legacy_table(catalog, schema, name, self._api.describe(catalog, schema, name))
 
     def setting(self) -> None:
-        """Clients ask for a setting of the whole service, and do without."""
+        """404: clients request a setting of the whole service, and continue without it."""
         raise not_found("this server has no settings")
 
 
@@ -113,9 +113,9 @@ _NAMESPACE: Final = uuid.UUID("0b2ef6a4-6a3c-4a0b-9a3e-2f6d1f6f5f10")
 
 
 def paged(names: Sequence[str], max_results: int | None, page_token: str) -> tuple[list[str], str | None]:
-    """One page of sorted names, and the token of the next: the last name of this one, so that it stays right while
-    tables come and go. `max_results` 0: as many as the server likes; None: who does not ask for pages gets all, as
-    DuckDB 1.5.5, which would take the first page for everything."""
+    """One page of sorted names, and the token of the next page: the last name of this one, so that it stays valid while
+    tables are created and dropped. `max_results` 0: a page of the server's size; None: all names, for clients without
+    paging such as DuckDB 1.5.5, which would take the first page for everything."""
     waiting = [name for name in names if name > page_token]
     if max_results is None:
         return waiting, None

@@ -1,8 +1,8 @@
-"""How the API's three-part names and the owner's names go together.
+"""The mapping between the API's three-part names and the owner's names.
 
-The server shows one catalog. Its schema `default` holds the owner's tables with one-part names, and the schema `s`
-those called `s.<table>`. Three-part names, and two-part ones that begin with `default`, have no place in the API: such
-tables are for local use.
+The server has one catalog. Its schema `default` holds the owner's tables with one-part names, and the schema `s`
+those called `s.<table>`. Tables with three-part names, or with two-part names that begin with `default`, are not in the
+API: they are for local use.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ MAX_LENGTH: Final = 255
 
 
 class Names:
-    """The names that one server knows. `schemas`: those that exist even while no table is in them.
+    """The names of one server. `schemas`: those that exist even without tables.
 
-    `InvalidRequestError` for a catalog or schema that cannot be called so.
+    `InvalidRequestError` for an invalid name of a catalog or schema.
     """
 
     def __init__(self, catalog: str, schemas: Iterable[str] = ()) -> None:
         for name in (catalog, *schemas):
             if not is_identifier(name):
-                raise InvalidRequestError(f"{name!r} is not a name: use letters, digits and _, at most {MAX_LENGTH}")
+                raise InvalidRequestError(f"invalid name {name!r}; expected letters, digits and _, at most
+                {MAX_LENGTH}")
         self.catalog = catalog
         self.declared = frozenset({DEFAULT_SCHEMA, *schemas})
 
@@ -46,7 +47,7 @@ class Names:
             raise no_such_schema(f"{catalog}.{schema}")
 
     def owner_name(self, catalog: str, schema: str, table: str) -> str:
-        """The owner's name of an existing table; an impossible name is that of no table."""
+        """The owner's name of an existing table; 404 for a name that no table can have."""
         self.check_catalog(catalog)
         if not is_identifier(schema):
             raise no_such_schema(f"{catalog}.{schema}")
@@ -55,10 +56,10 @@ class Names:
         return table if schema == DEFAULT_SCHEMA else f"{schema}.{table}"
 
     def new_owner_name(self, schema: str, table: str) -> str:
-        """The owner's name for a table that shall be."""
+        """The owner's name of a new table."""
         if not is_identifier(table):
             raise bad_request(
-                f"{table!r} is not a table name: use letters, digits and _, at most {MAX_LENGTH} characters"
+                f"invalid table name {table!r}; expected letters, digits and _, at most {MAX_LENGTH} characters"
             )
         return table if schema == DEFAULT_SCHEMA else f"{schema}.{table}"
 

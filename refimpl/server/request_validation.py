@@ -1,7 +1,8 @@
-"""Whether a request of the Delta API agrees with the log.
+"""Checks that a request of the Delta API agrees with the log.
 
-UNITY_CATALOG.md#agreement: the log is the table's metadata. What a request says of columns, protocol or properties must
-be what its commit says. Only properties that the log does not have are stored beside it. msgspec cannot check that.
+UNITY_CATALOG.md#agreement: the log defines the table's metadata. The columns, protocol and properties in a request
+must equal those in its commit. Only properties that are not in the log are stored in addition. msgspec cannot check
+this.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from refimpl.catalog_owner import UpdatePreconditions
 
 
 def preconditions_of(asked: Mapping[type, Any], table_id: str, etag: str | None) -> UpdatePreconditions:
-    """Everything of a request but its commit."""
+    """The parts of a request other than its commit."""
     wanted: dict[str, str | None] = {}
     removed = asked.get(RemoveProperties)
     if removed is not None:
@@ -51,7 +52,7 @@ def preconditions_of(asked: Mapping[type, Any], table_id: str, etag: str | None)
 
     def contradiction(protocol: Protocol, metadata: Metadata, domains: Sequence[DomainMetadata]) -> str | None:
         if told_id != table_id:
-            return f"{TABLE_ID} is {told_id!r} in the request; the table is {table_id}, and stays it"
+            return f"{TABLE_ID} is {told_id!r} in the request; the table's id is {table_id} and cannot change"
         return _contradiction(asked, protocol, metadata) or _domain_flaw(asked, domains)
 
     return UpdatePreconditions(
@@ -65,7 +66,7 @@ def preconditions_of(asked: Mapping[type, Any], table_id: str, etag: str | None)
 
 
 def properties_beside(metadata: Metadata, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Those properties of a creation that the log does not have, to be stored for it."""
+    """The properties in a creation request that are not in the log: the catalog stores them."""
     known = {*metadata.configuration, TABLE_ID}
     return {key: value for key, value in wanted.items() if key not in known and not is_derived(key)}
 
@@ -73,7 +74,7 @@ def properties_beside(metadata: Metadata, wanted: Mapping[str, str]) -> dict[str
 def with_creation(
     request: CreateTable, table_id: str, found: Sequence[Action], protocol: Protocol, metadata: Metadata
 ) -> str | None:
-    """How a creation contradicts its version 0, if it does."""
+    """How a creation request contradicts its version 0, or None."""
     told_id = (request.properties or {}).get(TABLE_ID, table_id)
     if told_id != table_id:
         return f"{TABLE_ID} is {told_id!r}; the staged table is {table_id}"
@@ -108,7 +109,7 @@ def _in_commit_timestamp(found: Sequence[Action]) -> int | None:
 
 
 def _domain_flaw(said: Mapping[type, Any], domains: Sequence[DomainMetadata]) -> str | None:
-    """What is said of domain metadata that the commit does not say."""
+    """How the domain metadata in the request differs from the commit's, or None."""
     logged = {action.domain: action for action in domains}
     wanted = said.get(SetDomainMetadata)
     for name, configuration in () if wanted is None else wanted.updates.items():
@@ -128,8 +129,8 @@ def _domain_flaw(said: Mapping[type, Any], domains: Sequence[DomainMetadata]) ->
 
 
 def _is_said_by(wanted: Any, configuration: str) -> bool:
-    """Whether a domain's configuration, which is JSON as a rule, has all that is `wanted`. It may have more: Delta
-    repeats the domain's name in it."""
+    """Whether a domain's configuration, usually JSON, contains all of `wanted`. It may contain more: Delta repeats the
+    domain's name in it."""
     try:
         logged = msgspec.json.decode(configuration)
     except (msgspec.DecodeError, RecursionError):
@@ -168,7 +169,7 @@ def _contradiction(said: Mapping[type, Any], protocol: Protocol, metadata: Metad
 
 
 def _columns_flaw(columns: Columns, metadata: Metadata) -> str | None:
-    """Names and types, in order. Whether a column may be null, and its metadata, clients spell as they like."""
+    """Compares names and types, in order. Nullability and metadata are ignored: clients spell them differently."""
     wanted = [(field.name, in_the_log(field.type)) for field in columns.fields]
     found = [(field.get("name"), field.get("type")) for field in fields_of(metadata)]
     if [name for name, _ in wanted] != [name for name, _ in found]:
@@ -180,7 +181,7 @@ def _columns_flaw(columns: Columns, metadata: Metadata) -> str | None:
 
 
 def _bare(kind: Any) -> Any:
-    """A type without what clients spell differently."""
+    """A type without the parts that clients spell differently."""
     if isinstance(kind, str):
         return kind.replace(" ", "")
     if isinstance(kind, list):

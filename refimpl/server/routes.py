@@ -1,7 +1,7 @@
-"""Every call that the server answers, as one table: who may make it, what it takes, what it does.
+"""Every call of the server, as one table: its scope, its parameters, its handler.
 
-The application, `/config` and the OpenAPI document are made from this list. Starlette does the routing; the table is
-our own, because Starlette's routes have no place for scope, body and documented statuses.
+The application, `/config` and the OpenAPI document are made from this table. Starlette does the routing; the table is
+our own, because Starlette's routes have no fields for scope, body and documented statuses.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PROTOCOL_VERSION: Final = "1.0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a handler gets: parts of the path, the query, and the decoded body where the route has one."""
+    """The input of a handler: parts of the path, the query, and the decoded body if the route has one."""
 
     delta: DeltaApi
     legacy: LegacyApi
@@ -44,7 +44,7 @@ class Call:
     query: Mapping[str, str]
     body: Any = None
     shows_conflict: bool = False
-    """Whether the client wants a lost race answered with the table: UNITY_CATALOG.md#conflict."""
+    """Whether the answer to a lost race should include the table: UNITY_CATALOG.md#conflict."""
 
     def required(self, name: str) -> str:
         value = self.query.get(name)
@@ -57,7 +57,7 @@ class Call:
         if given is None or given == "":
             return None
         if not given.isascii() or not given.isdigit() or len(given) > 9:
-            raise bad_request(f"the query parameter {name} is {given!r}; give a number from 0 to 999999999")
+            raise bad_request(f"invalid query parameter {name}={given!r}; expected a number from 0 to 999999999")
         return int(given)
 
     @property
@@ -71,7 +71,7 @@ Handler = Callable[[Call], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiRoute:
-    """One call. `name` stands in logs and metrics; `query` lists its parameters, `required` those it needs."""
+    """One call. `name` is used in logs and metrics; `query` lists its parameters, `required` the mandatory ones."""
 
     name: str
     method: str
@@ -84,14 +84,14 @@ class ApiRoute:
     required: tuple[str, ...] = ()
     status: int = 200
     refusals: tuple[int, ...] = ()
-    """Documented statuses besides those that every call may have."""
+    """Documented statuses in addition to those of every call."""
 
 
 def _config(call: Call) -> Any:
     call.delta.names.check_catalog(call.required("catalog"))
     asked = call.query.get("protocol-versions", PROTOCOL_VERSION)
     if PROTOCOL_VERSION.partition(".")[0] not in {version.strip().partition(".")[0] for version in asked.split(",")}:
-        raise bad_request(f"this server speaks version {PROTOCOL_VERSION}, not {asked!r}")
+        raise bad_request(f"this server supports protocol version {PROTOCOL_VERSION}, not {asked!r}")
     return {"endpoints": [f"{r.method} {r.path}" for r in DELTA_ROUTES[1:]], "protocol-version": PROTOCOL_VERSION}
 
 
@@ -169,23 +169,23 @@ DELTA_ROUTES: Final = (
              refusals=(404,)),
     ApiRoute(name="stage", method="POST", path="/v1/catalogs/{catalog}/schemas/{schema}/staging-tables",
              scope=Scope.WRITE, handle=_stage, body=StageTable,
-             summary="A location for a table that is to be created", refusals=(404, 409)),
+             summary="A location for a new table", refusals=(404, 409)),
     ApiRoute(name="create", method="POST", path=_TABLES, scope=Scope.WRITE, handle=_create, body=CreateTable,
-             summary="Register a table whose version 0 is written", refusals=(404, 409)),
+             summary="Register a table whose version 0 exists", refusals=(404, 409)),
     ApiRoute(name="list", method="GET", path=_TABLES, scope=Scope.READ, handle=_list, summary="The tables of a schema",
              refusals=(404,)),
     ApiRoute(name="load", method="GET", path=_TABLE, scope=Scope.READ, handle=_load,
-             summary="A table's metadata and the commits that are not published", refusals=(404,)),
+             summary="A table's metadata and its unpublished commits", refusals=(404,)),
     ApiRoute(name="update", method="POST", path=_TABLE, scope=Scope.WRITE, handle=_update, body=UpdateTable,
-             summary="Commit, report what is published, change metadata: all or nothing", refusals=(404, 409)),
+             summary="Commit, report published versions, change metadata: all or none", refusals=(404, 409)),
     ApiRoute(name="drop", method="DELETE", path=_TABLE, scope=Scope.WRITE, handle=_drop, status=204,
              summary="Forget the table's name; its files stay", refusals=(404,)),
     ApiRoute(name="exists", method="HEAD", path=_TABLE, scope=Scope.READ, handle=_exists, status=204,
-             summary="Whether there is such a table", refusals=(404,)),
+             summary="Whether the table exists", refusals=(404,)),
     ApiRoute(name="credentials", method="GET", path=f"{_TABLE}/credentials", scope=Scope.READ, handle=_credentials,
              summary="Local files need none", query=("operation",), refusals=(404,)),
     ApiRoute(name="report", method="POST", path=f"{_TABLE}/metrics", scope=Scope.WRITE, handle=_metrics,
-             body=ReportMetrics, status=204, summary="What a commit did; not kept", refusals=(404,)),
+             body=ReportMetrics, status=204, summary="Metrics of a commit; not stored", refusals=(404,)),
     ApiRoute(name="staging-credentials", method="GET", path="/v1/staging-tables/{table_id}/credentials",
              scope=Scope.READ, handle=_staging_credentials, summary="Local files need none", refusals=(404,)),
 )  # fmt: skip
@@ -223,21 +223,21 @@ _COMMON: Final = (400, 401, 403, 405, 500, 503)
 _WITH_BODY: Final = (408, 413, 429)
 _TEXTS: Final = {
     400: "Rejected: a retry cannot succeed",
-    401: "A token is needed",
+    401: "A token is required",
     403: "The token does not allow this",
     404: "No such catalog, schema or table",
-    405: "No such method here",
+    405: "Method not allowed",
     408: "The body arrived too slowly",
     409: "Another writer was first: load the table again",
     413: "The body is too large",
-    429: "Too many commits wait to be published",
+    429: "Too many unpublished commits",
     500: "The outcome is unknown: the identical request may be sent again",
-    503: "Not now; nothing was changed",
+    503: "Temporarily unavailable; nothing was changed",
 }
 
 
 def description() -> dict[str, Any]:
-    """The document. Every call that the API has is in it, with every status that it answers."""
+    """The OpenAPI document: every call of the API, with every status that it returns."""
     routes = [(DELTA_BASE, route) for route in DELTA_ROUTES] + [(LEGACY_BASE, route) for route in LEGACY_ROUTES]
     shapes = [route.body for _, route in routes if route.body is not None]
     _, components = msgspec.json.schema_components([*shapes, ErrorAnswer], ref_template=_REFERENCE)

@@ -1,8 +1,8 @@
-"""When a request is carried out: its deadline, its thread, the owner's lock, and its turn after a lost race.
+"""Scheduling of requests: deadline, thread, the owner's lock, and the turn after a lost race.
 
 There are two pools. A thread of the pool for reads never takes the owner's lock: a call that turns out to need it
-starts anew on a thread for writes. Whatever a request waits for (its turn, a thread, the lock), it waits until one
-deadline, a time of the monotonic clock that was fixed when its headers arrived.
+starts again on a thread for writes. Each request has one deadline for all its waits (turn, thread, lock): a time of the
+monotonic clock, fixed when its headers arrived.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from refimpl.server.errors import ApiError
 logger = logging.getLogger("refimpl.server")
 
 GRACE_SECONDS: Final = 1.0
-"""After its deadline a thread may still say what it waited for in vain."""
+"""After its deadline a thread gets this much time to report what it waited for."""
 
 _STARTING_SECONDS: Final = 60.0
-"""For the lock where no request is carried out."""
+"""Timeout of the lock outside of requests."""
 
 SYNCS: Final = 8
-"""Syncs that are carried out beside another one at the same time; further ones wait."""
+"""Maximum number of second syncs at the same time; further ones wait."""
 
 
 class LockNeededError(Exception):
@@ -42,7 +42,7 @@ class LockNeededError(Exception):
 
 
 class _Allowed(threading.local):
-    """What the call on this thread may wait for."""
+    """The limits of the call on this thread."""
 
     deadline: float | None = None
     lock: bool = True
@@ -53,7 +53,7 @@ _allowed: Final = _Allowed()
 
 @contextmanager
 def limited(deadline: float, *, lock: bool) -> Iterator[None]:
-    """Limit the waits of this thread: until `deadline`, and for the owner's lock only where `lock` says so."""
+    """Limit the waits of this thread: until `deadline`, and for the owner's lock only if `lock` is set."""
     _allowed.deadline, _allowed.lock = deadline, lock
     try:
         yield
@@ -71,13 +71,13 @@ def shared_environment(publisher: Publisher) -> Environment:
 
 
 class SideBySide:
-    """Threads for the second of two syncs that need not follow each other: a disk ends both in the time of one."""
+    """Threads for the second of two independent syncs: a disk completes both in the time of one."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(SYNCS, thread_name_prefix="sync")
 
     def __call__(self, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Both have ended when this returns, or raises what one of them raised."""
+        """Runs both at once. Both have ended when this returns, or raises the error of one of them."""
         beside = self._threads.submit(second)
         try:
             first()
@@ -87,8 +87,8 @@ class SideBySide:
 
 
 class Publisher:
-    """Threads on which the owner publishes what no answer waits for. What is left when they are closed is published
-    with a later commit to the table."""
+    """Threads on which the owner publishes commits that were already answered. Commits that are unpublished when it
+    closes are published with a later commit to the table."""
 
     def __init__(self, threads: int) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="publish")
@@ -109,7 +109,7 @@ class Publisher:
             call.add_done_callback(self._running.discard)
 
     def close(self, seconds: float) -> bool:
-        """Begin nothing more; whether all that was begun ended within `seconds`."""
+        """Start no further work; returns whether all running work ended within `seconds`."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         return not wait_for(tuple(self._running), seconds).not_done
 
@@ -117,7 +117,7 @@ class Publisher:
 def request_lock(path: Path) -> HostLock:
     """The owner's lock, taken within the limits of the call on the thread.
 
-    Threads queue inside the process first: only one at a time then asks for the file lock, which is taken by polling.
+    Threads queue inside the process first: only one thread at a time polls for the file lock.
     """
     inside = threading.RLock()
     outer = host_lock(path, timeout=_seconds_left)
@@ -145,7 +145,7 @@ def request_lock(path: Path) -> HostLock:
 
 
 class Slots:
-    """So many requests at once; further ones get 503."""
+    """Limits the number of concurrent requests; further ones get 503."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -176,10 +176,10 @@ class Pool:
         self._running: set[Future[Any]] = set()
 
     async def run(self, work: Callable[[], Any], deadline: float) -> Any:
-        """Carry `work` out on a thread, to its end even if its client has gone.
+        """Run `work` on a thread, to its end even if its client disconnects.
 
-        After the deadline: `OwnerUnavailableError` for a read, and for a write that was not begun;
-        `OutcomeUnknown` for one that was.
+        After the deadline: `OwnerUnavailableError` for a read, and for a write that did not start;
+        `OutcomeUnknown` for a write that did.
         """
 
         def carried_out() -> Any:
@@ -190,45 +190,44 @@ class Pool:
         self._running.add(call)
         call.add_done_callback(self._running.discard)
         answer = asyncio.wrap_future(call)
-        answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # also where its client has gone
-        left = deadline + GRACE_SECONDS - time.monotonic()
-        done, _ = await asyncio.wait({answer}, timeout=max(0.0, left))
-        if done:
+        answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # also if its client has
+        disconnected left = deadline + GRACE_SECONDS - time.monotonic() done, _ = await asyncio.wait({answer},
+        timeout=max(0.0, left)) if done:
             return answer.result()
         if call.cancel() or not self._lock:
             raise OwnerUnavailableError("the request was not answered in time; nothing was changed, try again")
         raise OutcomeUnknown("the request did not finish in time and may still succeed; read the table before a retry")
 
     def close(self, seconds: float) -> bool:
-        """Begin nothing more; whether all that was begun ended within `seconds`."""
+        """Start no further work; returns whether all running work ended within `seconds`."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         return not wait_for(tuple(self._running), seconds).not_done
 
 
 PATIENCE_SECONDS: Final = 0.25
-"""How long the others wait for the one that has the turn."""
+"""How long the other clients wait for the holder of the turn to come back."""
 
 LONGEST_WAIT_SECONDS: Final = 2.0
-"""How long a proposal waits at most: clients and what stands before them have time limits, too."""
+"""Maximum wait of a proposal: clients and proxies have timeouts, too."""
 
 MISSES: Final = 3
-"""So many clients in a row do not come back until the queue is given up. One alone may be slow, and where the queue is
-given up, each version costs the requests of all clients."""
+"""After this many clients in a row did not come back, the queue is suspended. A single one may just be slow, and
+while the queue is suspended, each version costs a request of every client."""
 
 GIVEN_UP_SECONDS: Final = 2.0
-"""How long no client waits any more then."""
+"""How long the queue stays suspended."""
 
 LOSERS_KEPT: Final = 10_000
-"""Clients whose lost version is remembered; the oldest are forgotten first."""
+"""Maximum number of clients whose lost version is remembered; the oldest are forgotten first."""
 
 
 @dataclass(slots=True)
 class _Line:
-    """The client that has the turn on one table, and those that wait for it."""
+    """The client that has the turn on one table, and the clients that wait for it."""
 
     holder: Hashable = None
     patience: asyncio.TimerHandle | None = None
-    """Runs while the holder is waited for, and not while its proposal is judged."""
+    """Runs while the others wait for the holder to come back, not while its proposal is judged."""
     waiting: deque[tuple[Hashable, asyncio.Future[None]]] = field(default_factory=deque)
     misses: int = 0
     """How many holders in a row did not come back."""
@@ -240,12 +239,12 @@ class _Line:
             self.patience = None
 
     def pass_on(self) -> None:
-        """Give the turn to the first one who still waits, if there is any."""
+        """Give the turn to the first client that still waits, if there is one."""
         self.stop_patience()
         self.holder = None
         while self.waiting and self.holder is None:
             client, turn = self.waiting.popleft()
-            if not turn.done():  # its own time limit may have ended the wait
+            if not turn.done():  # its own timeout may have ended the wait
                 self.holder = client
                 turn.set_result(None)
 
@@ -254,27 +253,27 @@ class FairQueue:
     """The writers of each table, in the order in which their proposals are judged. For one event loop.
 
     One proposal for a table is judged at a time, and a client that lost may try again alone. The winner knows the next
-    version at once and would win again and again; a loser has to load the table and to stage anew, and would starve.
-    If all losers were answered at once, all but one of them would stage for nothing. So one client has the turn: while
-    its proposal is judged, and after it lost, until it comes back on the same connection. The others' proposals wait,
-    first come, first served: each has lost by its turn, gets the latest version, and does not lose a second time.
+    version at once and would win again and again; a loser has to load the table and stage again, and would starve.
+    If all losers were answered at once, all but one would stage in vain. So one client has the turn: while its proposal
+    is judged, and after it lost, until it comes back on the same connection. The other proposals wait, first come,
+    first served: each has lost by its turn, gets the latest version, and does not lose a second time.
 
-    The turn is kept for a client that rebases. A client that sends a version again that it knows to be taken has not
-    loaded the table: it neither waits nor is waited for, or it would keep the others from committing.
+    The turn is kept for a client that rebases. A client that proposes a version which it knows to be taken has not
+    loaded the table: it neither waits nor gets the turn, because it would block the others.
 
-    Advisory like `CommitOwner.turn`: nothing is decided here, a wait is short, and where clients do not come back on
-    their connections the queue is given up for a while.
+    Advisory like `CommitOwner.turn`: the queue decides no outcome, waits are short, and if clients do not come back on
+    their connections, the queue is suspended for a while.
     """
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
         self._lost_at: dict[tuple[Hashable, Hashable], int] = {}
-        """The latest version, by table and client, when that client lost there."""
+        """By table and client: the latest version at the time when that client lost."""
 
     async def wait(self, table: Hashable, client: Hashable, version: int, deadline: float) -> None:
-        """Return when the client's proposal of `version` shall be judged: at once if no other client has the turn or
-        the client knows that this version is taken, and at `deadline` (of the loop's clock) in any case. `lost` or
-        `done` says what came of it."""
+        """Return when the client's proposal of `version` may be judged: at once if no other client has the turn or
+        the client knows that this version is taken, and at `deadline` (of the loop's clock) in any case. The caller
+        reports the outcome with `lost` or `done`."""
         loop = asyncio.get_running_loop()
         if version <= self._lost_at.get((table, client), -1):
             self._leave(table, client)
@@ -295,11 +294,11 @@ class FairQueue:
                 async with asyncio.timeout_at(deadline):
                     await turn
         except BaseException:
-            self._leave(table, client)  # it may have been given the turn in the moment in which it went away
+            self._leave(table, client)  # it may have got the turn at the moment when it disconnected
             raise
 
     def lost(self, table: Hashable, client: Hashable, latest: int) -> None:
-        """The client gets a conflict with the latest version. If it has the turn, it is waited for."""
+        """The client gets a conflict with the latest version. If it has the turn, the others wait for it."""
         if len(self._lost_at) >= LOSERS_KEPT:
             del self._lost_at[next(iter(self._lost_at))]
         self._lost_at[table, client] = latest
@@ -308,14 +307,14 @@ class FairQueue:
             line.patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._give_up, line)
 
     def done(self, table: Hashable, client: Hashable) -> None:
-        """The client is answered otherwise: it landed, or will not try this again. The turn goes to the next."""
+        """The client gets another answer: it landed, or will not try this again. The turn goes to the next client."""
         line = self._lines.get(table)
         if line is not None and line.holder == client:
             line.misses = 0
         self._leave(table, client)
 
     def _leave(self, table: Hashable, client: Hashable) -> None:
-        """The turn goes to the next, if the client has it."""
+        """Pass the turn to the next client, if this client has it."""
         line = self._lines.get(table)
         if line is None or line.holder != client:
             return
@@ -324,8 +323,8 @@ class FairQueue:
             del self._lines[table]
 
     def _give_up(self, line: _Line) -> None:
-        """The holder did not come back: the next one has the turn. After several in a row all waiting proposals are
-        judged now, and none waits for a while."""
+        """The holder did not come back: the next client gets the turn. After several in a row all waiting proposals are
+        judged now, and the queue is suspended for a while."""
         line.misses += 1
         if line.misses >= MISSES:
             line.misses = 0

@@ -1,4 +1,4 @@
-"""One server process: uvicorn around the application, from its first line of output to a graceful stop."""
+"""One server process: runs the application in uvicorn, from the first line of output to a graceful stop."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ logger = logging.getLogger("refimpl.server")
 BACKLOG: Final = 2048
 
 LAST_SECONDS: Final = 2.0
-"""For calls whose clients were not answered in `Serving.stop_seconds`."""
+"""Further time for calls that were not answered within `Serving.stop_seconds`."""
 
 LEAST_READ: Final = 16_384
-"""Bytes of an answer that a client has to read in `Serving.header_seconds` to get the rest."""
+"""Bytes of an answer that a client must read within `Serving.header_seconds` to get the rest."""
 
 FILES_BESIDE: Final = 200
-"""Open files that a server needs besides its connections: the ledger's and the lock's of each thread, and logs."""
+"""Open files that a server needs in addition to its connections: each thread's ledger and lock, and logs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """How one server shall run."""
+    """The configuration of one server."""
 
     warehouse: Path
     host: str = "127.0.0.1"
     port: int = 0
-    """0: one that is free."""
+    """0: choose a free port."""
     catalog: str = "unity"
     schemas: tuple[str, ...] = ()
     policy: MaintenancePolicy = field(default_factory=lambda: MaintenancePolicy(backfill_every=SERVER_PUBLISHES_AFTER))
-    """Of tables that are created over HTTP."""
+    """The policy of tables that are created over HTTP."""
     limits: Limits = field(default_factory=Limits)
     header_seconds: float = 10.0
-    """For a connection to send a request's headers, and for a client to read a part of a long answer."""
+    """Time for a client to send a request's headers, and to read a part of a long answer."""
     connections: int = 1000
-    """At once, as far as the process may have so many files open; beyond that the one that has been idle for longest
-    is closed."""
+    """Maximum concurrent connections, limited by the process's open files; beyond that the longest idle one is
+    closed."""
     stop_seconds: int = 20
-    """For requests to end once the server shall stop."""
+    """Time for requests to end after a signal to stop."""
     log_level: str = "info"
 
 
@@ -66,10 +66,10 @@ def serve(wanted: Serving) -> None:
     """Serve until the process gets SIGINT or SIGTERM.
 
     The first line on the standard output is one JSON object with `url`, `catalog` and `warehouse`: from then on the
-    server answers. Raises `InvalidRequestError` where it would be open to other machines without any token.
+    server answers. Raises `InvalidRequestError` if it would be open to other machines without a token.
 
-    It stops within `stop_seconds` and `LAST_SECONDS`. Where a call does not end by then, because the disk hangs, the
-    process ends all the same, with status 1: that is a crash, which loses nothing that was acknowledged.
+    It stops within `stop_seconds` and `LAST_SECONDS`. If a call does not end by then, because the disk hangs, the
+    process exits with status 1: that is a crash, which loses no acknowledged commit.
     """
     names = Names(wanted.catalog, wanted.schemas)
     publisher = Publisher(wanted.limits.threads)
@@ -81,7 +81,7 @@ def serve(wanted: Serving) -> None:
         if not is_loopback(wanted.host) and not server.tokens.all():
             raise InvalidRequestError(
                 f"{wanted.host} can be reached from other machines and {wanted.warehouse} has no token; "
-                f"make one first: commit-owner token add NAME -w {wanted.warehouse}"
+                f"create one first: commit-owner token add NAME -w {wanted.warehouse}"
             )
         listener = bound(wanted.host, wanted.port)
         configure_logs(wanted.log_level)
@@ -100,15 +100,15 @@ def serve(wanted: Serving) -> None:
     if not ended:
         logger.error("%s", line({"message": "open requests did not finish in time; the process exits without them"}))
         os._exit(1)
-    if not published:  # no answer waits for it: another process may hold a publishing lock
+    if not published:  # no answer depends on it: another process may hold a publishing lock
         message = "not all ratified commits were published in time; a later commit or commit-owner backfill does it"
         logger.warning("%s", line({"message": message}))
         os._exit(0)
 
 
 def configuration(application: Any, wanted: Serving) -> uvicorn.Config:
-    """How uvicorn runs an ASGI application. uvicorn's own logs stay quiet: Java's client asks for `h2c`, and would be
-    warned of with every request."""
+    """uvicorn's configuration for an ASGI application. uvicorn's own logs are off: it would warn about every request of
+    Java's client, which asks for `h2c`."""
     return uvicorn.Config(
         application,
         http=_protocol(wanted.header_seconds, affordable(wanted.connections)),
@@ -118,7 +118,7 @@ def configuration(application: Any, wanted: Serving) -> uvicorn.Config:
         log_level="error",
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # who a client is, is not for the client to say
+        proxy_headers=False,  # a client must not choose its own address
         timeout_keep_alive=60,
         timeout_graceful_shutdown=wanted.stop_seconds,
         backlog=BACKLOG,
@@ -126,7 +126,7 @@ def configuration(application: Any, wanted: Serving) -> uvicorn.Config:
 
 
 class _Process(uvicorn.Server):
-    """uvicorn, saying when it listens."""
+    """uvicorn that prints a line once it listens."""
 
     def __init__(self, config: uvicorn.Config, announcement: str) -> None:
         super().__init__(config)
@@ -137,21 +137,21 @@ class _Process(uvicorn.Server):
         print(self._announcement, flush=True)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what is being answered. The signal is obeyed by that: it need not kill the process, too."""
+        """Finish the running requests. The signal is handled by this, so it must not kill the process as well."""
         await super().shutdown(sockets=sockets)
         self._captured_signals.clear()
 
 
 def _protocol(seconds: float, most: int) -> type[H11Protocol]:
-    """uvicorn's HTTP protocol, that also ends connections which do not send a request's headers in time or do not read
-    their answer, and keeps their number below a limit.
+    """uvicorn's HTTP protocol with two more rules: it closes connections whose client does not send a request's headers
+    in time or does not read the answer, and it limits the number of connections.
 
-    Without it a half-open connection is never closed: uvicorn's own timer starts after an answer, and stops with the
-    first byte that follows. So is one whose body goes on after it was refused.
+    Without it a half-open connection is never closed: uvicorn's own timer starts after an answer, and stops with
+    the next byte. Nor is a connection whose client continues to send a rejected body.
     """
     open_now: set[H11Protocol] = set()
     idle: dict[Protocol, None] = {}
-    """Open connections that wait for their client, in the order since when."""
+    """Open connections that wait for their client, the longest waiting first."""
 
     class Protocol(H11Protocol):
         def connection_made(self, transport: Any) -> None:
@@ -171,7 +171,7 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
             self._watch()
 
         def eof_received(self) -> bool:  # type: ignore[override] # as asyncio has it
-            """The client sends nothing more. It gets the answer to a request that is whole."""
+            """The client sends nothing more. It still gets the answer to a complete request."""
             self._ended = True
             return self._is_asked()
 
@@ -179,7 +179,7 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
             idle.pop(self, None)
             super().on_response_complete()
             self._note()
-            if self.conn.their_state is h11.SEND_BODY:  # refused before the body was there
+            if self.conn.their_state is h11.SEND_BODY:  # rejected before the whole body arrived
                 self._watch()
             elif self._ended and not self._is_asked():
                 self._close()
@@ -201,7 +201,7 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
             super().resume_writing()
 
         def _wait_for_reader(self) -> None:
-            """A long answer takes its time; who reads nothing of it is cut off."""
+            """Close the connection of a client that reads nothing of a long answer."""
             left = self.transport.get_write_buffer_size()
 
             def look() -> None:
@@ -218,22 +218,22 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
                 self._unread = None
 
         def _is_asked(self) -> bool:
-            """Whether a request is whole, and its answer is not."""
-            answering: Any = self.cycle  # none before the first request's headers are there
+            """Whether a request is complete and its answer is not."""
+            answering: Any = self.cycle  # None before the first request's headers arrive
             return (
                 answering is not None and not answering.response_complete and self.conn.their_state is not h11.SEND_BODY
             )
 
         def _note(self) -> None:
-            """Who waits now: the client for us, or this connection for the client."""
+            """Record which side waits now: the client for the server, or this connection for its client."""
             if self._is_asked():
                 idle.pop(self, None)
             elif self in open_now:
                 idle.setdefault(self)
 
         def _watch(self) -> None:
-            """A request's headers, and what is left of a body that was refused, come in time or not at all. A body
-            that is wanted has a time limit of its own."""
+            """Close the connection unless a request's headers, or the rest of a rejected body, arrive in time. An
+            accepted body has its own timeout."""
             answering: Any = self.cycle
             if answering is not None and not answering.response_complete:
                 self._stop_watching()
@@ -260,9 +260,9 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
 def bound(host: str, port: int) -> socket.socket:
     """A socket that listens on this address; clients that connect are answered once uvicorn is up.
 
-    It listens from here on, because until then a second server could be given the same address. Of the protocol TCP
-    by name: asyncio switches off Nagle's algorithm for such sockets only, and with it an answer's body waits for the
-    client's delayed acknowledgement of its head, for 40 ms.
+    It listens at once, because otherwise a second server could get the same address. It names the protocol TCP
+    explicitly: asyncio disables Nagle's algorithm only for such sockets, and with that algorithm an answer's body waits
+    40 ms for the client's delayed acknowledgement of its head.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -270,16 +270,16 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         listener.bind((host, port))
         listener.listen(BACKLOG)
-    except (OSError, OverflowError, UnicodeError) as error:  # the last one: no name of a host
+    except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: an invalid host name
         listener.close()
         raise InvalidRequestError(f"cannot listen on {host}:{port}: {error}; choose another address or port") from error
     return listener
 
 
 def affordable(connections: int) -> int:
-    """How many of so many connections the process has open files for; its limit is raised as far as it may be.
+    """How many of `connections` the process can have open; raises its limit of open files as far as allowed.
 
-    Without that, clients which only connect would take the files away that the others' commits need.
+    Otherwise clients that only connect could use up the open files that other clients' commits need.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + FILES_BESIDE
@@ -302,7 +302,7 @@ def configure_logs(level: str) -> None:
 
 
 class _Lines(logging.Formatter):
-    """`{"at": ..., "level": ..., ...}`; an event that is JSON itself is put in as it is."""
+    """`{"at": ..., "level": ..., ...}`; an event that is a JSON object is included as it is."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage()
