@@ -1,4 +1,4 @@
-"""Arrow columns between data files and a table: fit, split by partition, nulls, NaN, repetition."""
+"""Arrow columns between data files and a table: casts, partitioning, checks of nulls and NaN, dictionary encoding."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ REPETITIVE: Final = 0.1
 a dictionary does not pay: used unconditionally, it makes a write two and a half times as expensive."""
 
 DESCRIBED: Final = 300
-"""So many characters of a row are in a message."""
+"""Maximum number of characters of a row in a message."""
 
 _GREGORIAN: Final = datetime.date(1582, 10, 15)
-"""The first day of today's calendar."""
+"""The first day of the Gregorian calendar."""
 _UNIFORM: Final = datetime.datetime(1900, 1, 1)  # noqa: DTZ001 - Spark's limit, in UTC
-"""From here on, time zones are what they are today."""
+"""From this moment on, calendars and time zones agree in all of Spark's rebase modes."""
 
 
 def all_nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema of the files: as Spark's, every column is optional; nulls are checked before they get there. Of the
-    metadata only field ids stay."""
+    """The schema of the files: every column is optional, as in Spark's files; nulls are checked before. Keeps only the
+    field ids of the metadata."""
     return pa.schema([_nullable(item) for item in schema])
 
 
@@ -74,9 +74,9 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def stored_name(stored: Sequence[str], column: str) -> str | None:
-    """Which of a file's columns, or of a struct's members, is the table's `column`; None if it is missing.
+    """The name of the table's `column` among a file's columns, or a struct's members; None if it is missing.
 
-    Delta compares names without regard to case. Raises `InvalidRequestError` where several differ in case only.
+    Delta compares names case-insensitively. Raises `InvalidRequestError` if several differ only in case.
     """
     if column in stored:
         return column
@@ -90,18 +90,17 @@ def stored_name(stored: Sequence[str], column: str) -> str | None:
 
 
 def stored_field(stored: Sequence[pa.Field], column: Field) -> int | None:
-    """Where among a file's columns, or a struct's members, the table's `column` is; None if the file lacks it.
+    """The position of the table's `column` among a file's columns, or a struct's members; None if it is missing.
 
-    By its field id, its physical name or its name, as the table's column mapping says. Raises what `stored_name`
-    raises.
+    By field id, physical name or name, depending on the table's column mapping. Raises the errors of `stored_name`.
     """
     if column.mapping is ColumnMapping.ID:
         ids = [int((item.metadata or {}).get(PARQUET_FIELD_ID, -1)) for item in stored]
         assert column.field_id is not None
         if set(ids) == {-1}:
             raise InvalidRequestError(
-                f"{column.name!r} is found by its field id, and there are no field ids; rewrite it with ids, or use "
-                "delta.columnMapping.mode=name"
+                f"the column {column.name!r} is mapped by field id, but the file has no field ids; "
+                "rewrite it with ids, or use delta.columnMapping.mode=name"
             )
         return ids.index(column.field_id) if column.field_id in ids else None
     names = [item.name for item in stored]
@@ -121,8 +120,8 @@ def relabelled(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.ChunkedArray:
     """A column of a data file as `kind`, the Arrow type of the table's `column`.
 
-    Members are found as `stored_field` says. A member that must not be null may be null where its parent is. Raises
-    `InvalidRequestError` for any other null below the top, and Arrow's errors for what cannot be cast.
+    `stored_field` finds members. A required member may be null if its parent is. Raises `InvalidRequestError` for any
+    other null below the top level, and Arrow's errors for a value that cannot be cast.
     """
     values = _labelled(values.cast(_plain(values.type)), _named(_plain(values.type), column.type))
     values = values.cast(_nullable_type(kind))
@@ -135,7 +134,7 @@ def fitted(values: pa.ChunkedArray, column: Field, kind: pa.DataType) -> pa.Chun
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without what only Arrow's own footer says: dictionaries, and lists of other kinds."""
+    """The type without details that only Arrow's own footer has: dictionaries, and other kinds of lists."""
     is_ = pa.types
     if is_.is_dictionary(kind):
         return _plain(kind.value_type)
@@ -156,7 +155,7 @@ def _named(stored: pa.DataType, wanted: DataType) -> pa.DataType:
             wanted_at = {stored_field(list(stored), member): member for member in members}
             return pa.struct(
                 [
-                    item.with_name(f"\0{number}")  # no member of the table, whatever its name: the cast drops it
+                    item.with_name(f"\0{number}")  # not a member of the table: the cast drops it
                     if member is None
                     else item.with_name(member.name).with_type(_named(item.type, member.type))
                     for number, (item, member) in enumerate((item, wanted_at.get(i)) for i, item in enumerate(stored))
@@ -174,7 +173,7 @@ def _named(stored: pa.DataType, wanted: DataType) -> pa.DataType:
 def _labelled(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """The same buffers under a type of equal layout: the names of members, and whether they may be null, are labels.
 
-    Arrow's cast will not do: it looks at a member's nulls without those of the parent.
+    Arrow's cast does not work here: it ignores the parent's nulls when it checks a member's.
     """
     if values.type == kind:
         return values
@@ -184,7 +183,7 @@ def _labelled(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
-    """The values in the wanted type. Raises `InvalidRequestError` where one would change."""
+    """The values in the wanted type. Raises `InvalidRequestError` if a value would change."""
     if column.type == wanted.type:
         return column
     problem: object = "cast it to that type first"
@@ -202,8 +201,8 @@ def cast(column: pa.Array, wanted: pa.Field) -> pa.Array:
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether the values of a type are meant by another one. Arrow's cast checks then that it holds each of them;
-    where this says no, it would silently round, truncate or reinterpret them, and drop members of structs."""
+    """Whether a cast keeps the meaning of the values; Arrow's cast then checks that each value fits. For other pairs
+    of types it would silently round, truncate or reinterpret values, and drop members of structs."""
     is_ = pa.types
     if is_.is_dictionary(given):
         return _fits(given.value_type, wanted)
@@ -267,7 +266,7 @@ def split(rows: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[tuple[
 
 
 def _group_codes(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
-    """One small integer per row, equal exactly where all partition values are equal."""
+    """One small integer per row, equal for two rows if and only if all their partition values are equal."""
     codes: pa.Array | None = None
     for name in columns:
         values = rows.column(name)
@@ -300,7 +299,7 @@ def _value(rows: pa.RecordBatch, name: str, row: int) -> Any:
 
 
 def check_nulls(rows: pa.RecordBatch | pa.Table, schema: Struct) -> None:
-    """Reject nulls, at any depth, where the schema forbids them: `InvalidRequestError` names the column."""
+    """Raise `InvalidRequestError`, with the column's name, for a null at any depth that the schema forbids."""
     for column in schema.fields:
         if not _holds_required(column.nullable, column.type):
             continue
@@ -317,7 +316,7 @@ def check_nulls(rows: pa.RecordBatch | pa.Table, schema: Struct) -> None:
 
 
 def _first_refused(values: pa.Array, column: Field) -> int:
-    """Which row has the first null that the column forbids, at any depth: there is one."""
+    """The number of the row with the first null that the column forbids, at any depth. There must be one."""
     first, count = 0, len(values)
     while count > 1:
         half = count // 2
@@ -351,7 +350,7 @@ def _holds_required(nullable: bool, kind: DataType) -> bool:
 
 
 def _check_nulls(values: pa.Array, where: str, kind: DataType, *, nullable: bool) -> None:
-    """`values` are those whose parents are all present."""
+    """Check the `values` whose parents are all present."""
     if not nullable and values.null_count:
         raise InvalidRequestError(
             f"the column {where!r} must not be null, but {values.null_count} of {len(values)} values are", column=where
@@ -377,7 +376,8 @@ def _entries_type(kind: Any) -> pa.DataType:
 
 
 def is_ancient(values: Any) -> bool:
-    """Whether an array holds, at any depth, a date before 1582-10-15 or a time before 1900: there calendars differ."""
+    """Whether an array holds, at any depth, a date before 1582-10-15 or a time before 1900: for these, calendars
+    differ."""
     is_ = pa.types
     kind = values.type
     if isinstance(values, pa.ChunkedArray):
@@ -402,7 +402,7 @@ def leaves_with_nan(table: pa.Table, schema: Struct) -> set[Leaf]:
 
 
 def collection_null_counts(table: pa.Table, schema: Struct) -> dict[Leaf, int]:
-    """How many rows have no value in each array and map that is not itself under one."""
+    """The number of null rows of each array and map that is not inside another one."""
     return {leaf: values.null_count for leaf, kind, values in _members(table, schema) if isinstance(kind, Array | Map)}
 
 

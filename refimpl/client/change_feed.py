@@ -1,9 +1,9 @@
-"""Reading the change data feed: which rows each commit inserted, updated and deleted.
+"""Reads the change data feed: which rows each commit inserted, updated and deleted.
 
     for batch in table.changes(from_version=3): ...
 
 DELTA.md#change-data-feed. A commit with `cdc` actions is read from its change data files, any other one from the files
-that it added and removed. Commits that the owner has ratified and not published yet are included.
+that it added and removed. Ratified commits that are not published yet are included.
 """
 
 from __future__ import annotations
@@ -88,15 +88,14 @@ class ChangedFile:
     timestamp: int
     file: Add | Remove | Cdc
     other: Add | Remove | None = None
-    """The same file with the deletion vector that it had before the commit, or has after it: only rows that are not in
-    it were changed."""
+    """The same file with its deletion vector before, or after, the commit: rows in both were not changed."""
 
 
 def changed_files(newest: Snapshot, start: Snapshot, end: Snapshot) -> list[ChangedFile]:
     """The files of the commits from `start` to `end`, in their order; within a commit removed files come first.
 
-    `newest` says how commit times count. Raises `InvalidRequestError` for a version at which the feed was off, or
-    whose rows do not fit the schema of `end`, and `UnsupportedFeatureError` where deletion vectors cannot be decoded.
+    `newest` defines the commit times. Raises `InvalidRequestError` for a version at which the feed was off, or
+    whose rows do not fit the schema of `end`, and `UnsupportedFeatureError` if deletion vectors cannot be decoded.
     """
     files: list[ChangedFile] = []
     protocol, metadata = start.protocol, start.metadata
@@ -109,7 +108,7 @@ def changed_files(newest: Snapshot, start: Snapshot, end: Snapshot) -> list[Chan
 
 
 def files_of_commit(version: Version, timestamp: int, found: Sequence[Action], end: Snapshot) -> list[ChangedFile]:
-    """The files of one commit. Raises `UnsupportedFeatureError` where deletion vectors cannot be decoded."""
+    """The files of one commit. Raises `UnsupportedFeatureError` if deletion vectors cannot be decoded."""
     files: list[ChangedFile] = []
     for file, other in _files(found):
         if not isinstance(file, Cdc) and file.deletion_vector is not None:
@@ -138,7 +137,8 @@ def check_commit(version: Version, protocol: Protocol, metadata: Metadata, end: 
 
 
 def misfit_of(protocol: Protocol, metadata: Metadata, end: Snapshot) -> str | None:
-    """Why rows of a version with this protocol and metadata cannot be read as those of `end`; None if they can."""
+    """Why rows of a version with this protocol and metadata cannot be read with the schema of `end`; None if they
+    can."""
     schema = of_table(protocol, metadata)
     if schema.physical_names(metadata.partition_columns) != end.schema.physical_names(end.partition_columns):
         return f"it is partitioned by {', '.join(metadata.partition_columns) or 'nothing'}"
@@ -146,8 +146,9 @@ def misfit_of(protocol: Protocol, metadata: Metadata, end: Snapshot) -> str | No
 
 
 def _files(found: Sequence[Action]) -> list[tuple[Add | Remove | Cdc, Add | Remove | None]]:
-    """The change data files of a commit; without any, the files that it removed and added, each with the same file of
-    the other kind. DELTA.md#change-files, DELTA.md#inferred-changes, DELTA.md#inferred-from-vectors."""
+    """The change data files of a commit; if it has none, the files that it removed and added, each paired with the
+    opposite action on the same file. DELTA.md#change-files, DELTA.md#inferred-changes,
+    DELTA.md#inferred-from-vectors."""
     changes = [action for action in found if isinstance(action, Cdc)]
     if changes:
         return [(change, None) for change in changes]
@@ -173,7 +174,7 @@ def _changed_no_row(info: CommitInfo) -> bool:
 def _without_equal(
     files: Mapping[str, Add | Remove], others: Mapping[str, Add | Remove]
 ) -> Iterator[tuple[Add | Remove, Add | Remove | None]]:
-    """Each file with the other one of its path, which has all of its rows if it has no deletion vector."""
+    """Pairs each file with the opposite action on its path; a file without a deletion vector has all rows."""
     for path, file in files.items():
         other = others.get(path)
         if other is None or other.deletion_vector is not None:
@@ -182,13 +183,13 @@ def _without_equal(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedReader:
-    """Reads files of the feed as the schema of the last version has them. Picklable, for Spark's tasks."""
+    """Reads files of the feed with the schema of the last version. Picklable, for Spark's tasks."""
 
     location: str
     columns: Struct
     partition_columns: tuple[str, ...]
     objects: ObjectFiles | None
-    """Where the files are, if not on this host."""
+    """The object store of the files; None if they are on this host."""
 
     @classmethod
     def of(cls, end: Snapshot) -> FeedReader:

@@ -1,7 +1,7 @@
-"""Checkpoints: classic, multi-part and V2, Parquet or JSON, with their sidecars, read; classic and V2 ones written.
+"""Reads checkpoints (classic, multi-part and V2, in Parquet or JSON, with sidecars) and writes classic and V2 ones.
 
 DELTA.md#file-names; Delta's protocol, "Checkpoint Schema": one row per action, one struct column per kind of action,
-all but one of them null. The columns of a checkpoint decide what it holds, not its name, because a V2 checkpoint may
+all but one of them null. The columns of a checkpoint define its content, not its name, because a V2 checkpoint may
 have a classic name. It is read column by column: a table may have millions of files.
 """
 
@@ -52,9 +52,9 @@ _STATISTICS_ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
 
 
 def read(log: LogStore, checkpoint: tuple[LogPath, ...]) -> ReplayedState:
-    """What a checkpoint holds: one file, or all parts of it, sidecars included.
+    """The state in a checkpoint: of its one file, or of all its parts, with its sidecars.
 
-    All of it is read and checked; files in Parquet stay columns until a caller asks for them.
+    Everything is read and checked; file actions in Parquet stay columns until a caller needs them.
 
     Raises `CorruptLogError` (fact `path`) for a file that cannot be decoded, a missing sidecar, and a
     checkpoint without protocol or metadata; `FileNotFoundError` if one of its files is missing.
@@ -91,7 +91,7 @@ def _state(content: Sequence[Action | FileRows[Any]]) -> ReplayedState:
             files_with_deletion_vectors=len(files) - stored[Add]["deletionVector"].null_count,
         )
         changes.apply(item for item in content if not isinstance(item, FileRows))
-    else:  # a mistake of its writer: as in a log, the last action on a file counts
+    else:  # a writer's mistake: the last action on a file counts, as in a log
         for item in content:
             changes.apply(item.actions() if isinstance(item, FileRows) else (item,))
     return state.after(changes)
@@ -133,7 +133,7 @@ def sidecar_names(log: LogStore, path: LogPath) -> set[str]:
 
 
 def decode(content: bytes, source: str, kinds: Container[str] = _KINDS) -> Iterator[Action]:
-    """The actions of one file of a checkpoint, or of those kinds. Raises `CorruptLogError`."""
+    """The actions of these kinds in one file of a checkpoint. Raises `CorruptLogError`."""
     for item in _content(content, source, kinds):
         if isinstance(item, FileRows):
             yield from item.actions()
@@ -175,7 +175,7 @@ def _file_rows(file: pq.ParquetFile, name: str, kind: type[Add] | type[Remove]) 
 
 
 def _with_text(rows: pa.StructArray) -> pa.StructArray:
-    """Statistics as JSON also where a checkpoint holds them as columns only."""
+    """Adds statistics as JSON to rows whose checkpoint has them only as columns."""
     members = {member.name: rows.field(member.name) for member in rows.type}
     parsed = _plain(members.pop(_PARSED_STATISTICS))
     texts = members["stats"].to_pylist() if "stats" in members else [None] * len(rows)
@@ -227,7 +227,7 @@ def _without_pairs(value: Any, kind: pa.DataType) -> Any:
 
 
 def _present(value: Any) -> Any:
-    """Without the members that are null: JSON statistics omit unknown values."""
+    """The value without its null members: JSON statistics omit unknown values."""
     if isinstance(value, dict):
         return {key: _present(member) for key, member in value.items() if member is not None}
     return value
@@ -236,7 +236,7 @@ def _present(value: Any) -> Any:
 ROWS_AT_ONCE: Final = 50_000
 """Rows of a row group."""
 ACTIONS_OF_A_SIDECAR: Final = 100_000
-"""At most. One sidecar at a time is encoded, so this bounds the memory that a V2 checkpoint needs."""
+"""Maximum number of actions in a sidecar. One sidecar at a time is encoded, so this bounds the memory."""
 
 _LIST: Final = pa.list_(pa.field("element", pa.string()))
 _COLUMNS: Final[dict[type, tuple[str, dict[str, pa.DataType]]]] = {
@@ -295,7 +295,7 @@ def classic(state: ReplayedState, *, oldest_tombstone: int) -> tuple[bytes, int]
 
 
 def classic_of(actions: Iterable[Action]) -> tuple[bytes, int]:
-    """The same of these actions, those of one kind after each other."""
+    """`classic` for these actions, which are grouped by kind."""
     return _encoded(_alike(actions), _CLASSIC)
 
 
@@ -317,14 +317,14 @@ def top_level(state: ReplayedState, version: Version, named: Sequence[Sidecar]) 
 
 
 def small(state: ReplayedState) -> list[Action]:
-    """All actions but those of files."""
+    """All actions except file actions."""
     assert state.protocol is not None
     assert state.metadata is not None
     return [state.protocol, state.metadata, *state.transactions.values(), *state.domains.values()]
 
 
 _Run: TypeAlias = Sequence[Action] | pa.Table
-"""Actions of one kind, or the columns of add actions that an older checkpoint holds: those are copied."""
+"""Actions of one kind, or columns of add actions that are copied from an older checkpoint."""
 
 
 def _files(state: ReplayedState, oldest_tombstone: int) -> list[_Run]:
@@ -342,14 +342,14 @@ def is_kept(file: Add | Remove, oldest_tombstone: int) -> bool:
 
 
 def _cut(runs: Iterable[_Run], start: int, end: int) -> Iterator[_Run]:
-    """The actions from `start` to `end` of the runs, one run after the other."""
+    """The actions from number `start` to `end` of all runs together."""
     for run in runs:
         yield run[max(start, 0) : max(end, 0)]
         start, end = start - len(run), end - len(run)
 
 
 def _alike(actions: Iterable[Action]) -> Iterator[_Run]:
-    """Runs of one kind, of which one is in memory at a time."""
+    """Groups actions into runs of one kind; one run is in memory at a time."""
     for _, run in itertools.groupby(actions, type):
         while alike := list(itertools.islice(run, ROWS_AT_ONCE)):
             yield alike
@@ -407,4 +407,4 @@ _VALUES: Final[dict[str, Callable[[Any], Any]]] = {
     "deletionVector": _vector,
     "dataChange": lambda _: False,
 }
-"""How some members become Arrow's values. A checkpoint changes no data."""
+"""Converters of some members to Arrow's values. File actions in a checkpoint have `dataChange` false."""

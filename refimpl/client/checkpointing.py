@@ -1,4 +1,4 @@
-"""A checkpoint is written with the owner's permission, and `_last_checkpoint` names the newest one."""
+"""Writes a checkpoint, with the owner's permission, and lets `_last_checkpoint` name the newest one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from refimpl.log_store import LogStore
 def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
     """The owner's current answer about the snapshot's table; None for a filesystem table.
 
-    Raises `MaintenanceRefusedError` (fact `job`) where the owner does not allow the job, or was not asked.
+    Raises `MaintenanceRefusedError` (fact `job`) if the owner does not allow the job, or the snapshot was read
+    without the owner.
     """
     reader = snapshot.reader
     if reader.owner is None or reader.table_id is None:
@@ -62,24 +63,24 @@ def check_published(reader: LogReader, version: Version, job: Maintenance) -> No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpointed:
-    """A checkpoint that was written. `size` in bytes."""
+    """A written checkpoint. `size` in bytes."""
 
     version: Version
     name: str
     size: int
     actions: int
     sidecars: int = 0
-    """How many sidecars it has; `size` and `actions` include them."""
+    """The number of its sidecars; `size` and `actions` include them."""
 
 
 class CheckpointFiles(Protocol):
-    """Writes what a checkpoint holds of a table's files: this process, or others."""
+    """Writes the file actions of a checkpoint, in this process or in others."""
 
     def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
-        """Sidecars whose bytes are durable, and how many actions each one holds."""
+        """Write the sidecars, and make their bytes durable; yields each one with its number of actions."""
 
     def classic(self, log: LogStore, name: str, oldest_tombstone: int) -> tuple[int, int]:
-        """Write a classic checkpoint, durably; its size, and how many actions it holds."""
+        """Write a classic checkpoint, durably; returns its size and its number of actions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class _OfState:
 
 
 def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpointed:
-    """A checkpoint of the snapshot's version: a V2 one if the table's `delta.checkpointPolicy` says so, else a classic.
+    """Write a checkpoint of the snapshot's version: V2 if the table's `delta.checkpointPolicy` is `v2`, else classic.
 
     DELTA.md#checkpoint-published: only of a version whose `<v>.json` is published. DELTA.md#v2-checkpoints.
     Order: the sidecars and their names are durable before a file names them; the checkpoint is durable before
@@ -140,20 +141,20 @@ def write(snapshot: Snapshot, files: CheckpointFiles | None = None) -> Checkpoin
     count += actions
     size += sum(sidecar.size_in_bytes for sidecar in sidecars)
     written = log.find(name)
-    if written is not None:  # else a cleanup was faster
+    if written is not None:  # otherwise a cleanup has removed the checkpoint already
         _point_to_last(log, (written,), size=count, size_in_bytes=size, files=len(snapshot.files))
     return Checkpointed(version=snapshot.version, name=name, size=size, actions=count, sidecars=len(sidecars))
 
 
 def written_sidecar(log: LogStore, content: bytes) -> Sidecar:
-    """A new sidecar, whose bytes are durable; its name is after `LogStore.sync_sidecars`."""
+    """Write a sidecar and make its bytes durable; `LogStore.sync_sidecars` makes its name durable."""
     name = f"{log.environment.new_id()}.parquet"
     log.write_sidecar(name, content)
     return Sidecar(path=name, size_in_bytes=len(content), modification_time=log.environment.now())
 
 
 def is_checkpointed(log: LogStore, version: Version) -> bool:
-    """Whether there is a complete checkpoint of this version."""
+    """Whether this version has a complete checkpoint."""
     if log.find(log_path.classic_checkpoint(version)) is not None:
         return True
     return any(files[0].version == version for files in complete_checkpoints(log.listing()))
@@ -180,7 +181,7 @@ def _names_newer(log: LogStore, version: Version) -> bool:
 
 
 def _newest(log: LogStore) -> tuple[LogPath, ...]:
-    """The newest of the complete checkpoints, of equals any one."""
+    """The newest complete checkpoint; any one of several of the same version."""
     return complete_checkpoints(log.listing())[-1]
 
 
@@ -193,7 +194,7 @@ def point_to(log: LogStore, files: tuple[LogPath, ...]) -> None:
 
 
 def _pointer(checkpoint: tuple[LogPath, ...], size: int, size_in_bytes: int, files: int | None) -> bytes:
-    """PROTOCOL.md, "Last Checkpoint File"; a V2 checkpoint by its name, as Delta Lake does."""
+    """PROTOCOL.md, "Last Checkpoint File"; names a V2 checkpoint by its file name, as Delta Lake does."""
     first = checkpoint[0]
     v2 = {"path": first.name, "sizeInBytes": first.size, "modificationTime": first.modified}
     fields = {

@@ -1,4 +1,4 @@
-"""Version checksums `<v>.crc`: an independent summary of a version, compared with the log and never trusted.
+"""Version checksums `<v>.crc`: an independent summary of a version, which is compared with the log, not trusted.
 
 Delta's protocol, "Version Checksum File". DELTA.md#checksum-disagrees: a corrupt checksum is ignored; one that parses
 and disagrees is reported. Spark writes them, so they are a second opinion on our replay.

@@ -1,8 +1,8 @@
 """Column mapping: data files, statistics and partition values name a column by a physical name that never changes.
 
-Delta's protocol, "Column Mapping". The mapping is decided here, once for a table: `of_table` makes a schema whose
-columns know their physical names and ids, `assigned` gives new columns theirs. Everything else asks the columns
-(`refimpl.client.schema.Field`).
+Delta's protocol, "Column Mapping". The mapping of a table is decided only here: `of_table` makes a schema whose
+columns have their physical names and ids, `assigned` assigns them to new columns. All other code reads them from the
+columns (`refimpl.client.schema.Field`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ HIGHEST_ID_PROPERTY: Final = "delta.columnMapping.maxColumnId"
 
 
 def of_table(protocol: Protocol, metadata: Metadata) -> Struct:
-    """The schema of a table, whose columns know how data files spell them.
+    """The schema of a table; its columns have their names in data files.
 
-    Raises what `parse` raises, and `InvalidTableError` for a mapped column without a physical name or an id.
+    Raises the errors of `parse`, and `InvalidTableError` for a mapped column without a physical name or an id.
     """
     struct = parse(metadata.schema_string)
     mode = mapping_mode(protocol, metadata)
@@ -50,7 +50,7 @@ def of_table(protocol: Protocol, metadata: Metadata) -> Struct:
 
 
 def mapping_mode(protocol: Protocol, metadata: Metadata) -> ColumnMapping:
-    """The column mapping that counts: the property is ignored where the protocol does not have the feature.
+    """The column mapping in effect: the property is ignored if the protocol does not have the feature.
 
     Raises `UnsupportedFeatureError` for an unknown mode.
     """
@@ -78,16 +78,17 @@ def _mapped(column: Field, where: str, mode: ColumnMapping) -> Field:
 
 
 def maps_columns(metadata: Metadata) -> bool:
-    """Whether the metadata asks for column mapping; the protocol decides whether it counts."""
+    """Whether the metadata enables column mapping; it takes effect only if the protocol has the feature."""
     return metadata.configuration.get(MODE_PROPERTY, "none").lower() != ColumnMapping.NONE.value
 
 
 def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], str]) -> Metadata:
-    """The metadata with a physical name and an id for each column; unchanged where columns are not mapped.
+    """The metadata with a physical name and an id for each column; unchanged if columns are not mapped.
 
-    A column keeps what it has, in `metadata` or, under the same name, in `before`. Others get a new name and the next
-    id, which is never used again. Where `before` does not map columns, the physical name of a column that it has is its
-    name, whatever the schema says: the files that are there have it (DELTA.md#mapping-mode).
+    A column keeps the ones that it has in `metadata` or, under the same name, in `before`. Other columns get a new
+    physical name and the next id, which is never used again. If `before` does not map columns, the physical name of
+    each of its columns is the column's name, even if the schema has another one: the existing files use the name
+    (DELTA.md#mapping-mode).
     """
     if not maps_columns(metadata):
         return metadata
@@ -131,7 +132,7 @@ def assigned(metadata: Metadata, before: Metadata | None, new_id: Callable[[], s
 
 
 def _unmapped(schema: Struct) -> Struct:
-    """The schema without what it says of physical names and ids."""
+    """The schema without physical names and ids."""
     keys = (PHYSICAL_NAME, FIELD_ID)
 
     def one(column: Field, _: str) -> Field:
@@ -143,8 +144,8 @@ def _unmapped(schema: Struct) -> Struct:
 
 
 def _check_distinct(schema: Struct, known: Struct) -> None:
-    """Raise `InvalidRequestError` for columns that would be one column in data files, and for one that would be found
-    as another one was before."""
+    """Raise `InvalidRequestError` for two columns that would be the same in data files, and for a column that would be
+    read from another column's data in older files."""
     names: dict[Any, Any] = {}
     numbers: dict[Any, set[Any]] = {}
     seen: set[Any] = set()

@@ -1,22 +1,22 @@
 """Conditions on typed columns, in SQL's three-valued logic, evaluated for files by bounds and for rows by Arrow.
 
-For a file, bounds of the values are known instead of the values: the single value of a partition column, the
-statistics of other columns, or nothing. So a condition has a set of possible truth values for a file, and
-every operation below may make that set too large, never too small:
+For a file, only bounds of the values are known: the single value of a partition column, the statistics of other
+columns, or nothing. So a condition has a set of possible truth values for a file, and every operation below
+may make that set too large, but never too small:
 
     a file may hold a matching row        TRUE is possible
     all rows of a file match              only TRUE is possible
 
-Comparisons mean what they mean in Spark: strings by code points, NaN above every other number.
+Comparisons work as in Spark: strings by code points, NaN above every other number.
 
-What is known of a file is in its add action: Delta's protocol, "Per-file Statistics". Statistics
-come from other writers and have traps; one that cannot be decoded is ignored:
+The bounds of a file are in its add action: Delta's protocol, "Per-file Statistics". Statistics come
+from other writers and have pitfalls; statistics that cannot be decoded are ignored:
 
-- an upper bound of a string may be a prefix: one of the usual prefix length or more is no bound;
-- bounds of timestamps are cut to milliseconds: the upper one may be short by almost one;
-- some writers leave NaN out of the bounds: a column of floats may hold NaN whatever its bounds;
-- floats have as few digits as distinguish them from other floats, not from doubles: the bounds of a column that was
-  widened from float to double are those of either.
+- an upper bound of a string may be a prefix: a string of the usual prefix length or more is not an upper bound;
+- bounds of timestamps are truncated to milliseconds: the upper one may be too low by almost one millisecond;
+- some writers leave NaN out of the bounds: a column of floats may hold NaN in spite of its bounds;
+- the text of a float has only the digits that distinguish it from other floats, not from doubles: if a column was
+widened from float to double, its bounds may come from either type.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What is known of a column in one file: `lower` <= every value that is neither null nor NaN <= `upper`."""
+    """The known facts of a column in one file: `lower` <= every value that is neither null nor NaN <= `upper`."""
 
     lower: Any = None
-    """None: not known."""
+    """None: unknown."""
     upper: Any = None
     nulls: Nulls = Nulls.UNKNOWN
     nan: bool = False
@@ -122,7 +122,7 @@ class Comparison:
     column: Column
     operator: Operator
     value: Any
-    """Of the column's Python type; never null or NaN."""
+    """A value of the column's Python type; never null or NaN."""
 
     def possible(self, facts: Facts) -> Truth:
         known = facts(self.column)
@@ -157,7 +157,7 @@ def compared(column: Column, operator: Operator, value: Any) -> Comparison:
     """`column operator value`, with a value that the column can hold.
 
     A literal may have more digits than a column of integers or decimals, or lie outside its range. Then the
-    comparison is one with the next value below, or never true.
+    comparison uses the next lower value, or is never true.
     """
     if not is_exact(column.type):
         return Comparison(column=column, operator=operator, value=value)
@@ -170,7 +170,7 @@ def compared(column: Column, operator: Operator, value: Any) -> Comparison:
 
 
 def is_exact(kind: DataType) -> bool:
-    """Whether a type holds numbers by their digits: integers and decimals."""
+    """Whether a type holds numbers exactly: integers and decimals."""
     return isinstance(kind, Decimal) or (isinstance(kind, Primitive) and kind.name in _BITS)
 
 
@@ -245,13 +245,13 @@ class ColumnComparison:
 
 
 def _ordered(low: Any, high: Any, *, strictly: bool = False) -> bool:
-    """Whether a value of at least `low` may be less than, or equal to, one of at most `high`; None: not known."""
+    """Whether a value of at least `low` may be less than, or equal to, one of at most `high`; None: unknown."""
     return low is None or high is None or low < high or (low == high and not strictly)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneOf:
-    """`column IN (values)` for many values, in their order; for files only, as rows are joined instead."""
+    """`column IN (values)` for many sorted values; for files only, because rows are joined instead."""
 
     column: Column
     values: Sequence[Any]
@@ -377,7 +377,7 @@ class And:
 
 
 def either(*operands: Condition) -> Condition:
-    """OR, which De Morgan's law makes of AND, in three-valued logic too."""
+    """OR, from AND and NOT by De Morgan's law, which holds in three-valued logic too."""
     return Not(operand=And(operands=tuple(Not(operand=operand) for operand in operands)))
 
 
@@ -394,14 +394,14 @@ def _scalar(column: Column, value: Any) -> pc.Expression:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if column.type in FLOATS:  # of double precision, as the literal: a float is widened to be compared with it
+    if column.type in FLOATS:  # double precision, like the literal: a float column is widened for the comparison
         return pc.scalar(pa.scalar(value, pa.float64()))
     return pc.scalar(pa.scalar(value, arrow_type(column.type)))
 
 
 _UNKNOWN: Final = Bounds()
 _ABSENT: Final = "\0absent"
-"""Key for a partition value that an action lacks; no value has this text."""
+"""Placeholder for a partition value that an action lacks; no partition value has this text."""
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=decimal.Decimal)
 _ALMOST_A_MILLISECOND: Final = datetime.timedelta(microseconds=999)
 
@@ -440,7 +440,7 @@ class FileTest:
         return bool(self.condition.possible(facts) & TRUE)
 
     def may_match_partition(self, add: Add) -> bool:
-        """The same by partition values alone: whether a file of this partition could have been read."""
+        """`may_match` by partition values alone: whether a file of this partition could have been read."""
         values = add.partition_values
         key = tuple([values.get(name, _ABSENT) for name in self._deciding])
         found = self._matches.get(key)
@@ -451,7 +451,7 @@ class FileTest:
     def matches_partition(self, partition_values: Mapping[str, str | None]) -> bool | None:
         """SQL's truth of the condition for all rows of a partition; None for NULL.
 
-        Raises `ValueError` where partition values do not decide it.
+        Raises `ValueError` if partition values do not decide it.
         """
         truth = self._by_partition(partition_values)
         decided = {TRUE: True, FALSE: False, NULL: None}
@@ -545,13 +545,13 @@ def _upper(value: Any, kind: DataType) -> Any:
     if isinstance(bound, datetime.datetime):
         try:
             return bound + _ALMOST_A_MILLISECOND
-        except OverflowError:  # there is no later datetime
+        except OverflowError:  # the largest datetime
             return None
     return bound
 
 
 def _understood(value: Any, kind: DataType) -> Any:
-    """The bound as a Python value of the column's type; None if it is not one, or cannot be ordered."""
+    """The bound as a Python value of the column's type; None if it is invalid or cannot be ordered."""
     try:
         bound = _typed(value, kind)
     except (ValueError, TypeError, ArithmeticError):

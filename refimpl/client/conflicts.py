@@ -3,7 +3,7 @@
     basis = check(summary, winner, basis)      for each winning commit, oldest first
 
 DELTA.md#order-of-checks, and delta-commits-and-conflicts. Step 8, the new in-commit
-timestamp, is no check: the commit loop stamps it. No I/O, clock or randomness here.
+timestamp, is not a check: the commit loop stamps it. No I/O, clock or randomness here.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class IsolationLevel(Enum):
     """Which files added by others a transaction may ignore. The values are Delta's names."""
 
     SERIALIZABLE = "Serializable"
-    """None: as if all transactions had run one after another in the order of their versions."""
+    """Ignores no added file: as if all transactions had run one after another in the order of their versions."""
     WRITE_SERIALIZABLE = "WriteSerializable"
-    """Those of concurrent blind appends: as if these had run later."""
+    """Ignores the files of concurrent blind appends: as if these had run later."""
     SNAPSHOT_ISOLATION = "SnapshotIsolation"
-    """All files added since its snapshot. A transaction that changes the metadata ignores none at any level."""
+    """Ignores all files added since its snapshot. A transaction that changes the metadata ignores none at any level."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPredicate:
-    """A condition by which a transaction read. `may_match` may return True for too many files, never False for one that
-    matches."""
+    """A condition by which a transaction read. `may_match` may return True for too many files, but never False for a
+    matching one."""
 
     text: str
     may_match: Callable[[Add], bool]
@@ -54,7 +54,7 @@ class ReadPredicate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
-    """What a transaction read."""
+    """The reads of a transaction."""
 
     whole_table: bool = False
     predicates: tuple[ReadPredicate, ...] = ()
@@ -69,7 +69,7 @@ class Reads:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSummary:
-    """What of a transaction a winner can conflict with."""
+    """The parts of a transaction that a winner can conflict with."""
 
     reads: Reads
     isolation: IsolationLevel
@@ -80,7 +80,7 @@ class TransactionSummary:
 
     @classmethod
     def of(cls, actions: Sequence[Action], reads: Reads, isolation: IsolationLevel) -> TransactionSummary:
-        """`isolation` is the requested level; it is downgraded here where that changes nothing."""
+        """`isolation` is the requested level; it is downgraded here if that does not change the result."""
         return cls(
             reads=reads,
             isolation=effective_isolation(isolation, actions),
@@ -93,14 +93,14 @@ class TransactionSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """A commit that landed first. `actions` as in its bytes, commitInfo included where it has one."""
+    """A commit that landed first. `actions` as in its bytes, including its commitInfo if it has one."""
 
     version: Version
     actions: Sequence[Action]
     _by_kind: dict[type[Action], list[Action]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Sort the actions once: every check wants one kind, and a winner may have many files."""
+        """Group the actions once: every check needs one kind, and a winner may have many files."""
         for action in self.actions:
             self._by_kind.setdefault(type(action), []).append(action)
 
@@ -139,11 +139,11 @@ class ReadBasis:
 
 
 def effective_isolation(requested: IsolationLevel, actions: Sequence[Action]) -> IsolationLevel:
-    """The level that a transaction with these actions runs at.
+    """The isolation level at which a transaction with these actions runs.
 
-    DELTA.md#downgrade: without a change of data the order among others does not
-    matter, so SnapshotIsolation serves. Only file actions are considered harmless. An empty transaction at
-    WriteSerializable stays there: it was meant to change data, and its emptiness depends on what it read.
+    DELTA.md#downgrade: if a transaction changes no data, its order among others does not matter, so
+    SnapshotIsolation is enough. This applies only to transactions with nothing but file actions. An empty
+    transaction at WriteSerializable keeps its level: that it is empty depends on what it read.
     """
     files = [action for action in actions if isinstance(action, Add | Remove)]
     if len(files) != len(actions) or any(action.data_change for action in files):
@@ -154,7 +154,7 @@ def effective_isolation(requested: IsolationLevel, actions: Sequence[Action]) ->
 
 
 def is_blind_append(reads: Reads, actions: Sequence[Action]) -> bool:
-    """DELTA.md#blind-append: it read no predicate and no file, and of files only adds."""
+    """DELTA.md#blind-append: it read no predicate and no file, and its only file actions are adds."""
     return not reads.any_file and not any(isinstance(action, Remove) for action in actions)
 
 
@@ -175,8 +175,8 @@ def check(summary: TransactionSummary, winner: Winner, basis: ReadBasis) -> Read
 
 
 def _protocol(summary: TransactionSummary, winner: Winner, basis: ReadBasis, after: ReadBasis) -> None:
-    """Step 1. A change of the owner counts too: managed-commits, "Converting an existing filesystem based
-    table", has filesystem writers abort, and a table that was handed back lost a feature."""
+    """Step 1. A change of the owner is a change of the protocol: managed-commits, "Converting an existing filesystem
+    based table", makes filesystem writers abort, and a hand-back removes a feature."""
     if not winner.of(Protocol):
         return
     old_owner, new_owner = feature_of(basis.protocol), feature_of(after.protocol)
@@ -198,8 +198,8 @@ def _features(protocol: Protocol) -> set[str]:
 
 
 def _metadata(summary: TransactionSummary, winner: Winner, basis: ReadBasis, after: ReadBasis) -> None:
-    """Step 2. Every transaction relies on the schema, the partitioning and Delta's own properties: its
-    files and statistics depend on them, not on names, comments and users' own properties."""
+    """Step 2. The files and statistics of every transaction depend on the schema, the partitioning and Delta's own
+    properties, but not on names, comments and users' own properties."""
     if not winner.of(Metadata):
         return
     if summary.changes_metadata:
@@ -227,8 +227,8 @@ def changed_foundations(before: Metadata, after: Metadata) -> list[str]:
 
 
 def _without_marks(schema_string: str) -> str:
-    """The schema without the high water marks of identity columns, which those rely on that assign values, and who
-    assigns one changes the metadata too: DELTA.md#identity-columns."""
+    """The schema without the high water marks of identity columns: only transactions that assign identity values
+    depend on these marks, and they change the metadata themselves. DELTA.md#identity-columns."""
     return _MARK.sub("", schema_string)
 
 
@@ -259,7 +259,7 @@ def _application_transactions(summary: TransactionSummary, winner: Winner) -> No
 
 def _added_files(summary: TransactionSummary, winner: Winner, basis: ReadBasis) -> None:
     """Step 5, the only one that depends on the isolation level. A transaction that changes the metadata ignores no
-    file at any level: files that were written by the old schema or partitioning may not fit the new one."""
+    file at any level: files that were written with the old schema or partitioning may not fit the new one."""
     if not summary.changes_metadata:
         if summary.isolation is IsolationLevel.SNAPSHOT_ISOLATION:
             return

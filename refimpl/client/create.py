@@ -2,11 +2,11 @@
 
 catalog-managed, "Creating and Dropping": a location from the owner, version 0 written there by
 put-if-absent, then the name. Creators of one name race for the third phase; each has a location of its
-own until then, and a loser removes what it made there. managed-commits, "Creating a new managed-commit
+own until then, and a loser removes its files there. managed-commits, "Creating a new managed-commit
 table": version 0 is written in place, so that a filesystem creator cannot win at the same time.
 
     creation = Creation.begin(owner, environment, "sales", schema)
-    table = creation.finish(adds)        # create-as-select: data files written at creation.location before
+    table = creation.finish(adds)        # create-as-select: data files that were written at creation.location
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FIRST = log_path.commit(0)
 
 
 def create_table(owner: CommitOwner, environment: Environment, name: str, schema: Any, **options: Any) -> Table:
-    """An empty table of this name with an owner. Options: see `Creation.begin`."""
+    """Create an empty table of this name with an owner. Options: see `Creation.begin`."""
     return Creation.begin(owner, environment, name, schema, **options).finish()
 
 
@@ -61,7 +61,7 @@ def create_filesystem_table(
     in_commit_timestamps: bool = False,
     adds: Sequence[Add] = (),
 ) -> Table:
-    """A table without an owner at `location`. `adds`: data files that exist already.
+    """Create a table without an owner at `location`. `adds`: data files that exist already.
 
     Raises `LocationError` if a table exists there or cannot be created, `InvalidRequestError` for an invalid schema
     or property, `OutcomeUnknown` if version 0 may be visible but not durable.
@@ -81,7 +81,7 @@ def create_filesystem_table(
         outcome = Lost(version=0)
     if isinstance(outcome, Lost):
         raise LocationError(
-            f"{location} is a table already; open it, or choose another location", location=str(location)
+            f"{location} is already a table; open it, or choose another location", location=str(location)
         )
     return table
 
@@ -126,7 +126,7 @@ def _metadata(
 
 
 def _check_rules(protocol: Protocol, metadata: Metadata) -> None:
-    """Raise `UnsupportedFeatureError` for a rule of rows that cannot be evaluated here."""
+    """Raise `UnsupportedFeatureError` for a rule that this client cannot evaluate."""
     if features.RULES & {*features.writer_features(protocol)}:
         from refimpl.client.row_rules import RowRules
 
@@ -146,7 +146,7 @@ def owned_metadata(
         added[feature.owner_property] = owner_name
     if owner_conf is not None:
         if feature.owner_conf_property is None:
-            raise InvalidRequestError(f"{feature.name} tables have no configuration of their owner in the log")
+            raise InvalidRequestError(f"a {feature.name} table cannot have an owner's configuration in its log")
         added[feature.owner_conf_property] = msgspec.json.encode(dict(owner_conf)).decode()
     return _with_properties(metadata, added)
 
@@ -183,8 +183,8 @@ class Creation:
     ) -> Creation:
         """Phase 1. `schema`: Delta's JSON, a `Struct`, or a `pyarrow.Schema`.
 
-        Raises `InvalidRequestError` (schema, property, commit mode), `LocationError`, `NameTakenError` (the
-        name is taken). These leave no files.
+        Raises `InvalidRequestError` (schema, property, commit mode), `LocationError`, `NameTakenError`. After
+        these errors no file remains.
         """
         draft = _metadata(environment, schema, partition_columns, properties or {})
         draft = owned_metadata(draft, feature, owner.name, owner_conf)
@@ -199,14 +199,15 @@ class Creation:
         creation = cls(owner, environment, staged, metadata)
         try:
             check_writable(creation.protocol, metadata)
-        except InvalidRequestError:  # the catalog demands a feature that this client does not write
+        except InvalidRequestError:  # the catalog requires a feature that this client does not write
             creation.abandon()
             raise
         return creation
 
     @property
     def protocol(self) -> Protocol:
-        """Of version 0: what the table and its columns need, and what the catalog demands."""
+        """The protocol of version 0: the features that the table and its columns need, and that the catalog
+        requires."""
         protocol = features.first_protocol(self.metadata, self._staged.feature, in_commit_timestamps=True)
         demands = self._staged.demands
         return (
@@ -217,13 +218,13 @@ class Creation:
 
     @property
     def schema(self) -> Struct:
-        """As the files that join version 0 must have it."""
+        """The schema that the files of version 0 must have."""
         return column_mapping.of_table(self.protocol, self.metadata)
 
     def finish(self, adds: Sequence[Add] = ()) -> Table:
         """Phases 2 and 3. `adds`: data files that were written, durably, below `location`.
 
-        Raises `NameTakenError` (fact `winner`) when another creator was first; what this one made is then
+        Raises `NameTakenError` (fact `winner`) if another creator was first; this one's files are then
         removed. After `OutcomeUnknown` it may be called again: it recognises its own version 0 by its bytes.
         """
         if self._proposal is None:
@@ -239,7 +240,7 @@ class Creation:
             written = self._log.put_once(FIRST, content)
         except OSError as error:
             raise OwnerUnavailableError(
-                f"cannot write version 0 at {self.location}: {error}; no table was made"
+                f"cannot write version 0 at {self.location}: {error}; no table was created"
             ) from error
         if not written:
             self.abandon()
@@ -269,7 +270,7 @@ class Creation:
             case NameTaken(winner=winner):
                 self.abandon()
                 raise NameTakenError(
-                    f"{name} is the table at {winner.location} since another creator was first; "
+                    f"another creator was first: {name} is the table at {winner.location}; "
                     f"use that one, or choose another name",
                     name=self._staged.name,
                     winner=winner,
@@ -290,7 +291,8 @@ class Creation:
     def abandon(self, adds: Sequence[Add] = ()) -> None:
         """Abandon the creation and remove, as far as possible, its files. Not allowed after `OutcomeUnknown`.
 
-        Of the log only a version 0 with this creation's bytes, of the data only `adds`, of directories only empty ones.
+        It removes a version 0 only with this creation's bytes, only the data files in `adds`, and only empty
+        directories.
         """
         with contextlib.suppress(InvalidRequestError, OutcomeUnknown, OwnerUnavailableError):
             self._owner.drop_table(self.table_id)

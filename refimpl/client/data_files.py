@@ -1,20 +1,20 @@
-"""Data files: Arrow rows become Parquet files of a table, and a table's Parquet files become Arrow rows.
+"""Data files: writes Arrow rows to Parquet files of a table, and reads Parquet files as Arrow rows.
 
-Written: DELTA.md#data-file-names: a file is named `part-<split>-<uuid>` and is in its partition's folder from
-the start; it joins the table only when a transaction commits its action. So readers see nothing of it, and a writer
+Writing: DELTA.md#data-file-names: a file is named `part-<split>-<uuid>` and is in its partition's folder from
+the start; it joins the table only when a transaction commits its action. Until then no reader sees it, and a writer
 that dies leaves only files that no log names.
 
     writer = DataFileWriter(location, schema, ["month"])
     writer.write(batch)
     adds = writer.finish()
 
-Read: a file holds the columns that the table had when it was written: those added since are null if nullable, those
-dropped since are not read, narrower types are widened. Columns and members of structs are found as the table's column
-mapping says (`refimpl.client.schema`), without regard to the case of their names, as Delta's are. Partition columns are
-not in the files; their values are in the add actions.
+Reading: a file holds the columns that the table had when it was written. Columns that were added since are null if
+nullable, dropped columns are not read, narrower types are widened. The table's column mapping
+(`refimpl.client.schema`) says how columns and members of structs are found; names are case-insensitive, as in Delta.
+Partition columns are not in the files; their values are in the add actions.
 
 `pyarrow.dataset.write_dataset` cannot be used: it does not fsync, escapes folders differently and ignores NaN.
-This serves the plain client and Spark's tasks. It never sees a log or an owner.
+The plain client and Spark's tasks use this module. It knows neither logs nor owners.
 """
 
 from __future__ import annotations
@@ -49,23 +49,23 @@ if TYPE_CHECKING:
 
 
 BATCH_ROWS: Final = 131_072
-"""Rows gathered before they are split by partition: small batches are not worth the work one by one."""
+"""Rows that are gathered before they are split by partition: splitting small batches one by one is slow."""
 GROUP_ROWS: Final = 1_048_576
 """Rows of a row group."""
 BUFFER_BYTES: Final = 192 * 1024 * 1024
-"""Memory for buffered rows of all partitions together; when it is full, all of them are written."""
+"""Bytes of buffered rows of all partitions together; when this is reached, all of them are written."""
 OPEN_FILES: Final = 200
 """Files kept open at once. A table with more partitions gets further files for some of them."""
 
 _HOST: Final = PosixFiles()
-_ONLY_FILES: Final = "{} is in an object store, and this operation works on files of this host only"
+_ONLY_FILES: Final = "{} is in an object store, but this operation supports only files of this host"
 SYNCS: Final = 8
 """Files that are made durable at the same time."""
 EXTENSION: Final = ".snappy.parquet"
 CHANGE_FOLDER: Final = "_change_data"
 
 PartitionKey = tuple[str | None, ...]
-"""The partition values of one file as the log spells them, in the order of the partition columns."""
+"""The partition values of one file in the log's spelling, in the order of the partition columns."""
 
 
 def file_name(split: int, uuid: str, extension: str = EXTENSION, *, change: bool = False) -> str:
@@ -76,7 +76,7 @@ def file_name(split: int, uuid: str, extension: str = EXTENSION, *, change: bool
 def file_folder(values: Sequence[tuple[str, str | None]]) -> tuple[str, bool]:
     """The folder for these partition values, relative to the table, and whether it is for change data.
 
-    DELTA.md#partition-folders: the virtual column makes no folder of its own; change data go below `_change_data`.
+    DELTA.md#partition-folders: the virtual column has no folder of its own; change data files are below `_change_data`.
     """
     change = (CHANGE_COLUMN, "true") in values
     inner = partition_values.folder(pair for pair in values if pair[0] != CHANGE_COLUMN)
@@ -92,7 +92,7 @@ class _OpenFile:
     key: PartitionKey
     parquet: Any
     content: pa.BufferOutputStream | None
-    """What will be put as an object; None for a file of this host."""
+    """The bytes of the future object; None for a file of this host."""
     footers: list[Any]
     with_nan: set[Leaf] = dataclasses.field(default_factory=set)
     null_counts: dict[Leaf, int] = dataclasses.field(default_factory=dict)
@@ -102,9 +102,9 @@ class DataFileWriter:
     """Writes the rows of one task. Single use: `write` any number of times, then `finish` or `abort`.
 
     `schema` is the table's, partition columns included; `split` is the task's number; `indexed` the columns that
-    get statistics (None: as in a table without properties). Columns are matched by name and cast only where no
+    get statistics (None: as in a table without properties). Columns are matched by name, and cast only if no
     value changes. Raises `InvalidRequestError`, naming the column, for a missing or surplus column, a value that
-    does not fit, and a null where the schema allows none.
+    does not fit, and a null that the schema forbids.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class DataFileWriter:
         self._actions: list[Add | Cdc] = []
 
     def write_all(self, parts: Iterable[pa.RecordBatch | pa.Table]) -> list[Add]:
-        """Write these rows and finish; the add actions. After an error no file is left."""
+        """Write these rows and finish; returns the add actions. After an error no file remains."""
         try:
             for rows in parts:
                 self.write(rows)
@@ -179,7 +179,7 @@ class DataFileWriter:
         return self._actions
 
     def end_files(self) -> None:
-        """Rows that are written after this go to other files. The files that end here become durable in `finish`."""
+        """End the current files; later rows go to other files. `finish` makes the ended files durable."""
         self._split_by_partition()
         for key in list(self._waiting):
             self._write_group(key)
@@ -187,7 +187,7 @@ class DataFileWriter:
             self._close(key)
 
     def abort(self) -> None:
-        """Delete every file of this writer. Only for a caller that has used none of their names."""
+        """Delete every file of this writer. Only for a caller that has not used their names."""
         for file in self._open.values():
             with contextlib.suppress(Exception):
                 file.parquet.close()
@@ -282,8 +282,8 @@ def change_writer(
     new_id: Callable[[], str] = random_uuid,
     objects: ObjectFiles | None = None,
 ) -> DataFileWriter:
-    """Writes change data files, which have no statistics. Their rows have `_change_type`, and the text "true" in
-    `__is_cdc`, besides the table's columns."""
+    """A writer of change data files, which have no statistics. In addition to the table's columns, their rows have
+    `_change_type`, and the text "true" in `__is_cdc`."""
     text = Primitive(name="string")
     extra = (Field(name=CHANGE_TYPE, type=text), Field(name=CHANGE_COLUMN, type=text))
     columns = (CHANGE_COLUMN, *partition_columns)
@@ -299,7 +299,7 @@ def change_writer(
 
 
 def file_action(status: FileStatus | None, relative: str, values: dict[str, str | None], stats: str) -> Add | Cdc:
-    """The action for a file that is written and durable, and there: `status`.
+    """The action for a durable file; `status`: its size and times.
 
     DELTA.md#partition-folders: the virtual column of the change data feed decides the kind and is no partition value.
     """
@@ -320,7 +320,8 @@ def file_action(status: FileStatus | None, relative: str, values: dict[str, str 
 
 
 def make_folder(location: Path, folder: str) -> None:
-    """Create a partition's folder; `InvalidRequestError` if a value is too long to name one, or where objects are."""
+    """Create a partition's folder; `InvalidRequestError` for a value that is too long for a folder name, and below an
+    object store."""
     try:
         (location / folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -335,10 +336,10 @@ def make_folder(location: Path, folder: str) -> None:
 
 
 def sync_files(paths: Sequence[Path]) -> None:
-    """Make closed data files durable. Several at once: a file system takes one write to its journal for all of them."""
-    with ThreadPoolExecutor(SYNCS) as threads:  # none is started for one file
+    """Make closed data files durable, several at once: a file system needs one write to its journal for all of them."""
+    with ThreadPoolExecutor(SYNCS) as threads:  # starts no thread for a single file
         for _ in (threads.map if len(paths) > 1 else map)(_HOST.fsync, paths):
-            """An error of one file is raised here, after all others ended."""
+            """Raises the error of a file, after all syncs have ended."""
 
 
 def sync_folders(location: Path, folders: set[str]) -> None:
@@ -357,13 +358,13 @@ def batches_of(data: Any) -> Iterable[pa.Table | pa.RecordBatch]:
     """The rows of an Arrow table, batch or stream. Raises `InvalidRequestError` for anything else."""
     if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         raise InvalidRequestError(
-            f"invalid rows of {type(data)}; expected a pyarrow Table, RecordBatch or RecordBatchReader"
+            f"invalid rows of type {type(data)}; expected a pyarrow Table, RecordBatch or RecordBatchReader"
         )
     return data if isinstance(data, pa.RecordBatchReader) else (data,)
 
 
 def delete(location: Path, files: Iterable[Add | Cdc], objects: ObjectFiles | None = None) -> None:
-    """Delete data files that were written but certainly not committed. Missing ones are ignored."""
+    """Delete data files that were written but certainly not committed. Ignores missing ones."""
     for add in files:
         with contextlib.suppress(OSError):
             (objects or _HOST).unlink(local_path(location, add.path, objects))
@@ -373,17 +374,17 @@ def listing(
     location: Path, partition_columns: Sequence[str], objects: ObjectFiles | None = None
 ) -> Iterator[tuple[str, int, int]]:
     """All files of a table that may hold rows: path relative to the table, size in bytes, modification time in ms.
-    `partition_columns`: their physical names. `objects`: where the files are, if not on this host.
+    `partition_columns`: their physical names. `objects`: the store of the files, unless they are on this host.
 
-    Links are not followed, and folders with a log of their own are other tables.
+    Does not follow links, and skips folders with a log of their own: they are other tables.
     """
     partitions = tuple(f"{partition_values.escape(name)}=" for name in partition_columns)
     return _listing(location, "", partitions) if objects is None else _objects(objects, location, partitions)
 
 
 def _objects(objects: ObjectFiles, location: Path, partitions: tuple[str, ...]) -> Iterator[tuple[str, int, int]]:
-    """A store may count whole seconds, so an object may be a second younger than its time says. An object whose name is
-    no path (`a//b`), and would be another one as a path, is an `OSError` of `below`."""
+    """A store may record whole seconds, so an object may be up to a second younger than its time says. `below` raises
+    `OSError` for an object whose name is not a valid path (`a//b`), because as a path it would be another object."""
     tables: set[str] = set()
     found: list[tuple[str, FileStatus]] = []
     for relative, status in objects.below(location):
@@ -414,14 +415,14 @@ def _listing(folder: Path, relative: str, partitions: tuple[str, ...]) -> Iterat
 
 
 def _hidden(name: str, partitions: tuple[str, ...]) -> bool:
-    """Whether Delta's VACUUM leaves the name alone, too. Change data and partitions are data."""
+    """Whether Delta's VACUUM ignores the name, too. Folders of change data and of partitions are not hidden."""
     if name.startswith(("_", ".")):
         return name != CHANGE_FOLDER and not name.startswith(partitions)
     return False
 
 
 def relative_path(location: Path, path: str, objects: ObjectFiles | None = None) -> str:
-    """The path of an action's data file as `listing` shows it. Raises what `local_path` raises."""
+    """The path of an action's data file as in `listing`. Raises the errors of `local_path`."""
     found = None if objects is None else objects.path_of(path, location)
     found = found or local_path(Path(), path)
     return os.path.relpath(os.path.realpath(found), os.path.realpath(location)) if found.is_absolute() else str(found)
@@ -472,11 +473,11 @@ def read_file(
     other: Add | Remove | None = None,
     objects: ObjectFiles | None = None,
 ) -> pa.Table:
-    """The `needed` columns of one file's rows, without those that its deletion vector deletes.
+    """The `needed` columns of one file's rows, without the rows that its deletion vector deletes.
 
-    `hidden`: those of `row_tracking.hidden_columns`; they come last, with the id and the commit version of each row.
-    `other`: the same file with another deletion vector, whose rows are left out.
-    Raises `CorruptionError` where the file or its deletion vector is missing or unreadable, `StoreError`.
+    `hidden`: the columns of `row_tracking.hidden_columns`; they come last, with the id and commit version of each row.
+    `other`: the same file with another deletion vector; rows that it keeps are left out.
+    Raises `CorruptionError` if the file or its deletion vector is missing or unreadable, and `StoreError`.
     """
     needed = Struct(fields=(*needed.fields, *hidden))
     path = local_path(location, file.path, objects)
@@ -541,7 +542,7 @@ def read_file(
 
 
 def _kept(location: Path, file: Add | Remove | Cdc, count: int, objects: ObjectFiles | None) -> pa.BooleanArray | None:
-    """For each row of a file whether its deletion vector keeps it; None: all of them."""
+    """For each row of a file, whether its deletion vector keeps it; None: it keeps all rows."""
     vector = None if isinstance(file, Cdc) else file.deletion_vector
     if vector is None:
         return None
@@ -573,7 +574,7 @@ def _repeated(text: str | None, column: Field, kind: pa.DataType, count: int) ->
 
 
 def _fitted(values: pa.ChunkedArray, column: Field, field: pa.Field, path: Path) -> pa.ChunkedArray:
-    """The column as the table has it. Raises `CorruptionError` where its type, or a null in it, does not fit."""
+    """The column in the table's type. Raises `CorruptionError` if its type, or a null in it, does not fit."""
     if values.type == field.type and not (column.mapping is not ColumnMapping.NONE and pa.types.is_nested(field.type)):
         return values
     try:

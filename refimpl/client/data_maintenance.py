@@ -1,7 +1,7 @@
 """The maintenance of data files: OPTIMIZE combines small files, REORG rewrites files with deletion vectors, VACUUM
 deletes files that no retained version needs.
 
-None of them changes a row. Each asks the owner first, each time anew: catalog-managed, "Maintenance Operations".
+None of them changes a row. Each call asks the owner first: catalog-managed, "Maintenance Operations".
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HOUR: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimized:
-    """What OPTIMIZE or REORG did. `version`: None if there was nothing to do, and nothing was committed."""
+    """The result of OPTIMIZE or REORG. `version`: None if no file had to be rewritten, and nothing was committed."""
 
     version: Version | None = None
     removed: int = 0
@@ -53,12 +53,12 @@ def optimize(table: Table, where: str | None = None, *, target_size: int = TARGE
     """Combine the small files of each partition, up to `target_size` bytes, in one transaction.
 
     Delta calls this bin packing; Z-order and clustering are not implemented. `where`: only partitions for which this
-    condition (SQL, on partition columns) is true. The rows stay the same (`dataChange` is false), so that a concurrent
-    append is never a conflict; a commit that removes one of the files is, and nothing is changed then.
+    condition (SQL, on partition columns) is true. The rows stay the same (`dataChange` is false), so a concurrent
+    append is never a conflict. A commit that removes one of the files is a conflict, and then nothing is changed.
 
     Order: the new files are durable before the transaction names them. The old ones stay until VACUUM.
-    Raises `MaintenanceRefusedError` where the owner does not allow it, `InvalidRequestError` for a condition on other
-    columns, and what reads and commits raise.
+    Raises `MaintenanceRefusedError` if the owner does not allow it, `InvalidRequestError` for a condition on other
+    columns, and the errors of reads and commits.
     """
     _check_size(target_size)
     snapshot = table.snapshot()
@@ -127,7 +127,7 @@ def _chosen(snapshot: Snapshot, where: str | None) -> Iterable[Add]:
 
 
 def _bins(files: Iterable[Add], target_size: int) -> Iterator[list[Add]]:
-    """Groups of files of one partition, each of at most `target_size` bytes or one file."""
+    """Groups of files of one partition, each of at most `target_size` bytes, or with a single file."""
     partitions: dict[tuple[tuple[str, str | None], ...], list[Add]] = {}
     for add in files:
         partitions.setdefault(tuple(sorted(add.partition_values.items())), []).append(add)
@@ -177,16 +177,16 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     """Delete the data files that neither the newest version nor a retained older one needs.
 
     A file stays if the newest version has it, ratified or published; if it was removed less than `older_than` ms
-    ago (default: the table's `delta.deletedFileRetentionDuration`, 7 days where it says nothing); if a staged commit
-    that is not ratified names it; or if it was written less than `older_than` ms ago, as the files of a running
-    transaction were. Hidden files and folders, and folders that are tables of their own, stay too. In an object store,
-    its own times count.
+    ago (default: the table's `delta.deletedFileRetentionDuration`, else 7 days); if a staged commit that is not
+    ratified names it; or if it was written less than `older_than` ms ago, because it may belong to a running
+    transaction. Hidden files and folders, and folders that are tables themselves, stay too. In an object store, the
+    store's modification times are used.
 
     `dry_run`, the default, only lists. `force` allows an `older_than` below the table's retention: only when no other
-    process writes the table or reads an old version. All files are listed before the first one is deleted; a vacuum
-    that was interrupted can be repeated.
+    process writes the table or reads an old version. All files are listed before the first one is deleted; an
+    interrupted vacuum can be repeated.
 
-    Raises `MaintenanceRefusedError` where the owner does not allow it, or for a retention that is too short.
+    Raises `MaintenanceRefusedError` if the owner does not allow it, or for a retention that is too short.
     """
     snapshot = table.snapshot()
     objects = objects_at(table.environment, table.location)
@@ -204,7 +204,7 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     oldest = table.environment.now() - age
     columns = snapshot.schema.physical_names(snapshot.partition_columns)
     found = list(data_files.listing(table.location, columns, objects))
-    # After the listing: a file that is committed meanwhile is needed too.
+    # After the listing: files that are committed meanwhile are needed too.
     needed = _needed(table, oldest, from_commits=age > least)
     doomed = [(path, size) for path, size, modified in found if path not in needed and modified < oldest]
     if not dry_run:
@@ -217,11 +217,11 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
 
 
 def _needed(table: Table, oldest: int, *, from_commits: bool) -> set[str]:
-    """Paths relative to the table. `oldest`: files that were removed at this time (ms) or later are needed.
+    """The needed paths, relative to the table. `oldest`: files that were removed at this time (ms) or later are needed.
 
-    `from_commits`: the commits are read too, because a checkpoint keeps removals for the table's retention only.
+    `from_commits`: read the commits too, because a checkpoint keeps removals only for the table's retention.
     """
-    staged = _staged(table)  # before the snapshot, which has those that are ratified and published meanwhile
+    staged = _staged(table)  # before the snapshot, which includes those that are ratified meanwhile
     snapshot = table.snapshot()
     removed = (action for action in snapshot.tombstones.values() if (action.deletion_timestamp or 0) >= oldest)
     logged = _removed_since(snapshot, oldest) if from_commits else ()
@@ -231,14 +231,14 @@ def _needed(table: Table, oldest: int, *, from_commits: bool) -> set[str]:
     for action in itertools.chain(snapshot.files.values(), removed, logged, proposed):
         vector = None if isinstance(action, Cdc) else action.deletion_vector
         for path in (action.path, None if vector is None else deletion_vectors.relative_file(vector)):
-            with contextlib.suppress(UnsupportedFeatureError):  # on another host: not below this folder
+            with contextlib.suppress(UnsupportedFeatureError):  # on another host, so not below this folder
                 if path is not None:
                     needed.add(data_files.relative_path(table.location, path, objects))
     return needed
 
 
 def _removed_since(snapshot: Snapshot, oldest: int) -> Iterator[Remove]:
-    """What the commits that are left in the log removed at this time (ms) or later."""
+    """The files that commits in the log removed at this time (ms) or later."""
     times = snapshot.commit_times()
     first = next((version for version in range(times.first, times.last + 1) if times.of(version) >= oldest), None)
     if first is None:
@@ -258,14 +258,14 @@ def _staged(table: Table) -> dict[LogPath, bytes]:
 
 
 def _still_proposed(table: Table, latest: Version, staged: Mapping[LogPath, bytes]) -> Iterator[Add | Cdc | Remove]:
-    """File actions of staged commits that are not ratified: their writer may propose or rebase them. `latest`: the
-    newest version of a snapshot that was made after the staged files were read."""
+    """File actions of staged commits that are not ratified: their writer may still propose or rebase them. `latest`:
+    the version of a snapshot that was read after the staged files."""
     answer = table.reader.ask() if staged else None
     ratified = set() if answer is None else {commit.file_name for commit in answer.commits}
     for path, content in staged.items():
         if path.version <= latest and (path.name in ratified or _is_published(table, path.version, content)):
             continue
-        with contextlib.suppress(CorruptLogError):  # a torn file is not proposed
+        with contextlib.suppress(CorruptLogError):  # a torn file is never proposed
             decoded = actions.decode(content, source=path.name)
             yield from (action for action in decoded if isinstance(action, Add | Cdc | Remove))
 

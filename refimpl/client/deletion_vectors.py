@@ -28,11 +28,12 @@ _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-
 _B85: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _FROM_Z85: Final = bytes.maketrans(_Z85, _B85)
 _PADDED: Final = re.compile("#{1,3}")
-"""The beginning of a last group with fewer than four bytes, as delta-kernel-rs writes it: no group of Z85 begins so."""
+"""The prefix of a last group with fewer than four bytes, as delta-kernel-rs writes it; no valid group of Z85 begins
+with it."""
 
 
 def check_library() -> None:
-    """Raise `UnsupportedFeatureError` where deletion vectors cannot be decoded."""
+    """Raise `UnsupportedFeatureError` if the library for deletion vectors is missing."""
     try:
         import pyroaring  # noqa: F401
     except ImportError:
@@ -44,9 +45,9 @@ def check_library() -> None:
 
 
 def relative_file(vector: DeletionVector) -> str | None:
-    """The path of a vector's file relative to the table, or as it is written in the log if it is absolute.
+    """The path of a vector's file relative to the table, or, if it is absolute, as in the log.
 
-    None for one that is inline. Raises `CorruptionError` for an unknown storage type or an invalid path.
+    None for an inline vector. Raises `CorruptionError` for an unknown storage type or an invalid path.
     """
     text = vector.path_or_inline_dv
     match vector.storage_type:
@@ -62,10 +63,10 @@ def relative_file(vector: DeletionVector) -> str | None:
 
 
 def kept_rows(location: Path, vector: DeletionVector, rows: int, objects: ObjectFiles | None = None) -> bytearray:
-    """For each of so many rows of the data file 1 if it is kept, 0 if it is deleted. `objects`: where the files of the
-    table are, if not on this host.
+    """For each row of a data file with `rows` rows: 1 if it is kept, 0 if it is deleted. `objects`: the store of the
+    table's files, unless they are on this host.
 
-    Raises `CorruptionError` for a vector that is missing, damaged, or not of a file with so many rows.
+    Raises `CorruptionError` for a vector that is missing, damaged, or deletes a row beyond the last one.
     """
     from pyroaring import BitMap64
 
@@ -77,7 +78,7 @@ def kept_rows(location: Path, vector: DeletionVector, rows: int, objects: Object
     except (ValueError, RuntimeError, MemoryError) as error:
         raise _corrupt(vector, str(error)) from error
     if len(deleted) != vector.cardinality:
-        raise _corrupt(vector, f"it deletes {len(deleted)} rows, and the log says {vector.cardinality}")
+        raise _corrupt(vector, f"it deletes {len(deleted)} rows, but the log says {vector.cardinality}")
     if deleted and deleted.max() >= rows:
         raise _corrupt(vector, f"it deletes row {deleted.max()} of a file that has {rows}")
     kept = bytearray(b"\x01") * rows
@@ -91,7 +92,7 @@ def _content(location: Path, vector: DeletionVector, objects: ObjectFiles | None
     if file is None:
         content = _decoded(vector.path_or_inline_dv, vector)
         if not 0 <= len(content) - vector.size_in_bytes < 4:  # Z85 encodes four bytes at a time
-            raise _corrupt(vector, f"it has {len(content)} bytes, and the log says {vector.size_in_bytes}")
+            raise _corrupt(vector, f"it has {len(content)} bytes, but the log says {vector.size_in_bytes}")
         return content[: vector.size_in_bytes]
     path = local_path(location, file, objects)
     try:

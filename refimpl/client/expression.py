@@ -53,7 +53,7 @@ def condition(text: str, schema: Struct) -> pc.Expression:
     """
     try:
         return predicate.parse(text).condition(schema).to_arrow()
-    except InvalidRequestError:  # it is not one for files; the tree is refused below if it is not one for rows either
+    except InvalidRequestError:  # not supported for files; perhaps it is for rows
         tree = predicate.syntax(text)
     predicate.check_deterministic(tree)
     return _truth(tree, schema)
@@ -132,12 +132,12 @@ def _of_python(value: Any, column: Column) -> pc.Expression:
             return pc.scalar(scalar)
         problem = f"it would become {scalar.as_py()}"
     raise InvalidRequestError(
-        f"the column {column.path[-1]!r} is {kind}, and cannot be {value!r}: {problem}", column=column.path[-1]
+        f"the column {column.path[-1]!r} is {kind} and cannot be {value!r}: {problem}", column=column.path[-1]
     )
 
 
 def _is_cut(value: Any, scalar: pa.Scalar, kind: DataType) -> bool:
-    """Whether Arrow dropped a fraction, or the time of a day."""
+    """Whether Arrow's cast dropped a fraction, or the time of day."""
     if isinstance(value, datetime.datetime):
         return kind == Primitive(name="date") and value.time() != datetime.time()
     return isinstance(value, float | decimal.Decimal) and kind not in FLOATS and scalar.as_py() != value
@@ -152,7 +152,7 @@ def _of_sql(text: str, column: Column, scope: Struct) -> pc.Expression:
     if isinstance(tree, exp.Literal | exp.Boolean | exp.Neg | exp.Cast | exp.HexString) and not tree.find(exp.Column):
         value = predicate.fitted(predicate.literal_of(tree), column, tree)
         if is_exact(kind) and not isinstance(kind, Decimal):
-            if value != int(value):  # Arrow would cut it
+            if value != int(value):  # Arrow would truncate it
                 predicate.refuse(tree, f"does not fit: the column {column.path[-1]!r} is {kind}")
             value = int(value)
         return _of_python(value, column)
@@ -174,7 +174,7 @@ _PARTS_OF_TIMES: Final = {
 
 
 def _as_date(of: exp.Expression, node: exp.Expression, scope: Struct) -> pc.Expression:
-    """CAST(column AS DATE), of a date or a time."""
+    """CAST(column AS DATE) of a date or a time."""
     if isinstance(node, exp.Cast) and node.to.this != exp.DataType.Type.DATE:
         predicate.refuse(node, "is not supported: of columns, CAST takes times to DATE")
     column = predicate.column_of(of, scope)

@@ -4,8 +4,8 @@ Reading
     Reader versions 1, 2 and 3. Version 2 means columnMapping, version 3 any of `READ`.
 
 Writing
-    Writer versions 2 to 7 (1 as well). A version below 7 implies the features that it brought, a version
-    of 7 for those that the protocol lists. All must be in `WRITTEN`.
+    Writer versions 1 to 7. A version below 7 implies the features that it introduced; version 7 has those
+    that the protocol lists. All must be in `WRITTEN`.
     A table must be readable to be written.
 
 =====================  ==================  ==========================================================
@@ -38,17 +38,17 @@ coordinatedCommits-preview
 catalogManaged         yes                 yes, through the table's owner
 =====================  ==================  ==========================================================
 
-The rules that rows must meet (invariants, CHECK constraints, generated, identity and default columns) are those of
-`refimpl.client.row_rules`; a table with a rule that cannot be evaluated is refused when rows are written.
+`refimpl.client.row_rules` implements the rules that rows must meet (invariants, CHECK constraints, generated, identity
+and default columns); a write to a table with a rule that cannot be evaluated is rejected.
 
-A feature that only writers must know says nothing to readers, so unknown ones do not hinder reading.
-DELTA.md#conflict-protocol asks a transaction to apply the same list to the protocol of each winner.
+A feature for writers only does not concern readers, so a table with an unknown one can be read.
+DELTA.md#conflict-protocol requires a transaction to apply the same list to the protocol of each winner.
 
-Features that it lists in a protocol, and when; never one that it refuses:
+The features that this client adds to a protocol, and when; never one that it does not support:
 
 - `managedCommit` and `coordinatedCommits-preview` (for writers), `catalogManaged` (for readers and writers): the table
   has that table feature's owner;
-- `inCommitTimestamp` (for writers): the table has an owner, or asked for in-commit timestamps;
+- `inCommitTimestamp` (for writers): the table has an owner, or enables in-commit timestamps;
 - `vacuumProtocolCheck` (both): the table is catalogManaged or coordinatedCommits-preview: engines expect it;
 - `appendOnly` (for writers): the property delta.appendOnly is set;
 - `changeDataFeed` (for writers): the property delta.enableChangeDataFeed is set;
@@ -59,7 +59,7 @@ Features that it lists in a protocol, and when; never one that it refuses:
 - `typeWidening` (both): the property delta.enableTypeWidening is set, unless the preview is listed;
 - `timestampNtz` (both): a column is a timestamp without time zone;
 - `v2Checkpoint` (both): the property delta.checkpointPolicy is v2;
-- those that the versions of an older table implied, when it is upgraded.
+- the features that an older table's versions implied, when it is upgraded.
 """
 
 from __future__ import annotations
@@ -141,11 +141,11 @@ _LEGACY_WRITER_FEATURES: Final[Mapping[int, tuple[str, ...]]] = {
     5: (COLUMN_MAPPING,),
     6: ("identityColumns",),
 }
-"""What each writer version below 7 brought."""
+"""The features that each writer version below 7 introduced."""
 
 
 def _column_metadata(metadata: Metadata) -> Iterator[Mapping[str, Any]]:
-    """The metadata of every column and member, at any depth. An invalid schema uses none."""
+    """The metadata of every column and member, at any depth; empty for an invalid schema."""
     try:
         pending: list[Any] = [json.loads(metadata.schema_string)]
     except (ValueError, RecursionError):
@@ -190,8 +190,8 @@ def _check_type_changes(metadata: Metadata) -> None:
 def check_writable(protocol: Protocol, metadata: Metadata) -> None:
     """Raise unless this client can write such a table correctly.
 
-    `UnsupportedFeatureError` (fact `features`) for what this client does not implement, `InvalidTableError` for a
-    table whose protocol and properties contradict each other: managed-commits, "Managed Commit Enablement".
+    `UnsupportedFeatureError` (fact `features`) for features that this client does not implement, `InvalidTableError`
+    for a table whose protocol and properties contradict each other: managed-commits, "Managed Commit Enablement".
     """
     check_readable(protocol, metadata)
     if protocol.min_writer_version > MAX_WRITER_VERSION:
@@ -204,7 +204,7 @@ def check_writable(protocol: Protocol, metadata: Metadata) -> None:
 
 
 def writer_features(protocol: Protocol) -> tuple[str, ...]:
-    """The features that writers must support, those that a legacy writer version implies included."""
+    """The features that writers must support, including those that a legacy writer version implies."""
     if protocol.min_writer_version >= MAX_WRITER_VERSION:
         return protocol.writer_features or ()
     brought = (names for version, names in _LEGACY_WRITER_FEATURES.items() if version <= protocol.min_writer_version)
@@ -220,7 +220,7 @@ def check_removable(protocol: Protocol, metadata: Metadata, label: str) -> None:
 
 
 def feeds_changes(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether commits must leave their row-level changes to readers."""
+    """Whether commits must record their row-level changes: the change data feed is on."""
     return _enables_change_feed(metadata) and CHANGE_FEED_FEATURE in writer_features(protocol)
 
 
@@ -235,7 +235,7 @@ def writes_v2_checkpoints(protocol: Protocol, metadata: Metadata) -> bool:
 
 
 def wants_row_tracking(metadata: Metadata) -> bool:
-    """Whether the metadata asks for row tracking; it counts where the protocol has the feature."""
+    """Whether the metadata enables row tracking; it takes effect only if the protocol has the feature."""
     return metadata.configuration.get(ENABLE_ROW_TRACKING, "").lower() == "true"
 
 
@@ -272,13 +272,13 @@ PLAIN_PROTOCOL: Final = Protocol(min_reader_version=1, min_writer_version=2)
 _READER_FEATURES: Final = frozenset(
     {COLUMN_MAPPING, DELETION_VECTORS, "timestampNtz", TYPE_WIDENING[0], V2_CHECKPOINT, VACUUM_PROTOCOL_CHECK}
 )
-"""Features listed on demand that readers need too."""
+"""The features added on demand that readers need too."""
 
 ADDED_ALONE: Final = frozenset(
     {APPEND_ONLY_FEATURE, CHANGE_FEED_FEATURE, DELETION_VECTORS, "domainMetadata", "timestampNtz", V2_CHECKPOINT}
 )
-"""Features that a transaction may list before the table uses them. The others change who may commit, or when a commit
-was: creation, take-over, hand-back and the enablement of in-commit timestamps list those."""
+"""Features that a transaction may add before the table uses them. The other features change the owner or the commit
+times; creation, take-over, hand-back and the enablement of in-commit timestamps add those."""
 
 
 def needed_features(metadata: Metadata) -> frozenset[str]:
@@ -307,7 +307,7 @@ def needed_features(metadata: Metadata) -> frozenset[str]:
 def rules_of_rows(protocol: Protocol, metadata: Metadata) -> frozenset[tuple[str, str]]:
     """The conditions that all rows must meet: CHECK constraints, invariants and generated columns, with their SQL.
 
-    Those whose feature is missing do not count."""
+    Rules whose feature is missing are ignored."""
     supported = writer_features(protocol)
     constraints = {
         (key, text) for key, text in metadata.configuration.items() if key.lower().startswith(CONSTRAINT_PREFIX)
@@ -335,7 +335,7 @@ RULES: Final = frozenset({"checkConstraints", *_COLUMN_KEYS.values()})
 
 
 def check_no_change_columns(metadata: Metadata) -> None:
-    """Raise `InvalidRequestError` for a column with the name of one that the change data feed adds."""
+    """Raise `InvalidRequestError` for a column whose name the change data feed uses."""
     for name in parse(metadata.schema_string).names:
         if name.lower() in FEED_COLUMNS:
             raise InvalidRequestError(
@@ -357,7 +357,7 @@ def first_protocol(metadata: Metadata, feature: TableFeature | None, *, in_commi
 
 
 def supporting(protocol: Protocol, features: Iterable[str]) -> Protocol:
-    """The protocol with these features; itself if it has them all. Versions become lists where they must."""
+    """The protocol with these features; itself if it has them all. Replaces legacy versions by lists if necessary."""
     present = {*writer_features(protocol)}
     if TYPE_WIDENING[1] in present:  # the preview of it
         present.add(TYPE_WIDENING[0])
@@ -378,7 +378,7 @@ def owned(protocol: Protocol, feature: TableFeature) -> Protocol:
 
 
 def demanded(protocol: Protocol, reader: Iterable[str], writer: Iterable[str]) -> Protocol:
-    """The protocol with the features that a catalog demands of its tables."""
+    """The protocol with the features that a catalog requires of its tables."""
     readers = tuple(reader)
     return _listing(protocol, (*readers, *writer), readers)
 
@@ -386,8 +386,8 @@ def demanded(protocol: Protocol, reader: Iterable[str], writer: Iterable[str]) -
 def disowned(protocol: Protocol, feature: TableFeature, kept: str | None) -> Protocol:
     """The protocol of a table that goes back to the filesystem: without the table feature, in-commit timestamps stay.
 
-    managed-commits, "Converting a managed-commit table to filesystem table". What came with the table feature is
-    removed with it, and so is an empty list for readers: readers that do not support lists can then read the table.
+    managed-commits, "Converting a managed-commit table to filesystem table". Features that came with the table feature
+    are removed with it, and so is an empty list for readers: readers that do not support lists can then read the table.
     `kept`: the feature that the table had before, see `properties.KEPT_FEATURE`.
     """
     leaving = {feature.name} | ({VACUUM_PROTOCOL_CHECK} if feature.vacuum_protocol_check else set())
@@ -405,7 +405,7 @@ def disowned(protocol: Protocol, feature: TableFeature, kept: str | None) -> Pro
 
 
 def _listing(protocol: Protocol, writer: Iterable[str], reader: Iterable[str]) -> Protocol:
-    """Add to the lists; what the versions implied is listed by name."""
+    """The protocol with these features added to the lists; implied features are listed by name."""
     wanted_by_readers = tuple(reader)
     readers = protocol.reader_features
     if readers is None and wanted_by_readers:

@@ -1,7 +1,7 @@
-"""File actions as Arrow columns: how a checkpoint stores them, and how a table's state keeps those of a checkpoint.
+"""File actions as Arrow columns, as a checkpoint stores them and a table's state keeps them.
 
-A checkpoint may hold millions of files, and most callers want their number or a few of them. So its columns are checked
-when they are read, and become actions when a caller asks for them.
+A checkpoint may hold millions of files, and most callers need only their number or a few of them. So its columns are
+checked when they are read, and become actions only when a caller needs them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MEMBERS: Final[Mapping[type, dict[str, pa.DataType]]] = {
         "clusteringProvider": pa.string(),
     },
 }
-"""What this client reads and writes of the structs `remove` and `add`."""
+"""The members of the structs `remove` and `add` that this client reads and writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class FileRows(Generic[FileAction]):
 
     @classmethod
     def checked(cls, kind: type[FileAction], rows: pa.StructArray) -> FileRows[FileAction]:
-        """Of structs none of which is null; other members of theirs are left out.
+        """The checked columns of `rows`, none of which is null; other members are left out.
 
-        Raises `ValueError` for a required member that is missing or null, and for a time that is no number; Arrow's
+        Raises `ValueError` for a required member that is missing or null, and for a time that is not a number; Arrow's
         errors for a member that does not fit its type and for text that is not UTF-8.
         """
         stored = {member.name: rows.field(number) for number, member in enumerate(rows.type)}
@@ -72,7 +72,7 @@ class FileRows(Generic[FileAction]):
             if pa.types.is_temporal(stored[name].type):
                 raise ValueError(f"{name} is {stored[name].type}; expected int64, ms since the epoch")
         columns = {name: _as(stored.get(name), wanted, len(rows)) for name, wanted in MEMBERS[kind].items()}
-        if kind is Add:  # required: an empty map where a writer left it out, as `actions` has it
+        if kind is Add:  # required: an empty map if a writer left it out, as in `actions`
             columns["partitionValues"] = _present_maps(columns["partitionValues"])
         _check_required(kind, columns, f"an action {kind.__name__.lower()}")
         vectors = columns["deletionVector"]
@@ -85,7 +85,7 @@ class FileRows(Generic[FileAction]):
         return cls(kind, batch)
 
     def actions(self) -> Iterator[FileAction]:
-        """What the rows stand for. Column by column, because there may be millions."""
+        """The actions of the rows. Built column by column, because there may be millions."""
         fields = dict(zip(self.kind.__struct_encode_fields__, self.kind.__struct_fields__, strict=True))
         columns = {
             fields[name]: _plain(values)
@@ -131,7 +131,7 @@ def _plain(values: pa.Array) -> list[Any]:
 
 
 def _dictionaries(values: pa.MapArray) -> list[dict[str, str | None] | None]:
-    """All keys and all values at once: `to_pylist` makes an object for each map, and for each pair."""
+    """Converts all keys and all values at once: `to_pylist` would make an object for each map and each pair."""
     ends = values.offsets.to_pylist()
     first, count = ends[0], ends[-1] - ends[0]
     keys, items = (half.slice(first, count).to_pylist() for half in (values.keys, values.items))
@@ -144,8 +144,8 @@ def _dictionaries(values: pa.MapArray) -> list[dict[str, str | None] | None]:
 
 @lru_cache
 def _constructor(kind: Any, names: tuple[str, ...]) -> Callable[..., Any]:
-    """`kind` with these fields by position. Made from text, as `collections.namedtuple` is: to pass a dictionary for
-    each of a million files costs four times as much as the files."""
+    """A function that makes `kind` from these fields by position. It is compiled from text, like
+    `collections.namedtuple`: passing a dictionary for each of a million files costs four times as much as the files."""
     fields = ", ".join(f"{name}={name}" for name in names)
     made: Callable[..., Any] = eval(f"lambda {', '.join(names)}: kind({fields})", {"kind": kind})  # noqa: S307 - fields of our structs
     return made
@@ -154,8 +154,8 @@ def _constructor(kind: Any, names: tuple[str, ...]) -> Callable[..., Any]:
 class FileColumns(Generic[FileAction]):
     """The files of a checkpoint, no two with the same key: the `Entries` of a `LayeredMap`.
 
-    Actions are made of the rows that are looked up; of all rows, once, when all are asked for, and then the columns are
-    dropped.
+    A lookup makes actions only of the rows that it finds. When a caller needs all actions, all are made once, and the
+    columns are dropped.
     """
 
     __slots__ = ("_actions", "_columns", "_kind", "_numbers", "_searched")
@@ -165,20 +165,20 @@ class FileColumns(Generic[FileAction]):
         self._kind = kind
         names = pa.chunked_array([_names(batch) for batch in rows.to_batches()], pa.string())
         self._columns: tuple[pa.Table, pa.ChunkedArray] | None = (rows, names)
-        """The rows, and the key of each as one text."""
+        """The rows, and the key of each row as one text."""
         self._actions: dict[FileKey, FileAction] = {}
-        """All of them, where there are no columns any more."""
+        """All actions, once the columns were dropped."""
         self._searched = False
         self._numbers: dict[str, int] | None = None
-        """Of the rows, by name."""
+        """The number of each row, by its key."""
 
     def __len__(self) -> int:
         columns = self._columns
         return len(self._actions) if columns is None else len(columns[1])
 
     def found(self, keys: Collection[FileKey]) -> dict[FileKey, FileAction]:
-        """The actions of those keys that are there. The first time by a scan, which is enough for the commits after a
-        checkpoint; an index pays from the second time on, unless there are many keys."""
+        """The actions of the keys that exist. The first call scans the rows, which is enough for the commits after a
+        checkpoint; an index pays off from the second call on, or for many keys."""
         columns = self._columns
         if columns is None:
             return {key: self._actions[key] for key in keys if key in self._actions}
@@ -195,7 +195,7 @@ class FileColumns(Generic[FileAction]):
         return {action.key: action for part in picked for action in self._made(part)}
 
     def are_distinct(self, others: FileColumns[Any]) -> bool:
-        """Whether no two rows, of both, have the same key. Only of new columns."""
+        """Whether no two rows of both have the same key. Only for columns that were not dropped."""
         assert self._columns is not None
         assert others._columns is not None
         chunks = [*self._columns[1].chunks, *others._columns[1].chunks]
@@ -207,11 +207,11 @@ class FileColumns(Generic[FileAction]):
         if columns is not None:
             with collector_paused():
                 self._actions = {action.key: action for action in self._made(columns[0])}
-            self._columns = self._numbers = None  # last: another thread finds the one or the other
+            self._columns = self._numbers = None  # last: another thread sees either the columns or the actions
         return self._actions
 
     def rows_without(self, keys: Collection[FileKey]) -> pa.Table | None:
-        """The rows of all files but these; None where they have become actions."""
+        """The rows of all files except these; None if the columns were dropped."""
         columns = self._columns
         if columns is None:
             return None
@@ -228,7 +228,7 @@ _FEW: Final = 1000
 def _names(batch: pa.RecordBatch) -> pa.Array:
     names, vectors = batch.column("path"), batch.column("deletionVector")
     data = names.buffers()[2]
-    text = b"" if data is None else data.to_pybytes()  # a search in it is much faster than one in each path
+    text = b"" if data is None else data.to_pybytes()  # faster than a search in each path
     if b"%" in text or b":" in text:
         unusual = pc.match_substring_regex(names, _CANONICALIZED)
         spelled = [canonical_path(path) for path in names.filter(unusual).to_pylist()]

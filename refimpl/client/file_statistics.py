@@ -1,14 +1,14 @@
 """Column statistics of one data file, from its Parquet footer, as an add action's `stats`.
 
-Delta's protocol, "Per-file Statistics". Footers cost nothing, for files of any writer, but they have
-traps (they cost bounds and never make one wrong):
+Delta's protocol, "Per-file Statistics". Reading a footer is cheap, for files of any writer, but footers
+have pitfalls. In these cases there are no bounds, so that no bound is wrong:
 
-- a NaN is left out of the bounds by Arrow, and is the upper one by Spark: columns with NaN get no bounds;
-- columns under an array or a map have no per-row meaning: no bounds, no counts;
-- values of more than 4096 bytes have no bounds, nor have Spark's INT96 timestamps.
+- Arrow leaves a NaN out of the bounds, and Spark makes it the upper one: columns with NaN get no bounds;
+- columns under an array or a map have no value per row: no bounds, no counts;
+- values of more than 4096 bytes, and Spark's INT96 timestamps, have no bounds.
 
-Bounds of strings are cut to a prefix, those of timestamps widened to whole milliseconds, because that
-is how readers expect them.
+Bounds of strings are truncated to a prefix, and bounds of timestamps are widened to whole milliseconds, because
+readers expect that.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Leaf = tuple[str, ...]
 """The names from a top-level column down to a primitive."""
 
 INDEXED_COLUMNS: Final = 32
-"""How many columns, members of structs counted one by one, get statistics unless the table says otherwise."""
+"""Default number of columns with statistics; members of structs count separately."""
 INDEXED_NUMBER_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
 INDEXED_NAMES_PROPERTY: Final = "delta.dataSkippingStatsColumns"
 PREFIX_CHARACTERS: Final = 32
-"""Bounds of strings are cut to so many characters."""
+"""Maximum number of characters of a string bound."""
 _LAST_CHARACTER: Final = "\U0010ffff"
 _NO_BOUNDS: Final = (Primitive(name="boolean"), Primitive(name="binary"))
 _ENCODER: Final = msgspec.json.Encoder(decimal_format="number")
@@ -70,7 +70,7 @@ def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> froz
 
     `delta.dataSkippingStatsColumns` names them (a struct means its members); else
     `delta.dataSkippingNumIndexedCols` counts them from the left, -1 for all; else they are the first 32.
-    Raises `InvalidTableError` for a count that is no number.
+    Raises `InvalidTableError` for a count that is not a number.
     """
     known = list(_indexable((), schema.physical()))
     properties = properties or {}
@@ -88,8 +88,8 @@ def indexed(schema: Struct, properties: Mapping[str, str] | None = None) -> froz
 
 
 def clustering_columns(configuration: str) -> frozenset[Leaf]:
-    """The columns in the domain `delta.clustering`: names as the protocol shows them, or lists of their parts, as Delta
-    Spark writes them. Raises `CorruptLogError`."""
+    """The columns in the domain `delta.clustering`: as names (the protocol's example), or as lists of name parts (Delta
+    Spark). Raises `CorruptLogError`."""
     try:
         return frozenset(
             (name,) if isinstance(name, str) else tuple(name) for name in _CLUSTERING.decode(configuration).columns
@@ -106,7 +106,7 @@ _CLUSTERING: Final = msgspec.json.Decoder(_Clustering)
 
 
 def record_count(add: Add) -> int | None:
-    """The rows of a file by its statistics, deleted ones included; None where they do not say it."""
+    """The number of rows of a file in its statistics, deleted rows included; None if they do not have it."""
     try:
         count = msgspec.json.decode(add.stats or "{}").get("numRecords")
     except (msgspec.DecodeError, AttributeError):
@@ -115,7 +115,7 @@ def record_count(add: Add) -> int | None:
 
 
 def row_count(add: Add) -> int | None:
-    """The same without deleted rows."""
+    """`record_count` without deleted rows."""
     count = record_count(add)
     return None if count is None else count - (0 if add.deletion_vector is None else add.deletion_vector.cardinality)
 
@@ -130,7 +130,7 @@ def _indexable(path: Leaf, kind: DataType) -> Iterator[Leaf]:
 
 @dataclass(slots=True)
 class _Column:
-    """What the row groups so far say of one leaf."""
+    """The merged statistics of one leaf, from the row groups so far."""
 
     nulls: int | None = 0
     bounded: bool = True
@@ -150,7 +150,7 @@ class _Column:
             return
         try:
             low, high = statistics.min, statistics.max
-        except (ValueError, OverflowError, UnicodeDecodeError):  # no such date in Python, or not UTF-8
+        except (ValueError, OverflowError, UnicodeDecodeError):  # Python has no such date, or the text is not UTF-8
             self.bounded = False
             return
         if _is_nan(low) or _is_nan(high):
@@ -212,7 +212,7 @@ def _put(tree: dict[str, Any], leaf: Leaf, value: Any) -> None:
 
 
 def lower_bound(value: Any) -> Any:
-    """A value as `minValues` holds it: never greater than the value; None if JSON has no such thing."""
+    """A value for `minValues`: never greater than the value; None if JSON cannot express it."""
     match value:
         case str():
             return value[:PREFIX_CHARACTERS]
@@ -223,7 +223,7 @@ def lower_bound(value: Any) -> Any:
 
 
 def upper_bound(value: Any) -> Any:
-    """A value as `maxValues` holds it: never less than the value; None if JSON has no such thing."""
+    """A value for `maxValues`: never less than the value; None if JSON cannot express it."""
     match value:
         case str():
             return _upper_prefix(value)
@@ -239,7 +239,7 @@ def upper_bound(value: Any) -> Any:
 
 def _upper_prefix(text: str) -> str:
     length = PREFIX_CHARACTERS
-    while text[length : length + 1] == _LAST_CHARACTER:  # nothing can be appended that is greater
+    while text[length : length + 1] == _LAST_CHARACTER:  # no greater character can be appended
         length += 1
     return text if len(text) <= length else text[:length] + _LAST_CHARACTER
 

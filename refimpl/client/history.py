@@ -17,7 +17,7 @@ from refimpl.log_path import LogPath, Version
 
 
 def _commits_up_to(reader: LogReader, version: Version) -> tuple[Commit, ...]:
-    """The commits that still exist and lead without a gap to `version`, the unpublished ones included."""
+    """The existing commits that lead without a gap to `version`, including unpublished ones."""
     answer = reader.ask()
     commits = known_commits(reader.log.listing(), answer, reader.feature)
     reachable = tuple(commit for commit in commits if commit.version <= version)
@@ -31,7 +31,7 @@ def _commits_up_to(reader: LogReader, version: Version) -> tuple[Commit, ...]:
 
 
 def commit_times(reader: LogReader, version: Version, enabled: Enablement | None) -> CommitTimes:
-    """The times of all commits up to `version`. Commits with a time of their own are read lazily, one by one."""
+    """The times of all commits up to `version`. Commits with an in-commit timestamp are read lazily, one by one."""
     return _times_of(reader, _commits_up_to(reader, version), enabled)
 
 
@@ -60,7 +60,7 @@ def commits_between(
 
 
 def _modified(commit: Commit) -> int:
-    """The modification time of a published commit; one that an owner stores has its own time."""
+    """The modification time of a published commit; for a commit that the owner stores, the owner's time."""
     return commit.modified if isinstance(commit, LogPath) else commit.in_commit_timestamp
 
 

@@ -1,14 +1,14 @@
 """The time of a commit, stored in the commit: pure rules for writers, readers and time travel.
 
 DELTA.md#in-commit-timestamps. All times are in ms
-since the epoch. What the document leaves open follows Delta: exactly one enablement property is an
-error, modification times are made monotonic, a time outside the history is an error.
+since the epoch. Where the document is silent, these rules follow Delta: one enablement property without
+the other is an error, modification times are made monotonic, a time outside the history is an error.
 
 =============================  ================================================
 a writer's question            function
 =============================  ================================================
 when is my commit?             `next_timestamp`, rule 2
-I lost the race; and now?      `after_lost_race`, rule 4
+when, after a lost race?       `after_lost_race`, rule 4
 do I enable the feature?       `is_enabled_by`, then `stamp_enablement`, rule 3
 do I replace the metadata?     `keep_enablement`, rule 7
 =============================  ================================================
@@ -41,7 +41,7 @@ class Enablement:
 
 
 def next_timestamp(now: int, previous: int | None) -> int:
-    """The time of a commit that is attempted `now`, after one with the time `previous` (None: the first commit).
+    """The time of a commit that is proposed `now`, after one with the time `previous` (None: the first commit).
 
     Rule 2: times increase, even if the clock stands still or goes back. For the commit that enables the
     feature, `previous` is the modification time of the commit before it (rule 3).
@@ -55,7 +55,7 @@ def after_lost_race(timestamp: int, winner: int) -> int:
 
 
 def is_enabled_by(before: tuple[Protocol, Metadata] | None, after: tuple[Protocol, Metadata]) -> bool:
-    """Whether a commit that makes `after` of `before` (None: creates the table) turns the feature on."""
+    """Whether a commit that changes `before` (None: no table) to `after` enables the feature."""
     was = before is not None and in_commit_timestamps_enabled(*before)
     return in_commit_timestamps_enabled(*after) and not was
 
@@ -63,7 +63,7 @@ def is_enabled_by(before: tuple[Protocol, Metadata] | None, after: tuple[Protoco
 def stamp_enablement(metadata: Metadata, *, version: Version, timestamp: int) -> Metadata:
     """The metadata of the enabling commit with its version and time; call it again after a lost race.
 
-    Rules 3 and 4. At version 0 neither is written: every commit has its time then.
+    Rules 3 and 4. At version 0 neither is written, because every commit has its time then.
     """
     kept = _without_enablement(metadata.configuration)
     if version > 0:
@@ -83,7 +83,7 @@ def _without_enablement(configuration: Mapping[str, str]) -> dict[str, str]:
 
 
 def enablement(protocol: Protocol, metadata: Metadata) -> Enablement | None:
-    """Since when commits carry their time, as the latest snapshot says; None where the feature is off.
+    """From which version commits carry their time, according to the latest snapshot; None if the feature is off.
 
     Rules 1, 3 and 7. Raises `InvalidTableError` for one enablement property without the other, or for a property that
     is not a number.
@@ -105,8 +105,8 @@ def enablement(protocol: Protocol, metadata: Metadata) -> Enablement | None:
 
 
 def milliseconds(moment: datetime) -> int:
-    """The ms since the epoch that have passed at a moment with a time zone: whole ones, so that time travel to it
-    never leads to a later commit."""
+    """A moment with a time zone in ms since the epoch, rounded down, so that time travel to it never reads a later
+    commit."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -120,10 +120,10 @@ def monotonic(modification_times: Iterable[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTimes:
-    """When each version that is still in the history was committed: rules 5 and 6.
+    """The commit time of each version in the history: rules 5 and 6.
 
     `first` and `last` delimit the history. `enabled`: None if the latest snapshot has the feature off.
-    `modified`: modification times of the versions from `first` up to where commits carry their time.
+    `modified`: modification times of the versions from `first` up to the first one that carries its time.
     `stored`: reads the in-commit timestamp of one such version; `version_at` calls it a logarithmic number of times.
     """
 

@@ -1,8 +1,8 @@
-"""Loading a version, and moving it forward: ask, list, choose, read; again if the log moved meanwhile.
+"""Loading and refreshing a version: ask the owner, list, choose, read; repeated if the log changed meanwhile.
 
-Between the owner's answer, the listing and the reading, others publish, checkpoint and clean up. An apparent gap or
-missing file is checked again with a new answer and a new listing; the same evidence twice is reported. A checkpoint or
-compaction that cannot be read is replaced by the commits that it stands for where they are still there, and reported.
+Between the owner's answer, the listing and the reading, other processes publish, checkpoint and clean up. An apparent
+gap or missing file is checked again with a new answer and a new listing; the same result twice is reported. If a
+checkpoint or compaction cannot be read, the commits that it replaces are read, if they exist, and a warning is given.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from refimpl.log_path import FileKind, LogPath, Version
 from refimpl.table_feature import in_commit_timestamps_enabled
 
 ATTEMPTS: Final = 6
-"""How often one load lists a log that keeps changing."""
+"""Maximum number of listings of one load while the log changes."""
 
 
 def load(reader: LogReader, version: Version | None = None) -> Loaded:
-    """A version, by default the newest. Raises what `log_segment.build` raises, and `CorruptLogError` for files that
+    """A version, by default the newest. Raises the errors of `log_segment.build`, and `CorruptLogError` for files that
     cannot be read."""
     if version is not None:
         log_path.checked(version)
@@ -76,7 +76,7 @@ def _load_from(
 
 
 def refresh(reader: LogReader, loaded: Loaded) -> Loaded:
-    """The newest version, reading only what came after `loaded`; `loaded` itself if there is nothing new.
+    """The newest version, reading only the commits after `loaded`; `loaded` itself if it is the newest.
 
     If the new commits were cleaned up, or the known commit was replaced, everything is loaded again.
     """
@@ -101,13 +101,13 @@ def refresh(reader: LogReader, loaded: Loaded) -> Loaded:
 
 
 def _still_there(reader: LogReader, segment: LogSegment) -> bool:
-    """Whether the commit that was read last is still the same file, and not one of a table created there since."""
+    """Whether the last read commit is still the same file, and not a file of a newer table at this location."""
     last = segment.last_commit
     return isinstance(last, LogPath) and reader.log.find(last.name) == last
 
 
 class Unreadable(Exception):  # noqa: N818 - `load` reads the commits instead
-    """Files that stand for commits cannot be read; the commits themselves may still be there."""
+    """Files that replace commits cannot be read; the commits themselves may still exist."""
 
     def __init__(self, files: tuple[LogPath, ...], cause: CorruptLogError) -> None:
         super().__init__(str(cause))
@@ -171,7 +171,7 @@ def _actions(reader: LogReader, commit: Commit) -> list[Action]:
 
 
 def check_reconciled(actions: Sequence[Action], path: str) -> None:
-    """DELTA.md#compaction-reconciled. In a file that is not, the order of its actions may be any."""
+    """DELTA.md#compaction-reconciled. In a file that is not reconciled, the order of the actions is undefined."""
     seen: set[FileKey] = set()
     for action in actions:
         if isinstance(action, Add | Remove):
@@ -181,7 +181,7 @@ def check_reconciled(actions: Sequence[Action], path: str) -> None:
 
 
 def _info_if_there(reader: LogReader, commit: Commit | None) -> CommitInfo | None:
-    """Of a commit that a checkpoint or a compaction stood for: it may be cleaned up."""
+    """The commitInfo of a commit that a checkpoint or compaction replaced; None if it was cleaned up."""
     if commit is None:
         return None
     try:

@@ -27,23 +27,23 @@ from refimpl.log_store import LogStore
 _MOST_PARTS: Final = 10_000
 """A hint with more parts is ignored."""
 LOOK_AHEAD: Final = 4
-"""Names of missing commits that are tried before a log counts as ended: one that lacks a file in the middle
-must not look like one that ends there."""
+"""How many missing commits in a row end a log: a log that lacks a file in the middle must not look as if it ended
+there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A version as it was read."""
+    """A version that was read."""
 
     state: ReplayedState
     segment: LogSegment
     in_commit_timestamp: int | None
-    """As the target's commit says it."""
+    """The in-commit timestamp in the target's commit."""
     warnings: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Whether `state` has the files: else they are where the `replay` of the reader has put them."""
+        """Whether `state` has the files; otherwise the reader's `replay` has put them elsewhere."""
         return True
 
 
@@ -67,7 +67,7 @@ class LogReader:
     ) -> None:
         """`catalog`: the owner by which the table was found; None for access by path. `resolved`: its
         answer; None, or `HANDED_BACK`, for a table that it does not own. `name`: for messages. `replay`: replays
-        versions instead of this process, or returns None."""
+        versions outside of this process, or returns None."""
         owned = resolved if resolved is not None and resolved.state is not TableState.HANDED_BACK else None
         if owned is not None and catalog is None:
             raise ValueError("an owned table requires its owner")
@@ -86,11 +86,11 @@ class LogReader:
         return repr(self.name) if self.name is not None else str(self.log.location)
 
     def without_owner(self) -> LogReader:
-        """The published commits alone."""
+        """A reader of the published commits alone."""
         return LogReader(self.log, catalog=self.catalog, name=self.name, replay=self.replay)
 
     def replayed_by(self, replay: Replay) -> LogReader:
-        """The same table, whose versions are replayed elsewhere."""
+        """A reader of the same table whose versions are replayed elsewhere."""
         other = copy.copy(self)
         other.replay = replay
         return other
@@ -115,8 +115,8 @@ class LogReader:
     ) -> list[LogPath]:
         """The published commits after `known`, up to `target`, that the owner did not list, found by their names.
 
-        It costs the number of new commits, where a listing costs the whole history. `LOOK_AHEAD` names beyond
-        the first missing one are tried, so that a hole shows.
+        The cost depends on the number of new commits; a listing costs the whole history. It also tries `LOOK_AHEAD`
+        names beyond the first missing one, to detect a gap.
         """
         capped = answer is not None and self.feature is not None and self.feature.capped_at_latest
         end = answer.latest_ratified_version if answer is not None and capped and target is None else target
@@ -136,8 +136,8 @@ class LogReader:
     def listing_by_hint(self, answer: CommitsAnswer | None, version: Version | None) -> list[LogPath] | None:
         """The files that `_last_checkpoint` implies and the commits after them, without a listing; None: list the log.
 
-        Only where the owner's latest version is the target, so that nothing newer can be overlooked, and only if the
-        hint names files that are there and not beyond the target (DELTA.md#last-checkpoint).
+        Only if the owner's latest version is the target, so that no newer version can be missed, and only if the
+        hint names existing files at or below the target (DELTA.md#last-checkpoint).
         """
         if answer is None or self.feature is None or not self.feature.capped_at_latest:
             return None
@@ -152,7 +152,7 @@ class LogReader:
         return [*files, *([own] if own else []), *self.listing_after(hint.version, answer, target)]
 
     def content(self, commit: Commit) -> bytes:
-        """The bytes of a commit, from its stated location or else its published file.
+        """The bytes of a commit, from its staged file or the owner's answer, else from its published file.
 
         A staged file may be removed once it is published. Raises `FileNotFoundError` if both are missing.
         """
@@ -207,7 +207,7 @@ class LastCheckpoint:
 
     version: Version
     names: tuple[str, ...]
-    """Of the checkpoint's files."""
+    """The version of the checkpoint's files."""
 
 
 class _Pointer(msgspec.Struct, rename="camel"):

@@ -1,18 +1,18 @@
-"""Which files and commits make up one version of a table: a pure function of the listing and the owner's answer.
+"""The files and commits that make up one version of a table: a pure function of the listing and the owner's answer.
 
 The rules (DELTA.md#log-segment; catalog-managed and
 managed-commits, the sections on reading), in the order in which `build` applies them:
 
 1. The owner's answer must be valid: ascending, contiguous, nothing above its latest version, staged files named after
    their version. An invalid answer is an error.
-2. The target is the requested version, else the owner's latest one; where the table feature does not
-   cap readers there, whatever newer version the listing proves.
+2. The target is the requested version, else the owner's latest one; if the table feature does not
+limit readers to that, also a newer version that the listing proves.
 3. Everything above the target is ignored: commits, checkpoints, compactions, checksums.
 4. The newest complete checkpoint at or below the target replaces all commits up to its version.
-   Multi-part checkpoints count only when complete; at one version V2 goes before classic before multi-part.
-5. All commits after it up to the target must be there. On overlap the owner's copy serves, or the
-   published one: the table feature says which.
-6. Compactions that lie wholly inside that range may stand for its commits, the widest first.
+Multi-part checkpoints count only when complete; of one version, V2 is preferred to classic to multi-part.
+5. All commits after it up to the target must exist. On overlap the table feature says whether the
+owner's copy or the published one is read.
+6. Compactions that lie wholly inside that range may replace its commits, the widest first.
 7. The newest checksum at or below the target and not older than the checkpoint may be compared.
 
 The table feature's fields are the only place where the two table features differ.
@@ -31,7 +31,7 @@ from refimpl.log_path import FileKind, LogPath, Version
 from refimpl.table_feature import TableFeature
 
 Commit = LogPath | RatifiedCommit
-"""Where the actions of one version are: a published file, or what the owner stores of it."""
+"""The location of a version's actions: a published file, or the owner's stored commit."""
 
 _CHECKPOINT_RANK: Final = {FileKind.CHECKPOINT_PART: 0, FileKind.CLASSIC_CHECKPOINT: 1, FileKind.V2_CHECKPOINT: 2}
 
@@ -41,20 +41,20 @@ class LogSegment:
     """The files of one version without gaps: the checkpoint if any, then every commit after it."""
 
     version: Version
-    """The target: what this segment is a snapshot of."""
+    """The target: the version of this segment."""
     known: Version | None = None
-    """The state of this version was known before; the segment holds what came after it."""
+    """The state of this version was known before; the segment holds the later commits."""
     checkpoint: tuple[LogPath, ...] = ()
-    """One file, or all parts in order; empty without a checkpoint."""
+    """The one file, or all parts in order; empty if there is no checkpoint."""
     commits: tuple[Commit, ...] = ()
     """Ascending and contiguous, from the version after the checkpoint (or `known`, or from 0) to the target."""
     compactions: tuple[LogPath, ...] = ()
     """Ascending, disjoint, each inside the range of `commits`."""
     checksum: LogPath | None = None
     unclaimed: bool = False
-    """There is an owner, and the target is newer than the latest version that it knows."""
+    """Whether the target is newer than the latest version of the table's owner."""
     last_commit: Commit | None = None
-    """The target's own commit where it is still there, although a checkpoint may cover it."""
+    """The target's own commit, if it still exists; a checkpoint may cover it."""
 
     def __post_init__(self) -> None:
         versions = [commit.version for commit in self.commits]
@@ -67,12 +67,13 @@ class LogSegment:
 
     @property
     def first_version(self) -> Version:
-        """The first version whose commit is needed; one above the target if none is."""
+        """The first version whose commit is needed; one above the target if no commit is needed."""
         before = self.checkpoint_version if self.checkpoint else self.known
         return 0 if before is None else before + 1
 
     def deltas(self) -> Iterator[Commit]:
-        """What to read after the checkpoint, in order: each compaction in place of the commits that it covers."""
+        """The commits to read after the checkpoint, in order, with each compaction in place of the commits that it
+        covers."""
         covering = iter(self.compactions)
         compaction = next(covering, None)
         for commit in self.commits:
@@ -96,10 +97,10 @@ def build(
 
     `answer` and `feature`: the owner's answer, received *before* the listing was made; both None for a
     filesystem table and for access by path. `version`: the requested one, else the newest.
-    `known`: the state of that version is at hand, so that only later commits are needed.
-    `distrusted`: names of checkpoints and compactions that turned out to be unreadable.
+    `known`: the caller has the state of that version, so only later commits are needed.
+    `distrusted`: names of unreadable checkpoints and compactions.
 
-    The listing may be in any order and may hold names that do not matter. Raises `NotFoundInHistoryError`
+    The listing may be in any order and may hold other names. Raises `NotFoundInHistoryError`
     for a requested version that does not exist (yet, or any more), `TableNotFoundError` for an empty log,
     `CorruptLogError` for a gap (its fact `missing_version`), `CorruptionError` for an impossible answer.
     """
@@ -109,7 +110,7 @@ def build(
     target = _target(latest, version)
     if known is not None and target < known:
         raise CorruptionError(
-            f"the latest version is {target}, but version {known} was read before: a ratified version vanished",
+            f"the latest version is {target}, but version {known} was read before: a ratified version is missing",
             version=target,
         )
     checkpoint = () if known is not None else _newest_checkpoint(files, target, distrusted)
@@ -135,7 +136,7 @@ def build(
 def known_commits(
     listing: Iterable[LogPath], answer: CommitsAnswer | None = None, feature: TableFeature | None = None
 ) -> tuple[Commit, ...]:
-    """All commits that still exist and lead without a gap to the latest version."""
+    """All existing commits that lead without a gap to the latest version."""
     files = _sorted_by_kind(listing)
     owned = () if answer is None else _checked_answer(answer)
     available = _available(files, owned, feature)
@@ -148,7 +149,7 @@ def known_commits(
 
 
 def complete_checkpoints(listing: Iterable[LogPath]) -> list[tuple[LogPath, ...]]:
-    """Every checkpoint of a listing that has all its parts, in order of version. Rule 4."""
+    """The complete checkpoints of a listing, in order of version. Rule 4."""
     return sorted(_complete_checkpoints(_sorted_by_kind(listing), ()), key=lambda parts: parts[0].version)
 
 
@@ -174,8 +175,7 @@ def _checked_answer(answer: CommitsAnswer) -> tuple[RatifiedCommit, ...]:
             )
         if latest is None or commit.version > latest:
             raise CorruptionError(
-                f"the owner listed version {commit.version}, but says that its latest version is {latest}",
-                version=commit.version,
+                f"the owner listed version {commit.version}, but its latest version is {latest}", version=commit.version
             )
         if commit.file_name is not None:
             staged = log_path.parse_staged(commit.file_name)
@@ -229,13 +229,13 @@ def _complete_checkpoints(files: _Files, distrusted: Container[str]) -> list[tup
 
 
 def _newest_checkpoint(files: _Files, target: Version, distrusted: Container[str]) -> tuple[LogPath, ...]:
-    """Rules 3 and 4. Of equals the last by name, so that every reader of one listing chooses the same."""
+    """Rules 3 and 4. Of several equal ones the last by name, so that all readers of one listing choose the same."""
     usable = [parts for parts in _complete_checkpoints(files, distrusted) if parts[0].version <= target]
     return max(usable, key=lambda parts: (parts[0].version, _CHECKPOINT_RANK[parts[0].kind], parts[0].name), default=())
 
 
 def _available(files: _Files, owned: tuple[RatifiedCommit, ...], feature: TableFeature | None) -> dict[Version, Commit]:
-    """Rule 5: every commit by version. One that the owner knows to be published has no copy of its own."""
+    """Rule 5: every commit by version. Once a commit is recorded as published, the owner has no copy of it."""
     published: dict[Version, Commit] = {path.version: path for path in files[FileKind.COMMIT]}
     stored: dict[Version, Commit] = {commit.version: commit for commit in owned}
     if feature is not None and feature.owner_copy_wins:
@@ -244,7 +244,7 @@ def _available(files: _Files, owned: tuple[RatifiedCommit, ...], feature: TableF
 
 
 def _first_missing(available: dict[Version, Commit], first: Version, target: Version) -> Version | None:
-    """Stops at the first gap, so that an absurd target costs no more than the existing commits."""
+    """Stops at the first gap, so that even a huge target costs no more than the existing commits."""
     version = first
     while version <= target:
         if version not in available:
@@ -271,7 +271,7 @@ def _gap(
         )
     start = f"everything after version {first - 1} is needed" if first else "no complete checkpoint replaces it"
     return CorruptLogError(
-        f"the log has a gap: version {missing} is missing on the way to version {target}, and {start}; "
+        f"the log has a gap: version {missing} is missing below version {target}, and {start}; "
         f"restore its commit file, or a checkpoint at or after it",
         missing_version=missing,
         version=target,
@@ -281,7 +281,7 @@ def _gap(
 def _compactions(
     files: _Files, commits: tuple[Commit, ...], feature: TableFeature | None, distrusted: Container[str]
 ) -> tuple[LogPath, ...]:
-    """Rule 6. Where the owner's copy must be read, a compaction must not stand for it either."""
+    """Rule 6. If the owner's copy must be read, a compaction must not replace it either."""
     if not commits or not files[FileKind.COMPACTION]:
         return ()
     first, last = commits[0].version, commits[-1].version
@@ -295,7 +295,7 @@ def _compactions(
     usable.sort(key=lambda path: (_start(path) - path.version, path.version))
     covered: set[Version] = set()
     chosen: list[LogPath] = []
-    for path in usable:  # no later one is wider, so one that overlaps has an end inside an earlier one
+    for path in usable:  # later ones are not wider, so an overlapping one has an end inside an earlier one
         if _start(path) not in covered and path.version not in covered:
             covered.update(range(_start(path), path.version + 1))
             chosen.append(path)

@@ -1,9 +1,9 @@
 """The maintenance of a log: checkpoints, checksums, log compaction and metadata cleanup.
 
-catalog-managed, "Maintenance Operations", as tightened since: checkpoints and log compaction of what is
-published, and checksums of any version, are always allowed; everything else only where the owner says so.
-managed-commits, "Maintenance operations on managed-commit tables". So every job asks the owner first, each time anew;
-a filesystem table has none.
+catalog-managed, "Maintenance Operations", as tightened since: checkpoints and log compaction of published
+versions, and checksums of any version, are always allowed; every other job only if the owner allows it.
+managed-commits, "Maintenance operations on managed-commit tables". So every call asks the owner first; a filesystem
+table has none.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from refimpl.log_path import CHECKPOINT_KINDS, SIDECAR_FOLDER, FileKind, LogPath
 
 
 def write_checkpoint(table: Table, version: Version | None = None) -> Checkpointed:
-    """A checkpoint of `version`, by default of the newest published one. Raises what `checkpointing.write` and
-    `Table.snapshot` raise."""
+    """Write a checkpoint of `version`, by default of the newest published one. Raises the errors of
+    `checkpointing.write` and `Table.snapshot`."""
     return checkpointing.write(table.published_snapshot() if version is None else table.snapshot(version=version))
 
 
 def write_checksum(table: Table, version: Version | None = None) -> str:
-    """The checksum of a version, the newest by default; the file's name. One that is there already stays.
+    """Write the checksum of a version, by default the newest; returns the file's name. An existing file stays.
 
-    Raises `MaintenanceRefusedError` where the owner forbids it, and what `Table.snapshot` raises.
+    Raises `MaintenanceRefusedError` if the owner forbids it, and the errors of `Table.snapshot`.
     """
     snapshot = table.snapshot(version=version)
     ask(snapshot, Maintenance.CHECKSUM)
@@ -44,15 +44,15 @@ def write_checksum(table: Table, version: Version | None = None) -> str:
 
 
 def compact(table: Table, start: Version, end: Version) -> str:
-    """Write `<start>.<end>.compacted.json`, which stands for the commits from `start` to `end`; the file's name.
+    """Write `<start>.<end>.compacted.json`, which replaces the commits from `start` to `end`; returns its name.
 
-    Delta's protocol, "Log Compaction Files"; DELTA.md#checkpoint-published: only where the end is published. The file
-    holds what is left of the range after the later of two actions on the same thing won; removed files stay in it, for
-    they hide what was added before. commitInfo is left out. Lines are kept as they are, with fields, and whole
-    actions, that this client does not know: others may.
+    Delta's protocol, "Log Compaction Files"; DELTA.md#checkpoint-published: only if the end is published. The file
+    holds the last action of the range on each file, application or domain; removals stay, because they hide earlier
+    adds. commitInfo is left out. Lines are copied unchanged, including fields and whole actions that this client does
+    not know, because other clients may.
 
-    Raises `InvalidRequestError` for a range of fewer than two versions, `MaintenanceRefusedError` where the end is
-    not published, commits of the range are gone, or the owner forbids it.
+    Raises `InvalidRequestError` for a range of fewer than two versions, `MaintenanceRefusedError` if the end is
+    not published, commits of the range are missing, or the owner forbids it.
     """
     if log_path.checked(start) >= log_path.checked(end):
         raise InvalidRequestError(f"a compaction covers two versions or more, not {start} to {end}")
@@ -88,7 +88,7 @@ def compact(table: Table, start: Version, end: Version) -> str:
 
 
 def _identity(action: Action) -> object | None:
-    """The identity of a known action: of two with the same one, the later counts. None: it is not kept."""
+    """The identity of a known action: of two with the same identity, the later counts. None: it is left out."""
     match action:
         case Add() | Remove():
             return ("file", action.key)
@@ -104,7 +104,7 @@ def _identity(action: Action) -> object | None:
 
 
 KEPT_WITHOUT_FEATURE: Final = 1
-"""Newest commits of a filesystem table that stay: the one that proves the cut-off checkpoint's version."""
+"""How many of the newest commits of a filesystem table stay: one proves the cut-off checkpoint's version."""
 
 
 SIDECARS_SPARED_FOR: Final = 24 * 3_600_000
@@ -113,7 +113,7 @@ SIDECARS_SPARED_FOR: Final = 24 * 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedUp:
-    """What a cleanup did. `cut_off`: the checkpoint's version, None if there was none and nothing was deleted."""
+    """The result of a cleanup. `cut_off`: the checkpoint's version, None if there was none and nothing was deleted."""
 
     cut_off: Version | None
     deleted: tuple[str, ...]
@@ -128,15 +128,15 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     1. the newest commit that is older than the retention is the cut-off commit;
     2. the newest complete and readable checkpoint at or below it is the cut-off checkpoint; without one
        nothing is deleted;
-    3. older commits and checkpoints go (checksums where the table feature says so), compactions that start at or
-       before it, staged files at or before it unless the owner still lists them;
+    3. older commits and checkpoints are deleted (checksums if the table feature says so), compactions that start at
+    or before it, staged files at or before it unless the owner still lists them;
     4. the newest k >= 1 published commits always stay;
-    5. sidecars go that are older than a day and that no checkpoint names any more.
+    5. sidecars are deleted that are older than a day and that no checkpoint names any more.
 
     Order: oldest first, so that a crash leaves a log that only begins later.
 
-    `older_than`: ms; by default the table's `delta.logRetentionDuration`, 30 days where it says nothing.
-    Raises `MaintenanceRefusedError` where the owner does not allow it, and what `Table.snapshot` raises.
+    `older_than`: ms; by default the table's `delta.logRetentionDuration`, else 30 days.
+    Raises `MaintenanceRefusedError` if the owner does not allow it, and the errors of `Table.snapshot`.
     """
     snapshot = table.snapshot()
     ask(snapshot, Maintenance.METADATA_CLEANUP)
@@ -169,7 +169,7 @@ def _newest_before(snapshot: Snapshot, time: int) -> Version | None:
 
 
 def _cut_off_checkpoint(table: Table, listing: list[LogPath], newest: Version) -> tuple[LogPath, ...]:
-    """The newest complete checkpoint that can be read, or none: only then may older history be deleted."""
+    """The newest complete and readable checkpoint; empty if there is none, and then no history may be deleted."""
     from refimpl.client import checkpoint
 
     for files in reversed(complete_checkpoints(listing)):
@@ -216,8 +216,8 @@ def _doomed_staged(table: Table, cut_off: Version) -> list[str]:
 
 
 def _doomed_sidecars(table: Table, left: list[LogPath]) -> list[str]:
-    """Sidecars that none of the checkpoints in `left` names. Delta's protocol, "Metadata Cleanup": young ones may be
-    of a checkpoint that is being written."""
+    """Sidecars that no checkpoint in `left` names. Delta's protocol, "Metadata Cleanup": young ones may belong to a
+    checkpoint that is being written."""
     from refimpl.client import checkpoint
 
     names: set[str] = set()
@@ -233,7 +233,8 @@ def _doomed_sidecars(table: Table, left: list[LogPath]) -> list[str]:
 
 
 def _move_pointer(table: Table, cut_off: tuple[LogPath, ...]) -> None:
-    """`_last_checkpoint` must not name a checkpoint that is deleted. Newer ones may exist, but this one was read."""
+    """Let `_last_checkpoint` name the cut-off checkpoint if it names a deleted one. Newer ones may exist, but only
+    this one was checked to be readable."""
     named = last_checkpoint(table.log)
     if named is not None and named.version < cut_off[0].version:
         point_to(table.log, cut_off)

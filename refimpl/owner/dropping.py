@@ -197,8 +197,9 @@ def _refuse_others(context: Context, view: View, table: TableRecord) -> None:
     other = view.table_at(table.location)
     if other is not None or context.ledger.path.is_relative_to(table.location):
         what = "this owner's folder is inside it" if other is None else f"{other.label} ({other.state.value}) uses it"
-        raise LocationError(f"{table.location} does not belong to {table.label} alone: {what}",
-        location=str(table.location))
+        raise LocationError(
+            f"{table.location} does not belong to {table.label} alone: {what}", location=str(table.location)
+        )
 
 
 def _refuse_another_writer(context: Context, table: TableRecord) -> None:

@@ -187,8 +187,10 @@ def _ratified(commit: RatifiedCommit) -> Step:
 
 def _published(table: TableRecord, commit: RatifiedCommit, published_at: int | None) -> Step:
     if published_at is not None and commit.commit_mode is CommitMode.DIRECT:
-        why, facts = "It was published from the start; the owner keeps its attempt id permanently.", {"at":
-        published_at}
+        why, facts = (
+            "It was published from the start; the owner keeps its attempt id permanently.",
+            {"at": published_at},
+        )
     elif published_at is not None:
         why, facts = (
             "Copied to the log in order, durably; the owner keeps its attempt id permanently.",

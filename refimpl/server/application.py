@@ -197,8 +197,7 @@ class Server:
         self._queue = FairQueue()
         self._description = msgspec.json.encode(description())
         self.application = Starlette(routes=self._routes(), exception_handlers={HTTPException: self._no_route})
-        self.application.router.redirect_slashes = False  # it would redirect to the request's own Host, before any
-        check
+        self.application.router.redirect_slashes = False  # it would follow the request's Host, unchecked
 
     def close(self, seconds: float = 30.0) -> bool:
         """Finish the running calls, then close the ledger; False if that took longer than `seconds`."""
@@ -419,8 +418,7 @@ def _refuse_two_lengths(request: Request) -> None:
 def refused(seen: Seen, error: ApiError, method: str) -> Response:
     seen.error = error.kind
     seen.message = error.message
-    if not seen.admitted and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # the message may name files of this
-    machine
+    if not seen.admitted and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:  # it may name files of this machine
         error = ApiError(error.status, error.kind, "the server is unavailable; see the server log, then try again")
     headers = {}
     if error.status is HTTPStatus.UNAUTHORIZED:

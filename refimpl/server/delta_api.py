@@ -200,8 +200,7 @@ class DeltaApi:
             raise bad_request("a table needs at least one column")
         staged = self._staged(name, request.location)
         if staged is None:
-            if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request: its location is
-            forgotten
+            if self.owner.look_up(name, None, None) is not None:  # a loser's repeated request
                 raise already_exists(f"Table already exists: {catalog}.{schema}.{request.name}")
             raise bad_request(
                 f"the location {request.location} was not staged for {name!r}; create a staging table first"

@@ -28,8 +28,7 @@ class Names:
     def __init__(self, catalog: str, schemas: Iterable[str] = ()) -> None:
         for name in (catalog, *schemas):
             if not is_identifier(name):
-                raise InvalidRequestError(f"invalid name {name!r}; expected letters, digits and _, at most
-                {MAX_LENGTH}")
+                raise InvalidRequestError(f"invalid name {name!r}; expected at most {MAX_LENGTH} letters, digits and _")
         self.catalog = catalog
         self.declared = frozenset({DEFAULT_SCHEMA, *schemas})
 

@@ -190,9 +190,10 @@ class Pool:
         self._running.add(call)
         call.add_done_callback(self._running.discard)
         answer = asyncio.wrap_future(call)
-        answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # also if its client has
-        disconnected left = deadline + GRACE_SECONDS - time.monotonic() done, _ = await asyncio.wait({answer},
-        timeout=max(0.0, left)) if done:
+        answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # also without a client
+        left = deadline + GRACE_SECONDS - time.monotonic()
+        done, _ = await asyncio.wait({answer}, timeout=max(0.0, left))
+        if done:
             return answer.result()
         if call.cancel() or not self._lock:
             raise OwnerUnavailableError("the request was not answered in time; nothing was changed, try again")

@@ -342,7 +342,7 @@ def test_a_damaged_file_is_reported(table: Table, damage: Callable[[Path], objec
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cardinality": 3}, "deletes 2 rows, and the log says 3"),
+        ({"cardinality": 3}, "deletes 2 rows, but the log says 3"),
         ({"size_in_bytes": 7}, "the log says 7"),
         ({"path_or_inline_dv": "~~~~~"}, "Z85"),
         ({"storage_type": "x"}, "storage type 'x'"),

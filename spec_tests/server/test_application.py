@@ -173,8 +173,8 @@ def test_invalid_address_is_rejected_with_the_next_step(host: str) -> None:
 @pytest.mark.parametrize(
     ("words", "answered"),
     [
-        (("--catalog", "a-b"), "is not a name"),
-        (("--schema", "a b"), "is not a name"),
+        (("--catalog", "a-b"), "invalid name"),
+        (("--schema", "a b"), "invalid name"),
         (("--log-level", "loud"), "invalid log level"),
         (("--backlog-limit", "4"), "does not fit a backlog limit of 4"),
         (("--backlog-limit", "0"), "backlog"),
