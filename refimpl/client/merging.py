@@ -3,9 +3,9 @@
     merge = table.merge(rows, on="target.id = source.id")
     merge.when_matched_update({"price": "source.price"}).when_not_matched_insert_all().execute()
 
-`on` holds at least one equality between a column of the target and one of the source; its other conditions may use
-both. The source is in memory; of the table, files are read one after another, those that can hold a key of the source
-only (all of them if a clause is for target rows without a source row). Durability and conflicts:
+`on` has at least one equality between a column of the target and one of the source; its other conditions may use
+both. The source is in memory. The table's files are read one after another, and only those that can hold a key of the
+source (all of them if a clause is for target rows without a source row). Durability and conflicts:
 `refimpl.client.row_changes`.
 """
 
@@ -44,17 +44,17 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clause:
-    """One WHEN clause, its SQL as it was given."""
+    """One WHEN clause, with the caller's SQL."""
 
     kind: Kind
     values: Mapping[str, Any] | None = None
-    """What it sets; None: delete, or all columns."""
+    """The columns that it sets; None: delete, or all columns."""
     all_columns: bool = False
     where: Any = None
 
     @property
     def action(self) -> str:
-        """In Delta's operation parameters."""
+        """The clause's name in Delta's operation parameters."""
         if self.values is None and not self.all_columns:
             return "delete"
         return "insert" if self.kind is Kind.NOT_MATCHED else "update"
@@ -62,7 +62,8 @@ class Clause:
     def assignments(
         self, target: Sequence[str], source: Sequence[str], alias: str, rules: RowRules
     ) -> Mapping[str, Any] | None:
-        """What it sets; None: delete. Of all columns, those are left out that the source lacks and the table fills."""
+        """The columns that it sets; None: delete. A clause for all columns omits those that the source lacks and the
+        table fills."""
         if not self.all_columns:
             return self.values
         filled = rules.filled if self.kind is Kind.NOT_MATCHED else rules.filled - rules.defaults.keys()
@@ -116,7 +117,7 @@ class Merge:
     """Made by `Table.merge`. Of the clauses of one kind, the first one whose condition is true applies.
 
     In the clauses' SQL, columns are named `target.x` and `source.x` (or by the given aliases); the alias may be left
-    out where only one side has the column. Text in `updates` is SQL, other values are taken as they are.
+    out if only one side has the column. Text in `updates` is SQL, other values are literals.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class Merge:
     ) -> None:
         if not isinstance(source, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
             raise InvalidRequestError(
-                f"invalid source of {type(source)}; expected a pyarrow Table, RecordBatch or RecordBatchReader"
+                f"invalid source of type {type(source)}; expected a pyarrow Table, RecordBatch or RecordBatchReader"
             )
         if source_alias.lower() == target_alias.lower():
             raise InvalidRequestError(f"source and target have the same alias {source_alias!r}; choose two")
@@ -181,8 +182,8 @@ class Merge:
     def execute(self) -> RowsChanged:
         """Run it, on the table's newest version. After a conflict it may be executed again.
 
-        Raises `InvalidRequestError` where several source rows match one target row (DELTA.md#several-matches), and what
-        `Table.update` raises.
+        Raises `InvalidRequestError` if several source rows match one target row (DELTA.md#several-matches), and the
+        errors of `Table.update`.
         """
         transaction = self._begin()
         self._clauses.begin(transaction, self._on)
@@ -203,7 +204,7 @@ METRICS: Final = (
 
 
 class _Run:
-    """One execution: the clauses bound to the columns, the source's keys, and what was found so far."""
+    """One execution: the clauses bound to the columns, the source's keys, and the matches so far."""
 
     def __init__(
         self, change: RowChange, source: pa.Table, on: str, aliases: tuple[str, str], clauses: Clauses
@@ -251,7 +252,7 @@ class _Run:
         )
 
     def _values(self, target: Column, source: Column) -> list[Any]:
-        """The source's distinct keys in order, without nulls and NaN. Notes all of them as the next column to join."""
+        """The source's distinct keys in order, without nulls and NaN. Adds the key to the columns of the join."""
         wanted = pa.field(".".join(source.path), arrow_type(target.type))
         given = evaluated(self._source, {"key": pc.field(*source.path[1:])}).column(0)
         cast = [arrow_columns.cast(chunk, wanted) for chunk in given.chunks]
@@ -262,7 +263,7 @@ class _Run:
     # Files
 
     def _file(self, add: Add) -> None:
-        """One file: which of its rows a source row matches, and what the clauses make of its rows."""
+        """Match one file's rows with source rows, and apply the clauses to its rows."""
         change = self._change
         used = {target.path[1] for target, _ in self._keys} | {
             column.path[1] for condition in self._rest for column in condition.columns() if self._of_target(column)
@@ -345,8 +346,8 @@ class _Run:
         parts: list[pa.Table],
         what: str,
     ) -> Iterator[pa.Array]:
-        """The numbers of the rows that leave the file; `parts` gets those that come instead. `numbers`: which of `rows`
-        the rows of `scope` are."""
+        """The numbers of the rows that leave the file; their replacements are added to `parts`. `numbers`: for each row
+        of `scope`, its number in `rows`."""
         for clause, chosen in _first_true(clauses, scope):
             leaving = numbers.take(chosen)
             before = rows.take(leaving)
@@ -439,7 +440,7 @@ def _comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _first_true(clauses: Sequence[_BoundClause], scope: pa.Table) -> Iterator[tuple[_BoundClause, pa.Array]]:
-    """For each clause, which rows it is the first one for whose condition is true."""
+    """For each clause, the rows for which it is the first clause whose condition is true."""
     left = pa.arange(0, scope.num_rows)
     for clause in clauses:
         chosen = left

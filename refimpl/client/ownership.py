@@ -1,9 +1,9 @@
-"""Giving a filesystem table to an owner, and taking one back.
+"""Take-over: gives a filesystem table to an owner. Hand-back: the reverse.
 
 managed-commits, "Converting an existing filesystem based table to managed-commit table" and the reverse.
-Both are one commit of protocol and metadata that becomes `<v>.json` by put-if-absent; the owner promises
-before, and remembers after. After a concurrent commit the change is built again on the new version. It depends only on
-protocol and metadata, so nothing else is checked.
+Both are one commit of protocol and metadata that becomes `<v>.json` by put-if-absent; the owner records a promise
+before it and the result after it. After a concurrent commit the change is built again on the new version. It depends
+only on protocol and metadata, so no other conflict is checked.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def take_over(
     Versions of the protocol become lists of features; in-commit timestamps are enabled. `txn_id`: the identity of
     the change in the log, the same in all its tries; by default a new one. Raises
     `InvalidRequestError` for a table that has an owner, `ProtocolChangedError` if it got one meanwhile,
-    `CommitRejectedError`, `NameTakenError`, `LocationError` as the owner says, `UnsupportedFeatureError`,
+    `CommitRejectedError`, `NameTakenError` and `LocationError` from the owner, `UnsupportedFeatureError`,
     `OutcomeUnknown`.
     """
     if table.owner is not None:
@@ -85,7 +85,7 @@ def take_over(
 
 
 def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAULT_MAX_TRIES) -> Table:
-    """The table without an owner, from its next version on; everything before is published. `txn_id` as above.
+    """The table without an owner, from its next version on; all earlier versions are published. `txn_id` as above.
 
     In-commit timestamps stay enabled. Raises `InvalidRequestError` for a table without an owner,
     `CommitRejectedError` (reason `OWNER_REFUSES` and others), `OutcomeUnknown`.
@@ -96,7 +96,7 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
         snapshot = table.snapshot()
         owner, table_id, feature = table.owner, table.table_id, snapshot.feature
         if owner is None or table_id is None or feature is None:
-            raise InvalidRequestError(f"{table.label} is a filesystem table at version {snapshot.version} already")
+            raise InvalidRequestError(f"{table.label} is already a filesystem table at version {snapshot.version}")
         version = snapshot.version + 1
         retries.next_try(version)
         kept = {key: value for key, value in snapshot.metadata.configuration.items() if key not in OWNER_PROPERTIES}
@@ -111,9 +111,9 @@ def _check_free(table: Table, snapshot: Snapshot, *, first: bool) -> None:
     if snapshot.feature is None:
         return
     if first:
-        raise InvalidRequestError(f"{table.location} is a {snapshot.feature.name} table already; hand it back first")
+        raise InvalidRequestError(f"{table.location} is already a {snapshot.feature.name} table; hand it back first")
     raise ProtocolChangedError(
-        f"{table.location} became a {snapshot.feature.name} table while it was to be taken over; ask its owner",
+        f"{table.location} became a {snapshot.feature.name} table during the take-over; use it through its owner",
         version=snapshot.version,
     )
 
@@ -151,7 +151,7 @@ def _landed(
 ) -> bool:
     """Whether the change became the version; False: another commit was first."""
     unknown = OutcomeUnknown(
-        f"version {version} of {table.label} may or may not be the change of its owner: {MAX_LOOKS} requests were not "
+        f"version {version} of {table.label} may or may not be the change of owner: {MAX_LOOKS} requests were not "
         f"answered; read the table before another attempt",
         table_id=table.table_id,
         version=version,

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from refimpl.object_store import ObjectFiles
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
-"""The folder of rows whose partition value is null or the empty string."""
+"""The folder name for a partition value that is null or the empty string."""
 
 _ESCAPED: Final = frozenset([*map(chr, range(0x20)), *"\"#%'*/:=?\\\x7f{[]^"])
-"""What Hive, and therefore Spark, escapes in the folder of a partition."""
+"""The characters that Hive, and therefore Spark, escapes in the folder of a partition."""
 
 
 def to_text(value: Any, kind: DataType) -> str | None:
@@ -142,7 +142,7 @@ def decode_path(path: str) -> str:
 def local_path(location: Path, path: str, objects: ObjectFiles | None = None) -> Path:
     """The location of an action's data file: relative to the table, or absolute (`/...` or `file:...`).
 
-    `objects`: where the files of the table are, if not on this host; they also have URLs (`s3://...`).
+    `objects`: the store of the table's files, unless they are on this host; these also have URLs (`s3://...`).
     Raises `UnsupportedFeatureError` for another scheme or host: this client reads the host's file systems only;
     `CorruptLogError` for an invalid URI.
     """

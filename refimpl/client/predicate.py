@@ -4,10 +4,10 @@
     test = predicate.test(snapshot.schema, snapshot.partition_columns)
     test.may_match(add)
 
-Understood: comparisons of a column with a literal or another column, BETWEEN, IN, LIKE, IS [NOT] NULL, boolean columns,
+Supported: comparisons of a column with a literal or another column, BETWEEN, IN, LIKE, IS [NOT] NULL, boolean columns,
 TRUE, FALSE, NULL, NOT, AND, OR, parentheses; Spark's spelling of literals, parsed by sqlglot. Names of
-columns are compared without case, as Spark does. A timestamp without a zone is taken as UTC. Anything else is rejected,
-never ignored.
+columns are case-insensitive, as in Spark. A timestamp without a zone is taken as UTC. Anything else is rejected, never
+ignored.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Predicate:
         self.tree = tree
 
     def condition(self, schema: Struct) -> Condition:
-        """The condition on the columns of a schema. Raises `InvalidRequestError` for what does not fit it."""
+        """The condition on the columns of a schema. Raises `InvalidRequestError` if it does not fit them."""
         return condition_of(self.tree, schema)
 
     def test(self, schema: Struct, partition_columns: tuple[str, ...]) -> FileTest:
@@ -79,7 +79,7 @@ def parse(text: str) -> Predicate:
 
 
 def syntax(text: str) -> exp.Expression:
-    """The syntax tree of one SQL expression. Raises `InvalidRequestError` with the position of what is no SQL."""
+    """The syntax tree of one SQL expression. Raises `InvalidRequestError` with the position of a syntax error."""
     try:
         trees = sqlglot.parse(text, read=_DIALECT)
     except sqlglot.errors.SqlglotError as error:
@@ -92,7 +92,7 @@ def syntax(text: str) -> exp.Expression:
 
 
 def _described(error: sqlglot.errors.SqlglotError) -> str:
-    """The problem, and its position where the parser knows it."""
+    """The problem, and its position if the parser knows it."""
     if not isinstance(error, sqlglot.errors.ParseError):
         return str(error)
     first = error.errors[0]
@@ -194,7 +194,7 @@ _MIRRORED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {
     exp.LTE: exp.GTE,
     exp.GTE: exp.LTE,
 }
-"""What an operator becomes when its sides are exchanged."""
+"""The operator after its sides are exchanged."""
 
 
 def _compare(column: Column, kind: type[exp.Expression], literal: Any, node: exp.Expression) -> Condition:
@@ -311,7 +311,7 @@ def column_of(node: exp.Expression, schema: Struct) -> Column:
 class Sides(Struct):
     """The scope of a MERGE: the target and the source, each a column of structs that is named by its alias.
 
-    A column is named with the alias, or without it where only one side has the column.
+    A column is named with the alias, or without it if only one side has the column.
     """
 
     @classmethod
@@ -388,7 +388,7 @@ def _cast(node: exp.Cast) -> _Literal:
         if isinstance(value, str | decimal.Decimal) and (target in _NUMBERS or target == exp.DataType.Type.DECIMAL):
             return _cast_number(_number(value, node), node)
     except (ValueError, OverflowError):
-        refuse(node, f"is no {node.to.sql(dialect=_DIALECT)}")
+        refuse(node, f"is not a valid {node.to.sql(dialect=_DIALECT)}")
     refuse(node, "is not a literal; compare a column with one")
 
 
@@ -403,7 +403,7 @@ def _number(text: str | decimal.Decimal, node: exp.Expression) -> decimal.Decima
 
 
 def _cast_number(number: decimal.Decimal, node: exp.Cast) -> decimal.Decimal:
-    """Accept a number only where the result of Spark's cast is known."""
+    """The number, if the result of Spark's cast is known; otherwise the cast is rejected."""
     kind = _NUMBERS.get(node.to.this)
     if kind is None:
         sizes = [int(parameter.name) for parameter in node.to.expressions] or [10]
@@ -411,7 +411,7 @@ def _cast_number(number: decimal.Decimal, node: exp.Cast) -> decimal.Decimal:
     if kind == Primitive(name="float"):
         return decimal.Decimal(single(float(number)))
     if is_exact(kind) and next_below(number, kind) != number:
-        refuse(node, f"changes the number {number}; write what it becomes")
+        refuse(node, f"changes the number {number}; write the resulting number")
     return number
 
 
@@ -434,7 +434,7 @@ _TIMESTAMPS: Final = frozenset(
 
 
 def fitted(literal: Any, column: Column, node: exp.Expression) -> Any:
-    """The literal as a value of the column's Python type, as Spark would cast it where no digit is lost."""
+    """The literal as a value of the column's Python type, as Spark would cast it; rejected if digits would be lost."""
     try:
         value = converted(literal, column.type)
     except (ValueError, TypeError, ArithmeticError):

@@ -1,8 +1,8 @@
 """Table properties: which ones users may set, which ones the client manages, and how durations are parsed.
 
 Properties that name the owner or enable in-commit timestamps are written by creation, take-over and
-hand-back alone. An edit that drops or changes them would leave a table that its owner must refuse,
-or commits whose time is unknown (DELTA.md#ict-replace).
+hand-back alone. If an edit removed or changed them, the owner would have to reject the table, or commits would
+have unknown times (DELTA.md#ict-replace).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PART: Final = re.compile(r"\s*(\d+)\s+(week|day|hour|minute|second|millisecond)
 
 
 def retention(metadata: Metadata, property_name: str) -> int:
-    """The duration in ms; Delta's default where the table says nothing. Raises `InvalidTableError`."""
+    """The duration in ms; Delta's default if the property is not set. Raises `InvalidTableError`."""
     text = metadata.configuration.get(property_name)
     return _DEFAULTS[property_name] if text is None else duration(property_name, text)
 
@@ -71,7 +71,7 @@ def duration(property_name: str, text: str) -> int:
 
 
 def checkpoint_interval(metadata: Metadata) -> int:
-    """After how many commits a checkpoint is due. Raises `InvalidRequestError` for what is no number of commits."""
+    """The number of commits between two checkpoints. Raises `InvalidRequestError` for an invalid number."""
     text = metadata.configuration.get(CHECKPOINT_INTERVAL, "10")
     _spelled(_POSITIVE)(CHECKPOINT_INTERVAL, text)
     return int(text)
@@ -79,11 +79,11 @@ def checkpoint_interval(metadata: Metadata) -> int:
 
 ROW_ID_COLUMN: Final = "delta.rowTracking.materializedRowIdColumnName"
 ROW_VERSION_COLUMN: Final = "delta.rowTracking.materializedRowCommitVersionColumnName"
-"""They name the hidden columns of data files that keep the ids and commit versions of copied rows."""
+"""Properties that name the hidden columns of data files with the ids and commit versions of copied rows."""
 
 KEPT_FEATURE: Final = "commitOwner.keptFeature"
-"""Names a feature that a take-over adds and that the table had before: it stays when the table is handed back.
- The log before may be cleaned up by then."""
+"""Names a feature that a take-over needs and that the table had before, so that a hand-back keeps it. The log from
+before the take-over may be cleaned up by then."""
 
 OWNER_PROPERTIES: Final = {KEPT_FEATURE} | frozenset(
     name
@@ -104,7 +104,7 @@ PROTECTED: Final = OWNER_PROPERTIES | {
     ROW_ID_COLUMN,
     ROW_VERSION_COLUMN,
 }
-"""Not for users to edit; an edit of other properties keeps them."""
+"""Properties that users cannot edit; an edit of other properties keeps them."""
 
 
 def _spelled(pattern: str) -> Callable[[str, str], None]:
@@ -129,14 +129,14 @@ KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
     "delta.isolationLevel": lambda _, value: isolation_level(value),
     LOG: duration,
 }
-"""The closed list of Delta's own properties that may be set here, and what checks their values. Others enable what
-this client does not write."""
+"""All of Delta's own properties that may be set here, with the checks of their values. Other properties enable
+features that this client does not write."""
 
 _RESERVED_PREFIX: Final = "delta."
 
 
 def checked_for_users(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties themselves; `InvalidRequestError` names one that users may not set, or not to that value."""
+    """The properties themselves; `InvalidRequestError` for a property or a value that users may not set."""
     for key, value in properties.items():
         if not isinstance(key, str) or not key or not isinstance(value, str):
             raise InvalidRequestError(f"invalid table property {key!r}: {value!r}; expected two strings")
@@ -161,12 +161,12 @@ def _check_key(key: str) -> None:
 
 
 def _is_constraint(key: str) -> bool:
-    """Whether the property is a CHECK constraint; its SQL is checked where it is used."""
+    """Whether the property is a CHECK constraint; its SQL is checked when it is used."""
     return key.startswith(CONSTRAINT_PREFIX) and key != CONSTRAINT_PREFIX
 
 
 def edited(metadata: Metadata, changes: Mapping[str, str], removals: Iterable[str] = ()) -> Metadata:
-    """The metadata with some of the users' properties set and others removed; a property that is not there is fine."""
+    """The metadata with some of the users' properties set and others removed; removing a missing one does nothing."""
     configuration = {**metadata.configuration, **checked_for_users(changes)}
     _check_mode(metadata, configuration.get(MODE_PROPERTY))
     for key in removals:
@@ -178,14 +178,14 @@ def edited(metadata: Metadata, changes: Mapping[str, str], removals: Iterable[st
 
 
 def _check_mode(metadata: Metadata, wanted: str | None) -> None:
-    """DELTA.md#mapping-mode: the files that a table has must be read by the new mode as they were by the old one."""
+    """DELTA.md#mapping-mode: the new mode must read the existing files as the old mode did."""
     mode = metadata.configuration.get(MODE_PROPERTY, "none").lower()
     new = (wanted or "none").lower()
     if new == mode or (mode, new) == (ColumnMapping.NONE.value, ColumnMapping.NAME.value):
         return
     reasons = {
-        ColumnMapping.NONE.value: "its files may call the columns otherwise",
-        ColumnMapping.NAME.value: "its files are read by field ids, and may call the columns otherwise",
+        ColumnMapping.NONE.value: "its files may have other column names",
+        ColumnMapping.NAME.value: "its files are read by field ids, and may have other column names",
         ColumnMapping.ID.value: "its files may have no field ids",
     }
     raise InvalidRequestError(
@@ -196,9 +196,9 @@ def _check_mode(metadata: Metadata, wanted: str | None) -> None:
 
 
 def with_table_id(metadata: Metadata, feature: TableFeature | None, table_id: str | None) -> Metadata:
-    """The metadata with the owner's id of the table, for engines that look for it.
+    """The metadata with the owner's id of the table, for engines that read it from there.
 
-    A table that an older release, or another client, took over may have none before the first change of its metadata.
+    If an older release or another client took the table over, the id is missing until the first change of the metadata.
     """
     key = None if feature is None else feature.table_id_property
     if key is None or table_id is None or metadata.configuration.get(key) == table_id:
@@ -207,7 +207,7 @@ def with_table_id(metadata: Metadata, feature: TableFeature | None, table_id: st
 
 
 def with_kept_feature(metadata: Metadata, protocol: Protocol, feature: TableFeature) -> Metadata:
-    """The metadata of a table that is taken over, with what `KEPT_FEATURE` says of its protocol until then."""
+    """The metadata for a take-over: with `KEPT_FEATURE`, if the table's protocol has the feature already."""
     configuration = {key: value for key, value in metadata.configuration.items() if key != KEPT_FEATURE}
     if feature.vacuum_protocol_check and protocol.writes(VACUUM_PROTOCOL_CHECK):
         configuration[KEPT_FEATURE] = VACUUM_PROTOCOL_CHECK
@@ -217,7 +217,7 @@ def with_kept_feature(metadata: Metadata, protocol: Protocol, feature: TableFeat
 def carried_over(before: Metadata, after: Metadata) -> Metadata:
     """`after`, a replacement of `before` by a caller that ignores the protected properties.
 
-    Where it lacks one, it is kept; where it sets one otherwise, that is an `InvalidRequestError`.
+    A protected property that `after` lacks is kept; one that it changes is an `InvalidRequestError`.
     """
     kept = {key: value for key, value in before.configuration.items() if key in PROTECTED}
     mode = after.configuration.get(MODE_PROPERTY, before.configuration.get(MODE_PROPERTY))
@@ -232,8 +232,8 @@ def carried_over(before: Metadata, after: Metadata) -> Metadata:
 
 
 def _with_high_water_marks(before: str, after: str) -> str:
-    """The new schema with what only the old one knows of columns that stay: up to where identity values were assigned.
-    Without it, values would be assigned twice."""
+    """The new schema with the high water marks of identity columns from the old one. Without them, values would be
+    assigned twice."""
     known = {path: column for column, path in walk(parse(before))}
 
     def one(column: Field, path: str) -> Field:

@@ -1,14 +1,14 @@
-"""Proposing one version, on the file system or to a commit owner; the bytes that are proposed; when to try again.
+"""Proposes one version, on the file system or to a commit owner; builds its bytes; decides about retries.
 
-A proposal ends as `Won` or as `Lost`; everything else is an error that says whether anything landed.
+A proposal ends as `Won` or as `Lost`; any other result is an error that says whether the commit landed.
 
-The rules of proposals to an owner, which keep a commit from being made twice, or lost:
+The rules of proposals to an owner, which prevent that a commit is lost or made twice:
 
 - every try has a new attempt id, and with it a new staged file;
-- an answer that did not come is resolved by attempt id before anything is proposed again: from then on the
-  owner refuses a request that is still on its way;
+- a lost answer is resolved by attempt id before the next proposal: from then on the owner rejects a
+request that is still on its way;
 - a staged file is deleted only when another attempt is known to be the version;
-- winners, and room in the backlog, are looked for a bounded number of times.
+- requests for winners, or for room in the backlog, are repeated a bounded number of times.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ from refimpl.version import VERSION
 Answer = TypeVar("Answer")
 
 DEFAULT_MAX_TRIES: Final = 10_000
-"""Ordinary contention can use up fifteen; a writer that loses this many races has another problem."""
+"""Ordinary contention can cost fifteen tries; a writer that loses this many races has another problem."""
 
 MAX_LOOKS: Final = 12
-"""How often in a row a writer looks for something that should exist, before it gives up.
-With the pauses in between this is about a second and a half."""
+"""How often a writer repeats a request whose result should exist, before it gives up. With the pauses this takes
+about a second and a half."""
 
 FIRST_PAUSE: Final = 0.001
 LONGEST_PAUSE: Final = 0.25
-"""Seconds. The pause before try n is random between nothing and the doubled one before it."""
+"""Seconds. The pause before a try is random, between 0 and a limit that doubles with each try."""
 
 
 class RetryPolicy:
@@ -86,10 +86,10 @@ class RetryPolicy:
         self._label = label
 
     def next_try(self, version: Version) -> None:
-        """Count a proposal of `version`; `LostRaceError` (fact `tries`) when there were enough of them."""
+        """Count a proposal of `version`; `LostRaceError` (fact `tries`) after the last allowed one."""
         if self.tries >= self._max_tries:
             raise LostRaceError(
-                f"{self._label} was proposed {self.tries} times and lost each race, last for version "
+                f"{self._label} was proposed {self.tries} times and lost each race, the last one for version "
                 f"{version - 1}; try again with fewer writers, or allow more than {self._max_tries} tries",
                 tries=self.tries,
                 version=version,
@@ -97,16 +97,15 @@ class RetryPolicy:
         self.tries += 1
 
     def pause(self, doublings: int) -> None:
-        """Wait a random while that grows with `doublings`, up to `LONGEST_PAUSE` seconds."""
+        """Wait for a random time that grows with `doublings`, up to `LONGEST_PAUSE` seconds."""
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(doublings, 20))
         self._environment.pause(self._environment.random() * longest)
 
     def ask_until_answered(self, send: Callable[[], Answer], unknown: OutcomeUnknown) -> Answer:
         """Send an idempotent request until it is answered.
 
-        It is sent again while its answer is lost; `unknown` is raised where none comes. Once an answer was lost, an
-        owner that is unavailable or refuses proves nothing any more: the lost one may have said that the request
-        landed.
+        It is sent again if its answer is lost; `unknown` is raised if no answer comes. After a lost answer, an
+        unavailable or rejecting owner proves nothing any more: the lost answer may have said that the request landed.
         """
         lost: Exception | None = None
         for look in range(MAX_LOOKS):
@@ -154,7 +153,7 @@ class CommitBytes:
     """One transaction as newline-delimited JSON, for any version and time, and for any row ids.
 
     `enables`: the metadata of a commit that turns in-commit timestamps on; it carries version and time too.
-    Raises `InvalidRequestError` for what JSON cannot hold.
+    Raises `InvalidRequestError` for values that JSON cannot express.
     """
 
     def __init__(self, info: CommitInfo, actions: Sequence[Action], *, enables: Metadata | None = None) -> None:
@@ -166,9 +165,9 @@ class CommitBytes:
         self._plain_adds: bytes | None = None
 
     def stamped(self, version: Version, timestamp: int | None, free_row_id: int | None = None) -> bytes:
-        """The commit of `version` at `timestamp`, ms since the epoch; None where the table has no such time.
+        """The commit of `version` at `timestamp`, ms since the epoch; None if the table has no in-commit timestamps.
 
-        `free_row_id`: the first row id that no file has; None where the table has no row tracking.
+        `free_row_id`: the first unused row id; None if the table has no row tracking.
         """
         if timestamp is None:
             return _encoded([self._info]) + self._rest + self._files(version, free_row_id)
@@ -202,14 +201,14 @@ class Won:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The commit of another writer is the version. `attempt` is the one that lost."""
+    """The commit of another writer is the version. `attempt` is the losing one."""
 
     version: Version
     attempt: AttemptId | None = None
     staged_file: str | None = None
     latest: Version | None = None
     known: tuple[RatifiedCommit, ...] = ()
-    """Winners in the answer; possibly none, possibly not all."""
+    """Winners in the answer; possibly incomplete or empty."""
 
 
 class FilesystemProposer:
@@ -217,8 +216,8 @@ class FilesystemProposer:
 
     A free name is not enough: a cleanup frees the names of old commits, and no reader reads a commit below the table's
     history. A cleanup deletes below a checkpoint and oldest first, so `<v>.json` is the next version if `<v-1>.json`
-    is there, or no checkpoint is above it. Both are looked at before the link, when nothing is written, and after it,
-    when the outcome is unknown.
+    exists, or no checkpoint is above it. Both are checked before the link (then nothing was written) and after it (then
+    the outcome is unknown).
     """
 
     def __init__(self, reader: LogReader) -> None:
@@ -226,16 +225,16 @@ class FilesystemProposer:
         self._log = reader.log
 
     def turn(self) -> AbstractContextManager[bool]:
-        """No queue: a table without an owner has none."""
+        """No wait: a table without an owner has no queue."""
         return contextlib.nullcontext(False)
 
     def ahead(self, version: Version) -> Lost | None:
-        """A race for `version` that is visibly lost before a proposal; else None."""
+        """The lost race, if `version` is visibly taken before the proposal; else None."""
         return Lost(version=version) if self._log.published(version) else None
 
     def propose(self, version: Version, content: bytes) -> Won | Lost:
         """Raises `InvalidRequestError` for an unreadable commit (no owner validates it here), and
-        `ConcurrentModificationError` where `version` is not the next one, and its own commit is gone."""
+        `ConcurrentModificationError` if `version` is not the next version and has no commit file any more."""
         name = log_path.commit(version)
         try:
             decode(content, source=f"the commit of version {version}")
@@ -251,7 +250,7 @@ class FilesystemProposer:
             if self._log.put_if_absent(name, content):
                 self._check_still_next(version)
                 return Won(version=version)
-            if self._log.read(name) == content:  # of an earlier call that failed: its fsync may have failed too
+            if self._log.read(name) == content:  # from an earlier call that failed: its fsync may have failed too
                 self._log.overwrite(name, content)
                 return Won(version=version)
         except OSError as error:
@@ -259,7 +258,7 @@ class FilesystemProposer:
         return Lost(version=version)
 
     def _check_next(self, version: Version) -> None:
-        """Before the link: a version whose commit is there is a lost race; any other must follow the newest one."""
+        """Before the link: a version whose commit exists is a lost race; any other must follow the newest one."""
         log = self._log
         if log.published(version):
             return
@@ -271,7 +270,7 @@ class FilesystemProposer:
             raise history_moved(log, version, newest)
 
     def _check_still_next(self, version: Version) -> None:
-        """After the link: a cleanup may have taken the name away in between, or right after it."""
+        """After the link: a cleanup may have deleted the file before it or right after it."""
         log = self._log
         if version > 0 and log.published(version - 1):
             return
@@ -284,13 +283,13 @@ class FilesystemProposer:
             )
 
     def _explain(self, version: Version, content: bytes, error: OSError) -> NoReturn:
-        """Raise the result of a failed write: certainly not committed, or perhaps visible and so committed."""
+        """Raise the error for a failed write: certainly not committed, or perhaps visible and so committed."""
         name = log_path.commit(version)
         try:
             perhaps = self._log.holds(name, content)
         except FileNotFoundError:
             perhaps = False
-        except OSError:  # what cannot be read may be this commit
+        except OSError:  # an unreadable file may be this commit
             perhaps = True
         if perhaps:
             raise OutcomeUnknown(
@@ -315,20 +314,21 @@ class FilesystemProposer:
         )
 
     def discard(self, lost: Lost) -> None:
-        """No files remain."""
+        """Does nothing: no files remain."""
 
 
 _PROOFS: Final = CHECKPOINT_KINDS | {FileKind.COMMIT, FileKind.COMPACTION}
-"""Files that exist only of versions that were committed."""
+"""Kinds of files that exist only for committed versions."""
 
 
 def newest_checkpoint(log: LogStore) -> Version:
-    """The version of the newest checkpoint; -1 without one."""
+    """The version of the newest checkpoint; -1 if there is none."""
     return max((path.version for path in log.listing() if path.kind in CHECKPOINT_KINDS), default=-1)
 
 
 def history_moved(log: LogStore, version: Version, newest: Version) -> ConcurrentModificationError:
-    """The error of a writer that needs the commit of `version`, although the log reaches to `newest` without it."""
+    """The error for a writer that needs the missing commit of `version`, while the log has newer versions up to
+    `newest`."""
     if newest >= version:
         reason = f"the table is at version {newest} or later, and the commit of version {version} was cleaned up"
     else:
@@ -343,8 +343,8 @@ def history_moved(log: LogStore, version: Version, newest: Version) -> Concurren
 def read_winners(
     reader: LogReader, first: Version, last: Version | None, known: Mapping[Version, RatifiedCommit]
 ) -> list[Winner]:
-    """The commits from `first` on, up to `last` or to the first that can be read neither at the owner (`known`) nor in
-    the log (yet)."""
+    """The commits from `first` on, up to `last` or to the first one that neither the owner (`known`) nor the log has
+    (yet)."""
     winners: list[Winner] = []
     version = first
     while last is None or version <= max(first, last):
@@ -364,7 +364,7 @@ def _landed_actions(reader: LogReader, version: Version, commit: RatifiedCommit 
 
 
 INLINE_LIMIT = 2**20
-"""Bytes. Larger commits are staged even where inline ones are usual: every reader would be sent them until
+"""Bytes. Larger commits are staged even in a table of inline commits: the owner would send them to every reader until
 they are published. catalog-managed: the catalog may host the content of *small* commits."""
 
 
@@ -388,7 +388,7 @@ class OwnerProposer:
         return self.reader.feature.staging_folder
 
     def turn(self) -> AbstractContextManager[bool]:
-        """The owner's queue, for fairness only. The value: whether others were first."""
+        """The owner's queue, for fairness only. The value says whether others were first."""
         return self.owner.turn(self.table_id)
 
     def ahead(self, version: Version) -> Lost | None:
@@ -419,14 +419,14 @@ class OwnerProposer:
                 case Rejected(reason=RejectionReason.TOO_LARGE) if commit_mode is CommitMode.INLINE:
                     commit_mode = CommitMode.STAGED
                 case Rejected(reason=RejectionReason.HALTED):
-                    raise CorruptionError(f"the owner takes no commits: {outcome.detail}", version=version)
+                    raise CorruptionError(f"the owner accepts no commits: {outcome.detail}", version=version)
                 case Rejected(reason=reason) if reason is not RejectionReason.ATTEMPT_RESOLVED:
                     raise CommitRejectedError(
                         f"the owner of {self.label} rejected version {version}: {outcome.detail}",
                         reason=reason,
                         version=version,
                     )
-            # It did not land and never will: the next try is another attempt.
+            # This attempt did not land and never will: the next try is another attempt.
             self.policy.next_try(version)
             self.policy.pause(rounds)
             rounds += 1
@@ -446,7 +446,7 @@ class OwnerProposer:
         return StagedProposal(attempt=attempt, file_name=name)
 
     def _outcome(self, version: Version, proposal: Proposal) -> Outcome | NotLanded:
-        """The owner's answer; room is made where the backlog is full, and a lost answer is resolved."""
+        """The owner's answer; makes room if the backlog is full, and resolves a lost answer."""
         for look in range(MAX_LOOKS):
             outcome = self._answer(version, proposal)
             if not (isinstance(outcome, Rejected) and outcome.reason is RejectionReason.BACKLOG_FULL):
@@ -454,8 +454,7 @@ class OwnerProposer:
             self._make_room(version, outcome)
             self.policy.pause(look)
         raise BacklogFullError(
-            f"{self.label} stays full of unbackfilled commits although {MAX_LOOKS} backfills were asked for; "
-            f"backfill, then commit again",
+            f"the backlog of {self.label} is still full after {MAX_LOOKS} backfills; backfill, then commit again",
             version=version,
         )
 
@@ -471,7 +470,7 @@ class OwnerProposer:
         try:
             return self.owner.commit(self.table_id, version, proposal)
         except (InvalidRequestError, OwnerUnavailableError):
-            raise  # by their contract nothing landed
+            raise  # by the contract of these errors nothing landed
         except Exception as error:
             resolved = self._resolve(version, proposal.attempt, error)
             if isinstance(resolved, Landed):
@@ -489,7 +488,7 @@ class OwnerProposer:
                 self.policy.pause(look)
         raise OutcomeUnknown(
             f"version {version} of {self.label} may or may not be attempt {attempt}: neither the commit nor "
-            f"{MAX_LOOKS} questions about it were answered, the last because: {last}; ask attempt_outcome before "
+            f"{MAX_LOOKS} requests for its outcome were answered (last error: {last}); call attempt_outcome before "
             f"committing this work again",
             table_id=self.table_id,
             version=version,
@@ -497,13 +496,13 @@ class OwnerProposer:
         ) from cause
 
     def _check_gap(self, version: Version, rounds: int) -> None:
-        """Check a reported gap with the owner's latest version; if it is still a gap, raise."""
+        """Compare a reported gap with the owner's latest version; raise if it is still a gap."""
         latest = self.owner.get_commits(self.table_id, version).latest_ratified_version
         if rounds < MAX_LOOKS and latest is not None and latest >= version - 1:
             return
         raise CorruptionError(
-            f"version {version} of {self.label} was built on version {version - 1}, which its owner never ratified (it "
-            f"says its latest is {latest}); run verify: the log has an unknown published version, or the owner was "
+            f"version {version} of {self.label} was built on version {version - 1}, which its owner never ratified "
+            f"(its latest is {latest}); run verify: the log has an unknown published version, or the owner was "
             f"restored from a backup",
             version=version,
             latest=latest,
@@ -524,11 +523,11 @@ class OwnerProposer:
         return self._unshown_winner(lost)
 
     def _unshown_winner(self, lost: Lost) -> Won:
-        """A conflict without a visible winner: perhaps this attempt itself landed; else raise."""
+        """Resolve a conflict without a visible winner: perhaps this attempt itself landed; otherwise raise."""
         newest = newest_checkpoint(self.reader.log)
         cause: DeltaError = LostRaceError(
-            f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but neither "
-            f"lists nor published it after {MAX_LOOKS} looks; run verify",
+            f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but after "
+            f"{MAX_LOOKS} requests it neither lists nor has published it; run verify",
             tries=self.policy.tries,
             version=lost.version,
         )
@@ -538,7 +537,7 @@ class OwnerProposer:
             try:
                 resolved = self._resolve(lost.version, lost.attempt, cause)
             except OutcomeUnknown:
-                if newest > lost.version:  # no log can show it any more, and a conflict means that it did not land
+                if newest > lost.version:  # the log no longer has it; a conflict means that it did not land
                     raise cause from None
                 raise
             if isinstance(resolved, Landed):
@@ -563,4 +562,4 @@ def _lost(version: Version, proposal: Proposal, conflict: Conflict) -> Lost:
 
 
 Proposer = FilesystemProposer | OwnerProposer
-"""Either way to propose the versions of a transaction."""
+"""Proposes the versions of a transaction, in one of the two ways."""

@@ -3,10 +3,10 @@
     changed = delete(table.transaction(operation="DELETE"), "month = 3 AND price IS NULL")
     changed.metrics["numDeletedRows"]
 
-One call is one transaction. Files are left out by partition values and statistics, and the others are read one
-after another, so memory holds one file, not the table. SQL's NULL: a row for which the condition is NULL is not
-touched. The transaction records what it read as the condition and the files, so that the conflict rules decide
-about concurrent commits: DELTA.md#row-changes.
+One call is one transaction. Files are excluded by partition values and statistics, and the others are read one
+after another, so memory holds one file, not the table. A row for which the condition is NULL does not change. The
+transaction records the condition and the files that it read, so that the conflict rules can judge concurrent commits:
+DELTA.md#row-changes.
 
 Durability order: the new data files and change data files are durable, with their folders, before the commit names
 them; a process that dies before leaves only files that no log names. If the commit certainly did not land, they are
@@ -40,10 +40,10 @@ DELETED, INSERTED, BEFORE, AFTER = "delete", "insert", "update_preimage", "updat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsChanged:
-    """What a DELETE, UPDATE or MERGE did."""
+    """The result of a DELETE, UPDATE or MERGE."""
 
     committed: Committed | None
-    """None: no row was to be changed, and nothing was committed (DELTA.md#empty-commits)."""
+    """None: no row matched, and nothing was committed (DELTA.md#empty-commits)."""
     metrics: Mapping[str, int]
     """Delta's `operationMetrics` of the operation."""
 
@@ -53,9 +53,9 @@ class RowsChanged:
 
 
 class RowChange:
-    """The work of one operation: files that leave, rows that replace them, and the change data feed's rows.
+    """The changes of one operation: removed files, the rows that replace them, and the change data feed's rows.
 
-    A context manager: after an error, the files that it wrote are deleted as `deleting_unless_landed` says.
+    A context manager: after an error, `deleting_unless_landed` deletes the files that it wrote.
     """
 
     def __init__(self, transaction: Transaction) -> None:
@@ -87,7 +87,7 @@ class RowChange:
         self._undo.__exit__(*error)
 
     def _change_writer(self) -> DataFileWriter | None:
-        """For change data files, which have no statistics; None where the feed is off."""
+        """The writer of change data files; None if the feed is off."""
         if not self.feeds_changes:
             return None
         schema, columns = self.snapshot.schema, self.snapshot.partition_columns
@@ -96,24 +96,24 @@ class RowChange:
         )
 
     def read(self, add: Add, columns: Sequence[str] | None = None) -> pa.Table:
-        """One file's rows: all columns, those that keep row ids included, or those named."""
+        """One file's rows: all columns, including those that keep row ids, or the named columns."""
         schema = self.snapshot.schema
         fields = schema.fields if columns is None else tuple(c for c in schema.fields if c.name in columns)
-        needed = Struct(fields=fields or schema.fields[:1])  # a table without columns has no number of rows
+        needed = Struct(fields=fields or schema.fields[:1])  # an Arrow table without columns has no row count
         hidden = self.hidden if columns is None else ()
         partitions = self.snapshot.partition_columns
         return data_files.read_file(self._location, add, needed, partitions, hidden=hidden, objects=self._objects)
 
     def matches(self, add: Add, test: FileTest) -> pa.ChunkedArray:
-        """For which rows of a file the condition is true. Reads the columns that it names."""
+        """Whether the condition is true for each row of a file. Reads only the columns that it names."""
         rows = self.read(add, [column.path[0] for column in test.condition.columns()])
         return expression.matching(rows, test.condition.to_arrow())
 
     def changed(self, values: Mapping[str, pc.Expression], scope: pa.Table, before: pa.Table | None = None) -> pa.Table:
         """Rows of the table with these values, one for each row of `scope`.
 
-        Other columns are those of `before`; without it, what the table gives them. Raises what `RowRules.completed`
-        raises.
+        Other columns come from `before`; without it, from the table's defaults. Raises the errors of
+        `RowRules.completed`.
         """
         rows = expression.evaluated(scope, values)
         if before is None:
@@ -126,11 +126,11 @@ class RowChange:
         return rows
 
     def remove(self, add: Add) -> None:
-        """A file leaves the table."""
+        """Remove a file from the table."""
         self._removed.append(add)
 
     def write(self, *parts: pa.Table) -> None:
-        """Rows join the table, in files of their own, which `commit` makes durable together."""
+        """Write rows to new files, which `commit` makes durable together."""
         if self._rows is None:
             self._rows = self.transaction.data_file_writer(copies=True)
         for rows in parts:
@@ -138,7 +138,7 @@ class RowChange:
         self._rows.end_files()
 
     def record(self, change_type: str, rows: pa.Table) -> None:
-        """Rows of the change data feed, where it is on."""
+        """Write rows of the change data feed, if it is on."""
         if self._feed is None or not rows.num_rows:
             return
         rows = rows.select(self.snapshot.schema.names)
@@ -147,12 +147,12 @@ class RowChange:
         self._feed.write(rows)
 
     def adopt(self, adds: Sequence[Add], changes: Sequence[Cdc]) -> None:
-        """Durable files that others wrote, such as Spark's tasks."""
+        """Add durable files that other processes wrote, such as Spark's tasks."""
         self._adds += adds
         self._changes += changes
 
     def commit(self, metrics: Mapping[str, int], prefix: str = "num") -> RowsChanged:
-        """Land the transaction; nothing if no file changed (and the isolation level allows it).
+        """Commit the transaction; no commit if no file changed (and the isolation level allows it).
 
         A commit that only adds, or only removes, files needs no change data: readers infer it from them.
         """
@@ -242,7 +242,7 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
 
 
 def predicate_parameter(where: str | None) -> dict[str, str]:
-    """As Delta writes it: a list of conditions, in JSON."""
+    """The condition in Delta's form: a list of conditions, in JSON."""
     return {"predicate": json.dumps([] if where is None else [where])}
 
 
@@ -254,7 +254,7 @@ def _candidates(change: RowChange, where: str | None) -> Iterator[tuple[Add, Fil
 
 
 def whole_partition(test: FileTest, add: Add) -> bool:
-    """Whether the partition values alone say that every row of the file matches."""
+    """Whether the partition values alone show that every row of the file matches."""
     if not test.partition_only:
         return False
     try:

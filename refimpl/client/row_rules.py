@@ -2,13 +2,13 @@
 
     rows = transaction.rules.completed(rows)
 
-DELTA.md#rules-of-rows. In this order: columns that the rows lack get their default, or their next identity value; types
-are fitted; generated columns are computed, or compared with what is given; then nulls, invariants and CHECK constraints
-are looked at. A rule holds for rows that are appended, inserted or changed, never for rows that are only copied. Its
-feature must be listed, or implied by the writer version: else its metadata means nothing.
+DELTA.md#rules-of-rows. In this order: missing columns get their default, or their next identity value; values are cast
+to the table's types; generated columns are computed, or compared with the given values; then nulls, invariants and
+CHECK constraints are checked. Rules apply to rows that are appended, inserted or changed, not to rows that are only
+copied. A rule is in effect only if its feature is listed, or implied by the writer version.
 
-A rule that `refimpl.client.expression` cannot evaluate makes the table one that is not written here:
-`UnsupportedFeatureError` names it before anything is written. Times without a zone are UTC.
+A table with a rule that `refimpl.client.expression` cannot evaluate cannot be written here: `UnsupportedFeatureError`
+names the rule before anything is written. Times without a zone are UTC.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     from refimpl.object_store import ObjectFiles
 
 SPLITS: Final = 4096
-"""The tasks of one write to a table with identity columns, at most: none knows how many there are."""
+"""Maximum number of tasks of one write to a table with identity columns. It is fixed, because a task does not know how
+many there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +56,12 @@ class Check:
     text: str
     condition: pc.Expression
     facts: Mapping[str, str]
-    """Of the error: the constraint's name, or the column's."""
+    """Facts of the error: the name of the constraint, or of the column."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Identity:
-    """An identity column, and the values that it got so far."""
+    """An identity column, and the values that it has used."""
 
     start: int
     step: int
@@ -69,14 +70,14 @@ class Identity:
     """Whether rows may bring their own values."""
     moved: bool = False
     reached: int | None = None
-    """Of the values of this transaction, the last one in the direction of the step."""
+    """The last value of this transaction, in the direction of the step."""
 
     def next_values(self, count: int, name: str) -> pa.Array:
         first = self._after(self.mark)
         last = first + (count - 1) * self.step
         if not -(2**63) <= last < 2**63:
             raise InvalidRequestError(
-                f"the identity column {name!r} has no {count} values left: the next one is {first}, the step "
+                f"the identity column {name!r} has fewer than {count} values left: the next one is {first}, the step "
                 f"{self.step}; write to a new table with another start",
                 column=name,
             )
@@ -84,20 +85,20 @@ class Identity:
         return pc.add(pc.multiply(pa.arange(0, count), self.step), first)
 
     def given(self, values: pa.ChunkedArray) -> None:
-        """Rows bring values of their own: those after them must differ."""
+        """Record values that the rows bring; later values must differ from them."""
         extreme = pc.max(values) if self.step > 0 else pc.min(values)
         if extreme.is_valid:
             self.reach(extreme.as_py())
 
     def reach(self, value: int) -> None:
-        """A row has this value, which may be given or generated."""
+        """Record that a row has this value, given or generated."""
         if self.reached is None or (value - self.reached) * self.step > 0:
             self.reached = value
         if self.mark is None or (value - self.mark) * self.step > 0:
             self.mark, self.moved = self._after(value) - self.step, True
 
     def of_split(self, split: int) -> Identity:
-        """The same for one task: its values are every `SPLITS`th, beginning with the one of its number."""
+        """The column for one task: it gets every `SPLITS`th value, beginning with the task's number."""
         start = self._after(self.mark) + split * self.step
         return Identity(start=start, step=self.step * SPLITS, mark=None, explicit=self.explicit)
 
@@ -108,7 +109,7 @@ class Identity:
 
 @dataclass(slots=True, kw_only=True)
 class RowRules:
-    """Of one table, for one transaction."""
+    """The rules of one table, for one transaction."""
 
     schema: Struct
     checks: tuple[Check, ...] = ()
@@ -134,21 +135,21 @@ class RowRules:
 
     @property
     def filled(self) -> frozenset[str]:
-        """The columns that rows may lack although they have values."""
+        """The columns that rows may lack, because the table fills them."""
         return frozenset([*self.defaults, *self.generated, *self.identities])
 
     @property
     def reached(self) -> dict[str, int]:
-        """What the identity columns have reached: for `advance`, in another process."""
+        """The last values of the identity columns: for `advance`, in another process."""
         return {name: column.reached for name, column in self.identities.items() if column.reached is not None}
 
     def __bool__(self) -> bool:
-        """Whether there is any rule besides types and `NOT NULL`."""
+        """Whether there is any rule other than types and `NOT NULL`."""
         return bool(self.checks or self.filled)
 
     def of_split(self, split: int) -> Self:
-        """The rules for one task of a distributed write, whose identity values no other task has. The driver calls
-        `advance` with what they have `reached`. Raises `InvalidRequestError` for too many tasks."""
+        """The rules for one task of a distributed write; no other task has its identity values. The driver calls
+        `advance` with the values that the tasks `reached`. Raises `InvalidRequestError` for too many tasks."""
         if self.identities and split >= SPLITS:
             raise InvalidRequestError(
                 f"a write to a table with an identity column has at most {SPLITS} tasks, and this is number "
@@ -159,7 +160,7 @@ class RowRules:
         )
 
     def advance(self, reached: Mapping[str, Iterable[int]]) -> None:
-        """Rows that other processes completed have these values of identity columns."""
+        """Record the values of identity columns that other processes reached."""
         for name, values in reached.items():
             for value in values:
                 self.identities[name].reach(value)
@@ -167,8 +168,8 @@ class RowRules:
     def completed(self, rows: pa.Table | pa.RecordBatch, given: Collection[str] | None = None) -> pa.Table:
         """The rows with all columns of the table, in its order and types.
 
-        `given`: the columns that have new values; others that the rows have were in the table before (None: all are
-        new). Raises `InvalidRequestError` with the constraint or the column, the first row and the number of rows.
+        `given`: the columns with new values; the rows' other columns come from the table (None: all values are new).
+        Raises `InvalidRequestError` with the constraint or the column, the first row and the number of rows.
         """
         if isinstance(rows, pa.RecordBatch):
             rows = pa.Table.from_batches([rows])
@@ -188,7 +189,7 @@ class RowRules:
     def check_files(
         self, location: Path, files: Iterable[Add], partition_columns: Sequence[str], objects: ObjectFiles | None = None
     ) -> None:
-        """Raise `InvalidRequestError` where a row of these files breaks a rule."""
+        """Raise `InvalidRequestError` if a row of these files breaks a rule."""
         for add in files:
             self.completed(read_file(location, add, self.schema, partition_columns, objects=objects), self.generated)
 
@@ -205,7 +206,7 @@ class RowRules:
         return rows
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
-        """With all columns; those that are generated later are null."""
+        """The rows with all columns of the table; generated columns are null at first."""
         absent = [name for name in self.generated if name not in rows.column_names]
         arrow = to_arrow(self.schema)
         for name in absent:
@@ -261,7 +262,7 @@ class RowRules:
 
 
 def _refuse(rows: pa.Table, broken: pa.ChunkedArray, what: str, remedy: str, **facts: str) -> None:
-    """Raise `InvalidRequestError` where one row is broken."""
+    """Raise `InvalidRequestError` if a row is `broken`."""
     count = pc.sum(broken).as_py() or 0
     if count:
         first = pc.index(broken, True).as_py()
@@ -292,7 +293,7 @@ def _constraints(metadata: Metadata, schema: Struct, supported: Collection[str])
 
 
 def _invariants(kind: DataType, schema: Struct, supported: Collection[str], where: str = "") -> Iterator[Check]:
-    """Those of columns and of members of structs."""
+    """The invariants of columns and of members of structs."""
     if "invariants" not in supported or not isinstance(kind, Struct):
         return
     for column in kind.fields:
@@ -312,7 +313,7 @@ def _field_json(column: Field) -> Any:
 
 
 def invariant_sql(given: Any) -> str | None:
-    """The condition in the value of `delta.invariants`; None for a value of another form."""
+    """The condition in the value of `delta.invariants`; None for an invalid value."""
     try:
         text = msgspec.json.decode(given)["expression"]["expression"]
     except (msgspec.DecodeError, LookupError, TypeError, RecursionError):

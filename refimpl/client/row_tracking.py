@@ -1,4 +1,4 @@
-"""Row tracking: the ids and commit versions of rows, which a writer assigns, and keeps where it copies rows.
+"""Row tracking: the ids and commit versions of rows. A writer assigns them, and keeps them when it copies rows.
 
 DELTA.md#row-ids-assigned. A row's id is the file's `baseRowId` plus the row's number in the file, and its commit
 version the file's `defaultRowCommitVersion`, unless the file has a hidden column with a value for it. Both depend on
@@ -25,7 +25,7 @@ DOMAIN: Final = "delta.rowTracking"
 _MARK: Final = "rowIdHighWaterMark"
 SUSPENDED: Final = "delta.rowTrackingSuspended"
 PRESERVED: Final = "delta.rowTracking.preserved"
-"""The tag of `commitInfo`: whether copied rows kept their ids and commit versions, and changed rows their ids."""
+"""A tag in `commitInfo`: whether copied rows kept their ids and commit versions, and changed rows their ids."""
 
 
 def assigns(protocol: Protocol, metadata: Metadata) -> bool:
@@ -35,12 +35,12 @@ def assigns(protocol: Protocol, metadata: Metadata) -> bool:
 
 
 def enabled(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether all rows have ids, so that a writer that copies rows keeps them."""
+    """Whether all rows have ids, so that a writer must keep them when it copies rows."""
     return assigns(protocol, metadata) and wants_row_tracking(metadata)
 
 
 def with_hidden_columns(metadata: Metadata, new_id: Callable[[], str]) -> Metadata:
-    """The metadata with names for the hidden columns, where it enables row tracking and has none."""
+    """The metadata with names for the hidden columns, if it enables row tracking and lacks them."""
     if not wants_row_tracking(metadata):
         return metadata
     names = {ROW_ID_COLUMN: f"_row-id-col-{new_id()}", ROW_VERSION_COLUMN: f"_row-commit-version-col-{new_id()}"}
@@ -48,9 +48,9 @@ def with_hidden_columns(metadata: Metadata, new_id: Callable[[], str]) -> Metada
 
 
 def hidden_columns(protocol: Protocol, metadata: Metadata) -> tuple[Field, ...]:
-    """The columns of data files that keep ids and commit versions of copied rows; none where rows have no ids to keep.
+    """The columns of data files that keep ids and commit versions of copied rows; empty if rows have no ids to keep.
 
-    DELTA.md#row-ids-kept. Raises `InvalidTableError` where the table does not name them.
+    DELTA.md#row-ids-kept. Raises `InvalidTableError` if the table does not name them.
     """
     if not enabled(protocol, metadata):
         return ()
@@ -69,7 +69,7 @@ def first_free(domains: Mapping[str, DomainMetadata]) -> int:
 
 
 def high_water_mark(domain: DomainMetadata) -> int:
-    """The highest row id that was assigned; -1 where the domain is removed. Raises `CorruptLogError`."""
+    """The highest assigned row id; -1 if the domain is removed. Raises `CorruptLogError`."""
     if domain.removed:
         return -1
     try:
@@ -89,10 +89,10 @@ def after_winner(free: int, domains: Iterable[DomainMetadata]) -> int:
 
 
 def numbered(adds: Iterable[Add], version: Version, free: int) -> list[Action]:
-    """The files with row ids from `free` on and the commit version `version`; the new high water mark if one was used.
+    """The files with row ids from `free` on and the commit version `version`; then the new high water mark, if any.
 
-    A file that has a `baseRowId` is committed again and keeps it. Raises `InvalidRequestError` for a file without
-    a number of rows in its statistics.
+    A file that has a `baseRowId` is committed again and keeps it. Raises `InvalidRequestError` for a file whose
+    statistics lack the number of rows.
     """
     result: list[Action] = []
     first = free

@@ -1,10 +1,10 @@
-"""The schema of a table: Delta's JSON, a small typed form of it, and Arrow's; and the permitted changes of a schema.
+"""The schema of a table in three forms (Delta's JSON, small typed values, Arrow), and the permitted schema changes.
 
 Delta's protocol, "Schema Serialization Format" and "Primitive Types". Spark writes the same JSON, so `parse` and
 `Struct.to_json` work for Spark too. Errors name the column that Delta does not support.
 
-How data files, statistics and partition values spell a column is a property of the column (`Field.physical_name`,
-`Field.field_id`, `Struct.physical`), which `refimpl.client.column_mapping` sets when it makes a table's schema.
+A column's name in data files, statistics and partition values is a property of the column (`Field.physical_name`,
+`Field.field_id`, `Struct.physical`). `refimpl.client.column_mapping` sets it when it makes a table's schema.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PRIMITIVES: Final = frozenset(
         "timestamp", "timestamp_ntz",
     }
 )  # fmt: skip
-"""Delta's names of primitive types; decimals have a class of their own."""
+"""Delta's names of primitive types; decimals have their own class."""
 
 TIMESTAMP_NTZ_FEATURE: Final = "timestampNtz"
 FORBIDDEN_IN_NAMES: Final = " ,;{}()\n\t="
-"""Characters that a column's name may hold only under column mapping."""
+"""Characters that a column's name may contain only with column mapping."""
 
 CHANGE_COLUMN: Final = "__is_cdc"
 """A virtual partition column during a write: `true` marks rows of the change data feed."""
@@ -41,16 +41,16 @@ CHANGE_TYPE: Final = "_change_type"
 COMMIT_VERSION: Final = "_commit_version"
 COMMIT_TIMESTAMP: Final = "_commit_timestamp"
 FEED_COLUMNS: Final = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
-"""What readers of the change data feed see besides the table's columns."""
+"""Columns of the change data feed in addition to the table's columns."""
 
 PHYSICAL_NAME: Final = "delta.columnMapping.physicalName"
 FIELD_ID: Final = "delta.columnMapping.id"
 """Keys in a column's metadata."""
 TYPE_CHANGES: Final = "delta.typeChanges"
-"""Key in a column's metadata: the types that it had. Older files still hold values of those."""
+"""Key in a column's metadata: its former types. Older files still hold values of these types."""
 
 PARQUET_FIELD_ID: Final = b"PARQUET:field_id"
-"""Where an Arrow field carries the id of its Parquet column."""
+"""Key in an Arrow field's metadata: the id of its Parquet column."""
 
 _WIDER: Final = {
     "byte": ("short", "integer", "long", "double"),
@@ -60,13 +60,13 @@ _WIDER: Final = {
     "date": ("timestamp_ntz",),
 }
 _DIGITS: Final = {"byte": 10, "short": 10, "integer": 10, "long": 20}
-"""Digits before the point that a decimal must have into which the type may be widened."""
+"""Minimum digits before the point of a decimal to which the type may be widened."""
 _DIGITS_OF_VALUES: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
-"""The same for every value of the type to fit."""
+"""Minimum digits before the point of a decimal that can hold every value of the type."""
 
 _OF_FILES: Final = ("delta.columnMapping.", TYPE_CHANGES)
 _METADATA_KEY: Final = b"delta.metadata"
-"""Where an Arrow field carries the Delta field's metadata, as JSON."""
+"""Key in an Arrow field's metadata: the Delta field's metadata, as JSON."""
 _NAME: Final = "element"
 
 
@@ -110,7 +110,7 @@ class Map:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeChange:
-    """A column, or what is in it at `path` (`element`, `key`, `value`, joined by dots), got another type."""
+    """A change of the type of a column, or of the part of it at `path` (`element`, `key`, `value`, joined by dots)."""
 
     before: DataType
     after: DataType
@@ -142,7 +142,7 @@ class Field:
     nullable: bool = True
     metadata: Mapping[str, Any] = field(default_factory=dict)
     mapping: ColumnMapping = ColumnMapping.NONE
-    """Set by `refimpl.client.column_mapping.of_table`; no part of the JSON."""
+    """Set by `refimpl.client.column_mapping.of_table`; not in the JSON."""
 
     @property
     def physical_name(self) -> str:
@@ -151,7 +151,7 @@ class Field:
 
     @property
     def type_changes(self) -> tuple[TypeChange, ...]:
-        """The types that it had, the oldest first. Raises `InvalidTableError` for a history that is not Delta's."""
+        """Its former types, the oldest first. Raises `InvalidTableError` for an invalid history."""
         found = self.metadata.get(TYPE_CHANGES) or []
         try:
             return tuple(
@@ -171,7 +171,7 @@ class Field:
 
     @property
     def was_float(self) -> bool:
-        """Whether older files hold single-precision values of this column, which is double now."""
+        """Whether the column is double now, and older files hold single-precision values."""
         return any(change.before == Primitive(name="float") and not change.path for change in self.type_changes)
 
     @property
@@ -201,7 +201,7 @@ class Struct:
         return name in self.names
 
     def without(self, names: Sequence[str]) -> Struct:
-        """The other columns: what data files hold when `names` are the partition columns."""
+        """The other columns: those in data files, if `names` are the partition columns."""
         return Struct(fields=tuple(column for column in self.fields if column.name not in names))
 
     def physical_names(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ class Struct:
         return any(column.mapping is not ColumnMapping.NONE for column in self.fields)
 
     def physical(self) -> Struct:
-        """The columns as data files have them: with physical names at any depth, and field ids."""
+        """The columns in data files: with physical names at any depth, and field ids."""
         physical = each_field(self, lambda column, _: dataclasses.replace(column, name=column.physical_name))
         assert isinstance(physical, Struct)
         return physical
@@ -262,7 +262,7 @@ def walk(kind: DataType) -> list[tuple[Field, str]]:
 
 
 def each_field(kind: DataType, change: Callable[[Field, str], Field], where: str = "") -> DataType:
-    """The type with every field, at any depth, replaced by what `change` makes of it and its path."""
+    """The type with every field, at any depth, replaced by `change(field, path)`."""
     match kind:
         case Struct(fields=fields):
             return Struct(
@@ -363,7 +363,7 @@ def _field_to_json(column: Field) -> dict[str, Any]:
 
 
 def check_columns(schema: Struct, partition_columns: Sequence[str] = (), *, mapped: bool = False) -> None:
-    """Raise `InvalidRequestError` with the column and the reason for a schema that no table may have.
+    """Raise `InvalidRequestError`, with the column and the reason, for a schema that Delta forbids.
 
     Names must be free of `FORBIDDEN_IN_NAMES`, unless the table maps columns, and differ in more than case; partition
     columns must exist, be primitive and not binary, and leave at least one column for the data files.
@@ -406,7 +406,7 @@ def _check_names(kind: DataType, where: str, forbidden: str) -> None:
 
 
 def required_features(schema: Struct) -> frozenset[str]:
-    """Table features, reader and writer both, that the protocol must list because of column types."""
+    """Table features that the protocol must list, for readers and writers, because of column types."""
     ntz = any(kind == Primitive(name="timestamp_ntz") for kind in _types(schema))
     return frozenset({TIMESTAMP_NTZ_FEATURE}) if ntz else frozenset()
 
@@ -425,7 +425,7 @@ def _types(kind: DataType) -> Iterator[DataType]:
 
 
 def widens(before: DataType, after: DataType) -> bool:
-    """Whether a column may get the type `after` and keep its files: DELTA.md#type-widening. Each value stays exact."""
+    """Whether a column may change to the type `after` and keep its files: DELTA.md#type-widening. Values stay exact."""
     match before, after:
         case Primitive(name=old), Primitive(name=new):
             return new in _WIDER.get(old, ())
@@ -482,7 +482,7 @@ def _arrow_field(column: Field) -> pa.Field:
 
 
 def portable(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A column's metadata without what only the data files of one table have: its rows may go to another one."""
+    """A column's metadata without the parts for one table's data files: its rows may be written to another table."""
     return {key: value for key, value in metadata.items() if not key.startswith(_OF_FILES)}
 
 
@@ -526,8 +526,8 @@ def from_arrow(schema: pa.Schema) -> Struct:
     """The Delta schema that holds every value of an Arrow schema exactly.
 
     Views, large and dictionary-encoded types become their plain form; timestamps of any unit become
-    microseconds (a value that would lose digits is refused when it is written). Types without a Delta
-    counterpart raise `UnsupportedFeatureError` with the column's name.
+    microseconds (a write rejects a value that would lose digits). Types without a Delta counterpart
+    raise `UnsupportedFeatureError` with the column's name.
     """
     return Struct(fields=tuple(_field_from_arrow(item, "") for item in schema))
 
@@ -578,18 +578,18 @@ def _type_from_arrow(kind: pa.DataType, where: str) -> DataType:
 
 
 def misfit(before: Struct, after: Struct, *, strictly: bool = False) -> str | None:
-    """Why files that were written with `before` do not fit `after`, as a phrase; None if they do.
+    """Why files that were written with the schema `before` do not fit `after`, as a phrase; None if they do.
 
     A data file is read with the newest schema: columns that it lacks are null, and columns are found by their
-    physical names. So a table may gain columns, and with column mapping rename and drop them, unless `strictly`;
-    everything else needs its files replaced. Without column mapping, a column that is dropped and created again would
-    show its old values. A type may become wider where the history of the column says so: DELTA.md#type-widening.
+    physical names. So a table may gain columns, and with column mapping rename and drop them, unless `strictly`; any
+    other change requires new files. Without column mapping, a column that is dropped and created again would show its
+    old values. A type may become wider if the column's history records that: DELTA.md#type-widening.
     """
     return None if before == after else _misfit_of_members(before, after, "", strictly)
 
 
 def _misfit(before: DataType, after: DataType, where: str, strictly: bool, of: Field, path: str = "") -> str | None:
-    """`of`: the nearest column or member around the types, as it is afterwards; `path`: from it to them."""
+    """`of`: the nearest enclosing column or member, after the change; `path`: from it to the types."""
     match before, after:
         case Struct(), Struct():
             return _misfit_of_members(before, after, where, strictly)
@@ -611,7 +611,7 @@ def _misfit(before: DataType, after: DataType, where: str, strictly: bool, of: F
 
 
 def joined(path: str, name: str) -> str:
-    """A path of `delta.typeChanges`, one step further down."""
+    """A path of `delta.typeChanges`, one level deeper."""
     return f"{path}.{name}" if path else name
 
 

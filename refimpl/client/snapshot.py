@@ -34,8 +34,8 @@ class Snapshot:
     __slots__ = ("_loaded", "_newest", "_schema", "_timestamp", "metadata", "protocol", "reader", "staleness")
 
     def __init__(self, reader: LogReader, loaded: Loaded, newest: Callable[[], Loaded] | None = None) -> None:
-        """`newest`: the table's newest version, which says who owns the table and how commit times count; None if it
-        is this one. Raises `UnsupportedFeatureError`, `PathAccessError` or `InvalidTableError` if it must not be read
+        """`newest`: the table's newest version, which defines the owner and the commit times; None if it is this one.
+        Raises `UnsupportedFeatureError`, `PathAccessError` or `InvalidTableError` if it must not be read
         this way."""
         protocol, metadata = loaded.state.protocol, loaded.state.metadata
         assert protocol is not None
@@ -47,9 +47,9 @@ class Snapshot:
             deletion_vectors.check_library()
         self._newest = newest or (lambda: loaded)
         self.staleness: str | None = None if reader.owner is not None else _staleness(reader, self._newest)
-        """Why newer versions may exist (a table was read without its owner), or None."""
+        """Why newer versions may exist (the table was read without its owner), or None."""
         self.reader = reader
-        """How its log is read, and through which owner."""
+        """The reader of its log, through its owner if there is one."""
         self._loaded = loaded
         self._schema: Struct | None = None
         self._timestamp: int | None = None
@@ -60,12 +60,12 @@ class Snapshot:
 
     @property
     def location(self) -> Path:
-        """Of the table."""
+        """The table's directory."""
         return self.reader.log.location
 
     @property
     def objects(self) -> ObjectFiles | None:
-        """Where the table's files are, if not on this host."""
+        """The store of the table's files; None if they are on this host."""
         return objects_at(self.reader.log.environment, self.location)
 
     @property
@@ -75,7 +75,7 @@ class Snapshot:
 
     @property
     def state(self) -> ReplayedState:
-        """All of it, reconciled."""
+        """The reconciled actions of this version."""
         return self._loaded.state
 
     @property
@@ -85,7 +85,7 @@ class Snapshot:
 
     @property
     def tombstones(self) -> Mapping[FileKey, Remove]:
-        """Removed files that the log still remembers."""
+        """Removed files that the log still records."""
         return self._loaded.state.tombstones
 
     @property
@@ -100,17 +100,18 @@ class Snapshot:
 
     @property
     def size_in_bytes(self) -> int:
-        """Of all active files."""
+        """Total size of all active files."""
         return self._loaded.state.size_in_bytes
 
     @property
     def segment(self) -> LogSegment:
-        """What was read for this version. After a refresh: what was read since the version before (its `known`)."""
+        """The files that were read for this version. After a refresh: those read since the earlier version
+        (`known`)."""
         return self._loaded.segment
 
     @property
     def loaded(self) -> Loaded:
-        """As it was read."""
+        """The version as it was read."""
         return self._loaded
 
     @property
@@ -137,7 +138,7 @@ class Snapshot:
 
     @property
     def clustering_columns(self) -> frozenset[file_statistics.Leaf]:
-        """DELTA.md#clustering: by their physical names; none where the table is not clustered."""
+        """DELTA.md#clustering: their physical names; empty if the table is not clustered."""
         domain = self.domains.get(features.CLUSTERING_DOMAIN)
         if domain is None or features.CLUSTERING not in features.writer_features(self.protocol):
             return frozenset()
@@ -149,7 +150,7 @@ class Snapshot:
 
     @property
     def in_commit_timestamp(self) -> int | None:
-        """Of this version's commit, in ms since the epoch; None where the table has them disabled."""
+        """The timestamp in this version's commit, in ms since the epoch; None if the table has them disabled."""
         if not in_commit_timestamps_enabled(self.protocol, self.metadata):
             return None
         return self._loaded.in_commit_timestamp
@@ -158,8 +159,8 @@ class Snapshot:
     def timestamp(self) -> int:
         """When this version was committed, in ms since the epoch. DELTA.md#ict-commit-time, DELTA.md#ict-replace.
 
-        The in-commit timestamp where the newest version has them enabled, from the enablement on; else the commit
-        file's modification time (which costs a listing, once). Raises `CorruptLogError` if neither exists.
+        The in-commit timestamp, if the newest version has them enabled for this version; else the commit file's
+        modification time (which costs a listing, once). Raises `CorruptLogError` if neither exists.
         """
         if self._timestamp is None:
             self._timestamp = self._commit_time()
@@ -183,7 +184,7 @@ class Snapshot:
 
     @property
     def enablement(self) -> Enablement | None:
-        """Since when commits carry their time, as this version says; None where they do not."""
+        """The enablement of in-commit timestamps in this version; None if they are disabled."""
         return enablement(self.protocol, self.metadata)
 
     def commit_times(self) -> CommitTimes:
@@ -219,9 +220,9 @@ class Snapshot:
 
 
 def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
-    """The newest version, of which `known` is an older one: then only what came after it is read.
+    """The newest version. `known`: an older snapshot; then only later commits are read.
 
-    The table may have changed its owner since `reader` was made: then the snapshot has another `reader`.
+    If the owner of the table has changed since `reader` was made, the snapshot has another `reader`.
     Raises `InvalidTableError` for a table feature that is not the owner's.
     """
     reader, loaded = _newest(reader, known)
@@ -240,10 +241,10 @@ def latest(reader: LogReader, known: Snapshot | None = None) -> Snapshot:
 
 
 def at(reader: LogReader, version: Version, known: Snapshot | None = None) -> Snapshot:
-    """A version, judged by the newest one, of which `known` is an older one.
+    """A version, judged by the newest version. `known`: an older snapshot.
 
     Without an owner the newest version is read first: it decides whether the table may be read by path. Through an
-    owner time travel costs nothing that lies beyond its version.
+    owner, time travel reads no newer version.
     """
     if reader.owner is not None:
         return Snapshot(reader, loading.load(reader, version), lambda: _newest(reader, known)[1])
@@ -271,15 +272,15 @@ def _newest(reader: LogReader, known: Snapshot | None) -> tuple[LogReader, Loade
 
 
 _OWNER_CHANGES: Final = 4
-"""How often one read follows a table from owner to owner."""
+"""How many changes of owner one read follows."""
 
 
 def _reader_now(reader: LogReader, loaded: Loaded) -> LogReader:
     """The reader to use now; `reader` itself if its result is valid.
 
-    managed-commits, both "Converting ..." sections: the published commits show whether a table has an owner. Each
-    take-over is a new table to the owner, and of an old one it knows nothing newer than the hand-back. So the owner is
-    asked to resolve the table again if the newest version names another feature, or is newer than the owner knows.
+    managed-commits, both "Converting ..." sections: the published commits show whether a table has an owner. For the
+    owner, each take-over is a new table, and an old one ends with its hand-back. So the table is resolved again if the
+    newest version names another feature, or is newer than the owner's latest one.
     """
     assert loaded.state.protocol is not None
     feature = feature_of(loaded.state.protocol)
@@ -288,7 +289,7 @@ def _reader_now(reader: LogReader, loaded: Loaded) -> LogReader:
     now = reader.resolved_again()
     if now.table_id != reader.table_id:
         return now
-    if feature is None:  # a change of owner that is visible and not recorded yet, or promised and not visible
+    if feature is None:  # a change of owner that is visible but not recorded yet, or promised but not visible
         return reader.without_owner()
     return reader
 
@@ -305,8 +306,8 @@ def _staleness(reader: LogReader, newest: Callable[[], Loaded]) -> str | None:
         return None
     if not feature.path_access:
         raise PathAccessError(
-            f"{reader.log.location} is a {feature.name} table: it cannot be read by its path; ask its owner for it "
-            "by name or id",
+            f"{reader.log.location} is a {feature.name} table: it cannot be read by its path; open it through its "
+            "owner, by name or id",
             location=str(reader.log.location),
         )
     return (

@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """Cheap to create: nothing is read in advance.
+    """A handle to a table. Cheap to create: nothing is read in advance.
 
-    A handle remembers the newest snapshot that it made, and the next one reads only what came after it. One that was
-    found through an owner follows the table when that owner hands it back or takes it over again.
+    A handle remembers its newest snapshot, and the next one reads only later commits. A handle from an owner follows
+    the
+    table when that owner hands it back or takes it over again.
     Any number of threads and processes may have handles to one table.
     """
 
@@ -68,7 +69,7 @@ class Table:
     def resolve(cls, reference: str | Path, owner: CommitOwner, environment: Environment) -> Table:
         """The table of this name, id or absolute path, through its owner, before its protocol is known.
 
-        catalog-managed, "Table Discovery". One that was handed back is a filesystem table again.
+        catalog-managed, "Table Discovery". A table that was handed back is a filesystem table again.
         Raises `TableNotFoundError`.
         """
         return cls.resolved(owner.resolve(reference), owner, environment)
@@ -118,13 +119,13 @@ class Table:
         return self._reader
 
     def replayed_by(self, replay: Replay) -> Table:
-        """Another handle, whose snapshots are replayed elsewhere: they may lack the files."""
+        """Another handle, whose snapshots are replayed elsewhere; these may lack the file actions."""
         other = copy.copy(self)
         other._reader, other._newest = self._reader.replayed_by(replay), None
         return other
 
     def snapshot(self, *, version: Version | None = None, timestamp: int | None = None) -> Snapshot:
-        """The newest version, or the given one, or the one that was the newest at `timestamp` (ms since the epoch).
+        """The newest version, or the given one, or the version that was the newest at `timestamp` (ms since the epoch).
 
         Raises `NotFoundInHistoryError` for a version or time outside the history, `TableNotFoundError` for a missing
         table, `PathAccessError`, `UnsupportedFeatureError`, and `CorruptLogError` for a log with a gap or an
@@ -156,7 +157,7 @@ class Table:
 
     def _at(self, version: Version) -> Snapshot:
         if self._reader.owner is None:
-            with contextlib.suppress(DeltaError):  # `at` judges by the newest version, which is then read once
+            with contextlib.suppress(DeltaError):  # `at` needs the newest version, so it is read only once
                 self._latest()
         reader = self._reader
         try:
@@ -167,7 +168,7 @@ class Table:
             return at(self._reader, version, self._newest)  # the owner has changed
 
     def published_snapshot(self) -> Snapshot:
-        """The newest version whose `<v>.json` exists, or the newest of all where no version has one."""
+        """The newest version whose `<v>.json` exists; if no version has one, the newest version."""
         newest = self.snapshot()
         if self.log.published(newest.version):
             return newest
@@ -187,8 +188,8 @@ class Table:
     def append(self, rows: Any, *, app: tuple[str, int] | None = None) -> Committed | None:
         """Append a `pyarrow.Table`, `RecordBatch` or `RecordBatchReader`, columns by name, in one transaction.
 
-        `app`: (application id, batch number); a batch that this application committed already is skipped, and
-        None returned. Raises `InvalidRequestError` for rows that do not fit, and what a commit raises.
+        `app`: (application id, batch number); a batch that this application has already committed is skipped, and
+        None is returned. Raises `InvalidRequestError` for rows that do not fit, and the errors of a commit.
         """
         transaction = self.transaction(parameters={"mode": "Append"}, landed=self.checkpoint_if_due)
         if app is not None and not transaction.claim(*app):
@@ -198,7 +199,7 @@ class Table:
     def overwrite(self, rows: Any) -> Committed:
         """Replace all rows with `rows`, in one transaction. Any concurrent change is a conflict."""
         transaction = self.transaction(parameters={"mode": "Overwrite"}, landed=self.checkpoint_if_due)
-        transaction.keeps_row_ids = True  # it copies none
+        transaction.keeps_row_ids = True  # it copies no rows
         transaction.remove(*transaction.read_whole_table())
         return self._commit_with(transaction, rows)
 
@@ -207,7 +208,7 @@ class Table:
 
         Only files that hold such a row are rewritten; a row for which `where` is NULL stays. Raises
         `InvalidRequestError` for a condition that does not parse, does not fit or is not deterministic, and for an
-        append-only table; a kind of `ConcurrentModificationError` for a concurrent change of what was read.
+        append-only table; a kind of `ConcurrentModificationError` for a concurrent change of the data that was read.
         """
         from refimpl.client import row_changes
 
@@ -217,7 +218,7 @@ class Table:
         """Set columns of the rows for which `where` (SQL) is true, or of all rows, in one transaction.
 
         `set`: by column, text is an SQL expression (`"price * 2"`, `"'new'"`: `refimpl.client.expression`) on the old
-        row; other values are taken as they are. Raises what `delete` raises.
+        row; other values are literals. Raises the errors of `delete`.
         """
         from refimpl.client import row_changes
 
@@ -247,11 +248,11 @@ class Table:
     ) -> Committed:
         """Change properties and types of columns, in one transaction; data files stay as they are.
 
-        `properties`, `remove`: those to set and to remove. `delta.columnMapping.mode` may become `name` where it was
-        `none`. `types`: wider types by column, in Delta's names (`{"price": "decimal(12,2)", "tags.element": "long"}`);
+        `properties`, `remove`: those to set and to remove. `delta.columnMapping.mode` may change from `none` to
+        `name`. `types`: wider types by column, in Delta's names (`{"price": "decimal(12,2)", "tags.element": "long"}`);
         the table must have `delta.enableTypeWidening`, which may be among `properties`.
-        Raises what `Transaction.set_properties` and `Transaction.change_type` raise, and what a commit raises: another
-        change of the metadata is a conflict, and so is each write that began before this one.
+        Raises the errors of `Transaction.set_properties`, `Transaction.change_type` and of a commit: another change of
+        the metadata is a conflict, and so is each write that began before this one.
         """
         set_properties, removals, wider = dict(properties or {}), tuple(remove), dict(types or {})
         if not (set_properties or removals or wider):
@@ -280,8 +281,8 @@ class Table:
 
         The table's columns, as of the last commit that is read, with `_change_type` (insert, delete, update_preimage,
         update_postimage), `_commit_version` and `_commit_timestamp`; times are ms since the epoch. Raises
-        `NotFoundInHistoryError` for a range outside the history, and `InvalidRequestError` where the feed was off or
-        the schema changed.
+        `NotFoundInHistoryError` for a range outside the history, and `InvalidRequestError` if the feed was off or the
+        schema changed.
         """
         reader, files = self.change_files(
             from_version, to_version, from_timestamp=from_timestamp, to_timestamp=to_timestamp
@@ -296,7 +297,7 @@ class Table:
         from_timestamp: int | None = None,
         to_timestamp: int | None = None,
     ) -> tuple[FeedReader, list[ChangedFile]]:
-        """The files that `changes` reads, in their order, and what reads them."""
+        """The files that `changes` reads, in their order, and their reader."""
         from refimpl.client import change_feed
 
         newest = self.snapshot()
@@ -318,14 +319,14 @@ class Table:
         interrupted call can be repeated; any number of clients, and the owner, may publish at the same time.
 
         Raises `InvalidRequestError` for a table without an owner, one whose owner publishes alone, and a version that
-        is not ratified; `CorruptLogError` where a version is published with other content, and then reports nothing.
+        is not ratified; `CorruptLogError` if a version is published with other content (then nothing is reported).
         """
         owner, table_id, feature = self.owner, self.table_id, self.feature
         if owner is None or table_id is None or feature is None:
             raise InvalidRequestError(f"{self.label} has no owner: each of its commits is published when it lands")
         if not feature.clients_publish:
             raise InvalidRequestError(
-                f"{self.label} is a {feature.name} table: its owner publishes; ask it to: commit-owner backfill"
+                f"{self.label} is a {feature.name} table: its owner publishes; run: commit-owner backfill"
             )
         answer = owner.get_commits(table_id)
         latest = answer.latest_ratified_version
@@ -339,11 +340,11 @@ class Table:
         return Backfilled(through=left[0].version - 1 if left else latest, published=len(due))
 
     def checkpoint_if_due(self, committed: Committed) -> None:
-        """Write a checkpoint after every `delta.checkpointInterval` commits, 10 where the table says nothing: of the
-        newest published version. `committed` landed; a checkpoint that cannot be written is left to the next one."""
+        """Write a checkpoint of the newest published version after every `delta.checkpointInterval` commits (default:
+        10). `committed` landed; if the checkpoint fails, a later commit tries again."""
         from refimpl.client import checkpointing
 
-        with contextlib.suppress(Exception):  # nothing that comes after the commit may make it fail
+        with contextlib.suppress(Exception):  # no later error may make a landed commit fail
             begun = self._newest or self.snapshot()  # its metadata is that of `committed`: a change is a conflict
             if committed.version % checkpoint_interval(begun.metadata) == 0:
                 published = self.published_snapshot()
@@ -351,7 +352,7 @@ class Table:
                     checkpointing.write(published)
 
     def _commit_with(self, transaction: Transaction, rows: Any) -> Committed:
-        """Data files are written and made durable first; then one transaction names them."""
+        """Write data files and make them durable; then commit one transaction that names them."""
         from refimpl.client.data_files import batches_of
 
         new = (transaction.rules.completed(part) for part in batches_of(rows))

@@ -1,7 +1,7 @@
-"""From actions to the state of a table: the latest one wins.
+"""From actions to the state of a table: the latest action wins.
 
-DELTA.md#actions: a file is identified by its path and deletion vector; of protocol and
-metadata there is one, of `txn` one for each application, of `domainMetadata` one for each domain.
+DELTA.md#actions: path and deletion vector identify a file. The state has one protocol, one metadata,
+one `txn` for each application, and one `domainMetadata` for each domain.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ Value = TypeVar("Value")
 
 
 class Entries(typing.Protocol[Key, Value]):
-    """The oldest layer of a `LayeredMap` that is no dictionary yet: values that are made when they are asked for, or
-    that are elsewhere."""
+    """The oldest layer of a `LayeredMap` while it is not a dictionary: its values are made on demand, or are in another
+    process."""
 
     def __len__(self) -> int: ...
 
     def found(self, keys: Collection[Key]) -> dict[Key, Value]:
-        """The entries of those keys that are there."""
+        """The entries of the keys that exist."""
 
     def as_dict(self) -> dict[Key, Value]:
         """All entries; the same dictionary each time."""
@@ -37,9 +37,9 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
 
     A snapshot of a table with a million files and the snapshot after one more commit share everything but that
     commit's files. Layers of changes are stacked like the levels of a log-structured tree: each is more than twice as
-    large as the next, so that a lookup visits few, and an entry is copied a logarithmic number of times over the life
-    of the map. Iteration folds the layers into one, once. Our own, because `immutables.Map` takes 5 s to hold a
-    million files and seven times as long to list them.
+    large as the next, so that a lookup visits few layers, and an entry is copied a logarithmic number of times in the
+    life of the map. The first iteration merges the layers into one. This is our own class, because `immutables.Map`
+    takes 5 s to store a million files and seven times as long to list them.
     """
 
     __slots__ = ("_layers", "_length")
@@ -52,8 +52,8 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
     def updated(
         self, changes: Mapping[Key, Value | None], found: Mapping[Key, Value] | None = None
     ) -> LayeredMap[Key, Value]:
-        """The map with these values; None removes a key, whether it is there or not. `found`: what the changed keys
-        have now, where the caller has looked."""
+        """The map with these values; None removes a key, if it exists. `found`: the current entries of the changed
+        keys, if the caller has looked them up."""
         if not changes:
             return self
         after: LayeredMap[Key, Value] = LayeredMap()
@@ -71,7 +71,7 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
         return after
 
     def found(self, keys: Collection[Key]) -> dict[Key, Value]:
-        """The entries of those keys that are there."""
+        """The entries of the keys that exist."""
         found: dict[Key, Value] = {}
         oldest, *newer = self._layers
         for layer in reversed(newer):
@@ -103,7 +103,7 @@ class LayeredMap(Mapping[Key, Value], Generic[Key, Value]):
         return self._folded().items()
 
     def changes(self) -> tuple[Mapping[Key, Value] | Entries[Key, Value], dict[Key, Value | None]]:
-        """The oldest layer, and what changed since."""
+        """The oldest layer, and the later changes."""
         oldest, *newer = self._layers
         changes: dict[Key, Value | None] = {}
         for layer in newer:
@@ -141,7 +141,7 @@ class Changes:
     transactions: dict[str, Txn | None] = field(default_factory=dict)
     domains: dict[str, DomainMetadata | None] = field(default_factory=dict)
     commit_info: CommitInfo | None = None
-    """Of the newest commit."""
+    """The newest commit's commitInfo."""
 
     def apply(self, actions: Iterable[Action]) -> None:
         """The actions of the next commit. Unknown ones were dropped when the commit was decoded."""
@@ -212,8 +212,8 @@ class ReplayedState:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """No garbage collection meanwhile: replay makes many objects and no garbage, and the collector would visit
-    all of them again and again."""
+    """Pause garbage collection: replay makes many objects and no garbage, and the collector would visit all of them
+    again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:

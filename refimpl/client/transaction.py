@@ -74,8 +74,8 @@ if TYPE_CHECKING:
 class Transaction:
     """Made by `Table.transaction`. Raises `UnsupportedFeatureError` and `PathAccessError` before any effect.
 
-    `isolation`: by default what the table's property `delta.isolationLevel` says, else Serializable.
-    `max_tries`: how many proposals before `LostRaceError`. `landed`: called after the commit; must not raise.
+    `isolation`: by default the table's property `delta.isolationLevel`, else Serializable.
+    `max_tries`: maximum number of proposals. `landed`: called after the commit; must not raise.
     """
 
     def __init__(
@@ -120,20 +120,20 @@ class Transaction:
         self._over = False
         self._may_have_landed = False
         self.keeps_row_ids = False
-        """Whether the rows that it copies or changes keep their ids: `refimpl.client.row_tracking`."""
+        """Whether copied and changed rows keep their ids: `refimpl.client.row_tracking`."""
 
-    # What it reads
+    # Reads
 
     def read_whole_table(self) -> list[Add]:
-        """All active files; any file that others add or remove meanwhile is a conflict."""
+        """All active files; any file that another transaction adds or removes meanwhile is a conflict."""
         self._check_open()
         self._whole_table = True
         return list(self.snapshot.files.values())
 
     def read_files(self, predicate: Predicate | FileTest | str | None = None) -> list[Add]:
-        """The active files that may hold matching rows; without a predicate all of them.
+        """The active files that may hold matching rows; without a predicate all files.
 
-        Partition values alone decide which files of others would have been read too: DELTA.md#pruning.
+        Partition values alone decide which files of other transactions conflict: DELTA.md#pruning.
         """
         if predicate is None:
             return self.read_whole_table()
@@ -145,10 +145,10 @@ class Transaction:
         return matching
 
     def read_partitions(self, values: Iterable[Mapping[str, str | None]]) -> list[Add]:
-        """The active files of the partitions with these values, whatever spelling of a value their writers chose.
+        """The active files of the partitions with these values, in any spelling of the values.
 
-        Values are compared as the new metadata has them, where `set_metadata` was called: a wider type tells apart what
-        is equal in the old one.
+        After `set_metadata`, values are compared in the types of the new metadata: a wider type can distinguish values
+        that are equal in the old one.
         """
         self._check_open()
         columns = [self._schema()[name] for name in self.snapshot.partition_columns]
@@ -172,22 +172,22 @@ class Transaction:
         recorded = self.snapshot.transactions.get(app_id)
         return None if recorded is None else recorded.version
 
-    # What it changes
+    # Changes
 
     def add(self, *adds: Add) -> None:
-        """Data files that join the table, each once; with a value for each partition column."""
+        """Add data files to the table, each once; with a value for each partition column."""
         self._check_open()
         joining = {add.key: add for add in adds}
         self._check_partition_values(adds)
         for add in adds:
             if joining[add.key] is not add or add.key in self._adds or add.key in self._removes:
                 raise InvalidRequestError(
-                    f"{add.path} is in this transaction already; add every file once", path=add.path
+                    f"{add.path} is already in this transaction; add every file once", path=add.path
                 )
         self._adds |= joining
 
     def remove(self, *files: Add, data_change: bool = True) -> None:
-        """Active files that leave the table. `data_change`: False where their rows are kept in other files.
+        """Remove active files from the table. `data_change`: False if other files keep their rows.
 
         Raises `InvalidRequestError` for a file that is not active, and for data removed from an
         append-only table.
@@ -214,7 +214,7 @@ class Transaction:
         features.check_removable(self.snapshot.protocol, self.snapshot.metadata, self._label)
 
     def add_changes(self, *changes: Cdc) -> None:
-        """Change data files: with at least one of them they are the whole change data feed of this commit.
+        """Add change data files. If a commit has any, they are its whole change data feed.
 
         DELTA.md#change-files. Raises `InvalidRequestError` for a table whose feed is off.
         """
@@ -226,8 +226,8 @@ class Transaction:
     def claim(self, app_id: str, version: int) -> bool:
         """Whether a batch must be written: False if the application committed this version or a later one.
 
-        DELTA.md#idempotent-writers. With True the batch is recorded in this transaction,
-        and a concurrent batch of the same application is a conflict.
+        DELTA.md#idempotent-writers. If it returns True, this transaction records the batch, and a
+        concurrent batch of the same application is a conflict.
         """
         if not isinstance(app_id, str) or type(version) is not int:
             raise InvalidRequestError(f"invalid batch ({app_id!r}, {version!r}); expected (app_id: str, version: int)")
@@ -247,7 +247,7 @@ class Transaction:
         self._domains[domain] = DomainMetadata(domain=domain, configuration=configuration or "", removed=removed)
 
     def set_properties(self, changes: Mapping[str, str], *, remove: Iterable[str] = ()) -> None:
-        """Set and remove table properties. Those of the owner and of in-commit timestamps are rejected."""
+        """Set and remove table properties. Properties of the owner and of in-commit timestamps are rejected."""
         self._check_open()
         metadata = properties.edited(self._new_metadata, changes, remove)
         if column_mapping.maps_columns(metadata) != column_mapping.maps_columns(self._new_metadata):
@@ -255,11 +255,11 @@ class Transaction:
         self._change(metadata)
 
     def change_type(self, column: str, to: DataType) -> None:
-        """Give a column, a member of a struct (`address.number`), or what is in an array or map (`tags.element`,
-        `prices.value`), a wider type; its files stay. DELTA.md#type-widening.
+        """Widen the type of a column, a member of a struct (`address.number`), or a part of an array or map
+        (`tags.element`, `prices.value`); files stay. DELTA.md#type-widening.
 
-        Raises `InvalidRequestError` for a change that is not permitted, for a column that a rule of rows depends on,
-        and where the table does not have `delta.enableTypeWidening`.
+        Raises `InvalidRequestError` for a change that is not permitted, for a column that a rule depends on, and if the
+        table does not have `delta.enableTypeWidening`.
         """
         self._check_open()
         schema = type_widening.retyped(self._schema(), column, to)
@@ -273,7 +273,7 @@ class Transaction:
     def set_metadata(self, metadata: Metadata) -> None:
         """Replace schema, partitioning, name, comment or properties. Owner and in-commit timestamps stay.
 
-        Files that do not fit any more must be replaced in this transaction: `refimpl.client.schema`.
+        This transaction must replace the files that do not fit any more: `refimpl.client.schema`.
         """
         self._check_open()
         before = self.snapshot.metadata
@@ -286,9 +286,9 @@ class Transaction:
         self._record_types()
 
     def add_feature(self, name: str) -> None:
-        """List a table feature in the protocol, so that the table may use it from now on; nothing if it is listed.
+        """Add a table feature to the protocol, so that the table may use it; does nothing if it is listed.
 
-        Raises `InvalidRequestError` for one that is not in `features.ADDED_ALONE`.
+        Raises `InvalidRequestError` for a feature that is not in `features.ADDED_ALONE`.
         """
         self._check_open()
         if name not in features.ADDED_ALONE:
@@ -311,7 +311,7 @@ class Transaction:
         return column_mapping.assigned(metadata, self.snapshot.metadata, self._environment.new_id)
 
     def _record_types(self) -> None:
-        """DELTA.md#type-widening: the schema has the history of its types."""
+        """DELTA.md#type-widening: record the history of the types in the schema."""
         before, after, metadata = self.snapshot.schema, self._schema(), self._new_metadata
         records = type_widening.enabled(self._new_protocol, metadata)
         schema = type_widening.recorded(before, after, records=records)
@@ -327,7 +327,7 @@ class Transaction:
 
     @property
     def _new_metadata(self) -> Metadata:
-        """Of the table after this transaction."""
+        """The table's metadata after this transaction."""
         return self._metadata or self.snapshot.metadata
 
     @property
@@ -343,9 +343,9 @@ class Transaction:
     # Committing
 
     def data_file_writer(self, *, copies: bool = False) -> DataFileWriter:
-        """Writes rows of this table. `add` its files, inside of `deleting_unless_landed`.
+        """A writer of rows of this table. `add` its files, inside `deleting_unless_landed`.
 
-        `copies`: the rows may have the columns of `row_tracking.hidden_columns`, which keep what rows are called.
+        `copies`: the rows may have the columns of `row_tracking.hidden_columns`, which keep their ids.
         """
         from refimpl.client.data_files import DataFileWriter
 
@@ -362,7 +362,7 @@ class Transaction:
 
     @property
     def rules(self) -> RowRules:
-        """What the table demands of rows that join it; the commit advances the identity columns that it used."""
+        """The rules for new rows; the commit advances the identity columns that they used."""
         if self._rules is None:
             from refimpl.client.row_rules import RowRules
 
@@ -372,8 +372,8 @@ class Transaction:
 
     @contextlib.contextmanager
     def deleting_unless_landed(self, files: Collection[Add | Cdc]) -> Iterator[None]:
-        """New data files, whose collection may grow meanwhile, are deleted after an error, unless the commit may have
-        landed: then the log may name them, whatever the error is."""
+        """Delete new data files after an error (`files` may grow meanwhile), unless the commit may have landed: then
+        the log may name them."""
         try:
             yield
         except BaseException:
@@ -385,10 +385,10 @@ class Transaction:
             raise
 
     def commit(self) -> Committed:
-        """Land the transaction, an empty one too.
+        """Commit the transaction, also an empty one.
 
         Raises a kind of `ConcurrentModificationError` (redo the work), `LostRaceError` (too many tries),
-        `CommitRejectedError` and its kin (fix the call), `OutcomeUnknown` (ask the owner by attempt id).
+        `CommitRejectedError` and similar errors (fix the call), `OutcomeUnknown` (ask the owner by attempt id).
         """
         self._check_open()
         self._advance_identities()
@@ -406,9 +406,9 @@ class Transaction:
         return committed
 
     def commit_if_needed(self) -> Committed | None:
-        """Land the transaction, or do nothing if it changes nothing.
+        """Commit the transaction, or do nothing if it changes nothing.
 
-        delta-commits-and-conflicts: an empty commit is left out at Serializable and SnapshotIsolation only.
+        delta-commits-and-conflicts: an empty commit is skipped only at Serializable and SnapshotIsolation.
         """
         actions = self._actions()
         level = effective_isolation(self.isolation, actions)
@@ -426,7 +426,7 @@ class Transaction:
             self._change(metadata)
 
     def _check_metadata(self) -> None:
-        """Kept files, new files and files that others add meanwhile must fit the metadata."""
+        """Check that kept files, new files and files that other transactions add meanwhile fit the metadata."""
         if self._metadata is None:
             return
         self._check_partition_values(self._adds.values())
@@ -443,15 +443,15 @@ class Transaction:
         kept = len(self.snapshot.files) - len(self._removes)
         if kept:
             raise InvalidRequestError(
-                f"the metadata of {self._label} cannot be replaced: {problem}, and {kept} files stay that do not fit; "
+                f"the metadata of {self._label} cannot be replaced: {problem}, and {kept} kept files do not fit; "
                 f"replace them in the same transaction",
                 files=kept,
             )
         self._whole_table = True
 
     def _check_rules(self) -> None:
-        """DELTA.md#new-rules: rows that are there already must meet the rules that this commit adds, and all rules if
-        it gives the name of a column to another one."""
+        """DELTA.md#new-rules: existing rows must meet the rules that this commit adds, and all rules if it gives a
+        column's name to another column."""
         assert self._metadata is not None
         before, after, protocol = self.snapshot, self._metadata, self._new_protocol
         widened = [*type_widening.changed_columns(before.schema, self._schema())]
@@ -470,16 +470,16 @@ class Transaction:
             rules.check_files(location, [*kept, *self._adds.values()], after.partition_columns, objects)
 
     def _check_clustering(self) -> None:
-        """DELTA.md#clustering: the table has its clustering columns, and no partitions."""
+        """DELTA.md#clustering: a clustered table must have its clustering columns and no partitions."""
         assert self._metadata is not None
         clustered = self.snapshot.clustering_columns
         missing = [".".join(leaf) for leaf in sorted(clustered) if leaf[0] not in self._schema().physical().names]
         if clustered and (missing or self._metadata.partition_columns):
             problem = f"the column {missing[0]!r} would be missing" if missing else "it would be partitioned"
-            raise InvalidRequestError(f"{self._label} is clustered, and {problem}; write to a new table instead")
+            raise InvalidRequestError(f"{self._label} is clustered, but {problem}; write to a new table instead")
 
     def _give_row_ids(self) -> None:
-        """DELTA.md#row-tracking: a commit that enables it commits the files that have no row ids again."""
+        """DELTA.md#row-tracking: a commit that enables row tracking commits files without row ids again."""
         before, after, protocol = self.snapshot, self._new_metadata, self._new_protocol
         if row_tracking.enabled(protocol, after) and not row_tracking.enabled(before.protocol, before.metadata):
             self._whole_table = True
@@ -498,7 +498,7 @@ class Transaction:
                 )
 
     def _schema(self) -> Struct:
-        """Of the table after this transaction."""
+        """The table's schema after this transaction."""
         if self._metadata is None:
             return self.snapshot.schema
         return column_mapping.of_table(self._new_protocol, self._metadata)
@@ -561,7 +561,7 @@ class Transaction:
 
     def _check_open(self) -> None:
         if self._over:
-            raise InvalidRequestError(f"this transaction on {self._label} was committed already; begin another one")
+            raise InvalidRequestError(f"this transaction on {self._label} was already committed; begin another one")
 
 
 def _check_owner(reader: LogReader, snapshot: Snapshot) -> None:
@@ -585,7 +585,7 @@ def _check_owner(reader: LogReader, snapshot: Snapshot) -> None:
 
 
 def removal(add: Add, *, at: int, data_change: bool = True) -> Remove:
-    """The action that takes an active file out of the table. `at`: ms since the epoch; retention counts from there."""
+    """The action that removes an active file. `at`: ms since the epoch; retention counts from this time."""
     return Remove(
         path=add.path,
         data_change=data_change,
@@ -606,14 +606,14 @@ class Committed:
 
     version: Version
     in_commit_timestamp: int | None
-    """ms since the epoch; None where the table has no such time."""
+    """ms since the epoch; None if the table has no in-commit timestamps."""
     txn_id: str
     attempt: AttemptId | None
     """The attempt that landed; None on the file system."""
     tries: int
     """Number of proposals, including the one that landed."""
     rebased_over: int
-    """Commits of others that landed after the snapshot and were no conflict."""
+    """Commits of other writers that landed after the snapshot without a conflict."""
 
 
 class CommitLoop:
@@ -643,8 +643,8 @@ class CommitLoop:
         self._free_row_id = row_tracking.first_free(snapshot.domains)
 
     def run(self) -> Committed:
-        """The commit, or the error that ended it. Nothing happens after the commit point, so no later error can make a
-        landed commit fail."""
+        """Returns the commit, or raises the error that ended it. Nothing happens after the commit point, so no later
+        error can make a landed commit fail."""
         reader = self._reader
         proposer = FilesystemProposer(reader) if reader.owner is None else OwnerProposer(reader, self._policy)
         with proposer.turn() as waited:
@@ -682,7 +682,7 @@ class CommitLoop:
         return proposer.propose(version, self._content.stamped(version, self._stamp, self._row_id(basis)))
 
     def _row_id(self, basis: ReadBasis) -> int | None:
-        """DELTA.md#row-ids-after-conflict: the first free row id; None where the table has no row tracking."""
+        """DELTA.md#row-ids-after-conflict: the first free row id; None if the table has no row tracking."""
         protocol, metadata = self._own
         tracked = row_tracking.assigns(protocol or basis.protocol, metadata or basis.metadata)
         return self._free_row_id if tracked else None
@@ -709,7 +709,7 @@ class CommitLoop:
         return None
 
     def _restamp(self, winner: Winner) -> None:
-        """in-commit timestamps, rule 4. A commit that enables them counts from the winner's modification time."""
+        """in-commit timestamps, rule 4. For a commit that enables them, the winner's modification time counts."""
         if self._stamp is None:
             return
         log, name = self._reader.log, log_path.commit(winner.version)

@@ -1,8 +1,9 @@
-"""Type widening: a column gets a type that holds every value of its old one, and its files stay as they are.
+"""Type widening: a column gets a type that holds every value of its old type, and its files stay as they are.
 
 Delta's protocol, "Type Widening"; DELTA.md#type-widening. `refimpl.client.schema.widens` says which changes are
-permitted. Each is recorded in the metadata of its column, or of the member of a struct that is nearest: readers
-convert the values of older files because of that, and two schemas fit each other only where it is recorded.
+permitted. Each change is recorded in the metadata of its column, or of the nearest enclosing member of a struct: from
+this record readers know that they must convert the values of older files, and two schemas with different types fit
+each other only if it exists.
 """
 
 from __future__ import annotations
@@ -42,16 +43,16 @@ _PERMITTED: Final = (
 )
 
 _History = list[dict[str, Any]]
-"""As a schema has it, with what this client does not know."""
+"""The history as the schema has it, including fields that this client does not know."""
 
 
 def enabled(protocol: Protocol, metadata: Metadata) -> bool:
-    """Whether types may change. A table with the preview of the feature alone is not changed here."""
+    """Whether types may change. This client does not change types of a table that has only the preview feature."""
     return obstacle(protocol, metadata) is None
 
 
 def obstacle(protocol: Protocol, metadata: Metadata) -> str | None:
-    """Why types cannot change, and what to do; None where they can."""
+    """Why types cannot change, and what to do; None if they can."""
     feature, preview = TYPE_WIDENING
     listed = writer_features(protocol)
     if feature not in listed and preview in listed:
@@ -111,10 +112,10 @@ def retyped(schema: Struct, path: str, to: DataType) -> Struct:
 
 
 def recorded(before: Struct, after: Struct, *, records: bool) -> Struct:
-    """`after` with the history of its columns' types: what `before` says, and what changes now if `records`.
+    """`after` with the history of its columns' types: that of `before`, and the changes of now if `records`.
 
-    Columns are the same if data files call them the same. What a caller says about the history counts for nothing: a
-    wrong one would let files be read as what they are not.
+    Columns with the same name in data files are the same. A history in the caller's schema is ignored: a wrong one
+    would let readers misinterpret files.
     """
     kept = _members(before, after, records)
     return after if kept == after else kept
@@ -135,7 +136,7 @@ def _column(before: Field | None, after: Field, records: bool) -> Field:
 
 
 def _type(before: DataType | None, after: DataType, path: str, history: _History, records: bool) -> DataType:
-    """`after` with the histories of the members in it; `history` of the column around it grows."""
+    """`after` with the histories of its members; extends `history`, that of the enclosing column."""
     match after:
         case Struct():
             return _members(before if isinstance(before, Struct) else Struct(), after, records)
@@ -150,7 +151,7 @@ def _type(before: DataType | None, after: DataType, path: str, history: _History
             return dataclasses.replace(after, key=key, value=value)
     if before is None or before == after:
         return after
-    if not widens(before, after):  # the files are replaced, or the commit is refused: what was before means nothing
+    if not widens(before, after):  # the files are replaced, or the commit is rejected: the old history is void
         history[:] = [change for change in history if change.get("fieldPath", "") != path]
     elif records:
         history.append(TypeChange(before=before, after=after, path=path).to_json())
@@ -158,7 +159,7 @@ def _type(before: DataType | None, after: DataType, path: str, history: _History
 
 
 def changed_columns(before: Struct, after: Struct) -> Iterator[tuple[str, ...]]:
-    """The paths of columns and members whose type, or that of what is in them, becomes wider."""
+    """The paths of columns and members whose type, or the type of a part, becomes wider."""
     return (path for path, old, new in _pairs(before, after, ()) if len(new.type_changes) > len(old.type_changes))
 
 
@@ -179,8 +180,8 @@ def _pairs(before: DataType, after: DataType, path: tuple[str, ...]) -> Iterator
 
 
 def check_rules(protocol: Protocol, metadata: Metadata, schema: Struct, changed: Sequence[tuple[str, ...]]) -> None:
-    """Raise `InvalidRequestError` where a rule of rows depends on the type of a column that changes: a condition or a
-    generated value of the old type may be another one of the new type."""
+    """Raise `InvalidRequestError` if a rule depends on the type of a changed column: a condition or a generated value
+    may have another result with the new type."""
     for path in changed:
         column = schema[path[0]]
         for key, what in ((GENERATION, "a generated column"), (f"{IDENTITY_PREFIX}start", "an identity column")):
@@ -199,7 +200,7 @@ def _depends(path: Iterable[str], why: str) -> InvalidRequestError:
 
 
 def _columns_of(key: str, text: str) -> list[tuple[str, ...]]:
-    """The columns that an SQL text names, in lower case: of what is in an array or map, the column around it."""
+    """The columns that an SQL text names, in lower case; for a part of an array or map, the enclosing column."""
     from sqlglot import exp
 
     from refimpl.client import predicate
@@ -213,5 +214,5 @@ def _columns_of(key: str, text: str) -> list[tuple[str, ...]]:
 
 
 def _overlap(path: Sequence[str], named: Sequence[str]) -> bool:
-    """Whether one is inside of the other."""
+    """Whether one path is a prefix of the other."""
     return all(left.lower() == right for left, right in zip(path, named, strict=False))
