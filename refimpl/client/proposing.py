@@ -322,7 +322,7 @@ _PROOFS: Final = CHECKPOINT_KINDS | {FileKind.COMMIT, FileKind.COMPACTION}
 
 
 def newest_checkpoint(log: LogStore) -> Version:
-    """The version of the newest checkpoint; -1 if there is none."""
+    """The version of the newest checkpoint; -1 if the log has none."""
     return max((path.version for path in log.listing() if path.kind in CHECKPOINT_KINDS), default=-1)
 
 
