@@ -154,14 +154,20 @@ def first(warehouse: refimpl.Warehouse, table_id: str) -> Registered | NameTaken
     return warehouse.owner.register_table(table_id, proposal)
 
 
-def test_creation_that_died_leaves_its_name_to_others(place: Path, watch: Watch) -> None:
+def name_lost(place: Path, watch: Watch, after: str) -> tuple[refimpl.Warehouse, str]:
+    """The id of a creation of `orders` that died after this effect; another one has got the name since."""
     with opened(place) as warehouse:
         mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
         other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
-    assert crashed(place, dies_after("write temporary"), lambda found: first(found, mine)) is None
+    assert crashed(place, dies_after(after), lambda found: first(found, mine)) is None
     watched = watch.opened(place)
     assert isinstance(first(watched, other), Registered)
     assert watched.owner.resolve("orders").table_id == other
+    return watched, mine
+
+
+def test_creation_that_died_leaves_its_name_to_others(place: Path, watch: Watch) -> None:
+    name_lost(place, watch, "write temporary")
 
 
 def interrupted_take_over(place: Path, after: str = "link 2.json") -> str:
@@ -351,12 +357,7 @@ def test_what_belongs_together_is_one_transaction(
 
 
 def test_lost_name_is_given_up_in_one_transaction(place: Path, watch: Watch) -> None:
-    with opened(place) as warehouse:
-        mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
-        other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
-    assert crashed(place, dies_after("link 0.json"), lambda found: first(found, mine)) is None
-    watched = watch.opened(place)
-    assert isinstance(first(watched, other), Registered)
+    watched, mine = name_lost(place, watch, "link 0.json")
     before = len(watch.seen)
     assert isinstance(first(watched, mine), NameTaken)
     assert watch.seen[before:].count("commit") == 3, "a look, what died is settled, and nothing else is changed"
@@ -465,12 +466,7 @@ def test_who_lost_is_stored_with_the_next_commit_or_at_the_end(place: Path, watc
 
 @pytest.mark.parametrize("by_repair", [False, True])
 def test_a_creation_whose_name_went_to_another_is_forgotten(place: Path, watch: Watch, by_repair: bool) -> None:
-    with opened(place) as warehouse:
-        mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
-        other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
-    assert crashed(place, dies_after("link 0.json"), lambda found: first(found, mine)) is None
-    watched = watch.opened(place)
-    assert isinstance(first(watched, other), Registered)
+    watched, mine = name_lost(place, watch, "link 0.json")
     if by_repair:
         assert [(action.code, action.done) for action in repair(watched.owner)] == [("settle-promise", True)]
     else:

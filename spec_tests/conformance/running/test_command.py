@@ -209,26 +209,35 @@ def test_an_expired_budget_leaves_a_partial_report(tmp_path: Path, monkeypatch: 
     assert (result.complete, result.exit_code) == (False, ExitCode.INCOMPLETE)
 
 
-@pytest.mark.processes
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_a_partial_report_and_no_process(tmp_path: Path, number: signal.Signals) -> None:
-    words = ["run", f"{OURS}:Hanging", *SMALL, "-n", "2", "--report", str(tmp_path / "report"), "--timeout", "60s"]
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "conformance", *words],
+def started(*words: object, **environment: str) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "conformance", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
     )
-    assert process.stderr is not None
-    assert "5 cases" in process.stderr.readline()
+
+
+def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> str:
+    """What it printed at the end, which is in good order."""
     process.send_signal(number)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == ExitCode.INCOMPLETE, errors
-    assert "interrupted" in out
     assert "Traceback" not in errors
+    return out
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_leaves_a_partial_report_and_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    words = ("run", f"{OURS}:Hanging", *SMALL, "-n", "2", "--report", tmp_path / "report", "--timeout", "60s")
+    process = started(*words, TMPDIR=str(tmp_path))
+    assert process.stderr is not None
+    assert "5 cases" in process.stderr.readline()
+    assert "interrupted" in interrupted(process, number)
     assert reports.from_json((tmp_path / "report" / "result.json").read_bytes()).stopped == "interrupted"
     assert [path.name for path in tmp_path.iterdir()] == ["report"], "its temporary folders are gone"
 
@@ -237,23 +246,11 @@ def test_an_interrupted_run_leaves_a_partial_report_and_no_process(tmp_path: Pat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_matrix_asks_no_further_subject(tmp_path: Path, number: signal.Signals) -> None:
     hanging = f"{OURS}:Hanging"
-    words = ["matrix", hanging, "model", "-o", str(tmp_path / "matrix"), "-n", "1", "--timeout", "600s"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "conformance", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    process = started("matrix", hanging, "model", "-o", tmp_path / "matrix", "-n", "1", "--timeout", "600s")
     assert process.stderr is not None
     assert hanging in process.stderr.readline()
     assert " cases" in process.stderr.readline()
-    process.send_signal(number)
-    out, errors = process.communicate(timeout=60)
-    assert process.returncode == ExitCode.INCOMPLETE, errors
-    assert "model: not run: interrupted" in out
-    assert "Traceback" not in errors
+    assert "model: not run: interrupted" in interrupted(process, number)
     found = reports.from_json((tmp_path / "matrix" / slug(hanging) / "result.json").read_bytes())
     assert found.stopped == "interrupted"
     assert "interrupted" in (tmp_path / "matrix" / "index.html").read_text("utf-8")
