@@ -1,7 +1,5 @@
 """`commit-owner demo`, from its first process to its last check, on a small file; its processes, checks and input."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

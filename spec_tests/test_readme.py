@@ -5,8 +5,6 @@ a block that `.ci/run` executes, `<!-- needs: maven -->` one that needs what not
 `<!-- file: NAME -->` one that is only written to that file.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

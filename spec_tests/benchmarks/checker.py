@@ -7,8 +7,6 @@ The history is a correct one: eight writers that lose most races, resend what th
 became of it, and eight readers; sixteen requests are in flight at any moment. Each figure is of the whole history.
 """
 
-from __future__ import annotations
-
 import gc
 import resource
 import sys

@@ -11,8 +11,6 @@ All of them take turns, commit by commit, and a round's figure is the median com
 disturbs each alike, and few of them. Processor time and syncs of a commit do not depend on the storage's speed.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import statistics

@@ -9,8 +9,6 @@ that the transaction may ignore at WriteSerializable. The actions are decoded be
 milliseconds of processor time for all winners.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Sequence

@@ -10,8 +10,6 @@ of the same round, so that the machine's load does not count. Against the peer b
 tables: a Parquet file and a commit each.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import statistics
 import sys

@@ -6,8 +6,6 @@ Both must not depend on it. The histories are written into the ledger in bulk: a
 one would take ten minutes and leave the same rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import statistics
 import subprocess

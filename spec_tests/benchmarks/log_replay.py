@@ -8,8 +8,6 @@ measurement is in a new process: the peak of its resident memory. What the drive
 subtracted: the figure is what the files cost it.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 import tempfile

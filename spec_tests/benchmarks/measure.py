@@ -5,8 +5,6 @@ things that did the same work in the same run, in interleaved rounds; the median
 and the spread (lowest to highest round) says how much to trust it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import platform

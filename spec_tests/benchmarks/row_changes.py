@@ -7,8 +7,6 @@ round changes a copy of its own through a new handle, so that the snapshot, the 
 makes its files and its commit durable; delta-rs syncs nothing. Processor time depends less on other load.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

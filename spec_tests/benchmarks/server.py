@@ -16,8 +16,6 @@ the same HTTP library with an application that does nothing. With TMPDIR on a fi
 what is left when syncing costs nothing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

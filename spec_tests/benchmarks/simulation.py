@@ -8,8 +8,6 @@ checkers. Processor time, because a core is what is asked about, and this machin
 no schedule is cheaper for being pruned.
 """
 
-from __future__ import annotations
-
 import cProfile
 import pstats
 import sys

@@ -9,8 +9,6 @@ by a handle that has the snapshot, as delta-rs's has, which syncs nothing; then 
 reading the Parquet file into Arrow alone, and with all files listed against the same with its rows as Python objects.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import tempfile

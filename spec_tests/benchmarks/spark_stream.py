@@ -7,8 +7,6 @@ A round runs one query into each sink, one file of `rows` rows in each batch. Th
 durable; ours syncs files, folders and commits. Ratios are ours / Parquet: below 1, ours is faster.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """Tables without data files, for measuring the owner alone."""
 
-from __future__ import annotations
-
 import uuid
 
 from refimpl import actions

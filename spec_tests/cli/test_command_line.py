@@ -1,7 +1,5 @@
 """What holds of every command: exit codes without tracebacks, the form of its output, and its help."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import re

@@ -1,7 +1,5 @@
 """`log`, `commits`, `explain`, `resolve`."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

@@ -1,7 +1,5 @@
 """`delete`, `update`, `merge`, `changes`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

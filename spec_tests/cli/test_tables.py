@@ -1,7 +1,5 @@
 """`init`, `create` with columns in Spark's SQL, `show`, `drop`, `take-over`, `hand-back`."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """`backfill`, `checkpoint`, `cleanup`, `policy`, `verify`, `repair`, `backup`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables with each table feature and each commit mode. That the client works with other owners too, the kit shows."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The change data feed: changes applied to one version give a later one, and other readers see the same feed."""
 
-from __future__ import annotations
-
 import tempfile
 from collections import Counter
 from collections.abc import Iterable

@@ -2,8 +2,6 @@
 DELTA.md#file-names, DELTA.md#log-segment.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

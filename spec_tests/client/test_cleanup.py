@@ -1,7 +1,5 @@
 """Metadata cleanup: what goes, what stays, and what stays readable."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

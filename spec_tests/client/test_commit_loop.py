@@ -1,7 +1,5 @@
 """Races, lost answers and full backlogs: every transaction lands once or not at all."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

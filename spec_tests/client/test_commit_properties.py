@@ -1,7 +1,5 @@
 """Arbitrary histories of writers, faults and maintenance: what is reported is what is in the log."""
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections import Counter

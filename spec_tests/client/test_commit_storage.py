@@ -1,7 +1,5 @@
 """Storage that fails under a writer, and writers so late that a cleanup took the commits to be checked against."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """The checks between a transaction and the commits that landed first: DELTA.md#transactions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

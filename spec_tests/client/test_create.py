@@ -1,7 +1,5 @@
 """Version 0: what it holds, who wins it, and what losers leave behind."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

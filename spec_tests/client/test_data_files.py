@@ -1,7 +1,5 @@
 """Data files in their final place: DELTA.md#data-files-of-a-distributed-write, DELTA_SPARK.md#writing-data-files."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import json

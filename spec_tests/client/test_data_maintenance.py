@@ -1,7 +1,5 @@
 """OPTIMIZE, VACUUM and automatic checkpoints: what they change, and what they leave alone."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Rows of a snapshot: partition values, evolved schemas, conditions, places of files."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

@@ -1,7 +1,5 @@
 """Files with deletion vectors: which rows are read, and what damage is reported."""
 
-from __future__ import annotations
-
 import struct
 import sys
 import uuid

@@ -1,7 +1,5 @@
 """The files of a checkpoint stay columns until a caller asks for them, and are the same files then."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

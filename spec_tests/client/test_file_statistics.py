@@ -1,7 +1,5 @@
 """Statistics of data files, from real footers: bounds that are never wrong."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import json

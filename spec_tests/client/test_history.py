@@ -3,8 +3,6 @@
 DELTA.md#ict-commit-time, DELTA.md#ict-time-travel, DELTA.md#ict-replace, with the effects under them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The rules of commit times, one by one: DELTA.md#in-commit-timestamps."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """An immutable mapping whose next version costs only what changed."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -4,8 +4,6 @@ Examples, and a brute-force oracle on small random logs: it looks at one version
 `build` goes about it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import pytest

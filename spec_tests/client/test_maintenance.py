@@ -1,7 +1,5 @@
 """Compactions, checksums, and the question that every maintenance job asks first."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Tables in an S3-compatible store: log and data files are objects; the owner's ledger stays on its host."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

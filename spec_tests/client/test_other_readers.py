@@ -3,8 +3,6 @@
 The former are in `fixtures/delta_spark`; `python -m spec_tests.engines.make_fixtures` made them.
 """
 
-from __future__ import annotations
-
 import decimal
 import json
 import re

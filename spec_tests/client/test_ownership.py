@@ -1,7 +1,5 @@
 """Taking filesystem tables over, and handing them back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import deltalake

@@ -1,7 +1,5 @@
 """Partition values, folder names and action paths: DELTA.md#partition-values."""
 
-from __future__ import annotations
-
 import datetime as dt
 import decimal
 import math

@@ -3,8 +3,6 @@
 Properties compare with DuckDB, which orders as Spark does: strings by code points, NaN above every number.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

@@ -1,7 +1,5 @@
 """Moving a snapshot forward costs the new commits, and gives what loading anew would give."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

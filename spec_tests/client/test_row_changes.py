@@ -1,7 +1,5 @@
 """DELETE, UPDATE and MERGE with the plain client: which rows change, which files, and which conflicts end them."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import math

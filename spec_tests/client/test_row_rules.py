@@ -1,7 +1,5 @@
 """Rules of rows: what a table refuses, what it computes, and that nothing changes where a row is refused."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import json

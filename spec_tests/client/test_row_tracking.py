@@ -1,7 +1,5 @@
 """Row tracking: ids that no two rows share, whatever races a commit lost, and that copied rows keep."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

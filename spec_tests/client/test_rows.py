@@ -1,7 +1,5 @@
 """Appending and overwriting rows with the plain client."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Schemas: Delta's JSON, Arrow's form, what neither can hold, what a change may do, and rows of random nested ones."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

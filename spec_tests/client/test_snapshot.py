@@ -1,7 +1,5 @@
 """Loading a version: replay, the owner's commits, races with publication and cleanup, what is refused."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

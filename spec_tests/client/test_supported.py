@@ -1,7 +1,5 @@
 """The closed list of tables that are read and written; everything else is refused by name."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Offsets and files of a stream: each file once, whatever the limits, and the same files after every restart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """What a transaction writes, what it refuses, and which conflicts end it."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Type changes: which are permitted, what is recorded, and that every reader sees the same rows before and after."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

@@ -7,8 +7,6 @@ invoke and its answer, or, without an answer, at any time after its invoke or ne
 one ended before the other began. Exponential: for histories of about ten operations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 

@@ -5,8 +5,6 @@ For tests, simulations and the histories in `fixtures`: what a recorder would ha
 are the source; `index.json` says what happens in each, as its header does, and which rules it violates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which cases of the kit find which of the kit's bad subjects, and by which requirement."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

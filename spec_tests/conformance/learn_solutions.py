@@ -8,8 +8,6 @@ the exercise folder gets.
     python -m spec_tests.conformance.learn_solutions javascript 7   # prints a solution
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -11,8 +11,6 @@ Exit code 1 if a mutant survives, is found only by requirements that it does not
 subject is accused; or if a figure is too low.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -5,8 +5,6 @@ may never come. The owner is correct and uses its freedoms at random. What comes
 may change before it becomes events.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Callable
 from random import Random

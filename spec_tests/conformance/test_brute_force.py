@@ -4,8 +4,6 @@ The whole is `python -m spec_tests.conformance.prove --histories 200000 --seed 1
 the proof that the slice would notice a checker that is wrong.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

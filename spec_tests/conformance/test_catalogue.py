@@ -9,8 +9,6 @@ With the `=`, because pytest takes a directory that stands alone for one of test
 the option these tests are skipped, and the catalogue is checked in itself only.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from importlib import resources

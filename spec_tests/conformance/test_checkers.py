@@ -3,8 +3,6 @@
 Every verdict here is compared with brute force.
 """
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """Every finding that is claimed is shown again by its file; every violated requirement of a run is explained."""
 
-from __future__ import annotations
-
 import datetime
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The command `check`: exit codes, messages for people and for scripts, and never a traceback."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

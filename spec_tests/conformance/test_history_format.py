@@ -1,7 +1,5 @@
 """LOG_CHECKER.md#history: which files are histories, and what messages of the interface become in them."""
 
-from __future__ import annotations
-
 import io
 import json
 import threading

@@ -1,8 +1,6 @@
 """The course: every stage begins with an open check and ends with a solution, its pages say what is so, and a learner's
 owner that is broken in any way is described and never waited for twice."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -6,8 +6,6 @@ The whole proof, with ten thousand scenarios: `python -m spec_tests.conformance.
 on all good subjects: `--clean 0 --examples 1`.
 """
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A network may lose what the kit itself asks: then the final log is missing, and only what is on record is judged."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

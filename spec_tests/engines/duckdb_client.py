@@ -6,8 +6,6 @@ was there (`landed`). A failed INSERT is looked for before it is tried again: th
 own writes every row once.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -1,7 +1,5 @@
 """Delta Spark 4.4 with our owner as its commit coordinator: DELTA_SPARK.md#coordinated-commits."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

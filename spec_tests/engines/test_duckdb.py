@@ -1,7 +1,5 @@
 """DuckDB 1.5.5 as a client of our server: reading and writing what our client made, alone and among many."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Engines as subjects: what one violates is what is known, and what it does right passes. A bug that was fixed is shown
 on the last version that has it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

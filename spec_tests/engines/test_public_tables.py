@@ -3,8 +3,6 @@
 They are in the crate `delta_kernel`, whose versions up to 0.12 contain them; `cargo info` fetches it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Tables with rules of rows, row tracking and column mapping, written in turn by our client and by Delta Spark."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

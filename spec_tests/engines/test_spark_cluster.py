@@ -2,8 +2,6 @@
 
 DELTA.md#data-files-of-a-distributed-write"""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Spark on a table in an S3-compatible store: its executors take credentials and endpoint from the environment."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -5,8 +5,6 @@
 runs the query, and kills its driver, with the JVM, in the given batch at the given step.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

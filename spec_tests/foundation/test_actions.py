@@ -1,7 +1,5 @@
 """Actions and their lines: DELTA.md#actions; managed-commits, "Delta Log Entries"."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -8,8 +8,6 @@ Four forms, and no other (conformance/requirements/SOURCES.md):
 - a relative link of a page.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Errors carry their facts, and cross process borders whole."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

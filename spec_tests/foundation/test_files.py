@@ -1,7 +1,5 @@
 """The host's files: what is asked to be made durable reaches the kernel, for that very file or directory."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

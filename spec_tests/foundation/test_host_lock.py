@@ -1,7 +1,5 @@
 """The lock between the processes and threads of one host."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

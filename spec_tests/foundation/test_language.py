@@ -4,8 +4,6 @@ That is: pages, reports, the catalogue, strings (messages, help, ids), first lin
 mutants and freedoms), and public names, those of tests too. GLOSSARY.md lists the usual terms.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Imports inside functions count. Those for type checkers only count for the order of the layers, and for nothing else.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """File names of a log: DELTA.md#file-names; managed-commits, "Commit Files"; catalog-managed, "Staged commit"."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

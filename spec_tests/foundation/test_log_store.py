@@ -1,7 +1,5 @@
 """Staging, put-if-absent, replacing: what becomes visible, and in which order it becomes durable."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count

@@ -1,7 +1,5 @@
 """The table features as values: "Enablement" and "Writer Requirements" of both documents."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

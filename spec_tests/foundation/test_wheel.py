@@ -1,7 +1,5 @@
 """What is installed is enough: the kit and the owner run from the wheel alone, away from this repository."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

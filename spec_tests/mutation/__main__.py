@@ -19,8 +19,6 @@ Exit status: 0 all killed or explained; 1 a survivor, or a stale entry; 2 usage;
 or a mutant could not be judged.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

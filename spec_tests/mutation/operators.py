@@ -37,8 +37,6 @@ the other order, a call that only changes what this process remembers, a number 
 names and waits) are no versions.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

@@ -4,8 +4,6 @@
 explanation holds as long as its mutant exists and survives.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

@@ -8,8 +8,6 @@ level, or one with `slow = true` (its test starts a Java virtual machine, whose 
 into the copy of the repository and runs in a process of its own.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Not collected by itself (the command of the simulation runs all of it): the mutation run names this file.
 """
 
-from __future__ import annotations
-
 from itertools import islice
 from typing import Final
 

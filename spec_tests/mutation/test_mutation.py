@@ -1,7 +1,5 @@
 """Each operator makes its edit, and no other; a run finds a missing fsync, and refuses a stale explanation."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from textwrap import dedent, indent

@@ -1,7 +1,5 @@
 """The catalogue of sabotages: every entry fits the code; a run names the survivors and the invalid entries."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from dataclasses import replace

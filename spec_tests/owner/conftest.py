@@ -1,7 +1,5 @@
 """A fresh warehouse, and tables of every table feature and commit mode."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """managed-commits, "Commit Backfills"; catalog-managed, "Publishing Commits"."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import logging

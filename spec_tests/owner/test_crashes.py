@@ -7,8 +7,6 @@ What must hold afterwards, whatever was interrupted where:
 - nothing that was there before has changed, and the table goes on.
 """
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """catalog-managed, "Creating and Dropping"; managed-commits, "Creating a new managed-commit table"."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

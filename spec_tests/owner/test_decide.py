@@ -3,8 +3,6 @@
 Each refusal has a twin that differs in one thing and lands, and leaves the table as it was.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Drop, undrop and purge: what comes back, what is deleted, and what is never touched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,8 +1,6 @@
 """managed-commits, "Getting Un-backfilled Commits"; catalog-managed, "Getting Ratified Commits": at one moment,
 whatever others do while the owner looks."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ The group is made by a lock that starts the other threads while the first one ta
 wait for their turn.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

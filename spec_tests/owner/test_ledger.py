@@ -1,8 +1,6 @@
 """The owner's own files: damage, versions of the schema, first starts, forks, where it may live, and opening a
 warehouse."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

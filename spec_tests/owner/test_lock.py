@@ -3,8 +3,6 @@
 SQLite's own lock would let most of these pass unnoticed: what it does not cover is the log, and the fold.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

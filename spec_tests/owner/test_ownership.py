@@ -1,7 +1,5 @@
 """managed-commits: "Converting an existing filesystem based table", "Converting a managed-commit table"."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

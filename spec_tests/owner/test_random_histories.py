@@ -5,8 +5,6 @@ managed-commits and catalog-managed, "Commit Protocol"; managed-commits, "Commit
 "Publishing Commits".
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """A recovery that the disk fails: what is visible and perhaps not durable stops the table until it is made anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

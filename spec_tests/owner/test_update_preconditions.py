@@ -1,7 +1,5 @@
 """What a catalog changes beside a commit, on which conditions; and how it describes a table that changes meanwhile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`verify` names what is wrong and what is merely unfinished; `repair` does what is provably safe."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

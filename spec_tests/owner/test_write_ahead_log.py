@@ -1,7 +1,5 @@
 """The ledger's write-ahead log: it is not removed under a running owner, and damage in it is no older state."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A server in this process, called through ASGI, on a warehouse of its own."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

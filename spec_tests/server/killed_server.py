@@ -3,8 +3,6 @@
 python -m spec_tests.server.killed_server WAREHOUSE VERSION
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

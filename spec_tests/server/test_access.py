@@ -1,7 +1,5 @@
 """Tokens: which requests they allow, and that no secret is shown."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

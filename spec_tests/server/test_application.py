@@ -1,7 +1,5 @@
 """Health, metrics, logs, limits, the description, and what a stop leaves behind."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Bodies of the wrong shape, absurd numbers, unknown calls: the documented error, and nothing changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """UNITY_CATALOG.md#order-of-judging: committing over HTTP, in the order in which a request is judged."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

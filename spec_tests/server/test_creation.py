@@ -1,7 +1,5 @@
 """Tables over HTTP: a place, version 0, a name; what they are called; how they go."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Failing disks, killed servers, two servers on one directory: nothing acknowledged is lost, nothing lands twice."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

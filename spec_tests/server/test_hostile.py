@@ -3,8 +3,6 @@
 Each had its way before, or would have it if a line of the server were gone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 Each is played by a function that is called in the place where the others come in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

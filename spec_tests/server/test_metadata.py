@@ -1,7 +1,5 @@
 """A table's metadata over HTTP: the log has it, and a request can only say the same, or what the log leaves open."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 
 UNITY_CATALOG.md#status-is-a-promise"""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import shutil

@@ -1,8 +1,6 @@
 """What a request waits for: reads and health for no writer, the loser of a race for its turn, and nothing beyond the
 request's deadline."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import errno

@@ -1,7 +1,5 @@
 """The data source on a table in an object store, without a session: tasks run here, on copies of what Spark sends."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The writers of `delta-owner` without a session: tasks run here, and their messages are committed as Spark does it."""
 
-from __future__ import annotations
-
 import pickle
 from contextlib import ExitStack
 from datetime import date, datetime

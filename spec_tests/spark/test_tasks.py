@@ -1,7 +1,5 @@
 """The task side and the driver side of a write job, without a session: tasks run here, and send their messages."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import count
 from pathlib import Path

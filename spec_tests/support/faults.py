@@ -10,8 +10,6 @@ its way out (`finally`, `suppress`) raises `SimulatedCrash` again. No fsync reac
 what a process leaves behind when it dies does not depend on that, and thousands of runs take seconds.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import uuid

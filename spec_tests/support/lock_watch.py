@@ -1,7 +1,5 @@
 """Sees whether what only the holder of a lock may do is done under it, and inside a transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of a table as other implementations read them."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path

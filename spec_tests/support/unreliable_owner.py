@@ -1,7 +1,5 @@
 """What goes wrong between a client and its owner, for any owner."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 """A small server of the Delta API, in memory: `Answers` says where it does what Unity Catalog 0.6.0 was recorded to do,
 and where it does what the documents ask for. Only what the adapter calls."""
 
-from __future__ import annotations
-
 import copy
 import json
 import threading

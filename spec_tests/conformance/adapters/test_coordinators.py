@@ -3,8 +3,6 @@
 All tests of this file share one virtual machine, in one process of the run.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

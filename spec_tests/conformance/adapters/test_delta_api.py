@@ -1,7 +1,5 @@
 """The kit's owner as a server of the Delta API: shapes and statuses, and which rule becomes which event of HTTP."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator

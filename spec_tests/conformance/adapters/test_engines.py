@@ -1,7 +1,5 @@
 """What the adapters of the engines share: words for users, data files, an environment of their own, and versions."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

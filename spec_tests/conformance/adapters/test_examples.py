@@ -1,7 +1,5 @@
 """The two owners that users start from: whole, correct, and no more than what their language brings."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Subjects at a URL: what is an answer, what is unknown, and what ends the test."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket

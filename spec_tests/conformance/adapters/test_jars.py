@@ -1,7 +1,5 @@
 """The command that fetches Java libraries, and what it says where it cannot."""
 
-from __future__ import annotations
-
 import stat
 from pathlib import Path
 from xml.etree import ElementTree

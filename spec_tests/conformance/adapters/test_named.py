@@ -1,7 +1,5 @@
 """Subjects by name: each form, and what is said of names that name nothing."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import shlex

@@ -1,8 +1,6 @@
 """Our own server under the kit, tested by its URL. The whole run is one command:
 `delta-commit-conformance run 'uc:URL?catalog=unity&schema=default'`."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator

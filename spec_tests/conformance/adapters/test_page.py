@@ -1,7 +1,5 @@
 """The page "Test your own owner" says what is so: every operation, field, profile, command and link."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The JSON Schema of the interface: up to date, and true of what is really exchanged."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Subjects of this process, offered to others."""
 
-from __future__ import annotations
-
 import io
 import json
 import shlex

@@ -1,7 +1,5 @@
 """`smoke`: it tells a broken adapter from a broken owner, and accuses no correct subject."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 import uuid

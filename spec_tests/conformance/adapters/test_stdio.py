@@ -1,7 +1,5 @@
 """Subjects behind standard input and output that behave: one process or many, crashes and restarts."""
 
-from __future__ import annotations
-
 import copy
 import sys
 import threading

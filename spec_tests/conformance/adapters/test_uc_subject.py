@@ -1,7 +1,5 @@
 """The UC adapter: what the kit asks, as calls of the Delta API; what servers answer, as answers of the interface."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

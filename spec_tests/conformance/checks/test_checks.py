@@ -1,8 +1,6 @@
 """Each check passes on the models, and each demand on the way names a requirement. What the checks find, and that they
 accuse no good subject, is in `test_mutation_score.py`. Other implementations read the tables that the kit writes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Good subjects: each differs from the model in what its freedom is about. That no check accuses them is in
 `test_mutation_score.py`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,8 +1,6 @@
 """conformance, layer 2: generated scenarios find bad subjects in few steps, reproducibly, and accuse no subject that
 uses a freedom. A history that violates is shrunk to what contradicts what."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

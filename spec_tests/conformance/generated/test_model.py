@@ -1,7 +1,5 @@
 """The pure model: which answers a table may give, one rule a test, each with the near-identical one that is right."""
 
-from __future__ import annotations
-
 import pytest
 
 from conformance.generated import model

@@ -1,7 +1,5 @@
 """conformance, layer 4: real clients at the same time find what only a race shows, and accuse no correct subject."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

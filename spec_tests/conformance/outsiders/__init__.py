@@ -6,8 +6,6 @@ second round of both, written when the kit found all of the first. Each can be r
 `delta-commit-conformance run python:spec_tests.conformance.outsiders.owners:JanitorOffByOne`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from typing import Final, Literal, NamedTuple, TypeVar

@@ -1,8 +1,6 @@
 """Owners and clients with small mistakes, and some that use rare freedoms: several versions at once, a second race, a
 name that is used again, a file that is not there."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Ten clients with one mistake each: readers, writers and maintenance jobs."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

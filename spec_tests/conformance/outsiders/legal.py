@@ -1,7 +1,5 @@
 """Ten commit owners that are odd and legal: freedoms of the documents, in combinations that real servers might have."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Twenty commit owners with one mistake each. Most are wrong in a rare situation only."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any

@@ -1,7 +1,5 @@
 """A finding, a history and a trace open in the player: where the violation is visible, and what is known until then."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every scenario ends as it says, and every sentence is true of the step that it is about."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache

@@ -1,8 +1,6 @@
 """The player in the terminal, the page, and the commands `play` and `puzzle`: every puzzle has one solution, which the
 checker found; the score stays on this machine."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -2,8 +2,6 @@
 
 In all of them: `delta-commit-conformance run reference --profile quick`, and the same of `reference-client`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 

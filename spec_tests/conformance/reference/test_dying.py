@@ -1,7 +1,5 @@
 """The reference owner crashes at each crash point, and starts again with everything that was durable."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from functools import partial

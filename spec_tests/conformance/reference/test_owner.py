@@ -1,7 +1,5 @@
 """What the reference owner answers through the shared interface, and what is so afterwards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

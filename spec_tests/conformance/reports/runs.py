@@ -1,7 +1,5 @@
 """Results of runs, made from the histories in `fixtures/histories`: their violations are real, and so are the words."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Findings by probable cause: what is grouped, in which order, and what all reports say of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

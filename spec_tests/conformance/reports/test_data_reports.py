@@ -1,7 +1,5 @@
 """Reports for scripts and for CI: JSON, JUnit, Markdown and the badge, made from real violations."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,8 +1,6 @@
 """Histories in reports. Swim lanes: everything has its place, nothing overlaps, and the contradiction is marked. Times:
 of real time as milliseconds since the first event, of ticks as they are."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """Reports on disk: whole files, one run at a time, bundles that tell all, and nothing of anybody else's touched."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """The HTML pages of one run and of several subjects: what they say, that they are sound, that nothing of a subject's is
 obeyed, and that they can be read."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Results of cases, made by hand, and a clock that runs ahead."""
 
-from __future__ import annotations
-
 import time
 from typing import Any, Final
 

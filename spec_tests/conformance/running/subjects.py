@@ -1,7 +1,5 @@
 """Owners that are no better than they have to be, for `python:` names; and one that is reached over stdio."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The command: what it prints where, what it writes, and its exit codes."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs against subjects of every kind: verdicts, exit codes, misbehaviour, time."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """Which cases a run has: order, seeds, selection."""
 
-from __future__ import annotations
-
 import pytest
 
 from conformance.checks.registry import all_checks

@@ -1,8 +1,6 @@
 """The kit in another project: its cases as pytest items, and the example for CI, whose commands are run as they stand,
 with an owner of the kit in its place."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What cases say of requirements and of profiles, and which violations a list of known failures accepts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec

@@ -6,8 +6,6 @@
 Exit code 0: each is killed by its requirement; 1: one survived; 2: usage error.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

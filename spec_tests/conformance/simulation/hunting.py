@@ -5,8 +5,6 @@ within the quick budget; the counterexample is made small: no client, request or
 nothing that a power cut took can be given back, and an interruption is one effect.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

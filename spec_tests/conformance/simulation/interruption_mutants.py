@@ -1,7 +1,5 @@
 """Mutants that only an interruption exposes: a power cut, a death, an effect that fails or an answer that is lost."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager

@@ -3,8 +3,6 @@
 Each moves or leaves out one step: a lock, the bounds of a transaction, the order of two effects.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """`simulate`: its subcommands print what they explored."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A power cut keeps what was synced, and any part of what was not.
 """
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterator
 from contextlib import nullcontext

@@ -3,8 +3,6 @@
 A slice of them; `python -m spec_tests.conformance.simulation` hunts all.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import cast

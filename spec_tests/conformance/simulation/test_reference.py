@@ -1,7 +1,5 @@
 """Small scopes of the reference owner, explored to their end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

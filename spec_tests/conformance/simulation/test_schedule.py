@@ -1,7 +1,5 @@
 """The scheduler and the exploration of schedules, on clients of a few lines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import comb
 
