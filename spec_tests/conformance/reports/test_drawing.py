@@ -101,7 +101,7 @@ def test_an_unknown_outcome_is_open_ended() -> None:
     assert lost.endless and silent.endless and not answered.endless
     assert lost.tail == silent.tail > lost.x + lost.width and answered.tail == 0
     assert len({lost.row, silent.row, answered.row}) == 3
-    assert silent.lines[1] == "→ no answered"
+    assert silent.lines[1] == "→ no answer"
 
 
 @pytest.mark.parametrize("commits", [2, 25, 134])
