@@ -463,11 +463,7 @@ class FileTest:
         key = tuple(values.get(name, _ABSENT) for name in self._deciding)
         truth = self._truths.get(key)
         if truth is None:
-            truth = self._truths[key] = self.condition.possible(
-                lambda column: (
-                    _partition_bounds(values, column) if column.path[0] in self.partition_columns else _UNKNOWN
-                )
-            )
+            truth = self._truths[key] = self.condition.possible(lambda column: _partition_bounds(values, column))
         return truth
 
     def __repr__(self) -> str:

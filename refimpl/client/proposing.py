@@ -480,10 +480,11 @@ class OwnerProposer:
             raise
 
     def _resolve(self, version: Version, attempt: AttemptId, cause: Exception) -> AttemptOutcome:
+        """A rejected request proves nothing either: the table may have been dropped after the commit landed."""
         for look in range(MAX_LOOKS):
             try:
                 return self.owner.attempt_outcome(self.table_id, attempt)
-            except (OwnerUnavailableError, OutcomeUnknown, OSError) as error:
+            except (InvalidRequestError, OwnerUnavailableError, OutcomeUnknown, OSError) as error:
                 last = error
                 self.policy.pause(look)
         raise OutcomeUnknown(

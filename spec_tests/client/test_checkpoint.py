@@ -4,6 +4,7 @@ DELTA.md#file-names, DELTA.md#log-segment.
 
 import datetime
 import decimal
+import io
 import json
 import shutil
 from pathlib import Path
@@ -484,6 +485,18 @@ class TestStatisticsAsColumns:
             "maxValues": {},
             "nullCount": {"id": 0},
         }
+
+    def test_they_become_json_where_only_a_late_file_has_no_json(self, log: WrittenLog) -> None:
+        """Arrow reads the first 65,536 rows as one batch: here, a file with JSON and rows of unknown actions."""
+        first = pq.read_table(io.BytesIO(self.content("{}")))
+        unknown = pa.table([pa.nulls(65_536, kind) for kind in first.schema.types], schema=first.schema)
+        late = {"add": {**first.to_pylist()[-1]["add"], "path": "late", "stats": None}}
+        file = io.BytesIO()
+        pq.write_table(pa.concat_tables([first, unknown, pa.Table.from_pylist([late], first.schema)]), file)
+        log.write(log_path.classic_checkpoint(5), file.getvalue())
+        stats = log.table().snapshot().files["late", None].stats
+        assert stats is not None
+        assert json.loads(stats)["numRecords"] == 3
 
     def test_json_goes_before_them(self, log: WrittenLog) -> None:
         log.write(log_path.classic_checkpoint(5), self.content('{"numRecords":9}'))

@@ -1,6 +1,9 @@
 """Races, lost answers and full backlogs: every transaction lands once or not at all."""
 
+from unittest.mock import Mock
+
 import msgspec
+import pyarrow as pa
 import pytest
 
 from refimpl import actions, log_path
@@ -29,10 +32,12 @@ from refimpl.errors import (
     ConcurrentModificationError,
     CorruptionError,
     CorruptLogError,
+    InvalidRequestError,
     LostRaceError,
     OutcomeUnknown,
     OwnerUnavailableError,
     ProtocolChangedError,
+    TableNotFoundError,
 )
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding, appending
@@ -290,6 +295,19 @@ def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) 
     assert staged_versions(table) == [1]
     assert isinstance(setting.owner.attempt_outcome(error.table_id, error.attempt), Landed)
     assert setting.paths(table) == {"mine"}
+
+
+@pytest.mark.parametrize("refusal", [TableNotFoundError("dropped"), InvalidRequestError("the token expired")], ids=type)
+def test_an_outcome_that_may_not_be_asked_for_stays_unknown(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
+    """It says nothing about the commit: a table can be undropped, and then its log names the data file."""
+    table = setting.table()
+    setting.owner.faults.lose_answers = 1
+    monkeypatch.setattr(setting.owner, "attempt_outcome", Mock(side_effect=refusal))
+    with pytest.raises(OutcomeUnknown):
+        table.append(pa.table({"id": [1], "month": ["01"]}))
+    assert setting.again(table).snapshot().to_arrow().num_rows == 1
 
 
 def test_an_outcome_is_asked_for_until_it_is_known(setting: Setting) -> None:

@@ -155,6 +155,15 @@ class TestPartitionOnly:
         assert not test.may_match(file)
         assert not test.may_match_partition(add(q="4"))
 
+    def test_a_member_with_the_name_of_a_partition_column_is_another_column(self) -> None:
+        inner = {"type": "struct", "fields": [field("q", "long")]}
+        schema = parse_schema(json.dumps({"type": "struct", "fields": [field("q", "integer"), field("st", inner)]}))
+        test = parse("q = 1 AND st.q = 3").test(schema, ("q",))
+        bounds = {"st": {"q": 3}}, {"st": {"q": 4}}
+        files = [add(q=q, stats={"minValues": each, "maxValues": each}) for q in "21" for each in bounds]
+        assert [test.may_match(file) for file in files] == [False, False, True, False]
+        assert not test.partition_only
+
 
 class TestStatistics:
     @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.table_state import Changes, ReplayedState
 from refimpl.errors import CorruptLogError
-from refimpl.files import FileStatus
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.written_log import FEATURES, WatchedFiles, WrittenLog, add, classic_content, definition, remove
 
@@ -87,9 +86,10 @@ class TestCost:
         log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a"))
         files = WatchedFiles()
         snapshot = log.table(None if feature is None else log.owner(), files).snapshot()
-        files.reads = []
+        files.reads, files.looks = [], []
         assert snapshot.refresh() is snapshot
         assert files.reads == []
+        assert log_path.checksum(1) not in files.looks
 
     def test_a_handle_refreshes_what_it_knows(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create().publish(1, add("a"))
@@ -230,16 +230,10 @@ class TestTheHint:
     def test_versions_beyond_the_target_are_not_looked_for(self, tmp_path: Path) -> None:
         """Time travel costs what lies before its version, not the history that came after it."""
         log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')
-        names: list[str] = []
-
-        class Files(WatchedFiles):
-            def stat(self, path: Path) -> FileStatus | None:
-                names.append(path.name)
-                return super().stat(path)
-
-        assert log.table(log.owner(), Files()).snapshot(version=4).segment.checkpoint_version == 3
-        assert log_path.commit(4) in names
-        assert log_path.commit(5) not in names
+        files = WatchedFiles()
+        assert log.table(log.owner(), files).snapshot(version=4).segment.checkpoint_version == 3
+        assert log_path.commit(4) in files.looks
+        assert log_path.commit(5) not in files.looks
 
     def test_an_older_one_costs_reading_and_nothing_else(self, tmp_path: Path) -> None:
         log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')

@@ -217,6 +217,8 @@ class WatchedFiles(PosixFiles):
     def __init__(self) -> None:
         self.listings = 0
         self.reads: list[str] = []
+        self.looks: list[str] = []
+        """The names that `stat` was asked for."""
         self.after_listing: list[Callable[[], object]] = []
         self.before_read: dict[str, Callable[[], object]] = {}
 
@@ -226,6 +228,10 @@ class WatchedFiles(PosixFiles):
         if self.after_listing:
             self.after_listing.pop(0)()
         return found
+
+    def stat(self, path: Path) -> FileStatus | None:
+        self.looks.append(path.name)
+        return super().stat(path)
 
     def read(self, path: Path) -> bytes:
         self.reads.append(path.name)
