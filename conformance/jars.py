@@ -1,11 +1,11 @@
-"""Java libraries of other people, by Maven coordinate: Delta Lake's, Unity Catalog's client, Amazon's for DynamoDB.
+"""Third-party Java libraries by Maven coordinate: Delta Lake, Unity Catalog's client, Amazon's client of DynamoDB.
 
-The list is `pom.xml` beside this module. Maven copies the files once into a folder whose name holds the list's digest,
-so that another list has another folder; `DELTA_CONFORMANCE_JARS` names a folder instead, for example one that was
+The list is `pom.xml` next to this module. Maven copies the files once into a folder whose name contains the list's
+digest; `DELTA_CONFORMANCE_JARS` names another folder, for example one that was
 filled on another machine. Only the command `jars` and the option `--fetch` of `engines` and `matrix` download anything.
 
-Another version of Delta has a folder of its own, with the libraries of Delta Kernel alone. Not every library has every
-patch release of Delta: one that does not is taken in its newest earlier release of the same minor version, except
+Another version of Delta has its own folder, with the libraries of Delta Kernel only. Not every library has every patch
+release of Delta: if it is missing, the newest earlier release of the same minor version is used, except for
 `delta-kernel-api`.
 """
 
@@ -27,13 +27,13 @@ POM: Final = Path(__file__).with_name("pom.xml")
 VARIABLE: Final = "DELTA_CONFORMANCE_JARS"
 COMMAND: Final = "delta-commit-conformance jars"
 SECONDS: Final = 600
-"""How long Maven may take."""
+"""The timeout of Maven."""
 KERNEL: Final = "unity"
-"""The group of Delta Kernel, the only one that another version of Delta has."""
+"""The group of Delta Kernel, the only one for other versions of Delta."""
 MAIN: Final = "delta-kernel-api"
 """The library whose version is that of Delta."""
 _UNITY_CLIENTS: Final[Mapping[str, str]] = {"4.3": "0.5.0"}
-"""By minor version of Delta: that of Unity Catalog's client with which it was built, where it is not the list's."""
+"""The version of Unity Catalog's client with which a minor version of Delta was built, if it differs from the list."""
 
 _STORAGE: Final = ("delta-storage",)
 _SPARK: Final = ("delta-spark_4.2_2.13", *_STORAGE, "aws-java-sdk-dynamodb")
@@ -52,12 +52,12 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "unity": _UNITY,
     "all": tuple(dict.fromkeys((*_DYNAMODB, *_UNITY))),
 }
-"""Artifact ids by what they are for: Delta's storage interfaces alone; Delta on Spark (a coordinator is not found
-without Amazon's class); the DynamoDB coordinator, called directly; Delta's client of Unity Catalog."""
+"""Artifact ids by purpose: Delta's storage interfaces alone; Delta on Spark (a coordinator is not found without
+Amazon's class); the DynamoDB coordinator, called directly; Delta's client of Unity Catalog."""
 
 
 class JarsError(Exception):
-    """Libraries are not there, or cannot be fetched. `problem` says which, and what to do."""
+    """Libraries are missing, or cannot be fetched. `problem` says which, and what to do."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -68,14 +68,14 @@ class JarsError(Exception):
 
 
 def classpath(group: str, *, hadoop: bool = False, delta: str | None = None) -> str:
-    """The group's libraries as the JVM's `-classpath` wants them; `hadoop` adds all that PySpark ships, for a JVM that
-    is not Spark's own. `delta`: another version of Delta, which has the group `unity` alone. Raises `JarsError` where
+    """The group's libraries in the form of the JVM's `-classpath`; `hadoop` adds all libraries of PySpark, for a JVM
+    that is not Spark's own. `delta`: another version of Delta, which has only the group `unity`. Raises `JarsError` if
     one is missing, `KeyError` for an unknown group."""
     return os.pathsep.join([*map(str, jars(group, delta)), *([pyspark_jars()] if hadoop else [])])
 
 
 def jars(group: str, delta: str | None = None) -> tuple[Path, ...]:
-    """The group's files. Raises `JarsError` where one of them is not there."""
+    """The group's files. Raises `JarsError` if one of them is missing."""
     if _is_other(delta):
         return _of_version(group, delta or "")
     names = _file_names()
@@ -95,7 +95,7 @@ def _is_other(delta: str | None) -> bool:
 
 def _of_version(group: str, delta: str) -> tuple[Path, ...]:
     if not set(GROUPS[group]) <= set(GROUPS[KERNEL]):
-        raise JarsError(f"Delta {delta} is fetched without the group {group!r}; another version has Delta Kernel alone")
+        raise JarsError(f"Delta {delta} has no group {group!r}; other versions are fetched with Delta Kernel only")
     place, found = _folder_of(delta), []
     for artifact in GROUPS[group]:
         fitting = sorted(place.glob(f"{artifact}-[0-9]*.jar"))
@@ -120,7 +120,7 @@ def pyspark_jars() -> str:
 
 
 def folder() -> Path:
-    """Where the files are, or will be."""
+    """The folder of the files, which need not exist."""
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named).absolute()
@@ -129,12 +129,12 @@ def folder() -> Path:
 
 
 def cache() -> Path:
-    """Where this user keeps what was fetched or built."""
+    """This user's folder for fetched and built files."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "delta-commit-conformance"
 
 
 def _folder_of(delta: str) -> Path:
-    """Raises `JarsError` for what is no version."""
+    """The folder of another version of Delta. Raises `JarsError` for an invalid version."""
     if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+[0-9A-Za-z.-]*", delta):
         raise JarsError(
             f"invalid Delta version {delta!r}; expected a version of {MAIN} on Maven, such as {version(MAIN)}"
@@ -143,7 +143,7 @@ def _folder_of(delta: str) -> Path:
 
 
 def fetch(delta: str | None = None) -> Path:
-    """All that are missing, or those of Delta Kernel in another version. Files are moved in whole, for concurrent
+    """Fetch all missing libraries, or those of Delta Kernel in another version. Files appear atomically, for concurrent
     calls. Raises `JarsError`, also for a version that does not exist."""
     group, target, pom = "all", folder(), POM.read_text(encoding="utf-8")
     if _is_other(delta):
@@ -164,7 +164,7 @@ def fetch(delta: str | None = None) -> Path:
 
 
 def _pom_of(delta: str) -> str:
-    """The list for Delta Kernel in that version."""
+    """The list of libraries for Delta Kernel in that version."""
     minor = ".".join(delta.split(".")[:2])
     project = ElementTree.parse(POM).getroot()
     versions = {**_versions(), MAIN: delta}
@@ -204,12 +204,12 @@ def _copy_dependencies(scratch: Path, content: str, delta: str | None) -> None:
 
 
 def version(artifact: str) -> str:
-    """Which version of a library the list names. Raises `KeyError`."""
+    """The version of a library in the list. Raises `KeyError`."""
     return _versions()[artifact]
 
 
 def _file_names() -> dict[str, str]:
-    """By artifact id, the name of the file that Maven makes."""
+    """The name of the file that Maven writes, by artifact id."""
     return {artifact: f"{artifact}-{number}.jar" for artifact, number in _versions().items()}
 
 

@@ -1,7 +1,7 @@
-"""What a run found: values that every report is made from, and that are written as JSON.
+"""The result of a run: the values of every report, also written as JSON.
 
-Nothing here depends on the time or on the machine, so that the same seed and the same subject give the same bytes:
-`RunResult.environment` holds what does, and is left out of comparisons.
+Only `RunResult.environment` depends on the time and the machine, and comparisons omit it: otherwise the same seed and
+the same subject give the same bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
     CONFORMANT = 0
     """Every case that ran was held, or is a known failure, and every declared profile was judged."""
     VIOLATION = 1
-    """A requirement is violated, or a known failure is stale. What was found counts even if the run is incomplete."""
+    """A requirement is violated, or a known failure is stale, even if the run is incomplete."""
     USAGE = 2
     """Usage error, a subject that does not implement the interface, or an empty selection: no verdict is possible."""
     INCOMPLETE = 3
@@ -32,9 +32,9 @@ class ExitCode(IntEnum):
 
 
 class UnusableError(Exception):
-    """No run is possible: the call is wrong, or the subject cannot be asked. `problem` says what and what to do. If it
-    is the answer to the first `hello` that is wrong: `came` is that answer, and `says` what the interface asks for.
-    `exit_code`: incomplete if time ran out before the kit knew whether a run is possible."""
+    """No run is possible: the call is invalid, or the subject does not answer. `problem` says what is wrong and what to
+    do. If the answer to the first `hello` is invalid, `came` is that answer, and `says` what the interface requires.
+    `exit_code` is that of an incomplete run if the time ran out before the kit knew whether a run is possible."""
 
     def __init__(self, problem: str, came: str = "", says: str = "", *, exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(problem)
@@ -46,7 +46,7 @@ class UnusableError(Exception):
 
 RESULT_SCHEMA_VERSION: Final = 1
 STRAYS: Final = ("PROFILE-CLIENT-03",)
-"""What files in other folders than the table's are advised against by."""
+"""The requirement (advice) against files outside the table's folder."""
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -54,14 +54,14 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Layer(StrEnum):
-    """How the operations of a case are made."""
+    """The source of the operations of a case."""
 
     EXAMPLE = "example"
     """A fixed scenario, with its positive twin."""
     MODEL = "model"
     """Generated sequences of operations against the pure model. Deterministic."""
     PROCESSES = "processes"
-    """Real clients at the same time. Not deterministic."""
+    """Concurrent client processes. Not deterministic."""
     SIMULATION = "simulation"
     """Every interleaving of effects, every crash. Deterministic."""
 
@@ -73,9 +73,9 @@ class Verdict(StrEnum):
     FAILED = "failed"
     """A requirement is violated."""
     INCONCLUSIVE = "inconclusive"
-    """The subject did not get far enough to be judged: it refused what it may refuse, or did not answer."""
+    """The subject did not reach the point of the check: it rejected what it may reject, or did not answer."""
     SKIPPED = "skipped"
-    """The subject does not promise what the case is about."""
+    """The subject does not declare what the case needs."""
     NOT_RUN = "not-run"
     """The budget expired, or the run was interrupted."""
 
@@ -89,18 +89,18 @@ class Violation(_Value, frozen=True, kw_only=True):
     """One way in which a case shows requirements to be violated."""
 
     requirements: tuple[str, ...]
-    """Ids; the first is the one that names it."""
+    """Requirement ids; the first one names the violation."""
     message: str
     """The contradiction, with the numbers, for a reader who knows Delta but not the kit."""
     expected: str = ""
-    """What the documents ask for at this point."""
+    """What the documents require at this point."""
     observed: str = ""
     """What the subject did instead."""
     operations: tuple[int, ...] = ()
-    """The numbers, in the history, of the operations that contradict each other, at most two, then related ones."""
+    """The numbers, in the history, of the operations that contradict each other (at most two), then of related ones."""
     contradicting: int = 2
-    """How many of `operations`, from the first on, contradict each other. Of a single one: it contradicts the final
-    log, or what the documents ask for."""
+    """How many of `operations`, from the first on, contradict each other. A single one contradicts the final log, or
+    the documents."""
     rule: str | None = None
     """The checker's rule, if a checker found it."""
     table: str | None = None
@@ -108,7 +108,7 @@ class Violation(_Value, frozen=True, kw_only=True):
 
 
 def only_strays(violations: Sequence[Violation]) -> bool:
-    """Whether these are files in other folders, and nothing else: they are looked for after all other steps."""
+    """Whether the only violations are files in other folders, which the kit checks after all other steps."""
     return bool(violations) and all(each.requirements == STRAYS for each in violations)
 
 
@@ -119,35 +119,35 @@ class CaseResult(_Value, frozen=True, kw_only=True):
     """`<family>/<check>[<table feature>/<commit mode>]`: stable, in reports and lists of known failures."""
     check: str
     title: str
-    """The check in words."""
+    """The title of the check."""
     family: str
     layer: Layer
     feature: str
     commit_mode: str
     requirements: tuple[str, ...]
-    """All that the check is evidence for, of this table feature and these profiles."""
+    """All requirements that the check tests for this table feature and these profiles."""
     verdict: Verdict
     reason: str = ""
-    """Why it was skipped, or is inconclusive; also where only files in other folders were found."""
+    """Why the case was skipped or is inconclusive; also set if it found only files in other folders."""
     violations: tuple[Violation, ...] = ()
     operations: int = 0
-    """Requests until the end of the case, or until the violation showed."""
+    """The number of requests until the end of the case, or until the violation."""
     history: str | None = None
-    """Of a case that failed, shrunk as far as the layer can: JSON Lines."""
+    """The history of a failed case, shrunk as far as the layer permits: JSON Lines."""
     whole_history: str | None = None
-    """Of concurrent processes, which no replay repeats: the same before it was shrunk."""
+    """The history before shrinking, for concurrent processes, whose runs cannot be repeated."""
     reproduction: str | None = None
-    """Of a generated case that failed: what `replay` needs beside the name, as JSON."""
+    """The input of `replay` for a generated case that failed, in addition to the name, as JSON."""
 
     @property
     def held(self) -> bool:
-        """Whether all its steps went well. Files in other folders, which a client makes in all cases or in none, are
-        advice on their own."""
+        """Whether all its steps succeeded. Files in other folders are separate advice, because a client creates them in
+        all cases or in none."""
         return self.verdict is Verdict.PASSED or (not self.reason and only_strays(self.violations))
 
 
 class RequirementVerdict(StrEnum):
-    """What the run says of one requirement."""
+    """The verdict of a run on one requirement."""
 
     HELD = "held"
     VIOLATED = "violated"
@@ -155,13 +155,13 @@ class RequirementVerdict(StrEnum):
     """A SHOULD is violated."""
     INCONCLUSIVE = "inconclusive"
     NOT_APPLICABLE = "not-applicable"
-    """Another side's, another table feature's, or of a profile that the subject does not declare."""
+    """It belongs to the other side, another table feature, or a profile that the subject does not declare."""
     NOT_CHECKED = "not-checked"
-    """No case of this run is evidence: not in this profile, or untestable."""
+    """No case of this run tests it: not in this profile, or untestable."""
 
 
 def fails(violation: Violation, levels: Mapping[str, Level], *, strict: bool = False) -> bool:
-    """Whether it makes a subject not conformant: it violates a MUST or a promise, or with `strict` a SHOULD.
+    """Whether the violation makes a subject not conformant: of a MUST or a promise, or with `strict` of a SHOULD.
     `levels`: by requirement; an unknown level counts as MUST."""
     found = {levels.get(each, Level.MUST) for each in violation.requirements} or {Level.MUST}
     return not found.isdisjoint(BINDING) or (strict and Level.SHOULD in found)
@@ -178,16 +178,16 @@ class RequirementResult(_Value, frozen=True, kw_only=True):
     requirement: str
     level: Level
     section: str
-    """Of the source; of a page of the kit, the anchor of the rule: `DELTA.md#overlap`."""
+    """The section of the source or, in a page of the kit, the anchor of the rule: `DELTA.md#overlap`."""
     source: str
     paraphrase: str
     rule: str = ""
-    """The text of a rule of a page of the kit."""
+    """The text of the rule, if the source is a page of the kit."""
     links: tuple[Link, ...] = ()
-    """Public addresses where the source can be read."""
+    """Public addresses of the source."""
     verdict: RequirementVerdict
     cases: tuple[str, ...] = ()
-    """Those that are evidence, failing ones first."""
+    """The cases that test it, failing ones first."""
     note: str = ""
     """Why it is not applicable, or cannot be tested."""
 
@@ -198,12 +198,13 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def matches(pattern: str, name: str) -> bool:
-    """`*` stands for any characters. Nothing else is special: names of cases hold brackets."""
+    """Whether a name matches a pattern in which `*` stands for any characters. Brackets are literal, as in names of
+    cases."""
     return _expression(pattern).fullmatch(name) is not None
 
 
 class KnownFailure(_Value, frozen=True, kw_only=True):
-    """A known failure. One that passes, or matches nothing, fails the run."""
+    """A known failure. If it passes, or matches no case, the run fails."""
 
     case: str
     """A case's name, or a pattern with `*`."""
@@ -212,16 +213,16 @@ class KnownFailure(_Value, frozen=True, kw_only=True):
     """Only violations of this requirement are known."""
 
     def covers(self, case: str, violation: Violation) -> bool:
-        """Whether it is about this violation."""
+        """Whether the known failure includes this violation."""
         named = self.requirement is None or self.requirement in violation.requirements
         return named and matches(self.case, case)
 
 
 class SubjectFacts(_Value, frozen=True, kw_only=True):
-    """The subject, by its own answer to `hello`."""
+    """The subject, according to its answer to `hello`."""
 
     named: str
-    """As on the command line."""
+    """The subject's name on the command line."""
     name: str
     version: str
     side: str
@@ -231,22 +232,22 @@ class SubjectFacts(_Value, frozen=True, kw_only=True):
 
 
 class Cause(_Value, frozen=True, kw_only=True):
-    """Cases that probably fail for one reason, as the reports group them."""
+    """Cases that probably fail for one reason, which reports group together."""
 
     headline: str
     """The defect, in words."""
     hints: tuple[str, ...] = ()
     """What its cases have in common."""
     requirements: tuple[str, ...]
-    """Violated by its cases; the first names it best."""
+    """The requirements that its cases violate, the most specific one first."""
     cases: tuple[str, ...]
-    """The plainest first."""
+    """Its cases, the simplest one first."""
     warning: bool = False
-    """Whether only advice is not followed."""
+    """Whether its cases violate only advice."""
 
 
 class Environment(_Value, frozen=True, kw_only=True):
-    """What differs from run to run."""
+    """The facts that differ from run to run."""
 
     started: str = ""
     """ISO 8601, UTC."""
@@ -269,18 +270,18 @@ class RunResult(_Value, frozen=True, kw_only=True):
     selection: str = ""
     """The selected cases, if not all."""
     complete: bool
-    """False: the budget expired, or the run was interrupted."""
+    """False if the budget expired or the run was interrupted."""
     stopped: str = ""
-    """Why it is not complete, or why the subject could not be tested any further."""
+    """Why the run is incomplete, or why the subject could not be tested further."""
     strict: bool = False
     """Whether warnings fail the run."""
     cases: tuple[CaseResult, ...]
     requirements: tuple[RequirementResult, ...]
     known: tuple[KnownFailure, ...] = ()
     stale: tuple[KnownFailure, ...] = ()
-    """Of those, the ones that passed or matched nothing."""
+    """Known failures that passed or matched no case."""
     causes: tuple[Cause, ...] = ()
-    """What fails, by probable cause; written by the reports."""
+    """The failures, by probable cause; set by the reports."""
     environment: Environment = Environment()
     exit_code: int
     """0 conformant, 1 violation or stale known failure, 2 usage, adapter or nothing selected, 3 incomplete."""

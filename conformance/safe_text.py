@@ -1,4 +1,4 @@
-"""Text that a subject may have chosen: as JSON, visible on a console, and as plain text in Markdown."""
+"""Untrusted text of a subject: as JSON, visible on a console, and as plain text in Markdown."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import msgspec
 _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
-"""Characters that XML forbids, that cannot be written as UTF-8, or that make a text look like another one."""
+"""Characters that XML forbids, that UTF-8 cannot encode, or that make a text look like another one."""
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """The text with an escape in the place of every character that cannot be seen. New lines and tabs are kept."""
+    """The text with invisible characters escaped, except line feeds and tabs."""
     return _HIDDEN.sub(_escaped, text)
 
 
 def writable(text: str) -> str:
-    """The text with an escape in the place of what UTF-8 cannot write, a lone surrogate."""
+    """The text with lone surrogates escaped, because UTF-8 cannot encode them."""
     return _SURROGATE.sub(_escaped, text)
 
 
@@ -31,8 +31,8 @@ def one_line(text: str) -> str:
 
 
 def to_json(value: Any, *, order: Literal["deterministic"] | None = None) -> bytes:
-    """JSON without line breaks, of `writable` texts: a subject in the kit's own process may answer with half a
-    character. `order`: of the fields of dictionaries."""
+    """JSON without line breaks, from `writable` texts, because a subject in the kit's process may answer with a lone
+    surrogate. `order`: the order of the fields of dictionaries."""
     try:
         return msgspec.json.encode(value, order=order)
     except UnicodeEncodeError:
@@ -54,17 +54,18 @@ def _escaped(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-# Markdown: only what would be markup is escaped, with a backslash or as a code span, so that a terminal shows it well.
+# Markdown: only markup is escaped, with a backslash or as a code span, so that the text stays readable on a terminal.
 
 _CODE: Final = r"(?<!`)`(?P<code>[^`]*[^`\s][^`]*)`(?!`)"
 _LIVE: Final = r"[\w.+-]*@[\w./-]+|(?<!\w)[#!]\d+|\w+://\S+|www\.\S+"
-"""What CI systems make mentions, references and links of even behind a backslash, but not in a code span."""
+"""Characters that CI systems turn into mentions, references and links even after a backslash, but not in a code
+span."""
 _SPECIAL: Final = "|".join(
     (
         r"[\\`*<~]",
         r"&(?=#?\w+;)",  # an entity
-        r"\](?=[(\[:])|\[(?=\[)",  # a link, a definition, a page of a wiki; `[1, 3]` is none
-        r"(?<=\S)_(?![A-Za-z0-9])",  # may end an emphasis, without which none begins
+        r"\](?=[(\[:])|\[(?=\[)",  # a link, a definition, a page of a wiki, but not `[1, 3]`
+        r"(?<=\S)_(?![A-Za-z0-9])",  # may end an emphasis; without an end none begins
         r"^(?:>|#|[-+=](?=[-+=\s]|$))",  # a quotation, a heading, a list, a line
         r"(?:(?<=^\d)|(?<=^\d\d)|(?<=^\d\d\d)|(?<=^\d\d\d\d))[.)](?=\s|$)",  # a list with numbers
     )
@@ -73,7 +74,8 @@ _TOKENS: Final = re.compile(rf"{_CODE}|(?P<live>{_LIVE})|(?P<special>{_SPECIAL})
 
 
 def escaped(text: str) -> str:
-    """On one line: no heading, no link, no mention, no HTML. Whatever follows it begins with no bracket or colon."""
+    """The text on one line without headings, links, mentions or HTML. The following text must not begin with a bracket
+    or a colon."""
     return _TOKENS.sub(_inert, one_line(text))
 
 

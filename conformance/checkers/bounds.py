@@ -2,7 +2,7 @@
 
 Version v is ratified at t_v and published at p_v. Every observation over [invoked, answered] is a bound on one of them:
 *not before* its invoke, or *not after* its answer. The checkers gather bounds by kind, keep the tightest per version,
-and look for a version that must be later than it may be. Only then is it worth finding out who said so.
+and search for a version that must be later than it may be. Only then do they look up the two observations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Early(Enum):
     REFUSAL = "refusal"
     """The same, in a refusal that promises to be fresh."""
     ABSENT = "absent"
-    """A look for its published file found none."""
+    """A listing did not have its published file."""
 
 
 class Late(Enum):
@@ -42,12 +42,12 @@ class Late(Enum):
     RATIFIED = "ratified"
     CONFLICT = "conflict"
     TOMBSTONE = "tombstone"
-    """A conflict or a gap spoke of it before its attempt was resolved."""
+    """A conflict or a gap was about it before its attempt was resolved."""
     LISTED = "listed"
     """An answer named it, or a later one, as existing."""
     VISIBLE = "visible"
     OMITTED = "omitted"
-    """It was left out of the commits that the owner still stores."""
+    """The owner's list of stored commits lacks it."""
     BACKFILLED = "backfilled"
     PATH_READ = "path-read"
     HANDED_BACK = "handed-back"
@@ -58,7 +58,7 @@ Kind = TypeVar("Kind", Early, Late)
 
 
 class Observations(NamedTuple, Generic[Kind]):
-    """All observations of one kind: each speaks of `versions[i] + shift`."""
+    """All observations of one kind; each is about version `versions[i] + shift`."""
 
     kind: Kind
     rows: Rows
@@ -67,7 +67,7 @@ class Observations(NamedTuple, Generic[Kind]):
 
 
 class Bound(NamedTuple, Generic[Kind]):
-    """The tightest observation. `id`: its operation, None for `Late.BEFORE`."""
+    """The tightest observation. `id` is its operation, or None for `Late.BEFORE`."""
 
     kind: Kind
     version: int
@@ -84,7 +84,7 @@ class Window(NamedTuple):
     lag: Sequence[int] | None = None
 
     def place(self, version: int, kind: Early | Late) -> int:
-        """Negative: before the log; `length` or more: never."""
+        """The index of a version: negative if it is before the log, `length` or more if it is after its end."""
         index = version - self.base
         if self.lag is not None and kind in (Early.READ, Early.REFUSAL) and 0 <= index < self.length:
             return self.lag[index]
@@ -92,7 +92,7 @@ class Window(NamedTuple):
 
 
 def lower(bounds: list[int], window: Window, seen: Observations[Early]) -> bool:
-    """Raise `bounds` to the observed times. Whether an observation is about a version before the log."""
+    """Raise `bounds` to the observed times. Returns whether an observation is about a version before the log."""
     base, length, lag = window
     shift = seen.shift - base
     before = False
@@ -114,7 +114,7 @@ def lower(bounds: list[int], window: Window, seen: Observations[Early]) -> bool:
 
 
 def upper(bounds: list[int], window: Window, seen: Observations[Late]) -> bool:
-    """Lower `bounds` to the observed times. Whether an observation is about a version after the log."""
+    """Lower `bounds` to the observed times. Returns whether an observation is about a version after the log."""
     length = window.length
     shift = seen.shift - window.base
     beyond = False
@@ -178,7 +178,7 @@ _ALWAYS: Final = {Early.GAP: Rule.FALSE_GAP, Early.READ: Rule.STALE_READ, Early.
 
 
 def violated(early: Bound[Early], late: Bound[Late]) -> Rule:
-    """What two observations violate together, the first later than the second."""
+    """The rule that two observations violate together, the first later than the second."""
     if early.kind in _ALWAYS:
         return _ALWAYS[early.kind]
     if early.kind is Early.SENT:

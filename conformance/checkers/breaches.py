@@ -16,8 +16,8 @@ SECOND: Final = "{second}"
 
 
 class Breach(NamedTuple):
-    """`problem` is a sentence in which {first} and {second} stand for the operations of these numbers; None: the final
-    log instead of an operation. All requests of `attempt`, if there is one, belong to it."""
+    """`problem` is a sentence in which {first} and {second} stand for the operations of these numbers; a number None
+    stands for the final log. If `attempt` is set, all of its requests belong to the breach."""
 
     rule: Rule
     table: str
@@ -35,11 +35,11 @@ class Breaches:
         self.table = table
         self.found: list[Breach] = []
         self.unexplained = 0
-        """Contradictions that were only counted."""
+        """The number of contradictions without an explanation."""
         self._counts: dict[Rule, int] = {}
 
     def has_room(self, rule: Rule) -> bool:
-        """Whether one more breach of the rule is explained; if not, it is counted."""
+        """Whether another breach of the rule is explained; if not, it is only counted."""
         if self._counts.get(rule, 0) < MOST_OF_ONE_RULE:
             return True
         self._counts[rule] += 1
@@ -63,7 +63,8 @@ class Breaches:
         return self.unexplained + sum(max(0, count - MOST_OF_ONE_RULE) for count in self._counts.values())
 
     def contradiction(self, early: Bound[Early], late: Bound[Late], attempt: str | None) -> None:
-        """Two observations that cannot both be true: a time that is not before the first must be before the second."""
+        """Add two observations that contradict each other: a version is not before the first, and must be before the
+        second."""
         u, v = early.version, late.version
         after = f", and version {v} comes after version {u}" if u != v else ""
         older = "no version at all" if u == 0 else f"nothing newer than version {u - 1}"
@@ -74,27 +75,27 @@ class Breaches:
 
 
 _EARLY: Final = {
-    Early.SENT: "The attempt that is version {v} was first sent, in a request not refused, by {first}, so it was not "
+    Early.SENT: "The attempt that is version {v} was first sent, in a request that was not rejected, by {first}, so "
+    "it was not "
     "ratified before {at}.",
     Early.GAP: "{first} was answered that version {v} is missing, so it was not ratified before {at}.",
     Early.READ: "{first} returned {older}, so version {v} was not ratified before {at}.",
     Early.REFUSAL: "{first} returned {older}, so version {v} was not ratified before {at}.",
-    Early.ABSENT: "{first} looked for the published file of version {v} and it was not there, so it was not "
-    "published before {at}.",
+    Early.ABSENT: "{first} did not find the published file of version {v}, so it was not published before {at}.",
 }
 
 _LATE: Final = {
-    Late.BEFORE: "But version {v} was there before the history began",
+    Late.BEFORE: "But version {v} existed before the history began",
     Late.RATIFIED: "But {second} was answered by {at} that version {v} is ratified",
     Late.CONFLICT: "But {second} was answered by {at} that version {v} is taken",
-    Late.TOMBSTONE: "But {second} spoke of version {v} on behalf of an attempt that was resolved by {at}, and would "
-    "have been refused as resolved after that",
+    Late.TOMBSTONE: "But {second} got an answer about version {v} for an attempt that was resolved by {at}, and would "
+    "have been rejected as resolved after that",
     Late.LISTED: "But {second} was answered by {at} that version {v} exists",
     Late.VISIBLE: "But {second} saw the published file of version {v} by {at}",
-    Late.OMITTED: "But {second} was given a list without version {v} by {at}, as if it had been published",
-    Late.BACKFILLED: "But {second} was answered by {at} that its backfill is done, and version {v} was ratified before "
-    "it asked",
+    Late.OMITTED: "But {second} got a list without version {v} by {at}, as if it had been published",
+    Late.BACKFILLED: "But {second} was answered by {at} that its backfill is done, and version {v} was ratified "
+    "before that request",
     Late.PATH_READ: "But {second} read version {v} from published files by {at}",
-    Late.HANDED_BACK: "But {second} gave the table back to the filesystem by {at}, with version {v} published",
+    Late.HANDED_BACK: "But {second} handed the table back to the filesystem by {at}, with version {v} published",
     Late.CHECKPOINT: "But {second} made a checkpoint of version {v} by {at}",
 }

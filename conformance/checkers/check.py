@@ -1,5 +1,5 @@
-"""The verdict on a whole history, and its breaches in words: which operations contradict each other, and what those
-asked and were answered.
+"""The verdict on a whole history, and its breaches in words: the operations that contradict each other, with their
+requests and answers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     header: Header
     operations: int
-    """Requests and looks at files."""
+    """The number of requests and listings."""
     tables: dict[str, int]
-    """By table: the versions of its final log."""
+    """The number of versions in the final log, by table."""
     violations: tuple[HistoryViolation, ...]
     unseen: dict[str, str] = {}
-    """By table, why its final log could not be read; then the table is never conformant."""
+    """The reason why the final log could not be read, by table; such a table is never conformant."""
     left_out: int = 0
     """The number of further violations of the same rules."""
 
@@ -41,7 +41,7 @@ class HistoryVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(columns: HistoryColumns) -> tuple[list[Breach], int]:
-    """The breaches, and the number of those left out. Linear in operations and versions."""
+    """The breaches, and the number of omitted ones. Linear in operations and versions."""
     found: list[Breach] = []
     left_out = 0
     for table in columns.tables.values():
@@ -92,14 +92,14 @@ class HistoryViolation(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     """The contradiction, in a sentence."""
     operations: tuple[Operation | FileLook, ...]
-    """The operations that the message speaks of, first those that contradict each other, then the other requests of
-    the attempt that it is about."""
+    """The operations in the message: first those that contradict each other, then the other requests of its
+    attempt."""
     contradicting: int = 2
     """How many of the operations contradict each other; if fewer than two, they contradict the final log."""
 
 
 def explain(breaches: Sequence[Breach], items: Iterable[Item]) -> tuple[HistoryViolation, ...]:
-    """`items` is the history, read a second time: only numbers of it are in memory."""
+    """The breaches in words. `items` is the history, read a second time, because only numbers of it are in memory."""
     numbers = {number for finding in breaches for number in (finding.first, finding.second) if number is not None}
     attempts = {(finding.table, finding.attempt) for finding in breaches if finding.attempt is not None}
     operations: dict[int, Operation | FileLook] = {}
@@ -146,7 +146,7 @@ def describe(operation: Operation | FileLook) -> str:
     """An operation in one line: client, request, time and answer."""
     if isinstance(operation, FileLook):
         when = f"{operation.since}..{operation.at}"
-        return f"a look at the files (operation {operation.id}, {when}: {describe_look(operation)})"
+        return f"a listing (operation {operation.id}, {when}: {describe_look(operation)})"
     end = "" if operation.answered is None else operation.answered
     answer = "no answer" if operation.answer is None else describe_answer(operation.answer)
     who = operation.client or "a client"
@@ -155,7 +155,7 @@ def describe(operation: Operation | FileLook) -> str:
 
 
 def describe_look(look: FileLook) -> str:
-    """What an external observer saw."""
+    """The result of an external observer's listing, in words."""
     published = [file.version for file in look.published]
     seen = [f"version{'s' * (len(published) > 1)} {_ranges(published)} published"] if published else []
     return ", ".join([*seen, f"no version {_ranges(look.absent)}"] if look.absent else seen)

@@ -1,9 +1,9 @@
 """A history as columns of integers, so that a history of millions of operations fits in memory.
 
 For each table, one group of rows per kind of observation, in the order in which operations ended. An attempt is an
-index; versions, times and operation numbers are what the history says. Everything that many answers repeat (which
-attempt a version is, what it says) is kept once, with the first operation that said so, and a `Clash` for each that
-said otherwise.
+index; versions, times and operation numbers are those of the history. Facts that many answers repeat (the attempt and
+the content of a version) are stored once, with the first operation that showed them, and a `Clash` for each different
+one.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ class TableColumns:
         self.name = name
         self.attempts: dict[str, int] = {}
         self.attempt_names: list[str] = []
-        # Proposals by what was answered; a client's transaction that committed is a ratified proposal.
+        # Proposals by their answers; a client's committed transaction is a ratified proposal.
         self.ratified = Rows()
         self.unknown = Rows()
         self.conflicts = Rows()
         self.gaps = Rows()
         self.refused = Rows()
-        """Other rejections: they have no facts about the log, but an attempt with no other answer did not land."""
+        """Other rejections: they contain no facts about the log, but an attempt without another answer did not land."""
         self.elsewhere: list[Misplaced] = []
         self.landed = Rows()
         self.not_landed = Rows()
@@ -98,7 +98,7 @@ class TableColumns:
         self.fresh = Rows()
         self.stale = Rows()
         self.listed = Rows()
-        """The highest version that an answer listed, where it is not bounded by the latest one returned."""
+        """The highest version that an answer listed, if the returned latest version does not bound it."""
         self.beyond_latest: list[Misplaced] = []
         # Publication.
         self.visible = Rows()
@@ -116,10 +116,10 @@ class TableColumns:
         """The number of versions that existed before the history."""
         self.direct: set[int] = set()
         self.unseen: Unseen | None = None
-        """Why there is no final log; the log is then what the answers show."""
+        """Why the final log is missing; then the log is inferred from the answers."""
         self.missing: int | None = None
-        """A version that is missing in the final log, although later ones are there."""
-        # What versions are said to be and to say.
+        """A version that the final log lacks, although it has later ones."""
+        # The attempts and contents of versions.
         self.identities: dict[int, tuple[int, int]] = {}
         self.contents: dict[tuple[int, str], Sighting] = {}
         self.log_contents: dict[int, Content] = {}
@@ -144,7 +144,7 @@ class TableColumns:
 
 
 class HistoryColumns:
-    """All tables of a history, and what its header says."""
+    """All tables of a history, and the facts of its header."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         """Read the whole history. Raises `InvalidHistoryError`."""
@@ -178,14 +178,14 @@ class HistoryColumns:
         return table
 
     def latest_read(self, latest: int | None) -> int:
-        """What a read claims by `latest`. managed-commits, sample API: -1 says that the owner never accepted an
-        unbackfilled commit, and nothing else."""
+        """The claim of a read by its `latest`. managed-commits, sample API: -1 only means that the owner never accepted
+        an unbackfilled commit."""
         if latest is None or latest == -1:
             return -1 if self.minus_one_claims else NO_LATEST
         return latest
 
     def latest_refused(self, latest: int | None) -> int:
-        """What a refusal claims by `latest`; to leave it out is no claim."""
+        """The claim of a rejection by its `latest`; without the field it makes none."""
         return NO_LATEST if latest is None else self.latest_read(latest)
 
 
@@ -207,7 +207,7 @@ def _place_proposal(history: HistoryColumns, table: TableColumns, op: Operation)
             table.handed_back.add(op.id, answer.version - 1, op.invoked, answered)
     elif isinstance(answer, events.Conflict):
         latest = history.latest_refused(answer.latest)
-        if version == ANY_VERSION:  # lost to a writer at an unknown version
+        if version == ANY_VERSION:  # the transaction lost to a writer at an unknown version
             table.refused.add(op.id, version, op.invoked, answered, attempt)
             if latest > -1:
                 table.listed.add(op.id, latest, op.invoked, answered, attempt)
@@ -256,7 +256,7 @@ def _place_read(history: HistoryColumns, table: TableColumns, op: Operation) -> 
 
 
 def _last_omitted(commits: tuple[Entry, ...], start: int, end: int) -> int | None:
-    """The highest version in start..end that is not listed; those below it are published if it is."""
+    """The highest version in start..end that is not listed; if it is published, so are all lower ones."""
     listed = {entry.version for entry in commits}
     while end in listed:
         end -= 1
@@ -341,7 +341,7 @@ def _place_witness(table: TableColumns, witness: Witness) -> None:
 
 
 def _place_entries(table: TableColumns, entries: Iterable[Entry], number: int) -> int:
-    """The highest version among them; -1 if there are none."""
+    """Place the listed commits. Returns the highest version among them; -1 if there are none."""
     highest = -1
     identities = table.identities
     for entry in entries:
@@ -379,10 +379,10 @@ def _propose(table: TableColumns, attempt: int, content: Content, number: int) -
 def infer_log(table: TableColumns) -> None:
     """Fill the log of a table whose final log could not be read, as far as the answers show it.
 
-    Every possible final log has each attempt that was answered as ratified at the version of that answer; otherwise it
-    is a violation. So those answers, and then all others that name the attempt of a version, make up the log.
-    A version whose attempt no answer names could be any, and the log is not longer than the attempts that can have
-    landed. The checkers then find only what contradicts every possible final log. LOG_CHECKER.md#unseen
+    Every possible final log has each ratified attempt at the version of its answer; otherwise the answer is a
+    violation. So these answers, and then all others that name the attempt of a version, give the log. A version whose
+    attempt no answer names may be any attempt, and the log is not longer than the number of attempts that can have
+    landed. The checkers then find only contradictions to every possible final log. LOG_CHECKER.md#unseen
     """
     assert table.unseen is not None
     table.before = table.unseen.before

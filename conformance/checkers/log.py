@@ -1,26 +1,26 @@
-"""The log checker: is there an order of the operations that explains all answers?
+"""The log checker: searches for an order of the operations that explains all answers.
 
-Let t_v be the time at which version v is ratified: t_0 <= t_1 <= ..., before everything for versions from before the
-history, after everything for versions that the final log does not have. An operation takes effect at one moment between
+Let t_v be the time at which version v is ratified: t_0 <= t_1 <= ...; it is before all events for versions from before
+the history, and after all events for versions that the final log lacks. An operation takes effect at one moment between
 its invoke and its answer. So:
 
   an attempt in the log         t_v >= the earliest invoke among its requests that were answered as ratified or not at
                                 all (no other can have landed it), and t_v <= the end of each that was ratified
-  a conflict at v               t_v <= its end; also for a replay of what landed itself
+  a conflict at v               t_v <= its end; also for a replay of a landed attempt
   a gap at v                    t_{v-1} >= its invoke
-  a refusal with latest k       t_k <= its end; where freshness is promised t_{k+1} >= its invoke
+  a rejection with latest k     t_k <= its end; if freshness is promised, t_{k+1} >= its invoke
   a read with latest k          t_k <= its end, and t_{k+1} >= its invoke unless it may be stale
   an attempt resolved as landed t_v <= its end
 
-First the content, whatever happened when (attempts are unique, all answers agree, what was ratified is there, what is
-there was proposed). Then one sweep: a version is no earlier than any lower bound of it or of one before it; where that
-exceeds its own upper bound, two observations contradict each other. Nothing else can be wrong: if all bounds hold, the
-earliest times that they allow are a history in which every answer is right. That is why the checker is complete. It is
-linear in the number of operations and versions.
+First the content is compared, independent of times: attempts are unique, all answers agree, ratified commits exist, and
+existing commits were proposed. Then one sweep: a version is not earlier than any lower bound of it or of an earlier
+version; if that exceeds its own upper bound, two observations contradict each other. The checker is complete: if all
+bounds hold, the earliest times that they allow are a history in which every answer is right. It is linear in the number
+of operations and versions.
 
-Freedoms that are no violations: a latest of -1 of a managedCommit owner is no claim, and a reader of such a table may
-do without its owner (columns); owners may not know yet of a commit by put-if-absent, so a read need not tell of it; a
-conflict may tell nothing, or something old; without the profile `idempotent-retry` a replay may be answered as a
+Freedoms, which are not violations: the latest version -1 of a managedCommit owner is not a claim, and a reader of such
+a table need not ask its owner (columns); an owner may not know a commit by put-if-absent yet, so a read need not return
+it; a conflict may have no details, or old ones; without the profile `idempotent-retry` a replay may be answered as a
 conflict; a rejection can have any reason; an attempt that was resolved as not landed may be answered with a true
 conflict or gap, unless `tombstone-first` promises that it gets none after its tombstone.
 """
@@ -43,8 +43,8 @@ _FIELDS = ("bytes", "actions")
 
 
 def check_content(table: TableColumns, breaches: Breaches) -> None:
-    """Every two observations of one version agree, and agree with the proposal of its attempt. Where bytes and actions
-    differ between the same two, the bytes are reported."""
+    """All observations of a version agree with each other, and with the proposal of its attempt. If both bytes and
+    actions of the same two differ, the bytes are reported."""
     reported: set[tuple[int, int, int]] = set()
     for clash in table.clashes:
         pair = (clash.version, clash.first, clash.second)
@@ -53,8 +53,8 @@ def check_content(table: TableColumns, breaches: Breaches) -> None:
         reported.add(pair)
         rule = Rule.VERSION_CHANGED if clash.field == "attempt" else Rule.CONTENT_CHANGED
         problem = (
-            f"Version {clash.version} was two things: {{first}} returned {clash.field} {_short(clash.first_value)}, "
-            f"{{second}} of {_short(clash.second_value)}."
+            f"Version {clash.version} differs: {{first}} returned {clash.field} {_short(clash.first_value)}, "
+            f"{{second}} returned {_short(clash.second_value)}."
         )
         breaches.add(rule, clash.version, problem, clash.first, clash.second)
     for version in sorted({version for version, _ in table.contents}):
@@ -111,8 +111,8 @@ IDEMPOTENT_RETRY: Final = "idempotent-retry"
 
 
 class LogChecker:
-    """One table's log against everything that was observed of it. `check` fills `breaches`; after it `lower` and
-    `upper` hold, per version of the log, the times before and after which it cannot have been ratified."""
+    """Compares one table's log with all observations. `check` fills `breaches`; afterwards `lower` and `upper` have,
+    per version of the log, the times before and after which it cannot have been ratified."""
 
     def __init__(self, table: TableColumns, header: Header, breaches: Breaches) -> None:
         self.table = table
@@ -129,7 +129,7 @@ class LogChecker:
         self.late_groups: list[Observations[Late]] = []
 
     def check(self) -> bool:
-        """Whether times could be compared, which is impossible for a log with gaps."""
+        """Run the check. Returns whether times could be compared, which is impossible for a log with gaps."""
         if self.table.missing is not None:
             self._report_gap(self.table.missing)
             return False
@@ -172,8 +172,8 @@ class LogChecker:
             self.breaches.add(
                 Rule.COMMIT_FORGOTTEN,
                 missing,
-                f"Version {missing} was ratified: {{first}}. But the final log, that is what is published and what the "
-                f"owner lists, has versions after {missing} and not that one.",
+                f"Version {missing} was ratified: {{first}}. But the final log (published and listed commits) has "
+                f"versions after {missing} and not that one.",
                 ratified,
             )
             return
@@ -215,7 +215,7 @@ class LogChecker:
         rows, table = self.table.ratified, self.table
         attempt, version = rows.attempt[row], rows.version[row]
         index = version - self.window.base
-        if index < table.before and self.log[index] in (NO_ATTEMPT, attempt):  # older; its attempt is known now
+        if index < table.before and self.log[index] in (NO_ATTEMPT, attempt):  # its attempt is known now
             self.log[index] = attempt
             return
         if not self.breaches.has_room(Rule.RATIFIED_BUT_LOST):
@@ -231,15 +231,15 @@ class LogChecker:
                 else "; the final log has no such version."
             )
             if other is not None:
-                problem += " {second} was answered so for the other."
+                problem += " {second} got that answer for the other."
         elif other is not None:
-            problem += f", and {{second}} was answered so for {instead}."
+            problem += f", and {{second}} got that answer for {instead}."
         else:  # beyond every version that can exist
             problem += f", and {self.end_in_words()}."
         self.breaches.add(Rule.RATIFIED_BUT_LOST, version, problem, rows.id[row], other, name)
 
     def end_in_words(self) -> str:
-        """Where the log ends, in words."""
+        """The end of the log, in words."""
         last = self.table.end - 1
         if self.table.unseen is not None:
             exist = f"no version after {last} can exist" if last >= 0 else "no version can exist"
@@ -280,7 +280,7 @@ class LogChecker:
         self.breaches.add(Rule.LANDED_TWICE, versions[1], problem, attempt=name)
 
     def _proposals(self) -> dict[int, set[int]]:
-        """For every attempt that was sent: the versions that it was proposed for."""
+        """For every attempt that was sent, the versions for which it was proposed."""
         table = self.table
         found: dict[int, set[int]] = {}
         for rows in (table.ratified, table.unknown, table.conflicts, table.gaps, table.refused):
@@ -289,11 +289,11 @@ class LogChecker:
         return found
 
     def _unexplained(self, version: int, proposed: set[int] | None) -> None:
-        """Report a version that no request can have made."""
+        """Report a version that no request can have created."""
         name = self.table.attempt_names[self._attempt_at(version)]
         stands = f"Attempt {name} is version {version} {self._of_the_log}"
         if proposed is not None and proposed & {version, ANY_VERSION}:
-            problem = f"{stands}, but every request that proposed it for that version was refused."
+            problem = f"{stands}, but every request that proposed it for that version was rejected."
             self.breaches.add(Rule.REFUSED_BUT_LANDED, version, problem, attempt=name)
         elif proposed is not None:
             problem = f"{stands}, but it was proposed for version {', '.join(map(str, sorted(proposed)))} only."
@@ -308,7 +308,7 @@ class LogChecker:
             problem = f"{{first}} proposed version {proposed} and was answered that it is version {answered}."
             add(Rule.RATIFIED_ELSEWHERE, answered, problem, number)
         for number, listed, answered in table.beyond_latest[:MOST_OF_ONE_RULE]:
-            problem = f"{{first}} was given version {listed} in a list, and {answered} as the latest version."
+            problem = f"{{first}} got version {listed} in a list, and {answered} as the latest version."
             add(Rule.LISTED_BEYOND_LATEST, listed, problem, number)
         self._check_refusals()
         for version, (attempt, number) in table.identities.items():
@@ -392,7 +392,7 @@ class LogChecker:
             Observations(Late.LISTED, table.landed, table.landed.version),
         ]
         if Promise.TOMBSTONE_FIRST in self.header.promises and table.not_landed:
-            self._bury()
+            self._bound_by_tombstone()
         for group in self.early_groups:
             if bounds.lower(self.lower, self.window, group):
                 self._from_before(group)
@@ -406,7 +406,7 @@ class LogChecker:
             if sent != INFINITY and sent > self.lower[index]:
                 self.lower[index] = sent
 
-    def _bury(self) -> None:
+    def _bound_by_tombstone(self) -> None:
         """An attempt resolved as not landed has a tombstone no later than the end of the first such answer; its
         conflicts and gaps come before that, whatever their own ends."""
         deadline: dict[int, int] = {}
@@ -436,7 +436,7 @@ class LogChecker:
         end, number = min((answered, number) for found, answered, number in answers if found == attempt)
         name = self.table.attempt_names[attempt]
         problem = (
-            f"{{first}} was answered anew although {{second}} was answered by {end} that attempt {name} never lands."
+            f"{{first}} got a new answer although {{second}} was answered by {end} that attempt {name} never lands."
         )
         self.breaches.add(Rule.TOMBSTONE_IGNORED, rows.version[row], problem, rows.id[row], number, name)
 
@@ -460,7 +460,7 @@ class LogChecker:
                 reached = low
             if reached - skew > high:
                 self._contradiction(index)
-                reached = -INFINITY  # what is found behind it is another contradiction, not this one again
+                reached = -INFINITY  # a later one is another contradiction, not this one again
 
     def _contradiction(self, index: int) -> None:
         self.contradictions += 1
@@ -477,7 +477,7 @@ class LogChecker:
         return None if attempt == NO_ATTEMPT else self.table.attempt_names[attempt]
 
     def early_bound(self, index: int) -> Bound[Early] | None:
-        """The observation with the latest lower bound of a version, through those before it."""
+        """The observation with the latest lower bound of a version or of an earlier one."""
         found = bounds.earliest(self.early_groups, self.window, index)
         start = self.table.before
         sent = max(range(start, index + 1), key=lambda at: _finite(self.first_sent[at]), default=None)

@@ -1,4 +1,4 @@
-"""The rules that a history can violate. A closed list: reports and the catalogue name them."""
+"""The rules that a history can violate: a closed list, which reports and the catalogue refer to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Rule(Enum):
-    """Its value is stable once released; `meaning` is the requirement in words."""
+    """A rule. Its value is a stable id; `meaning` is the requirement in words."""
 
     meaning: str
 
@@ -16,14 +16,14 @@ class Rule(Enum):
         member.meaning = member.__doc__ = meaning
         return member
 
-    # What the log says, whenever it happened
+    # Content of the log, independent of times
 
     LOG_HAS_GAP = "log-has-gap", "The versions of a log are contiguous: v is ratified only after v-1."
     LANDED_TWICE = "landed-twice", "An attempt is applied at most once, however often it is sent."
     NOT_PROPOSED = "not-proposed", "A version is an attempt that a client proposed for that version."
     REFUSED_BUT_LANDED = (
         "refused-but-landed",
-        "An attempt all of whose requests were refused is not in the log: a refusal says that nothing changed.",
+        "An attempt whose requests were all rejected is not in the log: a rejection changes nothing.",
     )
     RATIFIED_BUT_LOST = "ratified-but-lost", "An attempt that was answered as ratified stays at its version."
     RATIFIED_ELSEWHERE = (
@@ -50,29 +50,30 @@ class Rule(Enum):
     )
     TOMBSTONE_IGNORED = (
         "tombstone-ignored",
-        "With the promise `tombstone-first`, an attempt that was resolved as not landed gets no conflict and no gap "
-        "computed anew.",
+        "With the promise `tombstone-first`, an attempt that was resolved as not landed gets no new conflict and no "
+        "new gap.",
     )
     REFUSAL_CONTRADICTS_ITSELF = (
         "refusal-contradicts-itself",
-        "A conflict tells a latest version not below the proposed one; a gap tells one at least two below it, and "
-        "nothing can be missing before version 0.",
+        "The latest version in a conflict is not below the proposed one; in a gap it is at least two below it, and no "
+        "version is missing before version 0.",
     )
-    LISTED_BEYOND_LATEST = "listed-beyond-latest", "The listed commits and the latest version are of one state."
+    LISTED_BEYOND_LATEST = "listed-beyond-latest", "The listed commits and the latest version in one answer agree."
 
-    # What happened when
+    # Times of ratification
 
     RATIFIED_OUT_OF_ORDER = "ratified-out-of-order", "Version v-1 is ratified before version v."
-    FALSE_CONFLICT = "false-conflict", "A conflict is answered only when the proposed version is ratified already."
-    FALSE_GAP = "false-gap", "A gap is answered only when the version before the proposed one is not ratified yet."
+    FALSE_CONFLICT = "false-conflict", "A conflict is answered only if the proposed version is already ratified."
+    FALSE_GAP = "false-gap", "A gap is answered only if the version before the proposed one is not yet ratified."
     STALE_READ = ("stale-read", "A request for the latest version returns every commit that was ratified before it.")
     STALE_REFUSAL = (
         "stale-refusal",
-        "With the promise `fresh-refusals`, a refusal tells of every commit that was ratified before the request.",
+        "With the promise `fresh-refusals`, the latest version in a rejection includes every commit that was ratified "
+        "before the request.",
     )
     REPORTED_TOO_EARLY = "reported-too-early", "No answer names a version before it is ratified."
 
-    # What is published when
+    # Times of publication
 
     PUBLISHED_TOO_EARLY = "published-too-early", "Only ratified commits are published."
     PUBLISHED_OUT_OF_ORDER = "published-out-of-order", "Version v-1 is published before version v."
@@ -88,10 +89,7 @@ class Rule(Enum):
     )
     HANDED_BACK_UNPUBLISHED = (
         "handed-back-unpublished",
-        "A table is given back to the filesystem only after all its earlier commits are published.",
+        "A table is handed back to the filesystem only after all its earlier commits are published.",
     )
-    CHECKPOINT_UNPUBLISHED = (
-        "checkpoint-unpublished",
-        "A checkpoint or a compaction is made only of versions that are published.",
-    )
+    CHECKPOINT_UNPUBLISHED = ("checkpoint-unpublished", "A checkpoint or a compaction covers only published versions.")
     READ_UNPUBLISHED = "read-unpublished", "A reader by path reads a prefix of the published versions."

@@ -4,15 +4,16 @@ Let p_v be the time at which `<v>.json` becomes visible: t_v <= p_v, and p_0 <= 
 and an ownership change, is ratified by becoming visible: p_v = t_v. Observations over [invoked, answered]:
 
   a visible `<v>.json`                          p_v <= its end
-  a file looked for and not there               p_v >= its begin, unless cleanup may have removed it
-  v left out of a list within its range         p_v <= its end: the owner lists what is not published
+  a file that a listing did not find            p_v >= its begin, unless cleanup may have removed it
+  v missing from a list within its range         p_v <= its end: the owner lists what is not published
   a reader by path at v, a checkpoint of v      p_v <= its end
   a table handed back with version v+1          p_v <= its end
   a backfill to w that was answered             p_v <= its end for every v <= w that was ratified before its invoke
 
-The last one needs to know what *must* have been ratified by then: the latest time that the log's upper bounds leave to
-t_v. To assume the latest is safe: it hurts no other bound. Otherwise it is the sweep of the log checker, over both
-times at once. A list and the latest version beside it need not be of one moment, nor the files of one listing.
+The last one needs the versions that *must* have been ratified by then: it uses the latest time that the log's upper
+bounds leave to t_v, which is safe because it violates no other bound. The rest is the sweep of the log checker, over
+both times at once. A list and the latest version in the same answer need not be of one moment, nor the files of one
+listing.
 
 managed-commits, "Commit Backfills" and "Commit Files"; catalog-managed, "Publishing Commits".
 """
@@ -67,7 +68,7 @@ class WatermarkChecker:
         self._sweep()
 
     def _absent(self) -> Observations[Early]:
-        """Looks that did not find a file, before a cleanup may have removed any."""
+        """Listings that did not find a file, before a cleanup may have removed any."""
         rows, kept = self.table.absent, Rows()
         cleanup = self.table.first_cleanup
         if not self.log.header.cleanup:
@@ -79,7 +80,7 @@ class WatermarkChecker:
 
     def _never_ratified(self, group: Observations[Late]) -> None:
         for bound in bounds.outside(group, self.window):
-            if bound.kind is Late.OMITTED:  # the latest version says so already
+            if bound.kind is Late.OMITTED:  # the latest version in the same answer reports it
                 continue
             problem = f"{{first}} shows that version {bound.version} is published; {self.log.end_in_words()}."
             self.breaches.add(Rule.NEVER_RATIFIED, bound.version, problem, bound.id)
@@ -98,12 +99,12 @@ class WatermarkChecker:
         return Observations(Late.BACKFILLED, kept, kept.version)
 
     def _latest_ratified(self) -> list[int]:
-        """Per version, the latest time at which it can have been ratified: ascending. What is known of publication
-        need not be asked: where that would bound it, the version is published already."""
+        """Per version, the latest time at which it can have been ratified, ascending. Times of publication are not
+        needed: if one bounded it, the version would already be published."""
         return list(accumulate(reversed(self.log.upper), min))[::-1]
 
     def _sweep(self) -> None:
-        """`alone` is what the log checker reached: its own contradictions are not repeated."""
+        """`alone` is the result of the log checker, whose contradictions are not repeated."""
         alone = ratified = published = -INFINITY
         last_direct = -1
         skew = self.skew
@@ -122,8 +123,8 @@ class WatermarkChecker:
                 alone = ratified = published = -INFINITY
 
     def _contradiction(self, index: int, late_of: Callable[[], Bound[Late] | None], published: int) -> None:
-        """`late_of`: looks for the observation that demands the version at `index` so soon. `published`: the last
-        version whose publication it had to wait for."""
+        """`late_of` returns the observation with the upper bound of the version at `index`; `published` is the last
+        version whose publication that version needs."""
         self.contradictions += 1
         if self.contradictions > MOST_CONTRADICTIONS:
             self.breaches.unexplained += 1

@@ -1,1 +1,1 @@
-"""The checks: what is asked of a subject, and what its answers must be."""
+"""The checks: the requests that each one sends to a subject, and the answers that it accepts."""

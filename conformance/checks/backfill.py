@@ -52,7 +52,7 @@ def prefix(s: Scenario, table: TableHandle, *because: Exchange) -> dict[int, str
 
 
 def complete(s: Scenario, table: TableHandle, done: Exchange) -> dict[int, str]:
-    """What is published after a backfill that was answered as done."""
+    """A backfill was answered `done`: every version up to the requested one is published. Returns what is published."""
     assert isinstance(done.request, BackfillToVersion)
     asked = done.request.version
     seen = prefix(s, table, done)
@@ -78,7 +78,7 @@ def tracked(s: Scenario, table: TableHandle, *because: Exchange) -> reads.Listed
         name = (listed.commits[version].file_name or "").rpartition("/")[2]
         s.require(not name or f"{STAGING[s.feature]}/{name}" in names, "MC-FILES-06", "CM-STORE-04", "CM-STORE-09",
                   evidence=(listed.exchange, *because), table=table, version=version,
-                  expected=f"version {version} is not published: its staged file is kept until it is",
+                  expected=f"the staged file of version {version} is kept until the version is published",
                   observed=f"the owner lists version {version} as `{name}`, and that file does not exist: the log has "
                   f"{sorted(names)}"[:400])  # fmt: skip
     return listed
@@ -99,7 +99,7 @@ def same_content(s: Scenario, table: TableHandle, landed: Exchange, published: s
 
 
 def _actions(content: str) -> str | None:
-    """The digest of a file's actions; None if it is no commit."""
+    """The digest of a file's actions; None if the file is not a commit."""
     try:
         return digests.of_actions(lines(content))
     except ValueError:
@@ -107,7 +107,7 @@ def _actions(content: str) -> str | None:
 
 
 def lines(content: str) -> list[str]:
-    """Of a commit file. A line ends with a line feed; `str.splitlines` knows other ends, which strings may contain."""
+    """The lines of a commit file. Only a line feed ends a line; `str.splitlines` also splits inside strings."""
     return content.removesuffix("\n").split("\n") if content else []
 
 
@@ -150,12 +150,12 @@ def only_ratified_commits_are_published(s: Scenario) -> None:
         seen = s.published(table)
         beyond = [version for version in seen if version > 1]
         s.require(not beyond, *RATIFIED_ONLY, evidence=(early,), table=table, version=3,
-                  expected="version 1 is the latest that was ratified: no file of a later one appears",
+                  expected="version 1 is the latest ratified version: no later version is published",
                   observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
         loser = lost.request.attempt  # type: ignore[union-attr]
         s.require(loser not in seen.get(1, ""), *RATIFIED_ONLY, evidence=(won, lost), table=table, version=1,
                   expected="the published file of version 1 is the commit that was ratified",
-                  observed="version 1 was published as the commit of the writer that lost it")  # fmt: skip
+                  observed="the published version 1 is the commit of the writer that lost the race")  # fmt: skip
 
 
 @check(Family.BACKFILL, *ORDER, *DONE)
@@ -195,7 +195,7 @@ def a_backfill_beyond_the_latest_version_adds_nothing(s: Scenario) -> None:
     call = s.ask("publisher", BackfillToVersion(table=table.reference, version=7))
     seen = complete(s, table, call) if isinstance(call.answer, Done) else prefix(s, table, call)
     s.require(max(seen, default=0) <= 2, *RATIFIED_ONLY, evidence=(call, early), table=table,
-              expected="versions 0 to 2 are ratified: no other is published",
+              expected="versions 0 to 2 are ratified: no other version is published",
               observed=f"a listing shows versions {sorted(seen)}")  # fmt: skip
     s.land(table)
     tracked(s, table, call)
@@ -204,8 +204,8 @@ def a_backfill_beyond_the_latest_version_adds_nothing(s: Scenario) -> None:
 
 @check(Family.BACKFILL, *ORDER, *DONE, *TRACKED)
 def concurrent_publishers_and_a_writer(s: Scenario) -> None:
-    """Two publishers request versions 3 and 2, and a writer commits before the second request arrives. All are done in
-    order; the new commit is neither lost nor published."""
+    """Two publishers request versions 3 and 2, and a writer commits before the second request arrives. All three
+    requests succeed in order; the new commit is neither lost nor published."""
     table = s.create()
     s.land_all(table, 3)
     slow = s.delay("slow publisher", BackfillToVersion(table=table.reference, version=2))
@@ -214,7 +214,7 @@ def concurrent_publishers_and_a_writer(s: Scenario) -> None:
     late = s.deliver(slow)
     if isinstance(late.answer, Rejected) and late.answer.retryable:
         late = s.ask_to_backfill(table, 2, client="slow publisher")
-    s.expect(late, Done, *DONE, may_refuse=s.feature == "catalogManaged", expected="version 2 is published: done")
+    s.expect(late, Done, *DONE, may_refuse=s.feature == "catalogManaged", expected="version 2 is published: `done`")
     complete(s, table, late)
     tracked(s, table, late)
     complete(s, table, s.backfill(table, 4, client="slow publisher"))
@@ -247,15 +247,15 @@ def published_commits_stay_unchanged(s: Scenario) -> None:
         now = s.published(table)
         changed = [each for each, content in seen.items() if now.get(each) != content]
         s.require(not changed, *RATIFIED_ONLY, table=table, version=changed[0] if changed else None,
-                  expected="every published commit is still there, as it was",
+                  expected="every published commit still exists, unchanged",
                   observed=f"published versions {changed} changed or disappeared")  # fmt: skip
         seen = now
 
 
 @check(Family.BACKFILL, *ORDER, *TRACKED)
 def automatic_backfill_keeps_the_order(s: Scenario) -> None:
-    """An owner that publishes on its own may publish any number of commits after each commit: always a prefix, and it
-    lists what it has not published."""
+    """An owner that publishes without a request may publish any number of versions after each commit. The published
+    versions form a prefix, and the owner lists the others."""
     table = s.create(backfill="subject")
     for _ in range(6):
         prefix(s, table, s.land(table))
@@ -275,22 +275,22 @@ def a_fully_published_table_accepts_commits(s: Scenario) -> None:
     tracked(s, table)
 
 
-# Foreign, missing and orphaned files. The kit removes those that it writes; observations meanwhile are not recorded.
+# Foreign, missing and orphaned files. The kit removes its own files; what it observes until then is not recorded.
 
 STORAGE = (Profile.STORAGE_ACCESS,)
 STAGED = ("staged",)
 FIRST_UUID = "00000000-0000-4000-8000-000000000000"
 LAST_UUID = "ffffffff-ffff-4fff-bfff-ffffffffffff"
-"""Staged files are listed by name: one before and one after those of any attempt."""
+"""A folder lists staged files by name: these two UUIDs sort before and after those of every attempt."""
 
 
 def glance(s: Scenario, table: TableHandle) -> dict[str, str]:
-    """Content by name of all files of the log, off the record."""
-    for _ in range(TRIES):  # an answer may be lost; what the kit put there must go again
+    """The content of all files of the log, by name. The history does not record the request."""
+    for _ in range(TRIES):  # an answer may be lost, and the kit must remove its file
         answer = s.subject.ask("external observer", Observe(table=table.reference))
         if isinstance(answer, Observation):
             return {file.name: file.content or "" for file in answer.files}
-    raise Inconclusive(f"the files of {table.name} cannot be seen: {answer}")
+    raise Inconclusive(f"`observe` failed for the table {table.name}: {answer}")
 
 
 @contextmanager
@@ -299,7 +299,7 @@ def blocked(s: Scenario, table: TableHandle, version: int, foreign: str | None =
     foreign = foreign or proposals.content(proposals.append(s.attempt(), s.timestamp(version)))
     call = storage_access.plant(s, table, commit_file(version), foreign, if_absent=True)
     if isinstance(call.answer, Conflict):
-        raise Inconclusive(f"the owner has published version {version} already: nothing can stand in its way")
+        raise Inconclusive(f"the owner has already published version {version}: no foreign file can have its name")
     try:
         yield foreign
     finally:
@@ -308,11 +308,11 @@ def blocked(s: Scenario, table: TableHandle, version: int, foreign: str | None =
 
 
 def in_order(s: Scenario, files: dict[str, str], table: TableHandle, version: int, call: Exchange) -> None:
-    """The version could not be published: no later one is."""
+    """The version could not be published, so no later version is published."""
     later = [each for each in range(version + 1, table.versions) if commit_file(each) in files]
     s.require(not later, *ORDER, evidence=(call,), table=table, version=version + 1,
-              expected=f"version {version} could not be published: no later version is",
-              observed=f"versions {later} were published without the one before them")  # fmt: skip
+              expected=f"version {version} could not be published: no later version is published",
+              observed=f"versions {later} were published without version {version}")  # fmt: skip
 
 
 @check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
@@ -384,8 +384,8 @@ def a_backfill_accepts_a_client_published_commit(s: Scenario) -> None:
 
 @check(Family.BACKFILL, *TRACKED, *DONE, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_published_file_above_a_gap_hides_nothing(s: Scenario) -> None:
-    """A client published version 3 before versions 1 and 2. The owner goes on to list versions 1 and 2, and a backfill
-    publishes them."""
+    """A client published version 3 before versions 1 and 2. The owner continues to list versions 1 and 2, and a
+    backfill publishes them."""
     table = s.create()
     landed = s.land_all(table, 3)
     third = landed[2].request
@@ -448,7 +448,7 @@ def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
     name = f"{STAGING[s.feature]}/{staged_file(1, landed.request.attempt)}"
     files = glance(s, table)
     if name not in files or commit_file(1) in files:
-        raise Inconclusive("version 1 is not in the staging folder only: its file cannot get lost")
+        raise Inconclusive("version 1 has no staged file, or is already published: its file cannot be lost")
     storage_access.remove(s, table, name)
     call = s.ask("publisher", BackfillToVersion(table=table.reference, version=2))
     found = glance(s, table)
@@ -467,8 +467,8 @@ def a_missing_staged_file_is_not_replaced(s: Scenario) -> None:
 
 @check(Family.BACKFILL, "MC-FEATURE-03", "CM-COMMIT-01", *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_failed_publication_fails_no_commit(s: Scenario) -> None:
-    """The owner publishes on its own and fails, because another file has the name of version 1. Commits answered as
-    ratified have landed; commits answered as rejected have not. No later version is published."""
+    """The owner publishes without a request and fails, because another file has the name of version 1. Commits that it
+    ratified have landed; commits that it rejected have not. No later version is published."""
     table = s.create(backfill="subject")
     s.land(table)
     refused: Exchange | None = None
@@ -476,7 +476,7 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
         for client in ("first", "second", "third", "fourth"):
             call = s.commit(table, client=client)
             s.expect(call, (Ratified, Rejected), "PROFILE-CORE-05",
-                     expected=f"version {table.versions} is next: ratified, or refused and not committed")  # fmt: skip
+                     expected=f"version {table.versions} is next: ratified, or rejected and not committed")  # fmt: skip
             if isinstance(call.answer, Rejected):
                 refused = call
                 break
@@ -489,7 +489,7 @@ def a_failed_publication_fails_no_commit(s: Scenario) -> None:
     s.require(refused is None or seen.latest is None or seen.latest <= latest, "MC-FEATURE-03", "CM-COMMIT-01",
               evidence=[call for call in (refused, seen.exchange) if call is not None], table=table,
               version=table.versions,
-              expected=f"version {table.versions} was refused: version {latest} is the latest",
+              expected=f"version {table.versions} was rejected: version {latest} is the latest",
               observed=f"a rejected commit landed: version {seen.latest} is the latest")  # fmt: skip
     s.backfill(table, latest)
     s.published(table)
@@ -508,17 +508,17 @@ def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
         files = glance(s, table)
         s.require(
             not isinstance(call.answer, Done) or files.get(commit_file(1)) != foreign, "FIELD-05",
-            evidence=(call,), expected="version 1 was ratified with other content than the file of its name has",
+            evidence=(call,), expected="version 1 was ratified with other content than the file of that name has",
             observed="the client answered `done`, but the file of version 1 is not the ratified commit",
         )  # fmt: skip
         s.require(
             commit_file(2) not in files, "FIELD-05", evidence=(call,),
-            expected="version 1 is not published: no later version is", observed="version 2 is published",
+            expected="version 1 is not published: no later version is published", observed="version 2 is published",
         )  # fmt: skip
 
 
 WAITING = 8
-"""Commits after which a part of them should be published."""
+"""The number of commits after which the owner should have published some of them."""
 
 
 @check(Family.BACKFILL, "MC-BACKFILL-04", "CM-PUBLISH-05", commit_modes=("staged", "inline"))

@@ -28,11 +28,11 @@ from conformance.scenario.formatting import in_words
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
 RACE = ("MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-04", "PROFILE-CORE-05")
-"""What a race for one version is evidence for."""
+"""The requirements that a race for one version tests."""
 
 
 def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Exchange]) -> Exchange:
-    """Of those who proposed the version at the same time. Some may have been refused for other reasons, not all."""
+    """The winner among concurrent proposals of a version. The owner may reject some for other reasons, not all."""
     won = [call for call in race if isinstance(call.answer, Ratified)]
     if not won:
         if any(isinstance(call.answer, Rejected | Unknown) for call in race):
@@ -43,7 +43,7 @@ def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Exc
                expected=f"version {version} was free: one of its {len(race)} proposals is ratified",
                observed=f"none of {len(race)} proposals of the free version {version} was ratified")  # fmt: skip
     s.require(len(won) == 1, "MC-COMMIT-02", "CM-COMMIT-08", evidence=won[:2], table=table, version=version,
-              expected=f"of {len(race)} proposals of version {version} one is ratified",
+              expected=f"exactly one of {len(race)} proposals of version {version} is ratified",
               observed=f"{len(won)} proposals of version {version} were answered `ratified`")  # fmt: skip
     for call in race:
         if call is not won[0]:
@@ -56,7 +56,7 @@ def one_winner(s: Scenario, table: TableHandle, version: int, race: Sequence[Exc
 def burst(
     s: Scenario, table: TableHandle, clients: Sequence[str], order: Sequence[int] | None = None
 ) -> list[Exchange]:
-    """All propose the next version before any request arrives; `order`: in which they do, else as they were sent."""
+    """All clients propose the next version before any request arrives; `order`: that of arrival (default: as sent)."""
     sent = [s.delay(client, s.proposal(table)) for client in clients]
     return [s.deliver(sent[place]) for place in (range(len(sent)) if order is None else order)]
 
@@ -135,7 +135,7 @@ def a_late_proposal_replaces_nothing(s: Scenario) -> None:
     fast = s.land_all(table, 3, client="fast")
     call = s.deliver(late)
     s.expect(call, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=fast[:1],
-             expected="version 1 is taken since long: it is not ratified again")  # fmt: skip
+             expected="version 1 was taken long before: it is not ratified again")  # fmt: skip
     s.get_commits(table)
     s.land(table, client="slow")
 
@@ -177,7 +177,7 @@ def attempts_that_look_alike_are_different(s: Scenario) -> None:
         other = attempt[:place] + ("7" if attempt[place] != "7" else "3") + attempt[place + 1 :]
         lost = s.commit(table, 1, client="other", attempt=other)
         s.expect(lost, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", because=(won,),
-                 expected=f"attempt {other} is not {attempt}, which is version 1: it is not ratified")  # fmt: skip
+                 expected=f"version 1 is attempt {attempt}: the different attempt {other} is not ratified")  # fmt: skip
         if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
             found = s.ask("other", AttemptOutcome(table=table.reference, attempt=other))
             s.expect(found, NotLanded, "PROFILE-OUTCOME-02", because=(won, lost),
@@ -190,12 +190,12 @@ def version_0_cannot_be_committed_again(s: Scenario) -> None:
     """A proposal of version 0 of an existing table is not ratified; version 1 is."""
     table = s.create()
     call = s.commit(table, 0)
-    s.expect(call, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", expected="version 0 is there: not ratified")
+    s.expect(call, (Conflict, Rejected), "MC-COMMIT-02", "CM-COMMIT-08", expected="version 0 exists: a conflict")
     s.land(table)
 
 
 def _told(commits: Sequence[CommitEntry], version: int) -> str | None:
-    """What a list says that a version is: its file, or its content in whatever format. None: nothing."""
+    """The file or the content that a list gives for a version; None if the list lacks it."""
     for commit in commits:
         if commit.version == version and commit.actions is not None:
             try:
@@ -220,7 +220,7 @@ def a_losing_proposal_leaves_the_winner_unchanged(s: Scenario) -> None:
     was, now = _told(before.commits, 1), _told(after.commits, 1)
     s.require(was is None or now is None or was == now, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
               evidence=(won, lost), table=table, version=1,
-              expected="version 1 is the winner's commit, as it was before the other lost",
+              expected="version 1 is the winner's commit, unchanged by the lost race",
               observed=f"version 1 was listed as {was} before the lost race, and as {now} after it")  # fmt: skip
     s.backfill(table, 1)
     s.published(table)
@@ -242,8 +242,8 @@ def a_winner_without_an_answer_keeps_its_version(s: Scenario) -> None:
 
 @check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-06")
 def a_duplicated_request_is_applied_once(s: Scenario) -> None:
-    """The network delivers a proposal of version 1 twice, the second time after version 2 landed. Whatever the second
-    answer, the attempt is in the log once, as version 1."""
+    """The network delivers a proposal of version 1 twice, the second time after version 2 landed. With any
+    second answer, the attempt is in the log once, as version 1."""
     table = s.create()
     request = s.proposal(table, 1)
     twice = [s.delay("doubled", request), s.delay("doubled", request)]
@@ -254,7 +254,7 @@ def a_duplicated_request_is_applied_once(s: Scenario) -> None:
     s.expect(again, (Ratified, Conflict, Rejected), "PROFILE-CORE-06",
              expected="`ratified` as version 1, or a conflict; in any case nothing is applied again")  # fmt: skip
     s.require(not isinstance(again.answer, Ratified) or again.answer.version == 1, "PROFILE-CORE-06", evidence=(again,),
-              table=table, expected="the attempt is version 1, and no other version",
+              table=table, expected="the attempt is version 1 and no other version",
               observed=f"the duplicate was answered {in_words(again.answer)}")  # fmt: skip
     seen = reads.ask(s, table)
     s.require(seen.latest is None or seen.latest <= 2, "PROFILE-CORE-06", evidence=(again, seen.exchange), table=table,
@@ -265,7 +265,7 @@ def a_duplicated_request_is_applied_once(s: Scenario) -> None:
 
 @check(Family.CONCURRENT_WRITERS, "PROFILE-CORE-05", "MC-FEATURE-02", "CM-FEATURE-01")
 def versions_are_counted_per_table(s: Scenario) -> None:
-    """Commits to one table leave the versions and commits of another free, also where name and version together read
+    """Commits to one table neither take versions of another nor appear in it, even if name and version together read
     the same: version 11 of `orders`, version 1 of `orders1`."""
     first, second = s.create("orders"), s.create("orders1")
     s.land_all(first, 11)
@@ -332,10 +332,10 @@ def a_direct_commit_does_not_replace_a_file(s: Scenario) -> None:
     lost = s.commit(table, 1, client="late")
     after = s.published(table)
     s.require(before.get(1) == after.get(1), *WHOLE, evidence=(made, lost), table=table, version=1,
-              expected="the file of version 1 that was there first stays as it is",
-              observed=f"version 1 was {before.get(1, '')[:150]}, and is {after.get(1, '')[:150]}")  # fmt: skip
+              expected="the file of version 1 that existed first stays unchanged",
+              observed=f"version 1 was {before.get(1, '')[:150]} and now is {after.get(1, '')[:150]}")  # fmt: skip
     s.expect(lost, (Conflict, Rejected), *WHOLE, because=(made,),
-             expected="version 1 is there: it is not ratified again")  # fmt: skip
+             expected="version 1 exists: it is not ratified again")  # fmt: skip
 
 
 @check(Family.CONCURRENT_WRITERS, *VISIBLE, needs=(Profile.STORAGE_ACCESS,), commit_modes=DIRECT)
@@ -346,7 +346,7 @@ def a_visible_direct_commit_counts_without_notification(s: Scenario) -> None:
         table = s.create(name)
         made = [published_by_a_client(s, table) for _ in range(count)]
         call = s.commit(table, count + 1, client="next")
-        expected = f"versions up to {count} are visible, so committed, and version {count + 1} comes next: ratified"
+        expected = f"versions up to {count} are visible and therefore committed: version {count + 1} is ratified"
         s.expect(call, Ratified, *VISIBLE, because=made, may_refuse=True, expected=expected)
         table.versions += 1
         s.land(table)
@@ -365,7 +365,7 @@ def a_client_and_the_owner_publish_one_version(s: Scenario) -> None:
     made = published_by_a_client(s, table)
     call = s.deliver(late)
     s.expect(call, (Conflict, Rejected), *WHOLE, "MC-COMMIT-02", "CM-COMMIT-08", because=(made,),
-             expected="version 1 is there: it is not ratified again")  # fmt: skip
+             expected="version 1 exists: it is not ratified again")  # fmt: skip
     s.published(table)
 
 
@@ -373,12 +373,12 @@ def a_client_and_the_owner_publish_one_version(s: Scenario) -> None:
 
 ORDER = ("MC-COMMIT-01", "CM-COMMIT-07", "MC-COMMIT-07")
 EARLY = ("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")
-"""What is violated by ratifying a version too early: the rule for files that are written directly, where it holds."""
+"""The requirements that an owner violates by ratifying a version too early; the first one covers direct commits."""
 REFUSED = ("MC-FEATURE-03", "CM-COMMIT-01")
 
 
 def too_early(s: Scenario, table: TableHandle, version: int, client: str = "hasty") -> Exchange:
-    """Propose a version whose predecessor is missing: any refusal will do."""
+    """Propose a version whose predecessor is missing; every kind of rejection is valid."""
     call = s.commit(table, version, client=client)
     s.expect(call, (Gap, Rejected, Conflict), *EARLY,
              expected=f"version {table.versions - 1} is the latest: version {version} is not ratified before version "
@@ -394,7 +394,7 @@ def a_version_is_ratified_only_after_its_predecessor(s: Scenario) -> None:
     s.land(table)
     early = too_early(s, table, 3)
     s.require(3 not in s.published(table), *EARLY, evidence=(early,), table=table, version=3,
-              expected="version 3 is refused, and not published", observed="version 3 was published")  # fmt: skip
+              expected="version 3 is rejected, and not published", observed="version 3 was published")  # fmt: skip
     s.land(table)
     s.land(table, client="hasty")
 
@@ -430,7 +430,7 @@ def an_early_proposal_does_not_land_later(s: Scenario) -> None:
     seen = reads.ask(s, table)
     s.require(seen.latest is None or seen.latest <= 2, *REFUSED, evidence=(early, seen.exchange), table=table,
               version=3,
-              expected="version 3 was refused: version 2 is the latest",
+              expected="version 3 was rejected: version 2 is the latest",
               observed=f"a rejected proposal landed: the latest version is {seen.latest}")  # fmt: skip
     s.land(table, client="other")
 
@@ -443,15 +443,15 @@ def early_proposals_in_reverse_order_all_fail(s: Scenario) -> None:
     sent = [s.delay(f"hasty {version}", s.proposal(table, version)) for version in (2, 3, 4)]
     for delayed in reversed(sent):
         s.expect(s.deliver(delayed), (Gap, Rejected, Conflict), *EARLY,
-                 expected="no commit follows version 0 yet: nothing but version 1 is ratified")  # fmt: skip
+                 expected="version 0 is the latest: only version 1 can be ratified")  # fmt: skip
     s.land_all(table, 4, client="patient")
     reads.ask(s, table)
 
 
 @check(Family.CONCURRENT_WRITERS, *REFUSED, "MC-FEATURE-02", "CM-FEATURE-01")
 def rejected_proposals_are_not_in_the_log(s: Scenario) -> None:
-    """One writer loses version 1, another proposes version 3 too early. Neither proposal is listed or published, then
-    or after further commits and a backfill."""
+    """One writer loses version 1, another proposes version 3 too early. Neither proposal is listed or published, at
+    once or after further commits and a backfill."""
     table = s.create()
     s.land(table, client="first")
     lost = s.contend(table, 1, client="second")
@@ -462,7 +462,7 @@ def rejected_proposals_are_not_in_the_log(s: Scenario) -> None:
     for version, commit in seen.commits.items():
         s.require(not any(each in (commit.file_name or "") for each in refused), *REFUSED,
                   evidence=(lost, seen.exchange),
-                  table=table, version=version, expected="an attempt that was refused is not in the log",
+                  table=table, version=version, expected="a rejected attempt is not in the log",
                   observed=f"a rejected attempt is listed: version {version} is {commit.file_name}")  # fmt: skip
     s.backfill(table, 3)
     s.published(table)
@@ -473,8 +473,8 @@ def rejected_proposals_are_not_in_the_log(s: Scenario) -> None:
 
 @check(Family.CONCURRENT_WRITERS, "CM-COMMIT-09", features=("catalogManaged",), commit_modes=("staged", "inline"))
 def a_conflict_tells_what_was_ratified(s: Scenario) -> None:
-    """A writer loses version 1, and version 2 is ratified too: the conflict has the commits that it lacks, or at
-    least the latest version, so that the writer need not ask for them."""
+    """A writer loses version 1, and version 2 is ratified too: the conflict contains the missing commits, or at
+    least the latest version, so that the writer need not request them."""
     table = s.create()
     s.land_all(table, 2)
     lost = s.contend(table, 1, client="other")

@@ -20,12 +20,12 @@ from conformance.scenario.log_builder import LogBuilder, file, gone, table_actio
 from conformance.scenario.scenario import Exchange, TableHandle
 
 COMMON = ("CONFLICT-CHECK-01", "CONFLICT-CHECK-02", "CONFLICT-ORDER-01")
-"""All of these scenarios are evidence that a transaction that lost is checked, and commits nothing if it fails."""
+"""What all of these scenarios test: a transaction that lost is checked, and commits nothing if the check fails."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Race:
-    """What happened."""
+    """A race of the client's transaction with one winner, and both answers."""
 
     s: ClientScenario
     table: TableHandle
@@ -33,7 +33,7 @@ class Race:
     exchange: Exchange
 
     def conflicts(self, *requirements: str, why: str) -> None:
-        """The transaction ended with an error, and nothing of it is in the log."""
+        """The transaction ended with an error, and the log has none of its changes."""
         expected = f"{why}: the transaction ends with a conflict, and commits nothing"
         self.s.require(
             isinstance(self.exchange.answer, (m.Conflict, m.Rejected)), *requirements, *COMMON,
@@ -47,8 +47,8 @@ class Race:
         )  # fmt: skip
 
     def commits(self, *requirements: str, why: str) -> None:
-        """It is the version after the winner. `requirements`: if none, that a transaction without a conflict is
-        proposed again."""
+        """The transaction was committed after the winner. `requirements`: by default, that a transaction without a
+        conflict is proposed again."""
         done = self.exchange.answer
         self.s.require(
             isinstance(done, m.Committed) and done.version == 3, *(requirements or ("CONFLICT-RETRY-05",)),
@@ -59,7 +59,7 @@ class Race:
 
 
 def latest_of(s: ClientScenario, table: TableHandle) -> int | None:
-    """The table's latest version. The kit's own look: no part of the history."""
+    """The table's latest version. The history does not record this request of the kit."""
     call = s.subject.ask("kit", m.GetCommits(table=table.reference))
     return call.latest if isinstance(call, m.Commits) else None
 
@@ -68,7 +68,7 @@ def prepare(
     s: ClientScenario, name: str = "orders", *, partitioned: bool = False, domain: str | None = None,
     reader_features: tuple[str, ...] = (),
 ) -> TableHandle:  # fmt: skip
-    """A table with the files `a` (partition x) and `b` (partition y) since version 1."""
+    """A table whose version 1 added the files `a` (partition x) and `b` (partition y)."""
     creation: dict[str, Any] = {}
     if partitioned or domain is not None:
         attempt = s.attempt()
@@ -100,7 +100,7 @@ def win(s: ClientScenario, table: TableHandle, actions: Sequence[str], *, blind:
 
 
 def race(s: ClientScenario, table: TableHandle, winner: Sequence[str], *, blind: bool = False, **mine: Any) -> Race:
-    """The winner commits version 2, and then the transaction of the client under test, which read version 1."""
+    """The winner commits version 2; then the client under test runs its transaction, which read version 1."""
     won = win(s, table, winner, blind=blind)
     call = s.transact(table, read_version=1, **mine)
     return Race(s=s, table=table, winner=won, exchange=call)
@@ -176,7 +176,7 @@ def any_read_of_an_unpartitioned_table_is_full(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)
 def a_full_read_conflicts_with_a_removal(s: ClientScenario) -> None:
-    """A transaction that read the whole table conflicts with any removed file."""
+    """A transaction that read the whole table conflicts with the removal of any file."""
     race(s, prepare(s), [removed(s, "b")], reads="*", removes=("a",), adds=NEW).conflicts(
         "CONFLICT-ORDER-09", why="a file of the table that it read was removed"
     )
@@ -184,7 +184,7 @@ def a_full_read_conflicts_with_a_removal(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-09", *COMMON, side="client", features=EVERY_TABLE)
 def a_read_file_conflicts_with_its_removal(s: ClientScenario) -> None:
-    """A transaction that read a partition conflicts with the removal of a file in it, and of no other."""
+    """A transaction that read a partition conflicts with the removal of a file in it, and of no file elsewhere."""
     table = prepare(s, partitioned=True)
     mine = (DataFile(path="mine", partition="x"),)
     race(s, table, [removed(s, "a")], reads="x", adds=mine).conflicts(
@@ -217,7 +217,7 @@ def of_two_rewrites_one_lands(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
 def no_file_is_removed_twice(s: ClientScenario) -> None:
-    """Two transactions that remove the same file conflict, whatever they read."""
+    """Two transactions that remove the same file conflict, independent of what they read."""
     table = prepare(s, partitioned=True)
     race(s, table, [removed(s, "a")], isolation=Isolation.SNAPSHOT, removes=("a",), adds=()).conflicts(
         "CONFLICT-ORDER-10", why="both remove the file `a`"
@@ -226,8 +226,8 @@ def no_file_is_removed_twice(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
 def of_two_overwrites_one_lands(s: ClientScenario) -> None:
-    """Two transactions replace all files of the table without reading them: the second one fails, or the rows are there
-    twice."""
+    """Two transactions replace all files of the table without reading them. The second one fails: otherwise the table
+    has the rows twice."""
     theirs = [removed(s, "a"), removed(s, "b"), added(s, "theirs")]
     race(s, prepare(s), theirs, isolation=Isolation.SNAPSHOT, removes=("a", "b"), adds=NEW).conflicts(
         "CONFLICT-ORDER-10", why="another transaction has replaced the files `a` and `b` that it replaces"
@@ -270,7 +270,7 @@ def an_append_conflicts_with_a_new_partitioning(s: ClientScenario) -> None:
         theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s), partition_columns=("part",))
         gone = [removed(s, "a"), removed(s, "b")]
         race(s, table, [theirs, *gone], adds=NEW, isolation=isolation).conflicts(
-            "CONFLICT-ORDER-05", why=f"under {isolation.value} too, the partitioning that it wrote by changed"
+            "CONFLICT-ORDER-05", why=f"under {isolation.value} too: the partitioning changed after it wrote its file"
         )
 
 
@@ -281,12 +281,12 @@ def an_append_conflicts_with_a_new_type(s: ClientScenario) -> None:
     table = prepare(s)
     theirs = proposals.metadata("t", s.timestamp(2), owner_properties(s), schema=proposals.OTHER_TYPE)
     race(s, table, [theirs, removed(s, "a"), removed(s, "b")], adds=NEW).conflicts(
-        "CONFLICT-ORDER-05", why="the type of a column changed, by which it wrote its file"
+        "CONFLICT-ORDER-05", why="the type of a column changed after it wrote its file"
     )
 
 
 def owner_properties(s: ClientScenario, more: dict[str, str] | None = None) -> dict[str, str]:
-    """The properties that a change of the metadata must keep: those that name the owner."""
+    """The properties that name the owner, which a change of the metadata must keep."""
     owner = {"delta.managedCommit.commitOwner": s.owner.owner.name} if s.feature == "managedCommit" else {}
     plain = {proposals.TIMESTAMPS: "false"} if s.feature == FILESYSTEM else {}
     return {**owner, **plain, **(more or {})}
@@ -308,7 +308,7 @@ def an_unsupported_protocol_of_the_winner_stops_a_writer(s: ClientScenario) -> N
     table = prepare(s)
     theirs = proposals.with_features(s.feature, "anUnknownFeature")
     race(s, table, [proposals.line("protocol", theirs)], adds=NEW).conflicts(
-        "CONFLICT-ORDER-02", why="the winner's protocol asks writers for a feature that no client has"
+        "CONFLICT-ORDER-02", why="the winner's protocol requires a writer feature that no client supports"
     )
 
 
@@ -333,7 +333,7 @@ def two_batches_of_one_application_conflict(s: ClientScenario) -> None:
     table = prepare(s)
     theirs = proposals.line("txn", {"appId": "stream", "version": 5})
     race(s, table, [theirs, added(s, "theirs")], application=("stream", 6), adds=NEW).conflicts(
-        "CONFLICT-ORDER-07", why="the application's transaction version advanced since it was read"
+        "CONFLICT-ORDER-07", why="the application's transaction version advanced after it was read"
     )
 
 
@@ -358,7 +358,7 @@ def a_recorded_batch_is_not_written_again(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-01", side="client", features=EVERY_TABLE)
 def every_winner_is_checked(s: ClientScenario) -> None:
-    """Of several winners the first one conflicts: checking only the newest misses it."""
+    """Only the oldest of several winners conflicts, so a client that checks just the newest one misses it."""
     table = prepare(s)
     first = win(s, table, [removed(s, "a")])
     for _ in range(3):
@@ -373,7 +373,7 @@ def every_winner_is_checked(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-RETRY-01", "CONFLICT-RETRY-05", side="client", features=EVERY_TABLE)
 def many_winners_fail_no_append(s: ClientScenario) -> None:
-    """A transaction that only adds files, and read a version that is twenty versions old, is committed after them."""
+    """A transaction that only adds files is committed although twenty versions followed the one that it read."""
     table = prepare(s)
     for _ in range(20):
         win(s, table, [added(s, f"theirs-{table.versions}")])
@@ -387,8 +387,8 @@ def many_winners_fail_no_append(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-CHECK-01", "CONFLICT-CHECK-02", side="client")
 def a_lost_race_is_checked_before_the_retry(s: ClientScenario) -> None:
-    """A transaction passes its check, then loses its version to one that removes the file that it removes: it fails.
-    One that loses to an append is proposed again."""
+    """A transaction passes its check, then loses its version to another one that removes the same file: it fails.
+    A transaction that loses to an append is proposed again."""
     table = prepare(s, "taken")
     _loses(s, table, removed(s, "a")).conflicts(
         "CONFLICT-RETRY-04", why="the winner, which came after the check, removed the file `a`"
@@ -398,7 +398,7 @@ def a_lost_race_is_checked_before_the_retry(s: ClientScenario) -> None:
 
 
 def _loses(s: ClientScenario, table: TableHandle, theirs: str) -> Race:
-    """The transaction of the client under test, which removes `a`, loses version 2 in the moment it is proposed."""
+    """The client under test removes `a`, and loses version 2 at the moment of its proposal."""
     attempt = s.attempt()
     winner = s.proposal(table, attempt=attempt, actions=(proposals.commit_info(attempt, s.timestamp(2)), theirs))
     won: list[Exchange] = []
@@ -411,14 +411,14 @@ def _loses(s: ClientScenario, table: TableHandle, theirs: str) -> Race:
 # Isolation levels, and empty transactions
 
 REWRITE: dict[str, Any] = {"reads": "*", "removes": ("a", "b"), "adds": NEW}
-"""It read the whole table, and replaces all of it."""
+"""A transaction that read the whole table and replaces all files."""
 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-08", *COMMON, side="client", features=EVERY_TABLE)
 def write_serializable_checks_winners_that_read(s: ClientScenario) -> None:
-    """Under WriteSerializable only blind appends may be ignored: files of a winner that read something conflict."""
+    """Under WriteSerializable only blind appends may be ignored: files that a winner added after reading conflict."""
     race(s, prepare(s), [added(s, "theirs")], isolation=Isolation.WRITE_SERIALIZABLE, **REWRITE).conflicts(
-        "CONFLICT-ORDER-08", why="it read the whole table before a transaction that is no blind append added a file"
+        "CONFLICT-ORDER-08", why="it read the whole table before a transaction that is not a blind append added a file"
     )
 
 
@@ -437,7 +437,7 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     """A transaction that changes the partitioning and replaces all files conflicts with a file added under the old
     partitioning. Under SnapshotIsolation this is advice."""
     mine = {**REWRITE, "partition_by": ("part",), "adds": (DataFile(path="mine", partition="x"),)}
-    why = "the added file has no place in the new partitioning"
+    why = "the added file does not fit the new partitioning"
     for isolation in (Isolation.SERIALIZABLE, Isolation.WRITE_SERIALIZABLE):
         found = race(s, prepare(s, isolation.value), [added(s, "theirs")], blind=True, isolation=isolation, **mine)
         found.conflicts("CONFLICT-ORDER-08", why=why)
@@ -445,7 +445,7 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
     found = race(s, table, [added(s, "theirs")], blind=True, isolation=Isolation.SNAPSHOT, **mine)
     s.require(
         isinstance(found.exchange.answer, (m.Conflict, m.Rejected)), "CONFLICT-ISOLATION-04",
-        evidence=(found.exchange, found.winner), expected=f"under SnapshotIsolation too, {why}: a conflict",
+        evidence=(found.exchange, found.winner), expected=f"under SnapshotIsolation too: {why}",
         observed=f"the transaction was answered {in_words(found.exchange.answer)}",
     )  # fmt: skip
 
@@ -453,8 +453,8 @@ def a_new_partitioning_conflicts_with_an_append(s: ClientScenario) -> None:
 @check(Family.CONFLICTS, "CONFLICT-ORDER-10", "CONFLICT-FILES-01", *COMMON, side="client", features=EVERY_TABLE)
 def an_update_by_deletion_vector_conflicts_with_a_rewrite(s: ClientScenario) -> None:
     """The winner deletes rows of a file: it removes the file, and adds it with a deletion vector. A transaction that
-    rewrites the same file would bring the rows back. One that rewrites another file is committed, or fails
-    where the writer does not support deletion vectors."""
+    rewrites the same file would restore the rows. A transaction that rewrites another file is committed, or fails
+    if the writer does not support deletion vectors."""
     update = [removed(s, "a"), file("a", deletionVector=vector("first"))]
     table = prepare(s, reader_features=("deletionVectors",))
     race(s, table, update, removes=("a",), adds=NEW, isolation=Isolation.SNAPSHOT).conflicts(
@@ -466,7 +466,8 @@ def an_update_by_deletion_vector_conflicts_with_a_rewrite(s: ClientScenario) -> 
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-10", *COMMON, side="client", features=EVERY_TABLE)
 def a_rearrangement_conflicts_with_a_removal(s: ClientScenario) -> None:
-    """A transaction that only rearranges data rewrites a file that the winner removed: it would bring the rows back."""
+    """A transaction that only rearranges data conflicts if the winner removed a file that it rewrites, because it would
+    restore the rows."""
     race(s, prepare(s), [removed(s, "a")], reads="*", removes=("a",), adds=NEW, data_change=False).conflicts(
         "CONFLICT-ORDER-10", why="the file that it rewrites was removed"
     )
@@ -479,7 +480,7 @@ def no_isolation_ignores_removed_files(s: ClientScenario) -> None:
         table = prepare(s, isolation.value)
         mine: dict[str, Any] = {"reads": "*", "removes": ("a",), "adds": NEW, "isolation": isolation}
         race(s, table, [removed(s, "b")], **mine).conflicts(
-            "CONFLICT-ORDER-09", why=f"under {isolation.value} too, a file that it read was removed"
+            "CONFLICT-ORDER-09", why=f"under {isolation.value} too: a file that it read was removed"
         )
 
 
@@ -487,8 +488,8 @@ def no_isolation_ignores_removed_files(s: ClientScenario) -> None:
     Family.CONFLICTS, "CONFLICT-RETRY-05", "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", side="client", features=EVERY_TABLE
 )
 def appends_that_may_be_ignored(s: ClientScenario) -> None:
-    """Blind appends under WriteSerializable, all appends under SnapshotIsolation, and appends beside a transaction that
-    only rearranges data: a writer may ignore them or fail, and its report is true."""
+    """A writer may ignore a winner, or fail, if the winner is a blind append (WriteSerializable), any append
+    (SnapshotIsolation), or an append and its own transaction only rearranges data. It reports which of the two."""
     races: list[tuple[bool, dict[str, Any]]] = [
         (True, {"isolation": Isolation.WRITE_SERIALIZABLE}),
         (True, {"isolation": Isolation.SNAPSHOT}),
@@ -501,9 +502,9 @@ def appends_that_may_be_ignored(s: ClientScenario) -> None:
 
 def _either(found: Race) -> None:
     if isinstance(found.exchange.answer, m.Committed):
-        found.commits(why="what it overlooked, it may overlook")
+        found.commits(why="it may ignore this winner")
     else:
-        found.conflicts(why="what it may overlook, it may look at too")
+        found.conflicts(why="it may also check a winner that it may ignore")
 
 
 @check(Family.WRITING, "PROFILE-CLIENT-02", side="client", features=EVERY_TABLE)
@@ -512,7 +513,7 @@ def an_empty_transaction_is_one_commit_or_none(s: ClientScenario) -> None:
     table = s.create()
     for if_needed in (False, True):
         call = s.transact(table, if_needed=if_needed)
-        done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", may_refuse=True, expected="an empty commit, or none")
+        done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", may_refuse=True, expected="one commit or none")
         table.versions += done.version is not None
         _is(s, table, done, call)
     after = s.transact(table, adds=NEW)
@@ -531,8 +532,8 @@ def _is(s: ClientScenario, table: TableHandle, done: m.Committed, call: Exchange
     )  # fmt: skip
 
 
-# Winners in every place, and what a conflict leaves behind. The writer reads the newest version; others commit before
-# its first proposal arrives.
+# Winners in every position, and the client's state after a conflict. The writer reads the newest version; others commit
+# before its first proposal arrives.
 
 
 def fails(s: ClientScenario, call: Exchange, *requirements: str, why: str) -> None:
@@ -559,8 +560,8 @@ def lands(s: ClientScenario, table: TableHandle, call: Exchange, version: int, *
     "CONFLICT-RETRY-05", side="client", commit_modes=("staged", "inline"),
 )  # fmt: skip
 def published_and_unpublished_winners_are_checked(s: ClientScenario) -> None:
-    """Four other transactions are faster; two of them are published, two are not. The writer checks all four: it fails
-    if one of them removed the file that it removes. A blind append in its place is committed after them."""
+    """Four other transactions are faster; two of them are published, two are not. The writer checks all four, and fails
+    if one of them removed the file that it removes. A blind append is committed after them."""
     for name, position in (("published", 1), ("unpublished", 2), ("none", None)):
         table = prepare(s, name)
 
@@ -581,9 +582,9 @@ def published_and_unpublished_winners_are_checked(s: ClientScenario) -> None:
 
 @check(Family.CONFLICTS, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", "CONFLICT-CHECK-02", side="client")
 def winners_that_were_cleaned_up_are_not_skipped(s: ClientScenario) -> None:
-    """While a transaction runs that removes file `a`, other writers commit versions 2 to 5, of which version 2 removes
-    `a`; then version 5 gets a checkpoint, and all earlier commits are deleted. The transaction fails. A blind append in
-    its place fails, or is version 6; the next transaction is committed."""
+    """During a transaction that removes file `a`, version 2 removes `a`, versions 3 to 5 add files, version 5 gets a
+    checkpoint, and all earlier commits are deleted. The transaction fails. A blind append instead of it fails, or is
+    version 6; the next transaction is committed."""
     for name, blind in (("removal", False), ("append", True)):
         log = LogBuilder.create(s, name)
         log.land(file("a"), file("b"))
@@ -593,14 +594,14 @@ def winners_that_were_cleaned_up_are_not_skipped(s: ClientScenario) -> None:
         if blind and isinstance(call.answer, m.Committed):
             lands(s, log.table, call, 6, why="a blind append after five others")
         elif not blind:
-            fails(s, call, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", why="version 2 removed the file `a`, as it does")
+            fails(s, call, "CONFLICT-ORDER-01", "CONFLICT-ORDER-10", why="version 2 removed the file `a` too")
         s.owner.rules.clear()
         call = s.transact(log.table, adds=(DataFile(path="next"),))
         lands(s, log.table, call, log.table.versions, why="no conflict on the newest version")
 
 
 def _go_on_and_clean_up(log: LogBuilder) -> None:
-    """Versions 2 to 5, and the cleanup of everything before the checkpoint of version 5."""
+    """Commit versions 2 to 5, and delete all commits before the checkpoint of version 5."""
     log.land(gone("a"))
     for version in (3, 4, 5):
         log.land(file(f"theirs-{version}"))
@@ -613,8 +614,8 @@ def _go_on_and_clean_up(log: LogBuilder) -> None:
 @check(Family.CONFLICTS, "CONFLICT-CHECK-02", "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", "DELAYED-11", side="client")
 def a_transaction_after_a_lost_race_starts_anew(s: ClientScenario) -> None:
     """A client's append loses a race, and is committed after the winner; a later transaction of the client loses a race
-    and ends with a conflict. After each of them its next transactions start from the newest version, and commit only
-    their own changes. A client that says that it proposes once may give up the first one too."""
+    and ends with a conflict. After each of these, its next transactions start from the newest version and commit only
+    their own changes. A client that declares that it does not retry may give up after the first race."""
     table = prepare(s)
     steps: tuple[tuple[str, dict[str, Any], list[str], int | None], ...] = (
         ("an append that loses to another one", {"adds": (DataFile(path="one"),)}, [added(s, "theirs")], 1),

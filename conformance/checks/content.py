@@ -27,11 +27,11 @@ LINES = ("MC-LOG-05", "CM-LOG-02")
 NAMED = ("MC-FILES-07", "CM-FILES-06", "LOG-01")
 INLINE = ("inline",)
 COMMIT_NAME = re.compile(r"(?:.*/)?\d+\.json")
-"""What looks like a published commit, wherever it is."""
+"""The name of a published commit, in any folder."""
 
 
 def content_of(s: Scenario, table: TableHandle, landed: Exchange) -> list[str] | None:
-    """The actions of a commit as readers can get them now: published, listed, or staged. None: nowhere."""
+    """The actions of a commit as readers can get them now: published, listed or staged; None if they cannot."""
     assert isinstance(landed.request, Commit)
     version = landed.request.version
     listed = reads.ask(s, table).commits.get(version)
@@ -45,20 +45,20 @@ def content_of(s: Scenario, table: TableHandle, landed: Exchange) -> list[str] |
 
 
 def whole(s: Scenario, table: TableHandle, landed: Exchange) -> None:
-    """Every action of the commit, and no other, can be read."""
+    """Readers get every action of the commit, and no other."""
     assert isinstance(landed.request, Commit)
     proposed = [_normal(action) for action in landed.request.actions or ()]
     found = content_of(s, table, landed) or []
     part = [line for line in proposed if line in map(_normal, found)]
     version = landed.request.version
     s.require(len(part) == len(proposed) or not part, *WHOLE, evidence=(landed,), table=table, version=version,
-              expected=f"all {len(proposed)} actions of version {version} are visible together, or none is",
+              expected=f"all {len(proposed)} actions of version {version} are visible together, or none of them",
               observed=f"{len(part)} of the actions are visible")  # fmt: skip
     as_proposed(s, table, landed, found)
 
 
 def as_proposed(s: Scenario, table: TableHandle, landed: Exchange, found: list[str]) -> None:
-    """What was found of the commit is what was proposed."""
+    """Readers get the commit as it was proposed."""
     assert isinstance(landed.request, Commit)
     actions, version = landed.request.actions or (), landed.request.version
     s.require([_normal(line) for line in found] == [_normal(action) for action in actions], *COMMITTED,
@@ -107,7 +107,7 @@ def a_published_commit_has_one_action_per_line(s: Scenario) -> None:
 
 
 def is_an_action(line: str) -> bool:
-    """Whether a line of a commit file is what it must be."""
+    """Whether a line of a commit file is a JSON object with one action."""
     try:
         found = json.loads(line)
     except ValueError:
@@ -118,7 +118,7 @@ def is_an_action(line: str) -> bool:
 @check(Family.CONTENT, *NAMED)
 def a_published_commit_is_named_by_its_version(s: Scenario) -> None:
     """Once versions 1 to 10 are published, `_delta_log` has each under its version in 20 digits, and under no other
-    name or folder. Files of other kinds, such as checksums, may name the commit."""
+    name or folder. Files of other kinds, such as checksums, may have the version in their names."""
     table = s.create()
     for version in range(1, 11):
         landed = s.land(table)
@@ -142,10 +142,10 @@ TEXT: Final = (
     '  "quoted" \\ / \' %20 \\u0041 </script> \x7f ÿ \xa0 \x85 é e\u0301 \u212b Ω 表 한 ﷺ € \u200b \u202e \ufeff '
     "\uffff \u2028 \u2029 🜁 👩\u200d👩\u200d👧 \U0010ffff  "
 )
-"""Characters of one to four bytes in UTF-8, with and without a normal form, and what separates lines elsewhere than in
-JSON; white space at both ends."""
+"""Characters of one to four bytes in UTF-8, normalized or not; line separators of other formats than JSON; white space
+at both ends."""
 LARGE: Final = (2 * 2**20, 80 * 2**10)
-"""Bytes of a commit; the second where the owner rejects the first for its size."""
+"""The size of a commit in bytes; the second is for an owner that rejects the first as too large."""
 
 
 def raw(kind: str, body: object) -> str:
@@ -154,8 +154,8 @@ def raw(kind: str, body: object) -> str:
 
 
 def kept(s: Scenario, table: TableHandle, *unusual: str) -> bool:
-    """Whether the owner ratifies a commit with these actions; then they are kept, and published as proposed. It may
-    reject what it takes for invalid, or for too large."""
+    """Whether the owner ratifies a commit with these actions, which are then stored and published as proposed. It may
+    reject a commit that it considers invalid or too large."""
     attempt = s.attempt()
     actions = (proposals.commit_info(attempt, s.timestamp(table.versions)), *unusual)
     call = s.commit(table, attempt=attempt, actions=actions)
@@ -188,7 +188,7 @@ def unusual_content_is_kept(s: Scenario) -> None:
 @check(Family.CONTENT, *COMMITTED, *CONTENT)
 def a_large_commit_is_kept(s: Scenario) -> None:
     """A commit of 2 MiB has one action of more than 1 MiB, and more than a thousand with text in many scripts. The
-    owner publishes it as proposed, or rejects it for its size; then it is asked for one of 80 KiB."""
+    owner publishes it as proposed, or rejects it as too large; then the writer proposes one of 80 KiB."""
     table = s.create()
 
     def actions(size: int) -> list[str]:
@@ -221,8 +221,8 @@ def a_doubled_field_is_kept(s: Scenario) -> None:
 
 @check(Family.CONTENT, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-05", *COMMITTED)
 def small_and_equal_commits_are_recorded(s: Scenario) -> None:
-    """Two commits add the same file, and two consist of commitInfo alone. Each is a version of its own, which readers
-    get."""
+    """Two commits add the same file, and two consist of commitInfo alone. Readers get each
+    of the four as its own version."""
     table = s.create()
     same = (proposals.add("same.parquet", s.timestamp(0)),)
     for actions in (same, same, (), ()):
@@ -249,14 +249,14 @@ def a_ratified_commit_never_changes(s: Scenario) -> None:
         now = content_of(s, table, landed)
         same = [_normal(line) for line in first or ()] == [_normal(line) for line in now or ()]
         s.require(same, "CM-PUBLISH-03", "MC-BACKFILL-01", evidence=(landed,), table=table, version=1,
-                  expected="version 1 says what it said when it was ratified",
+                  expected="version 1 has the content that was ratified",
                   observed=f"version 1 changed from {first} to {now}"[:500])  # fmt: skip
 
 
 @check(Family.CONTENT, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01")
 def the_declared_commit_mode_is_available(s: Scenario) -> None:
     """A subject that declares a commit mode ratifies a plain append in that mode. Its policies may reject some commits,
-    not all."""
+    but not all."""
     table = s.create()
     call = persist(lambda: s.commit(table))
     s.expect(call, Ratified, "PROFILE-STAGED-01", "PROFILE-INLINE-01", "PROFILE-DIRECT-01", "PROFILE-CORE-07",
@@ -276,14 +276,14 @@ def an_inline_commit_leaves_no_staged_file(s: Scenario) -> None:
         name for name, content in storage_access.staged(s, table).items() if attempt in name or attempt in content
     ]
     s.require(not holding, "CM-INLINE-01", evidence=(landed,), table=table, version=1,
-              expected="an inline commit is kept by its catalog: no staged file is written for it",
+              expected="the catalog stores an inline commit: it has no staged file",
               observed=f"the staging folder holds {holding}")  # fmt: skip
     whole(s, table, landed)
 
 
 @check(Family.CONTENT, "PROFILE-INLINE-01", "CM-STORE-05", "CM-STORE-09", commit_modes=INLINE)
 def inline_content_is_returned_until_published(s: Scenario) -> None:
-    """Of three inline commits one is published: the catalog returns the complete content of the other two."""
+    """One of three inline commits is published: the catalog returns the complete content of the other two."""
     table = s.create()
     landed = s.land_all(table, 3)
     s.backfill(table, 1)
@@ -297,7 +297,7 @@ def inline_content_is_returned_until_published(s: Scenario) -> None:
             same = served is not None and digests.same_actions(served, call.request.actions or ())
             s.require(same, "PROFILE-INLINE-01", "CM-STORE-05", evidence=(call, listed.exchange), table=table,
                       version=version,
-                      expected=f"version {version} is not published: its catalog serves what was proposed",
+                      expected=f"version {version} is not published: the catalog returns the proposed actions",
                       observed=f"for version {version} the catalog returned {served}"[:400])  # fmt: skip
 
 
@@ -308,7 +308,7 @@ def unreadable_metadata_is_rejected_or_kept(s: Scenario) -> None:
     table = s.create()
     body = proposals.body_of(s.published(table).get(0, ""), "metaData")
     if body is None:
-        raise Inconclusive("version 0 is not published: what metadata the owner made of it is not known")
+        raise Inconclusive("version 0 is not published: the kit cannot read the metadata that the owner stored")
     attempt = s.attempt()
     broken = proposals.line("metaData", {**body, "schemaString": '{"type":"struct","fields":'})
     actions = (proposals.commit_info(attempt, s.timestamp(1)), broken)
@@ -332,28 +332,28 @@ PLACE = ("LOG-03", "MC-FILES-01", "CM-FILES-02")
 OWN = ("MC-FILES-03", "CM-FILES-03")
 WHERE = ("MC-FEATURE-01", "CM-STORE-03")
 UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-"""Of any version."""
+"""The UUID of any version of the UUID standard."""
 
 
 def listed_file(s: Scenario, table: TableHandle, version: int) -> tuple[reads.Listed, str]:
-    """The name of the file that a ratified version is, as its owner lists it while it is not published."""
+    """The owner's list, and in it the name of the staged file of a ratified, unpublished version."""
     listed = reads.ask(s, table)
     commit = listed.commits.get(version)
     if commit is None or (commit.file_name is None and commit.actions is None):
         raise Inconclusive(f"version {version} is already published: its staged file is unknown")
     if commit.file_name is None:
         s.fail(*WHERE, evidence=(listed.exchange,), table=table, version=version,
-               expected=f"version {version} is a staged commit: its owner says which file it is",
+               expected=f"version {version} is a staged commit: the owner lists its file name",
                observed=f"version {version} was listed by its content, without a file name")  # fmt: skip
     return listed, commit.file_name.rpartition("/")[2]
 
 
 def staged_content(s: Scenario, table: TableHandle, version: int, name: str) -> str | None:
-    """What the staged file of a version says. None: there is no such file. Raises `Inconclusive` where the version is
-    published, and its staged file need not be kept."""
+    """The content of a staged file; None if it does not exist. Raises `Inconclusive` if the version is already
+    published, because then its staged file may be deleted."""
     files = storage_access.staged(s, table)
     if name not in files and version in s.published(table):
-        raise Inconclusive(f"version {version} was published meanwhile: its staged file need not be there")
+        raise Inconclusive(f"version {version} was published meanwhile: its staged file may be deleted")
     return files.get(name)
 
 
@@ -369,10 +369,10 @@ def staged_files_are_in_their_features_folder(s: Scenario) -> None:
     others = [f"{each}/" for feature, each in STAGING.items() if feature != s.feature]
     wrong = [each for each in names if each.startswith(tuple(others))]
     s.require(not wrong, *PLACE, evidence=(landed,), table=table, version=1,
-              expected=f"staged files of the feature `{s.feature}` stand in `_delta_log/{folder}`",
+              expected=f"staged files of the feature `{s.feature}` are in `_delta_log/{folder}`",
               observed=f"the other feature's staging folder has {wrong}")  # fmt: skip
     s.require(staged_content(s, table, 1, name) is not None, *PLACE[1:], evidence=(landed,), table=table, version=1,
-              expected=f"version 1 is `{name}`: that file stands in `_delta_log/{folder}`",
+              expected=f"version 1 is `{name}`: that file is in `_delta_log/{folder}`",
               observed=f"the log has {names}"[:400])  # fmt: skip
 
 
@@ -408,7 +408,7 @@ def every_attempt_has_its_own_staged_file(s: Scenario) -> None:
               observed=f"`{name}` changed from {before} to {after}"[:500])  # fmt: skip
     assert isinstance(won.request, Commit)
     s.require(after is None or won.request.attempt in after, *OWN, evidence=(won, lost), table=table, version=1,
-              expected=f"`{name}` says what attempt {won.request.attempt} proposed",
+              expected=f"`{name}` has the content that attempt {won.request.attempt} proposed",
               observed=f"`{name}` contains {after}"[:300])  # fmt: skip
 
 
@@ -433,19 +433,19 @@ def a_staged_commit_is_listed_by_file_name_only(s: Scenario) -> None:
     landed = s.land(table)
     listed, name = listed_file(s, table, 1)
     s.require(listed.commits[1].actions is None, *WHERE, evidence=(landed, listed.exchange), table=table, version=1,
-              expected=f"version 1 is `{name}`: its content is what that file says",
-              observed="the owner returned content beside the file name")  # fmt: skip
+              expected=f"version 1 is `{name}`: its content is in that file only",
+              observed="the owner returned content in addition to the file name")  # fmt: skip
     s.require(staged_content(s, table, 1, name) is not None, *WHERE, evidence=(landed, listed.exchange), table=table,
               version=1,
-              expected=f"the file `{name}` that its owner names is there",
+              expected=f"the file `{name}`, which the owner lists, exists",
               observed=f"`{name}` does not exist")  # fmt: skip
 
 
 def propose_staged(s: Scenario, proposal: Commit, client: str = "writer") -> Exchange:
-    """Propose a file that the kit staged; a policy may refuse it, and then nothing is known."""
+    """Propose a file that the kit staged. Raises `Inconclusive` if a policy of the owner rejects it."""
     call = s.ask(client, proposal)
     if isinstance(call.answer, Rejected):
-        raise Inconclusive(f"operation {call.number}: a staged file is refused: {call.answer.reason}")
+        raise Inconclusive(f"operation {call.number}: the owner rejects a staged file: {call.answer.reason}")
     return call
 
 
@@ -482,6 +482,6 @@ def a_staged_file_is_valid_for_one_version(s: Scenario) -> None:
                  expected=f"`{staged.staged_file}` is a proposal of version {version}: not ratified as version 1"
                  )  # fmt: skip
     call = propose_staged(s, storage_access.stage(s, table, 1))
-    s.expect(call, Ratified, "PROFILE-CORE-05", expected="version 1 is free, and the file is one for it: ratified")
+    s.expect(call, Ratified, "PROFILE-CORE-05", expected="version 1 is free, and the file was staged for it: ratified")
     table.versions += 1
     s.land(table)

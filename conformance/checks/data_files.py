@@ -1,7 +1,7 @@
-"""The files of a client's commits: that they stay, their change data, their row ids.
+"""The files of a client's commits: they are not deleted, and their change data and row ids are correct.
 
-A client that writes real files does so in the table's folder, before it proposes the commit that names them; in every
-scenario those of a commit that landed must still be there at the end. A client may choose their names.
+A client that writes real files writes them to the table's folder, before it proposes the commit that names them. In
+every scenario the files of a commit that landed must still exist at the end. A client may choose their names.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def data_files_stay_while_the_outcome_is_unknown(s: ClientScenario) -> None:
     )
     known.versions = 2
     if not any(proposed.files for proposed in s.proposed):
-        raise Inconclusive("the client writes no data files, or not where its commits say")
+        raise Inconclusive("the client writes no data files, or not under the paths in its commits")
 
 
 @check(Family.WRITING, "DELAYED-04", "PROFILE-CHANGES-01", side="client", needs=(Profile.CHANGE_DATA,))
 def change_data_is_in_the_commit_of_its_change(s: ClientScenario) -> None:
     """An update replaces a file, and has change data. It is one commit with the new file, the removal and the change
-    data. An update that loses a race ends with a conflict, or is committed as a whole too."""
+    data. An update that loses a race ends with a conflict, or is committed as one too."""
     features, properties = ("changeDataFeed", "domainMetadata"), {"delta.enableChangeDataFeed": "true"}
     log = LogBuilder.create(s, writer_features=features, properties=properties)
     log.land(file("a"), file("b"))
@@ -70,7 +70,7 @@ def _update(s: ClientScenario, log: LogBuilder, path: str) -> Exchange:
 
 
 def _whole(s: ClientScenario, log: LogBuilder, call: Exchange, version: int) -> None:
-    """The version is the whole update, and no version follows."""
+    """The version contains the whole update, and no version follows."""
     for each, expected in ((version, ["add", "remove", "cdc"]), (version + 1, [])):
         found = [kind for kind in ("add", "remove", "cdc") if s.actions_of(log.table, each, kind)]
         s.require(
@@ -95,7 +95,7 @@ def row_ids_are_above_those_of_earlier_commits(s: ClientScenario) -> None:
         log.land(*_tracked("theirs", 3, mark + 1, 5))
 
     s.owner.on(m.Commit, before=win)
-    _appended(s, log, 4, mark + 5, "ROW-04", why="the winner added a file, with ids of its own")
+    _appended(s, log, 4, mark + 5, "ROW-04", why="the winner added a file and assigned row ids")
 
 
 def _tracked(path: str, version: int, first: int, rows: int) -> tuple[str, str]:
@@ -106,7 +106,7 @@ def _tracked(path: str, version: int, first: int, rows: int) -> tuple[str, str]:
 
 
 def _appended(s: ClientScenario, log: LogBuilder, version: int, mark: int, *requirements: str, why: str) -> int:
-    """The client appends two files; `mark` is the highest row id before. The highest one after it."""
+    """The client appends two files; `mark` is the highest row id before that. Returns the highest one after it."""
     adds = (DataFile(path=f"mine-{version}", rows=7), DataFile(path=f"more-{version}", rows=2))
     call = s.transact(log.table, adds=adds)
     lands(s, log.table, call, version, why=why)
@@ -122,20 +122,20 @@ def _appended(s: ClientScenario, log: LogBuilder, version: int, mark: int, *requ
         )  # fmt: skip
         s.require(
             body.get("defaultRowCommitVersion") == version, "ROW-02", *requirements, evidence=(call,), version=version,
-            expected=f"the rows of {body['path']} are of version {version}",
+            expected=f"the rows of {body['path']} have the version of their commit, {version}",
             observed=f"its defaultRowCommitVersion is {body.get('defaultRowCommitVersion')}",
         )  # fmt: skip
         free = first + _rows(body, 7)
     marks = [_mark(body) for body in s.actions_of(log.table, version, "domainMetadata") if body["domain"] == ROW_DOMAIN]
     s.require(
         bool(marks) and marks[0] >= free - 1, "ROW-03", *requirements, evidence=(call,), version=version,
-        expected=f"the commit says that {free - 1} is the highest row id", observed=f"its high water mark is {marks}",
+        expected=f"the highest row id in the commit is {free - 1}", observed=f"its high water mark is {marks}",
     )  # fmt: skip
     return marks[0]
 
 
 def _base_row_id(body: dict[str, Any]) -> int:
-    """-1: there is none."""
+    """The first row id of a file; -1 if the file has none."""
     found = body.get("baseRowId")
     return found if isinstance(found, int) else -1
 

@@ -1,5 +1,5 @@
-"""Generated scenarios, held against the pure model of `conformance.generated.model`: no order of requests, answers that
-are lost, requests that arrive late, and restarts may bring a table into a state that the documents do not allow."""
+"""Generated scenarios, compared with the pure model `conformance.generated.model`: no order of requests, lost answer,
+late request or restart may bring a table into a state that the documents do not allow."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def any_sequence_with_restarts(g: Generation) -> None:
     g.run(steps.Restart, steps.Resend, steps.Deliver, steps.Resolve, steps.Read, steps.Backfill)
 
 
-# Client processes, whose recorded history is judged
+# Client processes; the kit checks their recorded history
 
 
 @check(Family.CONCURRENT_WRITERS, *COMMITTING, *READING, *PUBLISHING, layer=Layer.PROCESSES)
@@ -74,5 +74,5 @@ def concurrent_creator_processes(rounds: Rounds) -> None:
        *PUBLISHING, layer=Layer.PROCESSES, needs=(Profile.DURABLE_RESTART,))  # fmt: skip
 def killed_client_processes(rounds: Rounds) -> None:
     """Writers are killed during their commits: other writers continue, ratified commits stay, and each interrupted
-    commit happened or did not."""
+    commit landed as a whole or not at all."""
     rounds.run(kills=True)

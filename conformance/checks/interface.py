@@ -1,6 +1,6 @@
-"""The interface itself: that a subject stays who it says it is, answers everything, and lets the kit look and touch.
+"""The interface itself: `hello` is constant, every request gets an answer, and the kit can read and write files.
 
-What PROFILES.md#every-subject asks of every subject before anything that it says can be judged.
+PROFILES.md#every-subject: the requirements without which the kit cannot judge a subject's other answers.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ def hello_is_constant_and_consistent(s: Scenario) -> None:
     table = s.create()
     for client in ("first", "second"):
         call = s.ask(client, Hello())
-        identity = s.expect(call, Identity, "PROFILE-CORE-01", expected="who the subject is")
+        identity = s.expect(call, Identity, "PROFILE-CORE-01", expected="the identity of the subject")
         wrong = contradictions(identity)
         s.require(not wrong, "PROFILE-CORE-01", evidence=(call,),
-                  expected="what a subject says of itself fits together",
+                  expected="the declarations of a subject do not contradict each other",
                   observed="; ".join(wrong))  # fmt: skip
         s.require(identity == s.identity, "PROFILE-CORE-01", evidence=(call,),
-                  expected="a subject says the same of itself whenever it is asked",
+                  expected="`hello` always returns the same",
                   observed=f"`hello` changed between calls: was {s.identity}, is {identity}"[:900])  # fmt: skip
         s.land(table, client=client)
 
@@ -73,13 +73,13 @@ def observe_shows_the_whole_log(s: Scenario) -> None:
     for file in files:
         size = None if file.content is None else len(file.content.encode("utf-8", "surrogateescape"))
         s.require(size == file.size, LOOKED_AT, table=table,
-                  expected=f"`{file.name}` has {file.size} bytes: its content was requested, and is shown",
-                  observed="the file has no content" if size is None else f"{size} bytes were shown")  # fmt: skip
+                  expected=f"`{file.name}` has {file.size} bytes: `observe` returns its content on request",
+                  observed="the file has no content" if size is None else f"{size} bytes were returned")  # fmt: skip
     answer = s.subject.ask("external observer", Observe(table=table.reference, contents=False))
     names = {file.name for file in answer.files} if isinstance(answer, Observation) else set()
     stayed = {file.name for file in files} & {file.name for file in s.observe(table)}
     s.require(stayed <= names, LOOKED_AT, table=table,
-              expected=f"files that were there all the time are listed without contents too: {sorted(stayed)}",
+              expected=f"a listing without contents has all files that existed throughout: {sorted(stayed)}",
               observed=f"the listing shows {sorted(names)}")  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def requests_for_an_unknown_table_are_answered(s: Scenario) -> None:
     for request in asked:
         call = s.ask("lost", request)
         s.require(not isinstance(call.answer, Ratified | Table | Landed), OUTCOMES, evidence=(call,),
-                  expected="there is no such table: `not_found`, or another refusal",
+                  expected="the table does not exist: `not_found`, or another rejection",
                   observed=f"the request was answered {str(call.answer)[:300]}")  # fmt: skip
     s.land(table)
 
@@ -145,7 +145,7 @@ def declared_profiles_are_supported(s: Scenario) -> None:
         if profile.value in profiles:
             call = s.ask("client", request, table)
             s.expect(call, kinds, "PROFILE-CORE-07", may_refuse=True,
-                     expected=f"the subject declares `{profile}`: it answers what belongs to that")  # fmt: skip
+                     expected=f"the subject declares `{profile}`: it supports its requests")  # fmt: skip
     s.land(table)
     if Profile.DISCOVERY.value in profiles:
         drop(s, s.create("discarded"))
@@ -158,8 +158,8 @@ def seen(s: Scenario, table: TableHandle, file: str) -> str | None:
 
 @check(Family.INTERFACE, TOUCHED, needs=(Profile.STORAGE_ACCESS,))
 def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
-    """A file that the kit writes to the staging folder is visible to an external observer, can be replaced, is kept by
-    a put-if-absent, and disappears when the kit removes it. The table is unchanged."""
+    """A file that the kit writes to the staging folder is visible to an external observer, can be replaced, is not
+    replaced by a put-if-absent, and disappears when the kit removes it. The table is unchanged."""
     table = s.create()
     own = s.attempt()
     file = f"{STAGING[s.feature]}/{staged_file(9, own)}"
@@ -178,7 +178,7 @@ def files_that_the_kit_writes_are_visible(s: Scenario) -> None:
     call = storage_access.plant(s, table, file, first, if_absent=True)
     stands(call, second)
     s.require(isinstance(call.answer, Conflict), TOUCHED, evidence=(call,), table=table,
-              expected="the file is there: a put-if-absent is answered as a conflict",
+              expected="the file exists: a put-if-absent is answered `conflict`",
               observed="put-if-absent of an existing file was answered `done`")  # fmt: skip
     stands(storage_access.remove(s, table, file), None)
     stands(storage_access.plant(s, table, file, first, if_absent=True), first)
@@ -193,10 +193,10 @@ def files_that_the_kit_stages_can_be_proposed(s: Scenario) -> None:
     proposal = storage_access.stage(s, table)
     call = s.ask("writer", proposal)
     if isinstance(call.answer, Rejected) and staged_file(1, proposal.attempt) not in storage_access.staged(s, table):
-        s.fail(TOUCHED, evidence=(call,), expected="the staged file is there", observed="the staged file is missing")
+        s.fail(TOUCHED, evidence=(call,), expected="the staged file exists", observed="the staged file is missing")
     if isinstance(call.answer, Rejected | Unsupported):
-        raise Inconclusive(f"operation {call.number}: the subject does not take files that its writers staged")
-    s.expect(call, Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file is there: ratified")
+        raise Inconclusive(f"operation {call.number}: the subject does not accept files staged by its writers")
+    s.expect(call, Ratified, TOUCHED, "PROFILE-CORE-05", expected="version 1 is free, and its file exists: ratified")
     table.versions += 1
     s.backfill(table, 1)
     published = s.published(table).get(1, "")

@@ -1,9 +1,9 @@
 """Finding, dropping and re-creating tables.
 
-The variations: by name, by path, an unknown name, one that begins like another, spellings of one; what the resolution
-returns while commits are unpublished; a dropped table that a client still reads, or commits to by an old reference or a
-delayed request; a name or a path that is used again. catalog-managed, "Table Discovery", "Getting Ratified Commits from
-the Catalog", "Creating and Dropping Catalog-managed Tables".
+The variations: a table is found by name or by path; a name is unknown, a prefix of another, or spelled differently; a
+table is resolved while commits are unpublished; a client reads a dropped table, or commits to it by an old reference or
+a delayed request; a name or a path is reused. catalog-managed, "Table Discovery", "Getting Ratified Commits from the
+Catalog", "Creating and Dropping Catalog-managed Tables".
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def load(s: Scenario, table: TableHandle, client: str = "reader", name: str | No
 
 
 def found(s: Scenario, table: TableHandle, call: Exchange) -> m.Table:
-    """A table that exists was resolved."""
+    """The answer to the resolution of a table that exists, which must be found."""
     return s.expect(call, m.Table, "PROFILE-DISCOVERY-01", expected=f"the table {table.name} exists: it is found")
 
 
 def created_if_permitted(s: Scenario, name: str, path: str | None = None) -> tuple[Exchange, TableHandle] | None:
-    """The table of a creation that the owner may reject, for a reason of its own. A rejected one is not recorded."""
+    """Create a table where the owner may reject that for its own reasons. The history does not record a rejection."""
     request = s.creation(name) if path is None else s.creation(name, path=path)
     answer = s.subject.ask("creator", request)
     if not isinstance(answer, m.Ratified):
@@ -51,7 +51,7 @@ def created_if_permitted(s: Scenario, name: str, path: str | None = None) -> tup
 
 
 def leads_to(s: Scenario, table: TableHandle, call: Exchange, why: str) -> None:
-    """What was resolved is the table, and no other: it accepts the table's next version."""
+    """The resolution returned this table and no other: the reference accepts the table's next version."""
     reference = found(s, table, call).table
     alias = TableHandle(name=table.name, reference=reference, versions=table.versions)
     sent = persist(lambda: s.ask("finder", s.proposal(alias), table))
@@ -63,16 +63,16 @@ def leads_to(s: Scenario, table: TableHandle, call: Exchange, why: str) -> None:
 
 
 def not_found(s: Scenario, call: Exchange, why: str, because: tuple[Exchange, ...] = ()) -> None:
-    """A table that does not exist was resolved."""
+    """The resolution of a table that does not exist: nothing may be found."""
     s.expect(call, NOWHERE, "PROFILE-DISCOVERY-01", because=because, expected=f"{why}: nothing is found")
 
 
 def refused(s: Scenario, table: TableHandle, call: Exchange, dropped: Exchange, *requirements: str) -> None:
-    """A commit of a table that was dropped before the owner heard of it."""
+    """A commit that arrived after its table was dropped: the owner may not ratify it."""
     s.require(
         not isinstance(call.answer, m.Ratified), "PROFILE-DISCOVERY-02", *requirements, evidence=(call, dropped),
         table=table, version=getattr(call.request, "version", None),
-        expected=f"{table.name} is dropped: it accepts no commit any more",
+        expected=f"{table.name} was dropped: it accepts no more commits",
         observed="a commit to a dropped table was ratified",
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
     for each in (table, other):
         reference = found(s, each, load(s, each)).table
         call = s.ask("reader", m.GetCommits(table=reference), each)
-        s.expect(call, m.Commits, "PROFILE-DISCOVERY-01", expected="what was found can be read")
+        s.expect(call, m.Commits, "PROFILE-DISCOVERY-01", expected="the table that was found can be read")
         each.reference = reference
         s.land(each, client="finder")
     for name in (s.physical("order"), s.physical("orders-archive"), s.physical("customers")):
@@ -94,13 +94,13 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
 
 
 SPELLINGS = (("orders", "Orders"), ("caf\u00e9", "cafe\u0301"), ("a b", "a%20b"))
-"""Names that differ in case, in their Unicode form, and in an encoded space."""
+"""Pairs of names that differ in case, in their Unicode form, and in an encoded space."""
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "MC-CREATE-02", "CM-COMMIT-08", needs=FOUND)
 def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
-    """Names that differ only in case, Unicode form or encoding may be rejected, and may be one table, which then only
-    one creator creates. Where both are created, each name finds its own table."""
+    """Names that differ only in case, Unicode form or encoding may be rejected. They may name one table, which then
+    has one creator; or two tables, and then each name finds its own."""
     for one, other in SPELLINGS:
         created = [made for name in (one, other) if (made := created_if_permitted(s, name)) is not None]
         if not created:
@@ -110,8 +110,8 @@ def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
         s.require(
             len(references) == len(created), "MC-CREATE-02", "CM-COMMIT-08",
             evidence=[call for call, _ in created], table=first, version=0,
-            expected=f"{one!r} and {other!r} are one table: one creator creates it",
-            observed=f"both creators were answered as creators of {first.reference}",
+            expected=f"{one!r} and {other!r} name one table: it has one creator",
+            observed=f"both create requests were answered `ratified` with {first.reference}",
         )  # fmt: skip
         s.land(first)
         for _, table in created:
@@ -121,8 +121,8 @@ def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "MC-CONVERT-02", "MC-CONVERT-05", "MC-CREATE-02",
        needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
 def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
-    """A table is at a path with a space. The path with `%20` may be the same folder, where the owner neither creates a
-    table nor takes one over; or it is another folder, and each path finds its own table."""
+    """A table is at a path with a space. The path with `%20` may be the same folder, and then the owner neither
+    creates nor takes over a table there; or it is another folder, and each path finds its own table."""
     path = place(s, "a b")
     encoded = path.replace(" ", "%20")
     made = create_at(s, path, "a b")
@@ -133,7 +133,7 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
         taken = s.ask("migrator", taking_over(s, handle), handle)
         s.expect(
             taken, (m.Gap, m.Conflict, *NOWHERE), "MC-CONVERT-02", "MC-CONVERT-05", "PROFILE-TRANSFER-01",
-            because=(made,), expected=f"{encoded} is the folder of {table.name}, which has an owner, or has no table",
+            because=(made,), expected=f"{encoded} is the folder of an owned table, or has no table",
         )  # fmt: skip
     one_folder = first_file(s, encoded) is not None
     tables = [(path, table)]
@@ -155,13 +155,13 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
 def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
-    """An owner that returns locations may find tables by path; if it does, it is the table at that path and no
+    """An owner that returns locations may find tables by path; if it does, it finds the table at that path and no
     other."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
     location = found(s, table, load(s, table)).location
     if location is None:
-        raise Inconclusive("the owner does not say where its tables are")
+        raise Inconclusive("the owner does not return the locations of its tables")
     call = s.ask("reader", m.LoadTable(path=location), table)
     if isinstance(call.answer, (*NOWHERE, m.Unsupported)):
         return
@@ -185,7 +185,7 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
         fresh = s.commit_mode != "direct" or Promise.FRESH_DIRECT.value in s.identity.promises
         s.require(
             answer.latest == last or not fresh, "CM-GET-05", "CM-GET-04", evidence=(call,), table=table, version=last,
-            expected=f"the resolution tells that version {last} is the latest",
+            expected=f"the resolution returns latest version {last}",
             observed=f"the resolution returned latest version {answer.latest}",
         )  # fmt: skip
         listed = {commit.version for commit in answer.commits or ()}
@@ -193,7 +193,7 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
         s.require(
             answer.commits is not None and not missing, "CM-GET-05", evidence=(call,), table=table,
             version=missing[0] if missing else last,
-            expected="the resolution tells the ratified commits, at least those that are not published",
+            expected="the resolution returns the ratified commits, at least the unpublished ones",
             observed="the resolution returned no commits"
             if answer.commits is None
             else f"the resolution lacks version {missing}",
@@ -202,20 +202,20 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
 
 @check(Family.LIFECYCLE, "CM-DISCOVER-01", needs=FOUND)
 def a_resolution_contains_the_table_feature(s: Scenario) -> None:
-    """Before it knows the protocol a client learns from the resolution the table feature and the commit mode."""
+    """The resolution returns the table feature and the commit mode, so that a client knows them before the protocol."""
     table = s.create()
     call = load(s, table)
     answer = found(s, table, call)
     s.require(
         answer.feature == s.feature and answer.commit_mode == s.commit_mode,
         "CM-DISCOVER-01" if s.feature == "catalogManaged" else "PROFILE-DISCOVERY-01", evidence=(call,), table=table,
-        expected=f"{s.feature}, with {s.commit_mode} commits, as the table was created",
+        expected=f"{s.feature}, with {s.commit_mode} commits, as requested at creation",
         observed=f"the resolution returned {answer.feature}, with {answer.commit_mode} commits",
     )  # fmt: skip
 
 
 def _inner(action: str | None, kind: str) -> dict[str, Any]:
-    """The body of an action, whether or not its kind stands around it."""
+    """The body of an action, with or without its kind as the outer key."""
     try:
         parsed = json.loads(action or "{}")
     except ValueError:
@@ -227,7 +227,7 @@ def _inner(action: str | None, kind: str) -> dict[str, Any]:
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-03", "CM-CATALOG-05", needs=FOUND)
 def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     """A catalog should return the protocol and metadata of the latest version, so that clients need not replay the log
-    for them. What it returns is that of the latest version, also after a commit changed it."""
+    for them. They are those of the latest version, also after a commit changed them."""
     table = s.create()
     call = load(s, table)
     answer = found(s, table, call)
@@ -240,9 +240,9 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
         )  # fmt: skip
     attempt, time = s.attempt(), s.timestamp(1)
     before = _inner(answer.metadata, "metaData")
-    had = before.get("configuration") or {}  # what is not changed stays: some of it may be the owner's
+    had = before.get("configuration") or {}  # the other properties stay: some may be the owner's
     logged = proposals.body_of(s.published(table).get(0, ""), "metaData") or {}
-    table_id = before.get("id") or logged.get("id") or s.attempt()  # not every resolution tells the log's id
+    table_id = before.get("id") or logged.get("id") or s.attempt()  # not every resolution has the id in the log
     changed = proposals.metadata(str(table_id), time, {**had, "kit.changed": "yes"})
     change = s.land(table, attempt=attempt, actions=(proposals.commit_info(attempt, time), changed))
     _newest(s, table, change, "metaData", "kit.changed")
@@ -259,7 +259,7 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
 
 
 def _newest(s: Scenario, table: TableHandle, change: Exchange, kind: str, changed: str) -> None:
-    """The resolution, if it has that action, has what the change set. Only a catalog should have it."""
+    """If the resolution has that action, it contains the change. Only a catalog should return the action."""
     after = load(s, table)
     answer = found(s, table, after)
     action = answer.metadata if kind == "metaData" else answer.protocol
@@ -300,12 +300,12 @@ def a_dropped_table_is_gone(s: Scenario) -> None:
 
 
 def keeps(s: Scenario, table: TableHandle, files: dict[int, str], *because: Exchange) -> None:
-    """Another table was dropped: this one still has its published commits."""
+    """This table still has its published commits after another table was dropped."""
     now = s.published(table)
     lost = [version for version, content in files.items() if now.get(version) != content]
     s.require(
         not lost, "MC-FILES-08", "CM-FILES-07", evidence=because, table=table, version=0,
-        expected=f"the drop concerns the files of the other table: those of {table.name} stay",
+        expected=f"another table was dropped: the files of {table.name} stay",
         observed=f"published versions {lost} of {table.name} changed or disappeared",
     )  # fmt: skip
 
@@ -326,7 +326,7 @@ def a_reused_name_is_a_new_table(s: Scenario) -> None:
     reference = s.expect(call, m.Table, "PROFILE-DISCOVERY-01", expected="the new table is found by the name").table
     s.contend(again, 1, client="other")
     read = s.ask("reader", m.GetCommits(table=reference), again)
-    s.expect(read, m.Commits, "PROFILE-DISCOVERY-01", expected="what is found by the name is the new table")
+    s.expect(read, m.Commits, "PROFILE-DISCOVERY-01", expected="the name finds the new table")
     refused(s, table, s.commit(table, 3), dropped)
     s.land(again)
 
@@ -347,8 +347,8 @@ def commits_of_a_dropped_table_are_not_listed(s: Scenario) -> None:
 @check(Family.LIFECYCLE, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01", "MC-FILES-08", "CM-FILES-07",
        needs=FOUND)  # fmt: skip
 def a_reused_name_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
-    """A table is dropped, and another is created with its name. The new table does not answer for the attempts of the
-    old one, and keeps its files."""
+    """A table is dropped, and another is created with its name. The attempts of the old table have not landed in the
+    new one, which keeps its files."""
     table = s.create()
     sent = s.land_all(table, 2)
     dropped = drop(s, table)
@@ -359,7 +359,7 @@ def a_reused_name_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
        needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
 def a_reused_path_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
     """A table is dropped, and another name is created at its path. An owner that kept the files rejects that; otherwise
-    the new table does not answer for the attempts of the old one, and keeps its files."""
+    the attempts of the old table have not landed in the new one, which keeps its files."""
     path = place(s, "orders")
     made = create_at(s, path, "orders")
     table = s.created("orders", made, s.expect(made, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
@@ -372,7 +372,7 @@ def a_reused_path_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
 
 
 def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dropped: Exchange) -> None:
-    """`old`: versions 1 and 2 of the table that was dropped."""
+    """The old table's attempts are unknown in the new one. `old`: versions 1 and 2 of the dropped table."""
     before = s.published(table)
     first, second = (each.request for each in old)
     assert isinstance(first, m.Commit) and isinstance(second, m.Commit)
@@ -381,7 +381,7 @@ def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dr
         landed = {witness.version: witness.attempt for witness in s.log_of(table)}
         s.require(
             landed.get(1) == first.attempt, "MC-COMMIT-02", "CM-COMMIT-08", evidence=(call, old[0], dropped),
-            table=table, version=1, expected="ratified in the new table: its version 1 is that attempt",
+            table=table, version=1, expected="if ratified in the new table, version 1 of it is that attempt",
             observed="an attempt of the dropped table was answered as ratified in the new one",
         )  # fmt: skip
         table.versions += 1
@@ -414,13 +414,13 @@ def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
     call = load(s, table)
     s.expect(
         call, NOWHERE, "PROFILE-CORE-06", because=(created, dropped),
-        expected="the creation is the one of the table that was dropped: it makes no second one, so nothing is found",
+        expected="this request created the table that was dropped: it creates no second one, so nothing is found",
     )  # fmt: skip
     again = create_again(s, table)
     late = s.lose("creator", created.request, table)
     s.require(
         getattr(late.answer, "table", None) != again.reference, "PROFILE-CORE-06", evidence=(late, created, dropped),
-        table=again, version=0, expected=f"another attempt created {again.reference}: this one is not its creation",
+        table=again, version=0, expected=f"another attempt created {again.reference}: this attempt did not",
         observed="the repeated creation was ratified with a table that another creator created",
     )  # fmt: skip
     s.land(again)
@@ -428,8 +428,8 @@ def a_duplicated_creation_after_the_drop_is_ignored(s: Scenario) -> None:
 
 @check(Family.LIFECYCLE, "PROFILE-OUTCOME-01", needs=(*FOUND, Profile.ATTEMPT_OUTCOME))
 def a_drop_does_not_change_outcomes(s: Scenario) -> None:
-    """After a drop the owner may not know the table, or report that an attempt landed; it must not report the landed
-    attempt as not landed."""
+    """After a drop the owner may answer that the table is unknown, or that an attempt landed; it must not report the
+    landed attempt as not landed."""
     table = s.create()
     sent = s.land(table)
     before = known_as_version_1(s, table, sent)
@@ -437,7 +437,7 @@ def a_drop_does_not_change_outcomes(s: Scenario) -> None:
     after = outcome(s, table, attempt_of(sent))
     s.expect(
         after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(before,),
-        expected="the attempt landed, and was said to have: a drop does not undo that",
+        expected="the attempt was reported as landed: a drop does not change that",
     )  # fmt: skip
 
 

@@ -1,9 +1,8 @@
-"""Limits: an owner that keeps no more than so many unbackfilled commits, and what a writer meets there.
+"""Limits: an owner with a maximum number of unbackfilled commits.
 
-The variations: the limit reached, one more, one more than that; a backfill of everything and of one commit; the replay
-of what landed while the backlog is full; a restart. PROFILES.md#backlog-limit: the rejection of a full backlog is
-neither permanent nor mended by waiting: commits have to be backfilled. Commits that are published directly
-never wait.
+The variations: the limit is reached and exceeded by one or two; a backfill of all commits or of one; the replay of a
+landed attempt while the backlog is full; a restart. PROFILES.md#backlog-limit: an owner with a full backlog rejects
+commits until some are backfilled. Commits that are published directly do not count.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ def waiting(s: Scenario, table: TableHandle) -> int:
 
 
 def full(s: Scenario, limit: int) -> TableHandle:
-    """A table whose backlog is as long as it may be. An owner that publishes sooner has none to speak of."""
+    """A table whose backlog is full. Raises `Inconclusive` if the owner publishes commits without a request."""
     table = s.create(backlog_limit=limit)
     for _ in range(limit):
         s.land(table)
     if waiting(s, table) < limit:
-        raise Inconclusive("the owner publishes commits before anybody asks it to: its backlog does not fill")
+        raise Inconclusive("the owner publishes commits without a request: its backlog does not fill")
     return table
 
 
 def one_too_many(s: Scenario, table: TableHandle, limit: int, again: Exchange | None = None) -> Exchange:
-    """A proposal that finds the backlog full: a new one, or one that was rejected before."""
+    """Propose a commit, or repeat a rejected proposal, while the backlog is full."""
     call = s.commit(table) if again is None else s.ask("writer", again.request)
     if isinstance(call.answer, m.Ratified):
         table.versions += 1
@@ -48,7 +47,7 @@ def one_too_many(s: Scenario, table: TableHandle, limit: int, again: Exchange | 
             raise Inconclusive(f"the owner made room: {kept} of at most {limit} commits are not published")
         s.fail(
             "PROFILE-BACKLOG-01", evidence=(call,), table=table, version=table.versions - 1,
-            expected=f"{limit} commits are not backfilled, and the limit is {limit}: one more is refused",
+            expected=f"{limit} commits are not backfilled, and the limit is {limit}: one more is rejected",
             observed=f"a commit was ratified above the limit: {kept} are not backfilled",
         )  # fmt: skip
     s.expect(
@@ -59,19 +58,19 @@ def one_too_many(s: Scenario, table: TableHandle, limit: int, again: Exchange | 
 
 
 def goes_on(s: Scenario, table: TableHandle, refused: Exchange, backfilled: int) -> None:
-    """There is room again. A policy of its own may refuse a proposal or two, a limit that is not reached does not."""
+    """The backlog has room again: the owner ratifies. Another policy may reject a proposal or two before that."""
     call = persist(lambda: s.commit(table, client="other"))
     s.expect(
         call, m.Ratified, "PROFILE-BACKLOG-02", because=(refused,),
-        expected=f"what was ratified up to {backfilled} is backfilled: there is room for version {table.versions}",
+        expected=f"versions up to {backfilled} are backfilled: the backlog has room for version {table.versions}",
     )  # fmt: skip
     table.versions += 1
 
 
 @check(Family.LIMITS, "PROFILE-BACKLOG-01", "PROFILE-BACKLOG-02", needs=BACKLOG, commit_modes=WAITING)
 def a_full_backlog_rejects_until_a_backfill(s: Scenario) -> None:
-    """With a limit of two unbackfilled commits the third is rejected, and so are a repetition of that attempt and a new
-    one. After a backfill the owner ratifies two more, and rejects again."""
+    """With a limit of two unbackfilled commits the third is rejected, and so are a replay of that attempt and a new
+    attempt. After a backfill the owner ratifies two more, and rejects again."""
     table = full(s, 2)
     one_too_many(s, table, 2, again=one_too_many(s, table, 2))
     refused = one_too_many(s, table, 2)
@@ -83,7 +82,7 @@ def a_full_backlog_rejects_until_a_backfill(s: Scenario) -> None:
 
 @check(Family.LIMITS, "PROFILE-BACKLOG-02", "PROFILE-BACKLOG-01", needs=BACKLOG, commit_modes=WAITING)
 def one_backfilled_commit_makes_room_for_one(s: Scenario) -> None:
-    """Of three unbackfilled commits, the limit, one is backfilled: the owner ratifies one more; and one more after the
+    """With a limit of three, one of three commits is backfilled: the owner ratifies one more, and another one after the
     next backfill."""
     table = full(s, 3)
     refused = one_too_many(s, table, 3)
@@ -95,7 +94,7 @@ def one_backfilled_commit_makes_room_for_one(s: Scenario) -> None:
 @check(Family.LIMITS, "MC-FEATURE-03", "CM-COMMIT-01", "PROFILE-BACKLOG-02", needs=BACKLOG, commit_modes=WAITING)
 def a_proposal_above_the_limit_is_not_kept(s: Scenario) -> None:
     """A proposal that was rejected for the limit changes nothing: after a backfill its version is free, and the
-    rejected attempt is nowhere in the log."""
+    rejected attempt is not in the log."""
     table = full(s, 1)
     refused = one_too_many(s, table, 1)
     s.backfill(table, 1)
@@ -112,7 +111,7 @@ def a_replay_is_ratified_with_a_full_backlog(s: Scenario) -> None:
     s.land(table)
     last = s.land(table)
     if waiting(s, table) < 2:
-        raise Inconclusive("the owner publishes commits before anybody asks it to: its backlog does not fill")
+        raise Inconclusive("the owner publishes commits without a request: its backlog does not fill")
     one_too_many(s, table, 2)
     replay(s, last, since=", and the backlog is full")
 
@@ -147,18 +146,18 @@ def the_limit_survives_a_restart(s: Scenario) -> None:
 # Tables with many commits: pages, caches of recent attempts, versions sorted as text
 
 MANY = 130
-"""More than a page, or a list of recent attempts, of 100."""
+"""More commits than a page, or a list of recent attempts, of 100 entries holds."""
 VERY_MANY = 1_100
-"""More than a page of 1,000. In one commit mode of the subject only: the others would show the same."""
+"""More commits than a page of 1,000 entries holds; in one commit mode of the subject, because all give the same."""
 
 
 AT_ONCE = 110
-"""Commits of one backfill request: an owner whose commits take long to publish answers it in time."""
+"""Commits in one backfill request: few enough that an owner that publishes slowly answers in time."""
 
 
 def grow(s: Scenario, table: TableHandle, versions: int, client: str = "writer") -> Exchange:
-    """Commit until the table has so many versions, and return the last answer. When the owner rejects a commit,
-    because its backlog is full, what there is is backfilled; a table that cannot grow then stays as it is."""
+    """Commit until the table has this many versions, and return the last answer. If the owner rejects a commit because
+    its backlog is full, backfill all commits; if it rejects the commit again, stop."""
     expected = "the next version, which no other client proposed, is ratified"
     while True:
         call = persist(lambda: s.commit(table, client=client))
@@ -174,15 +173,15 @@ def grow(s: Scenario, table: TableHandle, versions: int, client: str = "writer")
 
 
 def large_table(s: Scenario) -> TableHandle:
-    """A new table, whose backlog may be as large as the owner permits."""
+    """A new table with the largest backlog limit that the kit needs."""
     offers_limit = Profile.BACKLOG_LIMIT.value in s.identity.profiles
     return s.create(backlog_limit=2 * VERY_MANY if offers_limit else None)
 
 
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, *DONE, commit_modes=UNPUBLISHED)
 def a_long_table_is_listed_and_published(s: Scenario) -> None:
-    """Of 130 unpublished commits, or 1,100, every range is complete and in numeric order, also across multiples of 100
-    and 1,000; so is the rest after a backfill, which publishes all of the 110 commits that it is asked for."""
+    """Every range of 130 or 1,100 unpublished commits is complete and in numeric order, also across multiples of 100
+    and 1,000. A backfill publishes all of the 110 requested commits, and the list of the others is complete too."""
     offered = [(feature, commit_mode) for feature in s.identity.features for commit_mode in UNPUBLISHED
                if commit_mode in s.identity.commit_modes[feature]]  # fmt: skip
     table = large_table(s)
@@ -201,7 +200,7 @@ def a_long_table_is_listed_and_published(s: Scenario) -> None:
 @check(Family.REPLAYS, "PROFILE-RETRY-01", "PROFILE-CORE-06", "PROFILE-OUTCOME-01")
 def attempts_are_known_after_many_commits(s: Scenario) -> None:
     """A writer whose answer was lost repeats its commit after 130 others. An owner that recognizes replays ratifies it
-    with its version, one that reports outcomes reports that version, and none applies it twice."""
+    with its version, an owner that reports outcomes reports that version, and no owner applies it twice."""
     table = large_table(s)
     sent = lose_one(s, table)
     grow(s, table, MANY, client="other")

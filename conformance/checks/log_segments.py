@@ -1,8 +1,8 @@
-"""Readers: checkpoints, compactions, checksums and hints, each where it serves and where it does not.
+"""Readers: checkpoints, compactions, checksums and hints, both usable and unusable ones.
 
-The rules are those of the log, and hold for every owner. Fixtures are made by `LogBuilder`; what must be read is
-computed from the actions as they were committed. Every read is that of a reader that has read nothing before, and what
-must fail is asked before what succeeds: a client may keep what it has read.
+The rules are those of the log, and hold for every owner. Fixtures are made by `LogBuilder`; the expected snapshots are
+computed from the actions as they were committed. Every read is that of a new reader, and reads that must fail come
+before reads that succeed, because a client may cache what it has read.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from conformance.scenario.snapshots import may_read, must_read, must_refuse, mus
 
 
 def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuilder:
-    """Five versions in which files come and go, an application commits and a domain changes; the last one is not
-    published unless it has to be."""
+    """Five versions in which files are added and removed, an application commits and a domain changes; the last one is
+    unpublished, except in direct commit mode."""
     log = LogBuilder.create(s, **options)
     log.readers = 0
     log.land(file("a"), file("b"), application("loader", 1), domain("owners", "first"))
@@ -37,16 +37,16 @@ def history(s: ClientScenario, *, published: int = 4, **options: Any) -> LogBuil
 def a_checkpoint_replaces_earlier_commits(s: ClientScenario) -> None:
     """After a cleanup of old commits, a checkpoint and the later commits make the snapshot."""
     log = history(s, published=3)
-    must_read(log, 4, "LOG-18", *FRESH, expected="all commits are there, and no checkpoint")
+    must_read(log, 4, "LOG-18", *FRESH, expected="all commits exist, and no checkpoint")
     log.checkpoint(2)
     log.hint(2)
     must_read(log, 4, "LOG-18", expected="a checkpoint of version 2 and the commits 3 and 4")
     log.hide(commit_file(0), commit_file(1))
     must_read(
         log, 4, "LOG-18", "CM-READ-02",
-        expected="the checkpoint of version 2 stands for the commits 0 to 2; 3 and 4 come on top of it",
+        expected="the checkpoint of version 2 replaces the commits 0 to 2; 3 and 4 follow",
     )  # fmt: skip
-    must_read(log, 2, "LOG-18", version=2, expected="version 2 is what its checkpoint says")
+    must_read(log, 2, "LOG-18", version=2, expected="version 2 has the content of its checkpoint")
 
 
 @check(Family.READING, "LOG-18", side="client")
@@ -56,12 +56,12 @@ def a_checkpoint_replaces_listed_commits(s: ClientScenario) -> None:
     log = history(s, published=0)
     listed = s.listed(log.table) or (m.CommitEntry(version=1),)
     log.backfill(4)
-    must_read(log, 3, "LOG-18", version=3, expected="all commits are there, and no checkpoint")
+    must_read(log, 3, "LOG-18", version=3, expected="all commits exist, and no checkpoint")
     log.checkpoint(3)
     s.owner.override_commits(lambda _, latest: (listed[:1], latest))
     must_read(
         log, 3, "LOG-18", version=3, may_refuse=True,
-        expected="the checkpoint of version 3; that the owner lists version 1, too, makes no difference",
+        expected="the checkpoint of version 3; the owner also lists version 1, which changes nothing",
     )  # fmt: skip
     must_read(log, 4, "LOG-18", may_refuse=True, expected="the checkpoint of version 3, and commit 4")
 
@@ -77,7 +77,7 @@ def the_newest_usable_checkpoint_is_used(s: ClientScenario) -> None:
     log.hide(*(commit_file(version) for version in range(3)))
     must_read(
         log, 4, "MC-CHECKPOINT-02", "LOG-18",
-        expected="the checkpoint of version 3 and commit 4; after the checkpoint of version 1 the commits are gone",
+        expected="the checkpoint of version 3 and commit 4; the commits after the checkpoint of version 1 are deleted",
     )  # fmt: skip
 
 
@@ -96,7 +96,7 @@ def a_checkpoint_with_a_missing_part_is_not_used(s: ClientScenario) -> None:
         must_read(
             log, 4, "LOG-19",
             expected=f"{missing} is missing, so that the checkpoint of version 3 is not complete: a snapshot from the "
-            f"commits 0 to 4, which are all there",
+            f"commits 0 to 4, which all exist",
         )  # fmt: skip
         log.checkpoint(3, parts=3)
 
@@ -111,8 +111,8 @@ def one_of_several_checkpoints_of_a_version_is_used(s: ClientScenario) -> None:
     log.hide(three[2], *(commit_file(version) for version in range(3)))
     must_read(
         log, 4, "LOG-20", "LOG-19",
-        expected="the checkpoint of version 3 in two parts; the other one lost its third part, and its first two "
-        "complete nothing",
+        expected="the checkpoint of version 3 in two parts; the other one lacks its third part, and its parts "
+        "complete no other one",
     )  # fmt: skip
     log.checkpoint(3)
     must_read(log, 4, "LOG-20", expected="the checkpoint in one file, or the one in two parts")
@@ -126,20 +126,20 @@ def the_checkpoint_hint_may_be_wrong(s: ClientScenario) -> None:
     log.hint(3)
     must_read(log, 4, "LOG-18", expected="the hint is right: the checkpoint of version 3, and commit 4")
     log.hide(*checkpoint)
-    must_read(log, 4, "LOG-21", expected="the hint names a checkpoint that is gone; the commits 0 to 4 are there")
+    must_read(log, 4, "LOG-21", expected="the hint names a deleted checkpoint; the commits 0 to 4 exist")
     log.checkpoint(2)
     log.hide(commit_file(0), commit_file(1))
-    must_read(log, 4, "LOG-21", expected="the hint names a checkpoint that is gone; that of version 2 is there")
+    must_read(log, 4, "LOG-21", expected="the hint names a deleted checkpoint; that of version 2 exists")
     log.plant("_last_checkpoint", b'{"version":')
-    must_read(log, 4, "LOG-21", expected="the hint was cut off, and says nothing; the checkpoint of version 2 is there")
+    must_read(log, 4, "LOG-21", expected="the hint is truncated and cannot be read; the checkpoint of version 2 exists")
 
 
 @check(Family.READING, "LOG-15", "LOG-22", side="client", features=EVERY_TABLE)
 def later_files_do_not_change_an_older_version(s: ClientScenario) -> None:
-    """Newer commits, checkpoints, compactions, checksums and hints neither change a version nor keep it from being
-    read."""
+    """Newer commits, checkpoints, compactions, checksums and hints neither change a version nor prevent a read of
+    it."""
     log = history(s)
-    must_read(log, 2, "LOG-15", version=2, expected="version 2, which has newer ones after it")
+    must_read(log, 2, "LOG-15", version=2, expected="version 2, which newer versions follow")
     log.checkpoint(4)
     log.hint(4)
     log.checksum(4)
@@ -149,7 +149,7 @@ def later_files_do_not_change_an_older_version(s: ClientScenario) -> None:
               expected="version 2: a compaction of the versions 1 to 3 holds actions that are newer")  # fmt: skip
     log.plant(commit_file(4), b"")
     log.plant(f"{4:020}.crc", b"{")
-    must_read(log, 2, "LOG-15", version=2, expected="version 2: that commit 4 cannot be read says nothing of it")
+    must_read(log, 2, "LOG-15", version=2, expected="version 2: commit 4 cannot be read, and is not needed")
 
 
 @check(Family.READING, "LOG-22", "LOG-18", side="client", features=EVERY_TABLE)
@@ -176,11 +176,11 @@ def a_checksum_changes_no_snapshot(s: ClientScenario) -> None:
     """A checksum describes its own version. An older, newer, unreadable or missing one does not change a snapshot, such
     as its metadata domains."""
     log = history(s, published=3)
-    must_read(log, 4, "LOG-24", about=("domains",), expected="no checksum at all: the domains are in the commits")
+    must_read(log, 4, "LOG-24", about=("domains",), expected="no checksum exists: the domains are in the commits")
     log.checksum(1)
-    must_read(log, 4, "LOG-24", expected="a checksum of version 1 says nothing of version 4")
+    must_read(log, 4, "LOG-24", expected="a checksum of version 1 does not describe version 4")
     log.checksum(4)
-    must_read(log, 2, "LOG-24", "LOG-15", version=2, expected="checksums of versions 1 and 4 say nothing of version 2")
+    must_read(log, 2, "LOG-24", "LOG-15", version=2, expected="checksums of versions 1 and 4 do not describe version 2")
     must_read(log, 4, "LOG-25", expected="the checksum of version 4 is right")
     for content in (b"", b'{"tableSizeBytes":', b"[]"):
         log.plant(f"{4:020}.crc", content)
@@ -208,26 +208,26 @@ def a_missing_commit_fails_the_read(s: ClientScenario) -> None:
     """Without the commit of one version, no later version can be read; an earlier one may."""
     log = history(s)
     log.hide(commit_file(0))
-    must_refuse(log, "LOG-27", expected="commit 0 is missing, and no checkpoint stands for it: an error")
+    must_refuse(log, "LOG-27", expected="commit 0 is missing, and no checkpoint replaces it: an error")
     log.restore()
     log.hide(commit_file(2))
-    must_refuse(log, "LOG-27", expected="commit 2 is missing, and no checkpoint stands for it: an error")
+    must_refuse(log, "LOG-27", expected="commit 2 is missing, and no checkpoint replaces it: an error")
     must_refuse(log, "LOG-27", version=3, expected="commit 2 is missing, and version 3 needs it: an error")
     log.checkpoint(1)
-    must_refuse(log, "LOG-27", expected="the checkpoint of version 1 does not stand for commit 2: an error")
+    must_refuse(log, "LOG-27", expected="the checkpoint of version 1 does not replace commit 2: an error")
     may_read(log, 1, "LOG-27")
     log.restore()
-    must_read(log, 4, "LOG-18", expected="all commits are there again")
+    must_read(log, 4, "LOG-18", expected="all commits exist again")
 
 
 @check(Family.READING, "LOG-28", "LOG-38", side="client", features=EVERY_TABLE)
 def a_malformed_commit_fails_the_read(s: ClientScenario) -> None:
-    """A truncated commit, or one that is not JSON, is corrupt: neither a commit without actions nor a missing one. An
-    empty one is so by advice, because no document says it."""
+    """A truncated commit, or one that is not JSON, is an error, not a commit without actions and not a missing one. For
+    an empty file this is advice, because no document requires it."""
     log = history(s)
     name = commit_file(4)
     whole = (log.folder / name).read_bytes()
-    for content, what in ((whole[: len(whole) // 2], "is cut off"), (b"not JSON\n", "is not JSON")):
+    for content, what in ((whole[: len(whole) // 2], "is truncated"), (b"not JSON\n", "is not JSON")):
         log.plant(name, content)
         must_refuse(log, "LOG-28", expected=f"{name} {what}: an error, and not a snapshot without it")
     log.restore()
@@ -245,13 +245,13 @@ def a_corrupt_checkpoint_is_skipped(s: ClientScenario) -> None:
     (name,) = log.checkpoint(3)
     whole = (log.folder / name).read_bytes()
     must_read(log, 4, "LOG-18", expected="the checkpoint of version 3, and commit 4")
-    for content, what in ((b"", "is empty"), (whole[: len(whole) // 2], "is cut off"), (b"PAR1", "is no Parquet")):
+    for content, what in ((b"", "is empty"), (whole[: len(whole) // 2], "is truncated"), (b"PAR1", "is not Parquet")):
         log.plant(name, content)
-        must_read(log, 4, "FIELD-03", expected=f"{name} {what}; the commits 0 to 4 are all there")
+        must_read(log, 4, "FIELD-03", expected=f"{name} {what}; the commits 0 to 4 all exist")
     log.checkpoint(1)
     log.hide(commit_file(0))
     must_read(
-        log, 4, "FIELD-03", expected=f"{name} is no Parquet; the checkpoint of version 1 and what follows it tell"
+        log, 4, "FIELD-03", expected=f"{name} is not Parquet; the checkpoint of version 1 and the commits after it"
     )
 
 
@@ -270,5 +270,5 @@ def a_v2_checkpoint_includes_its_sidecars(s: ClientScenario) -> None:
         must_refuse(log, "LOG-18", "LOG-19", expected=f"the sidecar of the V2 checkpoint ({form}) is missing: rejected")
         log.restore()
         log.plant(files[0], b"{")
-        must_read(log, 4, "FIELD-03", expected=f"{files[0]} cannot be read; the commits 0 to 4 are all there")
+        must_read(log, 4, "FIELD-03", expected=f"{files[0]} cannot be read; the commits 0 to 4 all exist")
         log.hide(files[0])

@@ -20,11 +20,11 @@ from conformance.scenario.snapshots import ask, does_without_its_owner, is_snaps
 
 FRESH = ("MC-READ-07", "CM-READ-05")
 MOST_MOMENTS = 6
-"""Requests of one read at each of which something happens; a longer conversation is looked at no further."""
+"""The number of requests of one read at which the scenario intervenes; it ignores further ones."""
 
 
 def table_with(s: ClientScenario, versions: int) -> LogBuilder:
-    """Commits of one file each, none of them published unless its commit mode publishes it."""
+    """A table whose commits add one file each; they are unpublished, except in direct commit mode."""
     log = LogBuilder.create(s)
     for number in range(1, versions + 1):
         log.land(file(f"file-{number}"))
@@ -41,8 +41,8 @@ def a_backfill_between_request_and_listing(s: ClientScenario) -> None:
     s.owner.on(m.GetCommits, before=lambda: log.backfill(3))
     must_read(
         log, 3, "CM-READ-01", "MC-GET-03", *FRESH, "LOG-04",
-        expected="version 3 was ratified before the read began; its publication meanwhile hides it from no reader "
-        "who lists after the question, or lists again when the answer says that there is more",
+        expected="version 3 was ratified before the read began; a reader sees it if it lists the log after the "
+        "request, or again when the answer has a later version",
     )  # fmt: skip
 
 
@@ -67,8 +67,8 @@ def _at_every_moment(s: ClientScenario, interfere: Callable[[LogBuilder, int], o
         interfere(log, moment)
         must_read(
             log, log.latest, *FRESH, "CM-READ-01", "MC-GET-03",
-            expected=f"version {log.latest} was ratified before the read began, and was published during it, at its "
-            f"request number {moment + 1}: a snapshot of version {log.latest}",
+            expected=f"version {log.latest} was ratified before the read began, and was published at request "
+            f"{moment + 1} of the read: a snapshot of version {log.latest}",
         )  # fmt: skip
         if len(s.owner.exchanges) - heard <= moment:
             break
@@ -79,7 +79,7 @@ def a_partial_backfill_during_a_read(s: ClientScenario) -> None:
     """Half of the commits are published between request and listing: the snapshot has all of them."""
     log = table_with(s, 4)
     s.owner.on(m.GetCommits, before=lambda: log.backfill(2))
-    must_read(log, 4, *FRESH, "LOG-04", expected="versions 1 and 2 are published now, 3 and 4 are the owner's")
+    must_read(log, 4, *FRESH, "LOG-04", expected="versions 1 and 2 are published now, 3 and 4 only listed by the owner")
     s.owner.on(m.GetCommits, after=lambda: log.backfill(3))
     must_read(log, 4, *FRESH, expected="version 3 is in the owner's answer and in the listing: a snapshot of version 4")
 
@@ -98,7 +98,7 @@ def a_removed_staged_file_was_published(s: ClientScenario) -> None:
     s.owner.after_commits_are_read(published_and_removed)
     must_read(
         log, 2, "LOG-13",
-        expected="a staged file is removed only after its commit is published: a reader that finds it gone reads "
+        expected="a staged file is removed only after its commit is published: a reader that does not find it reads "
         "<version>.json instead",
     )  # fmt: skip
 
@@ -112,8 +112,8 @@ def a_reader_asks_the_owner_for_every_snapshot(s: ClientScenario) -> None:
     log.land(file("later"))
     must_read(
         log, 2, *FRESH, "CM-READ-09", "MC-LOG-03",
-        expected="version 2 was ratified before this read began; that the reader's last snapshot had no unpublished "
-        "commit says nothing of this one",
+        expected="version 2 was ratified before this read began, although the reader's last snapshot had no "
+        "unpublished commit",
     )  # fmt: skip
     log.land(file("much-later"))
     log.backfill(3)
@@ -141,8 +141,8 @@ def a_reader_follows_an_ownership_change(s: ClientScenario) -> None:
 
 @check(Family.STALE_READS, *FRESH, "CM-READ-09", side="client")
 def an_unavailable_owner_is_not_replaced_by_a_listing(s: ClientScenario) -> None:
-    """If the owner does not answer, a read fails, or declares that it may be stale where the table feature permits
-    that. It does not return an old listing as current."""
+    """If the owner does not answer, a read fails or, where the table feature permits that, declares that it may
+    be stale. It does not return an old listing as current."""
     log = table_with(s, 1)
     log.backfill(1)
     log.land(file("unpublished"))
@@ -175,7 +175,7 @@ def a_commit_missing_from_the_listing_fails_the_read(s: ClientScenario) -> None:
     if not isinstance(call.answer, m.SnapshotRead):
         return
     if does_without_its_owner(s) or (call.answer.stale and s.feature == "managedCommit"):
-        raise Inconclusive("the reader did without the owner, so that it cannot know of version 3")
+        raise Inconclusive("the reader did not ask the owner, so it cannot know of version 3")
     s.require(
         call.answer.version == 3, "LOG-27", *FRESH, evidence=(call, log.committed[3]), table=log.table, version=3,
         expected="the owner returned latest version 3, and the listing lacked it: version 3, found in another "
@@ -207,7 +207,7 @@ def commits_during_a_read_leave_one_snapshot(s: ClientScenario) -> None:
 # Publishing by clients
 
 LONG_AGO = 1_500_000_000_000
-"""ms since the epoch: a modification time that no file gets by being written."""
+"""ms since the epoch: an old modification time, which any write changes."""
 
 
 @check(
@@ -230,7 +230,7 @@ def a_client_does_not_publish_twice(s: ClientScenario) -> None:
     s.owner.on(m.GetCommits, after=publish)
     request = m.HandBack(table=s.name_of(table), version=3, attempt=s.attempt(), actions=())
     call = s.act("migrator", request, table)
-    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner gives the table back")
+    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner hands the table back")
     table.ownership.append(request.attempt)
     table.versions = 4
     written = [each.name for each in files if each.exists() and each.stat().st_mtime_ns // 1_000_000 > LONG_AGO]

@@ -1,7 +1,7 @@
 """Maintenance by clients, metadata cleanup, and the owner's policy.
 
-catalog-managed, "Maintenance Operations on Catalog-managed Tables", in its tightened form: checkpoints, log compactions
-and checksums are always allowed, everything else only where the owner allows it.
+catalog-managed, "Maintenance Operations on Catalog-managed Tables", in its stricter reading: checkpoints, log
+compactions and checksums are always allowed, everything else only if the owner allows it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FORBIDDEN_JOBS = ("vacuum", "optimize", "reorg")
 
 
 def log_of(s: ClientScenario, published: int = 3, latest: int = 5) -> LogBuilder:
-    """A table of some versions, of which the older ones are published."""
+    """A table with several versions, of which the older ones are published."""
     log = LogBuilder.create(s)
     for version in range(1, latest + 1):
         log.land(file(f"f{version}"), *([gone(f"f{version - 1}")] if version % 2 == 0 else []))
@@ -44,9 +44,9 @@ def log_of(s: ClientScenario, published: int = 3, latest: int = 5) -> LogBuilder
 
 
 def done(s: ClientScenario, log: LogBuilder, request: m.Request) -> Exchange:
-    """The job, which has to succeed; a client that cannot do it leaves the scenario inconclusive."""
+    """Run a job, which must succeed. If the client does not support it, the scenario is inconclusive."""
     call = s.act("maintenance", request, log.table)
-    s.expect(call, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="no rule forbids the job")
+    s.expect(call, m.Done, "PROFILE-CLIENT-02", may_refuse=True, expected="the job is allowed")
     return call
 
 
@@ -70,7 +70,7 @@ def a_checkpoint_equals_its_version(s: ClientScenario) -> None:
     name = s.name_of(log.table) if log.table else ""
     call = done(s, log, m.Checkpoint(table=name, version=2))
     s.require(
-        bool(checkpoints(log, 2)), "LOG-02", evidence=(call,), observed=f"the log folder holds {names(log)}",
+        bool(checkpoints(log, 2)), "LOG-02", evidence=(call,), observed=f"the log folder has {names(log)}",
         expected="a checkpoint of version 2 is called `<version>.checkpoint...`, the version in 20 digits",
     )  # fmt: skip
     log.hide(*(commit_file(version) for version in range(3)))
@@ -93,9 +93,9 @@ LATE = 4_000_000_000_000
     commit_modes=TWO_STEPS,
 )  # fmt: skip
 def a_checkpoint_of_the_clients_choice_is_published(s: ClientScenario) -> None:
-    """Asked for a checkpoint of any version, a client writes one of a published version; a version that it publishes
-    for it is published before any file of the checkpoint is written. All files of the log are old, and the catalog does
-    not allow metadata cleanup: the client deletes none."""
+    """Asked for a checkpoint of any version, a client writes one of a published version. It may publish a version
+    first, before it writes any file of the checkpoint. All files of the log are old, and the catalog does not allow
+    metadata cleanup: the client deletes none."""
     log = log_of(s)
     for version in range(log.published + 1):
         log.touch(version, LONG_AGO + version)
@@ -134,7 +134,7 @@ def a_checkpoint_of_the_clients_choice_is_published(s: ClientScenario) -> None:
 
 
 def version_of_checkpoint(name: str) -> int | None:
-    """Of a file of the log; None: it is no checkpoint."""
+    """The version of a checkpoint file; None for any other file of the log."""
     version, _, rest = name.partition(".")
     return int(version) if rest.startswith("checkpoint.") and version.isdigit() else None
 
@@ -150,12 +150,12 @@ def a_checkpoint_waits_for_backfilling(s: ClientScenario) -> None:
     there = checkpoints(log, 5)
     s.require(
         not there or log.published >= 5, *CHECKPOINT, evidence=(call,),
-        expected="version 5 is ratified and not published: no checkpoint of it, or it is published first",
-        observed=f"{there} is there, and the newest published commit is {log.published}",
+        expected="version 5 is ratified and not published: it has no checkpoint before it is published",
+        observed=f"{there} exists, and the newest published commit is {log.published}",
     )  # fmt: skip
     s.require(
-        not early, *CHECKPOINT, evidence=(call,), expected="version 5 is published before its checkpoint is begun",
-        observed=f"{early} was there when the owner was asked to publish version 5",
+        not early, *CHECKPOINT, evidence=(call,), expected="version 5 is published before its checkpoint is written",
+        observed=f"{early} existed before the client requested the backfill of version 5",
     )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def checkpoints_of_one_version_do_not_interfere(s: ClientScenario) -> None:
     call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
     after = [(log.folder / name).read_bytes() if (log.folder / name).exists() else None for name in parts]
     s.require(
-        after == before, "FIELD-02", evidence=(call,), expected=f"{parts} are another writer's: they stay as they are",
+        after == before, "FIELD-02", evidence=(call,), expected=f"{parts} are another writer's: they stay unchanged",
         observed=f"{[name for name, a, b in zip(parts, before, after, strict=True) if a != b]} changed",
     )  # fmt: skip
 
@@ -222,7 +222,7 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
     name = f"{1:020}.{3:020}.compacted.json"
     s.require(
         name in names(log), "LOG-02", evidence=(call,), expected=f"the compaction of 1 to 3 is called {name}",
-        observed=f"the log folder holds {names(log)}",
+        observed=f"the log folder has {names(log)}",
     )  # fmt: skip
     log.hide(*(commit_file(version) for version in (1, 2)))
     found = s.kit_reads(log.table, 3)
@@ -235,8 +235,8 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, *COMPACTION, "LOG-35", side="client", features=EVERY_TABLE)
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
-    """A file removed by a compacted commit may have been added before the compaction begins: the removal is kept, even
-    if a compacted commit added the file once more."""
+    """A compacted commit removes a file that was added before the compaction's first version: the compaction contains
+    the removal, even if another compacted commit added the file again."""
 
     def added_again(s: ClientScenario) -> LogBuilder:
         log = LogBuilder.create(s, "again")
@@ -261,8 +261,8 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, *COMPACTION, "LOG-35", "LOG-30", side="client", features=EVERY_TABLE)
 def a_compaction_keeps_deletion_vectors(s: ClientScenario) -> None:
-    """A file is identified by its path and its deletion vector, in a compaction too: of an update that adds the file
-    with one vector and removes it with another, both actions are kept."""
+    """A file is identified by its path and its deletion vector, in a compaction too: an update adds the file with one
+    vector and removes it with another, and the compaction contains both actions."""
     log = updated(s)
     call = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
     log.hide(*(commit_file(version) for version in (1, 2)))
@@ -271,8 +271,8 @@ def a_compaction_keeps_deletion_vectors(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-30", side="client", features=EVERY_TABLE)
 def a_checkpoint_keeps_deletion_vectors(s: ClientScenario) -> None:
-    """A checkpoint has each file with its deletion vector: a later commit that removes the file with this vector
-    removes it."""
+    """A checkpoint has each file with its deletion vector, so that a later commit can remove the file with this
+    vector."""
     log = updated(s)
     call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=3))
     log.land(gone("a", deletionVector=vector("second")))
@@ -283,8 +283,8 @@ def a_checkpoint_keeps_deletion_vectors(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, *CHECKPOINT, "LOG-34", "LOG-41", side="client", features=EVERY_TABLE)
 def a_checkpoint_is_reconciled(s: ClientScenario) -> None:
-    """A file was added again with other statistics: a checkpoint has the later `add` only. It has the removal of a file
-    until that expires, for VACUUM; one that has expired may be left out."""
+    """A file was added again with other statistics: a checkpoint has only the later `add`. It has the removal of a file
+    until that expires, because VACUUM needs it; an expired removal may be omitted."""
     log = LogBuilder.create(s)
     log.land(file("again"), file("removed"), file("removed-long-ago"))
     log.land(file("again", size=2, dataChange=False), gone("removed", deletionTimestamp=LATE))
@@ -298,18 +298,18 @@ def a_checkpoint_is_reconciled(s: ClientScenario) -> None:
     sizes = [each["add"].get("size") for each in held if each.get("add", {}).get("path") == "again"]
     s.require(
         sizes == [2], "LOG-34", evidence=(call,), version=3,
-        expected="version 2 added the file `again` once more, with 2 bytes: the checkpoint has this `add` only",
+        expected="version 2 added the file `again` a second time, with 2 bytes: the checkpoint has only this `add`",
         observed=f"the checkpoint adds it with {sizes} bytes",
     )  # fmt: skip
     removed = [each["remove"]["path"] for each in held if "remove" in each]
     s.require(
         "removed" in removed, "LOG-41", evidence=(call,), version=3, observed=f"the checkpoint removes {removed}",
-        expected="the removal of the file `removed` has not expired: the checkpoint keeps it",
+        expected="the removal of the file `removed` has not expired: the checkpoint has it",
     )  # fmt: skip
 
 
 def updated(s: ClientScenario) -> LogBuilder:
-    """A table with the files `a`, whose deletion vector version 3 replaced, and `b`."""
+    """A table with the files `a` and `b`; version 3 replaced the deletion vector of `a`."""
     log = LogBuilder.create(s, reader_features=("deletionVectors",))
     log.land(file("a"), file("b"))
     log.land(gone("a"), file("a", deletionVector=vector("first")))
@@ -320,7 +320,8 @@ def updated(s: ClientScenario) -> LogBuilder:
 
 
 def equals(s: ClientScenario, log: LogBuilder, call: Exchange, version: int, *requirements: str, what: str) -> None:
-    """A version has its files if the kit reads what the client wrote in place of commits."""
+    """The kit reads the client's checkpoint or compaction instead of the commits, and finds the files of the
+    version."""
     found = s.kit_reads(log.table, version)
     s.require(
         found == set(log.at(version).files), *requirements, evidence=(call,), version=version,
@@ -338,8 +339,8 @@ def a_compaction_waits_for_backfilling(s: ClientScenario) -> None:
     there = [name for name in names(log) if name.endswith(".compacted.json")]
     s.require(
         not there or log.published >= 5, *COMPACTION, evidence=(call,),
-        expected="version 5 is ratified and not published: no compaction up to it, or it is published first",
-        observed=f"{there} is there, and the newest published commit is {log.published}",
+        expected="version 5 is ratified and not published: no compaction includes it before it is published",
+        observed=f"{there} exists, and the newest published commit is {log.published}",
     )  # fmt: skip
 
 
@@ -350,7 +351,7 @@ def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
     call = done(s, log, m.Checksum(table=s.name_of(log.table), version=3))
     s.require(
         f"{3:020}.crc" in names(log), "LOG-02", evidence=(call,), expected=f"the checksum of version 3 is {3:020}.crc",
-        observed=f"the log folder holds {names(log)}",
+        observed=f"the log folder has {names(log)}",
     )  # fmt: skip
 
 
@@ -362,13 +363,13 @@ def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
     needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",),
 )  # fmt: skip
 def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
-    """VACUUM, OPTIMIZE and REORG do not run on a table whose owner does not allow them; where it does they may."""
+    """VACUUM, OPTIMIZE and REORG do not run on a table whose owner does not allow them, and may run if it does."""
     log = log_of(s)
     for job in FORBIDDEN_JOBS:
         call = s.act("maintenance", m.Maintain(table=s.name_of(log.table), job=job), log.table)
         s.require(
             not isinstance(call.answer, m.Done | m.Committed), "CM-POLICY-01", "CM-POLICY-03", "CM-MAINT-04",
-            evidence=(call,), expected=f"the owner does not allow {job}: it is refused",
+            evidence=(call,), expected=f"the owner does not allow {job}: the client rejects it",
             observed=f"{job} was answered {in_words(call.answer)}",
         )  # fmt: skip
         asked = len(s.asked(m.MaintenancePolicy))
@@ -379,7 +380,7 @@ def maintenance_needs_the_owners_permission(s: ClientScenario) -> None:
             continue
         s.require(
             isinstance(run.answer, m.Rejected) or len(s.asked(m.MaintenancePolicy)) > asked, "CM-MAINT-05",
-            evidence=(run,), expected=f"the owner's policy is asked for before every {job}",
+            evidence=(run,), expected=f"the client requests the owner's policy before every {job}",
             observed=f"{job} ran without a request for the policy",
         )  # fmt: skip
 
@@ -444,8 +445,8 @@ def vacuumed(
     Family.MAINTENANCE, "LOG-37", side="client", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",)
 )  # fmt: skip
 def vacuum_spares_what_an_action_names(s: ClientScenario) -> None:
-    """Actions name files of the table by relative and by absolute paths, and files of deletion vectors, also of data
-    that is elsewhere: on this host, or in a store that the client may not know. VACUUM may delete a vector that no
+    """Actions name files of the table by relative and by absolute paths, and files of deletion vectors, even if the
+    data is elsewhere: on this host, or in a store that the client does not support. VACUUM may delete a vector that no
     action names."""
     log = LogBuilder.create(s, reader_features=("deletionVectors",))
     table = log.folder.parent
@@ -472,8 +473,8 @@ def masked(path: str, vector: dict[str, Any]) -> str:
     Family.MAINTENANCE, "LOG-40", side="client", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",)
 )  # fmt: skip
 def vacuum_spares_recent_files(s: ClientScenario) -> None:
-    """Two files were removed, one of them long ago. VACUUM spares the other, which readers of the version before may
-    open, and a young file that no version has: a transaction may commit it next."""
+    """Two files were removed, one of them long ago. VACUUM does not delete the other, which readers of the previous
+    version may open, nor a recent file that no version has, because a transaction may commit it next."""
     log = LogBuilder.create(s)
     log.land(file("removed"), file("removed-long-ago"))
     log.land(gone("removed", deletionTimestamp=LATE), gone("removed-long-ago", deletionTimestamp=LONG_AGO))
@@ -481,8 +482,8 @@ def vacuum_spares_recent_files(s: ClientScenario) -> None:
     vacuumed(s, log, ["removed"], "LOG-40", why=why, others=["removed-long-ago"], young=["young.parquet"])
 
 
-# Metadata cleanup. Versions 0 to 6 are published, 7 and 8 are not; checkpoints of 2 and 4; the cleanup time is that of
-# version 5, so the cut-off checkpoint is the one of version 4.
+# Metadata cleanup. Versions 0 to 6 are published, 7 and 8 are not; versions 2 and 4 have checkpoints. The cleanup time
+# is that of version 5, so the cut-off checkpoint is the one of version 4.
 
 CUT_OFF = 4
 KEEPS = ("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LOG-36")
@@ -490,7 +491,7 @@ KEEPS = ("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-04", "CM-CLEANUP-04", "LO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """A cleanup, and what is left."""
+    """A cleanup, and the files before and after it."""
 
     s: ClientScenario
     exchange: Exchange
@@ -504,7 +505,7 @@ class Cleaned:
         )  # fmt: skip
 
     def deletes(self, name: str, *requirements: str, why: str) -> None:
-        """Advice. A cleanup that deletes nothing at all may do so, and so may any cleanup of a plain table."""
+        """Advice: the file is deleted, unless the cleanup deletes nothing at all or the table has no owner."""
         if self.s.feature == FILESYSTEM:
             return
         self.s.require(
@@ -523,7 +524,7 @@ def prepare(s: ClientScenario, *, published: int = 6, latest: int = 8) -> LogBui
 
 
 def clean(s: ClientScenario, log: LogBuilder, version: int = 5) -> Cleaned:
-    """Clean up what is older than the time of a version. What a failed cleanup deleted is deleted all the same."""
+    """Clean up what is older than the time of a version. The result counts what a failed cleanup deleted, too."""
     before = everything(log)
     request = m.Cleanup(table=s.name_of(log.table), older_than=s.timestamp(version))
     call = s.act("maintenance", request, log.table)
@@ -555,13 +556,13 @@ def cleanup_keeps_the_cut_off_and_later_files(s: ClientScenario) -> None:
     cleaned = clean(s, log)
     cleaned.keeps(
         checkpoint(CUT_OFF), "MC-CLEANUP-01", "CM-CLEANUP-01", *KEEPS,
-        why="it is the newest checkpoint that is not after version 5, and so the cut-off checkpoint",
+        why="it is the newest checkpoint at or before version 5: the cut-off checkpoint",
     )  # fmt: skip
     for version in range(CUT_OFF, 9):
         cleaned.keeps(commit_file(version), *KEEPS, why="it is not before the cut-off checkpoint")
     for version in newer:
         cleaned.keeps(checkpoint(version), "MC-CLEANUP-04", "CM-CLEANUP-04", *KEEPS,
-                      why="it is after the cut-off checkpoint, whether or not a newer one is there")  # fmt: skip
+                      why="it is after the cut-off checkpoint")  # fmt: skip
     cleaned.deletes(
         checkpoint(2), "MC-CLEANUP-05", "CM-CLEANUP-05", why="it is a checkpoint from before the cut-off checkpoint"
     )
@@ -581,8 +582,8 @@ def sidecars_of_kept_checkpoints_stay(s: ClientScenario) -> None:
     gone = [name for name in (*kept, *newer) if not (log.folder / name).exists()]
     s.require(
         not gone, *KEEPS, evidence=(cleaned.exchange,), observed=f"{', '.join(gone)} were deleted",
-        expected="the checkpoint of version 4 is the cut-off checkpoint, if any: it and the newer one stay, "
-        "with the sidecars that they name",
+        expected="the checkpoint of version 4 is the cut-off checkpoint: it and the newer one stay, with the sidecars "
+        "that they name",
     )  # fmt: skip
 
 
@@ -625,7 +626,7 @@ def the_newest_published_commit_stays(s: ClientScenario) -> None:
     cleaned = clean(s, log, 4)
     cleaned.keeps(
         commit_file(4), "MC-CLEANUP-09", *KEEPS,
-        why="it is the newest backfilled commit, and not before the cut-off checkpoint",
+        why="it is the newest backfilled commit, at or after the cut-off checkpoint",
     )  # fmt: skip
 
 
@@ -656,7 +657,7 @@ def checksums_before_the_cut_off_are_deleted(s: ClientScenario) -> None:
 
 
 def orphan(s: ClientScenario, log: LogBuilder, version: int) -> str:
-    """A staged file that became no commit, or has not yet."""
+    """Write a staged file that is not a commit, or not yet. Returns its name."""
     attempt = s.attempt()
     name = f"{STAGING[s.feature]}/{version:020}.{attempt}.json"
     log.plant(name, proposals.content(proposals.append(attempt, s.timestamp(version))).encode())
@@ -711,15 +712,15 @@ POLICY = (Profile.MAINTENANCE_POLICY,)
 
 
 def allows(s: Scenario, table: TableHandle, client: str = "maintenance") -> tuple[str, ...]:
-    """What the owner allows now."""
+    """The maintenance that the owner allows now."""
     call = s.ask(client, m.MaintenancePolicy(table=table.reference))
     return s.expect(call, m.Policy, "PROFILE-POLICY-01", expected="which maintenance the table allows").allowed
 
 
 @check(Family.MAINTENANCE, "PROFILE-POLICY-01", needs=POLICY)
 def the_policy_belongs_to_an_existing_table(s: Scenario) -> None:
-    """Each table has its policy, with unbackfilled commits too; for a table that does not exist no policy is
-    returned."""
+    """Each table has its policy, even with unbackfilled commits; the owner returns none for a table that does not
+    exist."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
     allows(s, table)
@@ -729,7 +730,7 @@ def the_policy_belongs_to_an_existing_table(s: Scenario) -> None:
     nowhere = s.ask("maintenance", m.MaintenancePolicy(table=f"{table.reference}-that-does-not-exist"))
     s.expect(
         nowhere, (m.NotFound, m.Rejected, m.Unsupported), "PROFILE-POLICY-01",
-        expected="there is no such table, so there is nothing to be allowed",
+        expected="the table does not exist, so it has no policy",
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
-"""Ownership changes: taking a filesystem table over, handing it back, and crashes during both.
+"""Ownership changes: taking over a filesystem table, handing it back, and crashes during both.
 
-The owner's promise is durable first, the commit point is a put-if-absent, and an owner that lost forgets.
-managed-commits, "Converting an existing filesystem based table to managed-commit table" and "Converting a
+The owner stores its promise durably first; a put-if-absent is the commit point; an owner that loses deletes the
+promise. managed-commits, "Converting an existing filesystem based table to managed-commit table" and "Converting a
 managed-commit table to filesystem table".
 """
 
@@ -51,7 +51,7 @@ MANAGED = ("managedCommit",)
 
 
 def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "writer") -> None:
-    """The owner that took the table over commits to it; refusals by a policy end some time."""
+    """The owner that took the table over ratifies a commit; its policies may reject a proposal or two before that."""
     call = persist(lambda: s.commit(table, client=client))
     s.expect(
         call, m.Ratified, "MC-CONVERT-06", because=(change,),
@@ -61,13 +61,13 @@ def ratifies(s: Scenario, table: TableHandle, change: Exchange, client: str = "w
 
 
 def stands(s: Scenario, table: TableHandle, call: Exchange, attempt: str, *requirements: str) -> None:
-    """A version that is visible is this attempt's."""
+    """The published version is this attempt's commit."""
     version = getattr(call.request, "version", 0)
     content = s.published(table).get(version)
     found = None if content is None else proposals.attempt_of(content)
     s.require(
         found == attempt, *requirements, evidence=(call,), table=table, version=version,
-        expected=f"{commit_file(version)} is attempt {attempt}, and is there",
+        expected=f"{commit_file(version)} exists, and is attempt {attempt}",
         observed=f"{commit_file(version)} is missing"
         if content is None
         else f"{commit_file(version)} is attempt {found}",
@@ -77,8 +77,8 @@ def stands(s: Scenario, table: TableHandle, call: Exchange, attempt: str, *requi
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", "MC-FILES-08", "MC-GET-02", needs=TRANSFER,
        features=MANAGED)  # fmt: skip
 def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
-    """An owner takes over a table with three versions and ratifies its next commits. It may reject some tables, not
-    all. Its latest version is that of the ownership change; the file of a later checkpoint is no version."""
+    """An owner takes over a table with three versions and ratifies its next commits. It may reject some tables, but not
+    all. The latest version is that of the ownership change; a checkpoint of a later version is not a commit."""
     table = filesystem_table(s, versions=3)
     change = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
@@ -108,7 +108,7 @@ def a_ratified_take_over_is_visible(s: Scenario) -> None:
     _, won = write_file(s, table, 2)
     s.require(
         not won, "MC-CONVERT-05", evidence=(change,), table=table, version=2,
-        expected="a filesystem writer of version 2 finds that there is a file",
+        expected="the put-if-absent of a filesystem writer finds the file of version 2",
         observed="a filesystem writer could create the file of version 2",
     )  # fmt: skip
     ratifies(s, table, change, "filesystem writer")
@@ -123,13 +123,13 @@ def a_take_over_needs_the_next_version(s: Scenario) -> None:
         call = s.ask("migrator", taking_over(s, table, version), table)
         s.expect(
             call, (m.Conflict, m.Gap, m.Rejected), "MC-CONVERT-02",
-            expected=f"the table has versions 0 to 2, so version {version} {why}: refused",
+            expected=f"the table has versions 0 to 2, so version {version} {why}: rejected",
         )  # fmt: skip
         log = s.published(table)
         s.require(
             sorted(log) == [0, 1, 2] and not any("commitOwner" in content for content in log.values()),
             "MC-CONVERT-01", "MC-CONVERT-02", evidence=(call,), table=table, version=version,
-            expected="the take-over was refused, so the log is versions 0 to 2 as they were",
+            expected="the take-over was rejected, so the log has versions 0 to 2, unchanged",
             observed=f"a rejected take-over changed the log: it has versions {sorted(log)}, or names an owner",
         )  # fmt: skip
     take_over(s, table)
@@ -149,18 +149,18 @@ def a_take_over_loses_to_a_filesystem_commit(s: Scenario) -> None:
     call = s.deliver(late)
     s.expect(
         call, (m.Conflict, m.Rejected), "MC-CONVERT-05", "MC-CONVERT-02",
-        expected="a filesystem writer has version 2: the take-over is refused",
+        expected="a filesystem writer committed version 2: the take-over is rejected",
     )  # fmt: skip
     s.require(
         s.published(table).get(2) == first, "MC-CONVERT-05", evidence=(call,), table=table, version=2,
-        expected="the filesystem writer's version 2 is as it was",
+        expected="the filesystem writer's version 2 is unchanged",
         observed="the filesystem writer's version 2 was replaced",
     )  # fmt: skip
     write_file(s, table, 3)
     again = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
         again, m.Ratified, "MC-CONVERT-09", because=(call,),
-        expected="the owner forgot the take-over that it lost, so it can take the table over with version 4",
+        expected="the owner lost the earlier take-over, so it can take the table over with version 4",
     )  # fmt: skip
     owned(s, table, again, ratified)
     s.land(table)
@@ -176,17 +176,17 @@ def a_lost_take_over_gives_no_ownership(s: Scenario) -> None:
     lost = s.deliver(late)
     s.expect(
         lost, (m.Conflict, m.Rejected), "MC-CONVERT-05", "MC-CONVERT-02",
-        expected="a filesystem writer has version 1: the take-over is refused",
+        expected="a filesystem writer committed version 1: the take-over is rejected",
     )  # fmt: skip
     found = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
     s.expect(
         found, (m.NotFound, m.Rejected, m.Unsupported), "MC-CONVERT-09", "MC-CONVERT-03", because=(lost,),
-        expected="the owner does not own the table: it knows none of that name",
+        expected="the owner does not own the table: the name finds nothing",
     )  # fmt: skip
     write_file(s, table, 2)
     take_over(s, table)
     found = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table)
-    s.expect(found, m.Table, "PROFILE-DISCOVERY-01", expected="the table is found by the name that it was given")
+    s.expect(found, m.Table, "PROFILE-DISCOVERY-01", expected="the table is found by its new name")
 
 
 @check(Family.OWNERSHIP, "MC-CONVERT-09", needs=TRANSFER, features=MANAGED)
@@ -202,7 +202,7 @@ def a_lost_take_over_leaves_the_name_free(s: Scenario) -> None:
     call = s.ask("migrator", taking_over(s, second, name=s.physical(first.name)), second)
     ratified = s.expect(
         call, m.Ratified, "MC-CONVERT-09", "PROFILE-TRANSFER-01", because=(lost,), may_refuse=True,
-        expected="the take-over that lost is forgotten, so its name is free for another table",
+        expected="the take-over lost, so its name is free for another table",
     )  # fmt: skip
     after = s.published(first)
     s.require(
@@ -224,7 +224,7 @@ def commits_to_a_filesystem_table_are_rejected(s: Scenario) -> None:
     s.require(
         not isinstance(call.answer, m.Ratified) and s.published(table) == before, "MC-CONVERT-01", evidence=(call,),
         table=table, version=2,
-        expected="the table has no owner, and a commit does not make one: refused, and no file is changed",
+        expected="the table has no owner, and a commit does not give it one: rejected, and no file is changed",
         observed="the commit was ratified, or files were written",
     )  # fmt: skip
     take_over(s, table)
@@ -240,7 +240,7 @@ def a_repeated_take_over_is_ratified(s: Scenario) -> None:
     sent = persist(lambda: s.lose("migrator", taking_over(s, table), table))
     if not isinstance(sent.answer, m.Ratified):
         raise Inconclusive(f"operation {sent.number}: the table was not taken over")
-    expected = "the take-over is version 1: sent again it is ratified as version 1"
+    expected = "the take-over is version 1: its replay is ratified as version 1"
     again = s.ask("migrator", sent.request, table)
     ratified = s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(sent,), expected=expected)
     owned(s, table, again, ratified)
@@ -265,10 +265,10 @@ def a_table_is_not_taken_over_twice(s: Scenario) -> None:
     same = isinstance(second.answer, m.Ratified) and second.answer.table == table.reference
     s.require(
         not isinstance(second.answer, m.Ratified) or same, "MC-CONVERT-02", "MC-FEATURE-02", evidence=(second, first),
-        table=table, expected=f"the table is {table.reference} already: it does not become another one too",
+        table=table, expected=f"the owner has the table as {table.reference}: it creates no second one",
         observed=f"the table was taken over again, as {getattr(second.answer, 'table', None)}",
     )  # fmt: skip
-    if same:  # the same owner once more, as an ordinary commit
+    if same:  # the same owner again, as an ordinary commit
         table.versions += 1
     s.land(table)
 
@@ -276,8 +276,8 @@ def a_table_is_not_taken_over_twice(s: Scenario) -> None:
 @check(Family.OWNERSHIP, "MC-CONVERT-06", "PROFILE-DURABLE-01",
        needs=(*TRANSFER, Profile.DURABLE_RESTART), features=MANAGED)  # fmt: skip
 def a_take_over_survives_restarts(s: Scenario) -> None:
-    """An owner that restarts after a take-over still owns the table and ratifies the next commit; so after the next
-    restart."""
+    """After each of two restarts an owner that took a table over still owns it, and ratifies the next
+    commit."""
     table = filesystem_table(s, versions=2)
     change = take_over(s, table)
     restart(s)
@@ -293,35 +293,38 @@ GIVEN = (Profile.OWNERSHIP_TRANSFER,)
 
 
 def refused(s: Scenario, table: TableHandle, call: Exchange, because: Exchange) -> None:
-    """A commit that came after the table was given back."""
+    """A commit that arrives after the hand-back: the former owner may not ratify it."""
     version = getattr(call.request, "version", 0)
     s.require(
         not isinstance(call.answer, m.Ratified), "MC-RELEASE-04", evidence=(call, because), table=table,
         version=version,
-        expected="the owner gave the table back, so it ratifies nothing more for it",
+        expected="the owner handed the table back, so it ratifies no further commit to it",
         observed=f"the former owner ratified version {version}",
     )  # fmt: skip
 
 
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-RELEASE-05", needs=GIVEN, features=MANAGED)
 def an_owner_hands_back_a_table(s: Scenario) -> None:
-    """Asked to hand a table back, the owner does so with the proposed version. It may reject some tables, not all, and
-    may want every commit backfilled first."""
+    """Asked to hand a table back, the owner does so with the proposed version. It may reject some tables, but not all,
+    and may require that every commit is backfilled first."""
     table = s.create()
     s.land(table)
     call = ask_back(s, table)
     ratified = s.expect(
-        call, m.Ratified, "PROFILE-TRANSFER-01", expected="version 2 is the table's next: it is given back with it"
+        call,
+        m.Ratified,
+        "PROFILE-TRANSFER-01",
+        expected="version 2 is the table's next: the table is handed back with it",
     )
-    s.require(ratified.version == 2, "PROFILE-TRANSFER-01", evidence=(call,), expected="given back with version 2",
+    s.require(ratified.version == 2, "PROFILE-TRANSFER-01", evidence=(call,), expected="handed back with version 2",
               observed=f"the table was handed back with version {ratified.version}")  # fmt: skip
     given_back(s, table, call)
 
 
 @check(Family.OWNERSHIP, "MC-RELEASE-03", "MC-RELEASE-05", "MC-RELEASE-07", needs=GIVEN, features=MANAGED)
 def a_hand_back_publishes_all_commits(s: Scenario) -> None:
-    """Three commits are unbackfilled when the table is handed back. All are published then, because clients no longer
-    ask the owner."""
+    """Three commits are unbackfilled when the table is handed back. The owner publishes all of them, because clients no
+    longer ask it."""
     table = s.create()
     s.land_all(table, 3)
     call = hand_back(s, table)
@@ -329,7 +332,7 @@ def a_hand_back_publishes_all_commits(s: Scenario) -> None:
     missing = [version for version in range(4) if version not in log]
     s.require(
         not missing, "MC-RELEASE-03", evidence=(call,), table=table, version=missing[0] if missing else None,
-        expected="versions 0 to 3 are published before the table is given back with version 4",
+        expected="versions 0 to 3 are published before the table is handed back with version 4",
         observed=f"{', '.join(map(commit_file, missing))} missing after the hand-back",
     )  # fmt: skip
 
@@ -363,7 +366,7 @@ def filesystem_writers_continue_after_a_hand_back(s: Scenario) -> None:
     refused(s, table, s.commit(table, 4, client="other"), call)
     s.require(
         s.published(table) == before and sorted(before) == [0, 1, 2, 3, 4, 5], "MC-RELEASE-04", evidence=(call,),
-        table=table, expected="versions 4 and 5 are the filesystem writers', and stay so",
+        table=table, expected="versions 4 and 5 are the filesystem writers', and stay unchanged",
         observed=f"the log has versions {sorted(before)}, or changed content",
     )  # fmt: skip
 
@@ -375,13 +378,14 @@ def a_hand_back_needs_the_next_version(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     lost = s.ask("migrator", giving_back(s, table, 1))
-    s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02", expected="version 1 is taken: the table is not given back")
+    s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02",
+             expected="version 1 is taken: the table is not handed back")  # fmt: skip
     early = s.ask("migrator", giving_back(s, table, 4))
-    s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", expected="version 3 is missing: the table is not given back")
+    s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", expected="version 3 is missing: the table is not handed back")
     call = persist(lambda: s.commit(table, client="other"))
     s.expect(
         call, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(lost, early),
-        expected="the owner refused to give the table back, so nothing changed: it ratifies version 2",
+        expected="the owner rejected the hand-back, so nothing changed: it ratifies version 2",
     )  # fmt: skip
     table.versions = 3
     if s.commit_mode == "direct" and Profile.STORAGE_ACCESS.value in s.identity.profiles:
@@ -390,12 +394,12 @@ def a_hand_back_needs_the_next_version(s: Scenario) -> None:
 
 
 def _loses_to_a_direct_commit(s: Scenario, table: TableHandle) -> None:
-    """Another client has published the version of a hand-back, and the owner was not informed."""
+    """Another client published the version of a hand-back without notifying the owner: the hand-back is rejected."""
     version = table.versions
     publish(s, table, s.proposal(table), "external writer")
     lost = s.ask("migrator", giving_back(s, table))
     s.expect(lost, (m.Conflict, m.Rejected), "MC-COMMIT-02",
-             expected=f"version {version} is a direct commit of another client: no hand-back has it")  # fmt: skip
+             expected=f"version {version} is a direct commit of another client: the hand-back is rejected")  # fmt: skip
     table.versions += 1
 
 
@@ -408,17 +412,17 @@ def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
     s.land(table)
     sent = persist(lambda: s.lose("migrator", giving_back(s, table)))
     if not isinstance(sent.answer, m.Ratified):
-        raise Inconclusive(f"operation {sent.number}: the table was not given back")
+        raise Inconclusive(f"operation {sent.number}: the table was not handed back")
     given_back(s, table, sent)
     again = s.ask("migrator", sent.request)
     s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(sent,),
-             expected="the table was given back with version 2 by this attempt: ratified")  # fmt: skip
+             expected="this attempt handed the table back with version 2: ratified")  # fmt: skip
 
 
 @check(Family.OWNERSHIP, "PROFILE-OUTCOME-01", needs=(*GIVEN, Profile.ATTEMPT_OUTCOME), features=MANAGED)
 def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
-    """After a hand-back the owner may not know the table, or report which attempts landed; it must not report a landed
-    attempt as not landed, because its writer would commit its changes again."""
+    """After a hand-back the owner may answer that the table is unknown, or which attempts landed; it must not report a
+    landed attempt as not landed, because its writer would commit its changes again."""
     table = s.create()
     sent = s.land(table)
     before = known_as_version_1(s, table, sent)
@@ -426,14 +430,14 @@ def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
     after = outcome(s, table, attempt_of(sent))
     s.expect(
         after, (m.Landed, m.NotFound, m.Rejected), "PROFILE-OUTCOME-01", because=(before, call),
-        expected="the attempt is version 1, and was reported as landed: a hand-back does not undo that",
+        expected="the attempt is version 1, and was reported as landed: a hand-back does not change that",
     )  # fmt: skip
 
 
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-02", "MC-CONVERT-02", "MC-CONVERT-05", needs=TRANSFER, features=MANAGED)
 def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
     """A table is handed back, filesystem writers commit two versions, and the owner takes it over again: at the version
-    after theirs, whatever it remembers."""
+    after theirs, not at the one that it remembers."""
     table = filesystem_table(s, versions=1)
     take_over(s, table)
     s.land(table)
@@ -442,11 +446,11 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
     write_file(s, table)
     stale = s.ask("migrator", taking_over(s, table, 4), table)
     s.expect(stale, (m.Conflict, m.Rejected), "MC-CONVERT-05", "MC-CONVERT-02",
-             expected="version 4 is a filesystem writer's: the take-over is refused")  # fmt: skip
+             expected="version 4 is a filesystem writer's: the take-over is rejected")  # fmt: skip
     change = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
         change, m.Ratified, "PROFILE-TRANSFER-02", "MC-CONVERT-02",
-        expected="the table was given back, and version 6 is its next: it is taken over again",
+        expected="the table was handed back, and version 6 is its next: it is taken over again",
     )  # fmt: skip
     owned(s, table, change, ratified)
     ratifies(s, table, change)
@@ -473,7 +477,7 @@ DEADLY = (Profile.HARNESS_CONTROL, Profile.DURABLE_RESTART, Profile.IDEMPOTENT_R
 
 
 def attempt_at(s: Scenario, table: TableHandle, version: int) -> str | None:
-    """The attempt whose published commit the version is."""
+    """The attempt that published the version."""
     content = s.published(table).get(version)
     return None if content is None else proposals.attempt_of(content)
 
@@ -482,8 +486,8 @@ def dies_at(
     s: Scenario, point: str, client: str, request: m.Request, table: TableHandle | None = None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> Exchange:  # fmt: skip
-    """Send a request to a subject that crashes at the point, and restart it if it did. `meanwhile`: what happens while
-    it is dead."""
+    """Send a request to a subject that crashes at the point, and restart it if it did. `meanwhile` runs between crash
+    and restart."""
     crash(s, point)
     call = s.ask(client, request, table)
     if isinstance(call.answer, m.Unknown):
@@ -514,9 +518,9 @@ def an_interrupted_take_over_is_complete_or_absent(s: Scenario) -> None:
 @check(Family.OWNERSHIP, "MC-CONVERT-09", "MC-CONVERT-03", "MC-CONVERT-05", "MC-COMMIT-02", "MC-FEATURE-03",
        "MC-CONVERT-06", needs=(*TRANSFER, *DEADLY), features=MANAGED)  # fmt: skip
 def a_request_that_lost_while_the_owner_was_dead(s: Scenario) -> None:
-    """The owner crashes during a take-over, or, where commits are direct, during a hand-back or a commit. Before it
-    restarts, another writer creates the file of that version. Recovery looks whose file it is: the interrupted request
-    is not ratified, and the owner owns the table as before."""
+    """The owner crashes during a take-over or, where commits are direct, during a hand-back or a commit. Before it
+    restarts, another writer creates the file of that version. Recovery checks which attempt wrote the file: the
+    interrupted request is not ratified, and the ownership is unchanged."""
     kinds = (taking_over, giving_back, Scenario.proposal) if s.commit_mode == "direct" else (taking_over,)
     points = s.identity.crash_points
     for kind in kinds:
@@ -527,7 +531,7 @@ def a_request_that_lost_while_the_owner_was_dead(s: Scenario) -> None:
         for number, point in enumerate(points):
             table = tables[number % many]
             _loses_while_dead(s, table, kind(s, table), point)
-        restart(s)  # a point that it did not reach is forgotten
+        restart(s)  # cancels a crash point that it did not reach
 
 
 def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.HandBack | m.Commit, point: str) -> None:
@@ -538,14 +542,14 @@ def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.H
         wins.append(write_file(s, table, version, put=partial(put_beside, s))[1])
 
     call = dies_at(s, point, "migrator", request, table, meanwhile)
-    if wins != [True]:  # it did not die, or after its own file was visible
+    if wins != [True]:  # it did not crash, or crashed after its own file was visible
         table.versions = max(table.versions, version + isinstance(request, m.Commit))
         return
     again = s.ask("migrator", request, table)
     broken = ("MC-CONVERT-09", "MC-CONVERT-05") if isinstance(request, m.TakeOver) else ("MC-COMMIT-02",)
     s.require(
         not isinstance(again.answer, m.Ratified), *broken, evidence=(again, call), table=table, version=version,
-        expected=f"the owner died at {point}, and version {version} is another writer's: the request is not ratified",
+        expected=f"version {version} was another writer's when the owner restarted after {point}: not ratified",
         observed=f"the interrupted request was ratified, although version {version} is another writer's",
     )  # fmt: skip
     if isinstance(request, m.TakeOver):
@@ -554,8 +558,8 @@ def _loses_while_dead(s: Scenario, table: TableHandle, request: m.TakeOver | m.H
     after = persist(lambda: s.commit(table, client="other"))
     s.expect(
         after, m.Ratified, "MC-FEATURE-03", "MC-CONVERT-06", because=(call,),
-        expected=f"the owner died at {point}, and version {version} is an ordinary direct commit of another writer: "
-        f"it owns the table, and ratifies version {table.versions}",
+        expected=f"the owner crashed at {point}, and version {version} is a direct commit of another writer: "
+        f"the owner still owns the table, and ratifies version {table.versions}",
     )  # fmt: skip
     table.versions += 1
 
@@ -576,7 +580,7 @@ def a_take_over_races_with_a_filesystem_commit(s: Scenario) -> None:
         owner_won = isinstance(answers[0].answer, m.Ratified)
         s.require(
             not (won and owner_won), "MC-CONVERT-05", "MC-CONVERT-09", evidence=answers, table=table, version=1,
-            expected="the filesystem writer created the file of version 1: the take-over is refused",
+            expected="the filesystem writer created the file of version 1: the take-over is rejected",
             observed="the take-over was ratified with a version that a filesystem writer had created",
         )  # fmt: skip
         if owner_won:
@@ -587,7 +591,7 @@ def a_take_over_races_with_a_filesystem_commit(s: Scenario) -> None:
 def _while_taken_over(
     s: Scenario, table: TableHandle, request: m.TakeOver, delay: float, answers: list[Exchange], plant: m.Plant
 ) -> m.Answer:
-    """Make the file so many seconds after the request is sent; before it, where the kit cannot write by itself."""
+    """Create the file `delay` seconds after the request is sent, or before it if the kit cannot write by itself."""
     if not is_local(plant.table):
         answer = put_beside(s, plant)
         answers.append(s.ask("migrator", request, table))
@@ -607,8 +611,8 @@ def _is_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: str
     again = s.ask("migrator", interrupted.request, table)
     ratified = s.expect(
         again, m.Ratified, "MC-CONVERT-08", "MC-CONVERT-07", because=(interrupted,),
-        expected=f"version 1 is visible and names the owner, which died at {point} and had promised before to own the "
-        f"table: it does, and tells who asks again that the take-over is ratified",
+        expected=f"the owner crashed at {point}, and version 1 is visible and names it: it owns the table, and "
+        f"ratifies the replay of the take-over",
     )  # fmt: skip
     owned(s, table, again, ratified)
     ratifies(s, table, again)
@@ -618,8 +622,8 @@ def _is_no_owner(s: Scenario, table: TableHandle, interrupted: Exchange, point: 
     again = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
         again, m.Ratified, "MC-CONVERT-03", "MC-CONVERT-09", because=(interrupted,),
-        expected=f"the owner died at {point}, before its ownership change was visible, and version 1 is a filesystem "
-        f"writer's: the owner does not own the table, and takes it over with version {table.versions}",
+        expected=f"the owner crashed at {point}, before its ownership change was visible, and version 1 is a "
+        f"filesystem writer's: the owner does not own the table, and can take it over with version {table.versions}",
     )  # fmt: skip
     owned(s, table, again, ratified)
     ratifies(s, table, again)
@@ -639,7 +643,7 @@ def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
         request = giving_back(s, table)
         call = dies_at(s, point, "migrator", request)
         if isinstance(call.answer, m.Ratified) and attempt_at(s, table, 2) != request.attempt:
-            restart(s)  # it may die at that point when it publishes the commit, and need not publish it at once
+            restart(s)  # it may crash at that point when it publishes the commit, and need not publish it at once
             given_back(s, table, call)
         if not isinstance(call.answer, m.Unknown):
             continue
@@ -648,39 +652,39 @@ def an_interrupted_hand_back_is_complete_or_absent(s: Scenario) -> None:
             if isinstance(call.answer, m.Rejected):
                 call = _not_without_owner(s, table, call, point)
             s.expect(call, m.Ratified, "MC-RELEASE-05", "PROFILE-TRANSFER-01", may_refuse=True,
-                     expected=f"the owner died at {point} and version 2 is not there: it is ratified now")  # fmt: skip
+                     expected=f"the owner crashed at {point}: an invisible hand-back can be repeated")  # fmt: skip
         given_back(s, table, call)
         s.require(sorted(s.published(table)) == [0, 1, 2], "MC-RELEASE-03", evidence=(call,), table=table,
-                  expected="the table is given back with version 2: versions 0 to 2 are published",
+                  expected="the table is handed back with version 2: versions 0 to 2 are published",
                   observed=f"published after the hand-back are {sorted(s.published(table))}")  # fmt: skip
         refused(s, table, s.commit(table, 3, client="other"), call)
 
 
 def _not_without_owner(s: Scenario, table: TableHandle, rejected: Exchange, point: str) -> Exchange:
-    """A hand-back is not there, and its replay is rejected: another one, or else a commit, is ratified."""
+    """The replay of an interrupted, invisible hand-back was rejected: a new hand-back, or a commit, is ratified."""
     call = persist(lambda: s.ask("migrator", giving_back(s, table)))
     if isinstance(call.answer, m.Ratified):
         return call
     after = persist(lambda: s.commit(table, client="other"))
     s.expect(
         after, m.Ratified, "MC-RELEASE-07", "MC-RELEASE-05", because=(rejected,),
-        expected=f"the owner died at {point} in a hand-back that is not visible, and rejects it now: it is still the "
-        f"owner, and ratifies commits; otherwise the table can never be written again",
+        expected=f"the owner crashed at {point} in a hand-back that is not visible, and rejects its replay: it is "
+        f"still the owner, and ratifies commits; otherwise the table can never be written again",
     )  # fmt: skip
     raise Inconclusive(f"operation {call.number}: the owner keeps the table")
 
 
-# Clients that take a table over or hand it back, and writers that meet a table with a new owner
+# Clients that take a table over or hand it back, and writers whose table gets a new owner
 
 LATE = 4_000_000_000_000
-"""ms since the epoch: a modification time that no clock has reached."""
+"""ms since the epoch: a modification time far in the future."""
 
 
 def unstamped(
     s: ClientScenario, name: str = "imports", *, modified: int = proposals.BASE_TIME,
     protocol: Mapping[str, Any] = proposals.PROTOCOLS[FILESYSTEM],
 ) -> TableHandle:  # fmt: skip
-    """A filesystem table of two versions that has no in-commit timestamps, and is append-only."""
+    """An append-only filesystem table with two versions and without in-commit timestamps."""
     log = LogBuilder.filesystem(s, name)
     properties = {"a.property": "1", "delta.appendOnly": "true"}
     metadata = proposals.metadata(s.attempt(), 0, properties, stamped=False)
@@ -708,7 +712,7 @@ def convert(s: ClientScenario, table: TableHandle) -> Exchange:
 
 
 def enablement(s: ClientScenario, table: TableHandle, version: int, call: Exchange, *first: str) -> None:
-    """The enabling commit says from which version and time on the timestamps count: its own."""
+    """The enabling commit records its own version and time as the ones from which the timestamps count."""
     [metadata] = s.actions_of(table, version, "metaData")
     [info] = s.actions_of(table, version, "commitInfo")
     properties = metadata["configuration"]
@@ -730,8 +734,8 @@ def not_lost(s: ClientScenario, call: Exchange) -> m.Ratified:
 
 @check(Family.OWNERSHIP, "ICT-10", "ICT-11", "ICT-12", "MC-ENABLE-02", "CM-ENABLE-02", side="client", needs=GIVEN)
 def a_take_over_enables_timestamps(s: ClientScenario) -> None:
-    """A take-over enables in-commit timestamps: it records the enabling version and time, and is later than the file of
-    the previous commit."""
+    """A take-over enables in-commit timestamps: it records the enabling version and time, and its time is later than
+    the modification time of the previous commit's file."""
     table = unstamped(s, modified=LATE)
     call = convert(s, table)
     not_lost(s, call)
@@ -791,7 +795,7 @@ def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
     s.require(
         heard or not isinstance(call.answer, m.Committed), "MC-CONVERT-11", "MC-WRITE-03", "CM-WRITE-04",
         evidence=(call,),
-        expected="the ownership change is what it lost to: it gives up, or proposes its commit to the owner",
+        expected="the writer lost to the ownership change: it gives up, or proposes its commit to the owner",
         observed=f"the writer answered {in_words(call.answer)} without asking the owner",
     )  # fmt: skip
 
@@ -800,9 +804,9 @@ def a_filesystem_writer_respects_a_take_over(s: ClientScenario) -> None:
     Family.OWNERSHIP, "MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12", "PROFILE-CLIENT-02", side="client"
 )  # fmt: skip
 def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
-    """A client commits to a table, which is then handed back and taken over again under its name, with a new reference:
-    between two of the client's transactions, and then again during one. A writer with an old handle may fail, each
-    time; a new writer commits through the new owner. No writer creates a file."""
+    """A table is handed back and taken over again under its name, with a new reference: first between two of a client's
+    transactions, then during one. A writer with an old handle may fail each time; a new writer commits through the
+    new owner. No writer creates a file."""
     log = LogBuilder.create(s)
 
     def change() -> None:
@@ -839,13 +843,13 @@ def a_writer_follows_two_ownership_changes(s: ClientScenario) -> None:
 
 @check(Family.OWNERSHIP, "MC-CONVERT-04", side="client", needs=GIVEN, features=MANAGED)
 def a_rejected_take_over_leaves_a_filesystem_table(s: ClientScenario) -> None:
-    """The owner rejected the take-over: clients commit through the filesystem as before."""
+    """After the owner rejected a take-over, clients commit through the filesystem as before."""
     table = s.filesystem_table("imports")
     s.owner.on(m.TakeOver, answer=m.Rejected(reason="not this table"), times=10)
     call = convert(s, table)
     s.require(
         not isinstance(call.answer, m.Ratified), "MC-CONVERT-04", evidence=(call,),
-        expected="the owner refused: no ownership change",
+        expected="the owner rejected the take-over: no ownership change",
         observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     after = s.act("writer", Transact(table=table.reference, marker=s.attempt(), adds=(DataFile(path="mine"),)), table)
@@ -880,7 +884,7 @@ def a_hand_back_is_one_commit(s: ClientScenario) -> None:
     s.land(table)
     request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
     call = s.act("migrator", request, table)
-    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner gives the table back")
+    s.expect(call, m.Ratified, "PROFILE-CLIENT-02", may_refuse=True, expected="the owner hands the table back")
     table.ownership.append(request.attempt)
     table.versions = 3
 
@@ -949,6 +953,6 @@ def timestamps_from_version_0_need_no_enablement(s: ClientScenario) -> None:
     [metadata] = s.actions_of(table, 0, "metaData")
     named = [name for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if name in metadata["configuration"]]
     s.require(
-        not named, "ICT-13", evidence=(call,), expected="timestamps count from version 0 on: nothing says since when",
+        not named, "ICT-13", evidence=(call,), expected="timestamps from version 0 on need no enablement properties",
         observed=f"the properties {named} are still set",
     )  # fmt: skip

@@ -27,12 +27,12 @@ def published_and_unpublished_commits_make_one_snapshot(s: ClientScenario) -> No
     """Commits that the owner does not list come from the listing, the others from the owner."""
     log = table_with(s, 2)
     must_read(log, 2, "CM-READ-09", "MC-LOG-03", *FRESH,
-              expected="versions 1 and 2 were ratified: the owner tells where they are")  # fmt: skip
+              expected="versions 1 and 2 were ratified: the owner lists them")  # fmt: skip
     log.backfill(2)
     must_read(log, 2, "CM-READ-02", "LOG-18", expected="versions 0 to 2 are published: the listing shows them")
     log.land(gone("file-1"), file("file-3"))
     must_read(log, 3, "CM-READ-02", "LOG-18", *FRESH,
-              expected="versions 0 to 2 from the listing and 3 from the owner, nothing missing")  # fmt: skip
+              expected="versions 0 to 2 from the listing and 3 from the owner, without a gap")  # fmt: skip
 
 
 @check(Family.READING, *APPLIED, "LOG-09", "PROFILE-CLIENT-01", side="client", features=EVERY_TABLE)
@@ -66,18 +66,17 @@ def the_requested_version_is_read(s: ClientScenario) -> None:
     log.backfill(2)
     log.land(file("file-3"))
     log.land(file("file-4"))
-    must_read(log, 2, "LOG-09", version=2, expected="version 2, although there are newer ones")
+    must_read(log, 2, "LOG-09", version=2, expected="version 2, although newer versions exist")
     must_read(log, 3, "CM-READ-09", "MC-LOG-03", "LOG-09", version=3,
-              expected="version 3 is ratified, and its content is the owner's: it is read although it is "
-              "unpublished")  # fmt: skip
-    must_read(log, 4, "LOG-09", *FRESH, expected="without a version, the latest: 4")
+              expected="version 3 is ratified: it is read from the owner, although it is unpublished")  # fmt: skip
+    must_read(log, 4, "LOG-09", *FRESH, expected="without a requested version, the latest: 4")
     must_refuse(log, "LOG-11", version=5, expected="version 5 does not exist: an error, not another version")
 
 
 @check(Family.READING, "CM-READ-04", "LOG-09", "LOG-15", side="client", features=("catalogManaged",))
 def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
-    """Commits published after the catalog answered are above the version that it returned, and are ignored, also by a
-    reader that lists the log during its question and again after the answer."""
+    """Commits published after the catalog answered are above the version that it returned, and are ignored, even by a
+    reader that lists the log during its request and again after the answer."""
     log = table_with(s, 2)
 
     def three_more() -> None:
@@ -95,12 +94,12 @@ def the_catalogs_latest_version_limits_the_snapshot(s: ClientScenario) -> None:
     s.require(
         read.version == latest, "CM-READ-04", "LOG-09", "LOG-15", evidence=(call, log.committed[latest]),
         table=log.table, version=read.version, observed=f"the read returned a snapshot of version {read.version}",
-        expected=f"the catalog said that version {latest} is the latest: the snapshot of version {latest}, whatever "
-        f"newer files the listing shows",
+        expected=f"the catalog returned latest version {latest}: the snapshot of version {latest}, although the "
+        f"listing shows newer files",
     )  # fmt: skip
     is_snapshot(log, call, read, "CM-READ-04", "LOG-15")
     s.owner.rules.clear()
-    must_read(log, log.latest, "CM-READ-05", expected="asked again, the catalog tells the newest version")
+    must_read(log, log.latest, "CM-READ-05", expected="asked again, the catalog returns the newest version")
 
 
 @check(Family.READING, "CM-READ-04", "LOG-11", side="client", features=("catalogManaged",))
@@ -120,11 +119,11 @@ def a_version_above_the_catalogs_latest_is_not_read(s: ClientScenario) -> None:
         s.require(
             newest_returned(s, since) >= 3, "CM-READ-04", "LOG-11", evidence=(call, log.committed[3]), table=log.table,
             version=3,
-            expected="the catalog said that version 2 is the latest: an error for version 3, or another question",
+            expected="the catalog returned latest version 2: an error for version 3, or another request",
             observed="the read returned version 3, which the catalog had not returned",
         )  # fmt: skip
         is_snapshot(log, call, call.answer, "CM-READ-04")
-    must_read(log, log.latest, "CM-READ-05", version=log.latest, expected="asked again, the catalog tells of it")
+    must_read(log, log.latest, "CM-READ-05", version=log.latest, expected="asked again, the catalog returns version 3")
 
 
 @check(Family.READING, "MC-FILES-09", "LOG-09", side="client", features=("managedCommit",), commit_modes=("direct",))
@@ -136,14 +135,14 @@ def a_direct_commit_counts_before_its_owner_knows(s: ClientScenario) -> None:
     s.owner.override_commits(lambda commits, _: (commits, 2))
     must_read(
         log, 3, "MC-FILES-09", "LOG-09",
-        expected="`00000000000000000003.json` proves that version 3 is committed; its owner may not know of it: the "
-        "latest version is the greater of what it tells and what is published",
+        expected="`00000000000000000003.json` proves that version 3 is committed, which its owner may not know: the "
+        "latest version is the greater of the owner's and the published one",
     )  # fmt: skip
 
 
 @check(Family.READING, "LOG-10", "LOG-09", side="client", features=("managedCommit",))
 def an_owner_without_a_latest_version_hides_nothing(s: ClientScenario) -> None:
-    """An owner without staged commits may return -1 or no latest version: the table still has its published
+    """An owner without staged commits may return -1 or no latest version; a reader still reads the published
     versions."""
     log = LogBuilder.create(s)
     if s.commit_mode == "direct":
@@ -177,8 +176,8 @@ def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
     s.owner.override_commits(some)
     must_read(
         log, 3, "LOG-08",
-        expected="the owner lists versions 1 and 2, which are published too, and tells 3 as the latest: version 3 is "
-        "taken from the listing",
+        expected="the owner lists versions 1 and 2, which are published too, and returns latest version 3: version 3 "
+        "is taken from the listing",
     )  # fmt: skip
 
 
@@ -187,15 +186,15 @@ def the_listing_completes_the_owners_list(s: ClientScenario) -> None:
     commit_modes=("staged", "inline"),
 )  # fmt: skip
 def the_catalogs_copy_of_a_commit_is_read(s: ClientScenario) -> None:
-    """Of a version that the catalog returns and that is also published, the catalog's copy is read. Here the published
-    file is truncated, as some storages show a file during its write."""
+    """If the catalog returns a published commit, the reader uses the catalog's copy. Here the published file is
+    truncated, as some storages show a file during its write."""
     log = table_with(s, 2)
     must_read(log, 2, "CM-READ-05", expected="version 2 was ratified before the read began")
     log.plant(commit_file(1), b'{"commitInfo":{"inCommitTimest')
     must_read(
         log, 2, "CM-READ-03",
-        expected="the catalog returned version 1: its copy is the one that is read, and a published file of the same "
-        "version is ignored",
+        expected="the catalog returned version 1: the reader uses its copy, and ignores the published file of that "
+        "version",
     )  # fmt: skip
     log.restore()
 
@@ -212,11 +211,11 @@ def unratified_staged_files_are_ignored(s: ClientScenario) -> None:
         log.plant(f"{folder}/{version:020}.{s.attempt()}.json", content)
     must_read(
         log, 2, "MC-FILES-05", "CM-FILES-04", "LOG-17", "LOG-16", "CM-LOG-08",
-        expected=f"the owner ratified versions 0 to 2, and returned their file names: any other file in {folder} is no "
-        f"commit, because only the owner knows which of these files are",
+        expected=f"the owner ratified versions 0 to 2, and returned their file names: any other file in {folder} is "
+        f"not a commit, because only the owner knows which files are commits",
     )  # fmt: skip
     must_read(log, 1, "MC-FILES-05", "CM-FILES-04", "LOG-17", "LOG-16", "CM-LOG-08", version=1,
-              expected="version 1 as it was ratified, and not as a proposal that lost says it")  # fmt: skip
+              expected="version 1 as it was ratified, not as in a proposal that lost")  # fmt: skip
 
 
 def _lost(s: ClientScenario, version: int) -> bytes:
@@ -244,12 +243,13 @@ def _read_by_path(log: LogBuilder, version: int) -> None:
     s = log.s
     call, since = ask(log, path=log.location)
     if isinstance(call.answer, m.Rejected):
-        raise Inconclusive(f"operation {call.number}: the reader reads no table by its path: {call.answer.reason}")
+        raise Inconclusive(f"operation {call.number}: the reader does not read tables by path: {call.answer.reason}")
     read = s.expect(call, m.SnapshotRead, "MC-READ-04", expected=f"a snapshot of version {version}")
     beyond = max(version, newest_returned(s, since))
     s.require(
         read.version <= beyond, "MC-READ-04", "MC-READ-03", evidence=(call,), table=log.table, version=read.version,
-        expected=f"version {version} is the last one that is published: without its owner no later one is known",
+        expected=f"version {version} is the last published one: a reader that does not ask the owner knows no later "
+        f"one",
         observed=f"the read returned a snapshot of version {read.version}",
     )  # fmt: skip
     s.require(
@@ -270,7 +270,7 @@ def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
     if isinstance(call.answer, m.SnapshotRead):
         s.require(
             bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(call,), table=log.table,
-            expected="a reader that was given only a path refuses a table whose protocol lists catalogManaged, or asks "
+            expected="a reader that has only the path rejects a table whose protocol lists catalogManaged, or asks "
             "its catalog",
             observed=f"version {call.answer.version} was read without asking the catalog",
         )  # fmt: skip
@@ -279,17 +279,17 @@ def a_catalog_managed_table_is_not_read_by_its_path(s: ClientScenario) -> None:
 
 @check(Family.READING, "CM-READ-08", "PROFILE-CLIENT-01", side="client")
 def a_name_resolves_to_its_current_table(s: ClientScenario) -> None:
-    """A table is resolved by its owner for every read: a dropped name is not found, and a reused name is the new
-    table, at the version that the old one had and later."""
+    """A reader resolves the name for every read: a dropped name is not found, and a reused name is the new table, both
+    at the version that the old table had and later."""
     old = table_with(s, 1)
     must_read(old, 1, "CM-READ-08", expected="the table is found by its name")
     drop(s, old.table)
-    must_refuse(old, "CM-READ-08", expected="the table was dropped: its name leads nowhere, though its files are there")
+    must_refuse(old, "CM-READ-08", expected="the table was dropped: its name finds nothing, although its files exist")
     new = LogBuilder.create(s, in_history="the new orders")
     for version in (1, 2):
         new.land(file(f"new-{version}"))
         must_read(new, version, "CM-READ-08", "PROFILE-CLIENT-01",
-                  expected="the name means the new table, whatever its location")  # fmt: skip
+                  expected="the name finds the new table, at any location")  # fmt: skip
 
 
 @check(Family.READING, "CM-CATALOG-06", *APPLIED, side="client", features=("catalogManaged",))
@@ -302,14 +302,14 @@ def catalog_metadata_is_for_the_latest_version(s: ClientScenario) -> None:
     must_read(log, 2, *APPLIED, *FRESH, about=("properties",),
               expected="the properties of version 2, from its catalog or from its log")  # fmt: skip
     must_read(log, 0, *APPLIED, version=0, about=("properties",),
-              expected="the properties of version 0: the catalog's are those of the latest version")  # fmt: skip
+              expected="the properties of version 0: the catalog returned those of the latest version")  # fmt: skip
 
 
 # Actions
 
 
 def with_checkpoint(log: LogBuilder, version: int) -> None:
-    """From now on everything up to the version is known only from a checkpoint."""
+    """Write a checkpoint of the version, and delete the commits up to it."""
     log.readers = 1
     log.backfill(version)
     log.checkpoint(version)
@@ -328,9 +328,9 @@ def unknown_actions_and_fields_are_ignored(s: ClientScenario) -> None:
         proposals.line("cdc", {"path": "a", "partitionValues": {}, "size": 1, "dataChange": False}),
     )
     must_read(log, 2, "LOG-29",
-              expected="version 2 adds the file b; what is unknown in it says nothing to this reader")  # fmt: skip
+              expected="version 2 adds the file b; the reader ignores its unknown actions and fields")  # fmt: skip
     log.land()
-    must_read(log, 3, "LOG-29", *APPLIED, expected="version 3 has a commitInfo and nothing else: the files stay")
+    must_read(log, 3, "LOG-29", *APPLIED, expected="version 3 has only a commitInfo: the files stay")
 
 
 @check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
@@ -342,14 +342,14 @@ def a_file_is_identified_by_path_and_vector(s: ClientScenario) -> None:
     must_read(log, 1, "LOG-30", may_refuse=True, expected="two files without deletion vectors")
     log.land(file("a", deletionVector=vector("first")), gone("a"))
     must_read(log, 2, "LOG-30", may_refuse=True,
-              expected="version 2 adds a with a deletion vector, and removes a without one: a is there")  # fmt: skip
+              expected="version 2 adds a with a deletion vector, and removes a without one: a stays")  # fmt: skip
     log.land(gone("a", deletionVector=vector("first")), file("a", deletionVector=vector("second")))
     log.land(gone("b"), gone("a", deletionVector=vector("first")))
     must_read(log, 4, "LOG-30", may_refuse=True,
-              expected="the vector of a is the second one: removing a with the first removes nothing")  # fmt: skip
+              expected="a has the second vector: a removal with the first one removes nothing")  # fmt: skip
     with_checkpoint(log, 4)
     log.land(gone("a", deletionVector=vector("second")))
-    must_read(log, 5, "LOG-30", may_refuse=True, expected="the file that the checkpoint has is removed")
+    must_read(log, 5, "LOG-30", may_refuse=True, expected="the file in the checkpoint is removed")
 
 
 @check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
@@ -362,7 +362,8 @@ def a_deletion_vector_is_identified_by_its_offset(s: ClientScenario) -> None:
     log.land(gone("a"), file("a", deletionVector=first))
     log.land(file("a", deletionVector=second), gone("a", deletionVector=first))
     must_read(log, 3, "LOG-30", may_refuse=True,
-              expected="version 3 adds a with the vector at offset 47, removes it with that at 1: a stays")  # fmt: skip
+              expected="version 3 adds a with the vector at offset 47, and removes it with the one at offset 1: a "
+              "stays")  # fmt: skip
 
 
 @check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
@@ -376,10 +377,10 @@ def a_removed_deletion_vector_removes_no_file(s: ClientScenario) -> None:
     log.land(file("a", deletionVector=vector("first")), gone("a"))
     log.land(file("a"), gone("a", deletionVector=vector("first")))
     must_read(log, 3, "LOG-30", may_refuse=True,
-              expected="version 3 adds a without a deletion vector, and removes a with one: a is there")  # fmt: skip
+              expected="version 3 adds a without a deletion vector, and removes a with one: a stays")  # fmt: skip
     log.land(gone("b", deletionVector=vector("never there")))
     must_read(log, 4, "LOG-30", may_refuse=True,
-              expected="b never had the deletion vector with which version 4 removes it: b is there")  # fmt: skip
+              expected="b never had the deletion vector with which version 4 removes it: the table has b")  # fmt: skip
 
 
 @check(Family.READING, "LOG-31", side="client", features=EVERY_TABLE)
@@ -389,20 +390,20 @@ def the_latest_metadata_txn_and_domain_count(s: ClientScenario) -> None:
     log = LogBuilder.create(s, properties={"kit.first": "1"})
     log.land(application("loader", 1), application("other", 7), domain("owners", "first"), domain("rows", "kept"))
     about = ("applications", "domains", "properties")
-    must_read(log, 1, "LOG-31", about=about, expected="what version 1 says")
+    must_read(log, 1, "LOG-31", about=about, expected="the state of version 1")
     log.land(application("loader", 9), domain("owners", "second"), _metadata(log, {"kit.second": "2"}))
-    must_read(log, 2, "LOG-31", expected="version 2 says newer things of the application loader, of the domain owners "
-              "and of all properties")  # fmt: skip
+    must_read(log, 2, "LOG-31",
+              expected="version 2 changes the application loader, the domain owners and all properties")  # fmt: skip
     log.land(domain("owners", "second", removed=True))
     must_read(log, 3, "LOG-31", expected="version 3 removes the domain owners")
     with_checkpoint(log, 3)
     log.land(domain("owners", "again"), application("loader", 10))
-    must_read(log, 4, "LOG-31", expected="what the checkpoint of version 3 says, and the news of version 4")
-    must_read(log, 3, "LOG-31", version=3, expected="what the checkpoint of version 3 says")
+    must_read(log, 4, "LOG-31", expected="the checkpoint of version 3, and the changes of version 4")
+    must_read(log, 3, "LOG-31", version=3, expected="the checkpoint of version 3")
 
 
 def _metadata(log: LogBuilder, properties: dict[str, str]) -> str:
-    """All properties but the kit's own stay as they are."""
+    """Metadata in which only the kit's own properties change."""
     body = next(each["metaData"] for each in log.actions[0] if "metaData" in each)
     kept = {name: value for name, value in body["configuration"].items() if not name.startswith("kit.")}
     return json.dumps({"metaData": {**body, "configuration": {**kept, **properties}}})
@@ -415,14 +416,14 @@ def a_path_is_a_uri(s: ClientScenario) -> None:
     log.land(file("plain.parquet"), file("with%20space.parquet"), file("day=2024-01-01%2010%253A00/part.parquet"))
     must_read(
         log, 1, "LOG-32",
-        expected="`with%20space.parquet` is the file `with space.parquet`, and `%253A` stands for `%3A`: what is "
-        "encoded is decoded, once",
+        expected="`with%20space.parquet` is the file `with space.parquet`, and `%253A` means `%3A`: paths are decoded "
+        "once",
     )  # fmt: skip
     elsewhere = s.place / "elsewhere" / "other table"
     elsewhere.mkdir(parents=True)
     absolute = (elsewhere / "part.parquet").as_uri()
     log.land(file(absolute))
-    must_read(log, 2, "LOG-32", expected="an absolute path is where it says, and not in the table's folder")
+    must_read(log, 2, "LOG-32", expected="an absolute path is used as it is, not below the table's folder")
     log.land(gone("with%20space.parquet"), gone(absolute))
     must_read(log, 3, "LOG-32", expected="both are removed by the paths under which they were added")
 
@@ -432,7 +433,7 @@ def a_partition_value_is_a_string_or_null(s: ClientScenario) -> None:
     """Partition values are strings in the log; null may be written as null or as the empty string."""
     log = LogBuilder.create(s, partitioned=True)
     log.land(file("a", "north", partitioned=True), file("b", "007", partitioned=True))
-    must_read(log, 1, "LOG-33", about=("partitions",), expected="the values `north` and `007`, as they are written")
+    must_read(log, 1, "LOG-33", about=("partitions",), expected="the values `north` and `007`, as written")
     log.land(file("c", None, partitioned=True), file("d", "", partitioned=True))
     must_read(log, 2, "LOG-33", expected="c and d have no value: null and the empty string mean the same")
     with_checkpoint(log, 2)

@@ -6,9 +6,9 @@
         table = s.create()
         ...
 
-The function's name is the check's, its docstring what the report says. It runs once for every table feature and
-commit mode that the subject offers, unless the check names some (`EVERY_TABLE`: plain tables too). Which of its
-requirements count follows from these two and the subject's profiles.
+The function's name gives the check's id; reports show its docstring. A check runs once for every table feature and
+commit mode that the subject offers, unless it names some (`EVERY_TABLE`: plain tables too). The feature, the commit
+mode and the subject's profiles select which of its requirements apply.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check(
     features: tuple[str, ...] = FEATURES,
     commit_modes: tuple[str, ...] = COMMIT_MODES,
 ) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
-    """Register a check. Raises `ValueError` for a name that is taken or a requirement that does not exist."""
+    """Register a check. Raises `ValueError` if the name is taken or a requirement does not exist."""
 
     def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
         name = function.__name__.replace("_", "-")
@@ -71,7 +71,7 @@ def check(
 
 @cache
 def all_checks() -> tuple[Check, ...]:
-    """Every check of the kit, by family and then in the order of their modules."""
+    """Every check of the kit, sorted by family and then in the order of its module."""
     import conformance.checks as package
 
     for module in sorted(pkgutil.walk_packages(package.__path__, f"{package.__name__}."), key=lambda m: m.name):

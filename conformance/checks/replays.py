@@ -1,6 +1,6 @@
 """Replays of an attempt, and lookups of its outcome: both are final.
 
-PROFILES.md#idempotent-retry: the replay of a landed attempt is ratified, a conflict is judged anew, a gap is not
+PROFILES.md#idempotent-retry: the replay of a landed attempt is ratified, a conflict is decided again, a gap is not
 remembered. PROFILES.md#attempt-outcome: an attempt reported as not landed never lands, because its writer proposes its
 changes again.
 """
@@ -19,11 +19,11 @@ from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scena
 
 RETRY = (Profile.IDEMPOTENT_RETRY,)
 REFUSALS = (m.Gap, m.Conflict, m.Rejected)
-"""What a proposal out of turn may be answered; whether a conflict is true is for the history to say."""
+"""Valid answers to a proposal with a wrong version; the history checkers decide whether a conflict is true."""
 
 
 def lose_one(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
-    """The next version is committed, and its writer never hears of it."""
+    """Commit the next version, and lose the answer to its writer."""
     sent = persist(lambda: s.lose(client, s.proposal(table)))
     if not isinstance(sent.answer, m.Ratified):
         raise Inconclusive(f"operation {sent.number} did not land, so there is nothing to replay")
@@ -42,7 +42,7 @@ def an_attempt_belongs_to_one_table(s: Scenario) -> None:
         call = s.ask("writer", m.AttemptOutcome(table=third.reference, attempt=sent.request.attempt))
         s.require(
             not isinstance(call.answer, m.Landed), "PROFILE-OUTCOME-01", evidence=(call, sent), table=third,
-            expected=f"no attempt was proposed to `{third.name}`: none has landed there",
+            expected=f"no attempt was proposed to `{third.name}`: it has no landed attempt",
             observed="an attempt of another table was reported as landed",
         )  # fmt: skip
     again = s.ask("writer", msgspec.structs.replace(sent.request, table=second.reference))
@@ -51,7 +51,7 @@ def an_attempt_belongs_to_one_table(s: Scenario) -> None:
         s.require(
             found.get(again.answer.version) == sent.request.attempt, "MC-COMMIT-02", "CM-COMMIT-08",
             evidence=(again, sent), table=second, version=again.answer.version,
-            expected=f"ratified in `{second.name}`: its version {again.answer.version} is that attempt",
+            expected=f"if ratified in `{second.name}`, version {again.answer.version} of it is that attempt",
             observed=f"an attempt of another table was ratified as version {again.answer.version}",
         )  # fmt: skip
         second.versions += 1
@@ -59,11 +59,11 @@ def an_attempt_belongs_to_one_table(s: Scenario) -> None:
 
 
 def replay(s: Scenario, sent: Exchange, client: str = "writer", since: str = "") -> Exchange:
-    """The same request again: it landed, and the answer says so."""
+    """Send the request of a landed attempt again: it is answered `ratified` with the same version."""
     assert isinstance(sent.request, m.Commit)
     again = s.ask(client, sent.request)
     version = sent.request.version
-    expected = f"the attempt is version {version}{since}: sent again it is answered `ratified` as version {version}"
+    expected = f"the attempt is version {version}{since}: its replay is answered `ratified` as version {version}"
     ratified = s.expect(again, m.Ratified, "PROFILE-RETRY-01", expected=expected, because=(sent,),
                         what="the replay of a landed attempt")  # fmt: skip
     s.require(
@@ -93,7 +93,7 @@ def a_replay_after_other_commits_is_ratified(s: Scenario) -> None:
     sent = lose_one(s, table)
     for client in ("second", "third", "fourth"):
         s.land(table, client=client)
-    replay(s, sent, since=", and others committed since")
+    replay(s, sent, since=", and others committed later")
     s.contend(table, 1, client="second")
 
 
@@ -105,7 +105,7 @@ def a_replay_after_backfill_is_ratified(s: Scenario) -> None:
     sent = lose_one(s, table)
     s.land(table, client="other")
     s.backfill(table, 2)
-    replay(s, sent, since=", and is backfilled since")
+    replay(s, sent, since=", which was backfilled")
     s.contend(table, 1, client="other")
     s.land(table)
 
@@ -142,13 +142,13 @@ def a_landed_attempt_cannot_be_rebased(s: Scenario) -> None:
         observed="a landed attempt was ratified again, as version 3",
     )  # fmt: skip
     s.land(table, client="other")
-    replay(s, sent, since=", whatever was tried with it since")
+    replay(s, sent, since=", also after the other requests")
 
 
 @check(Family.REPLAYS, "MC-FEATURE-02", "CM-FEATURE-01", "CM-PUBLISH-03", "MC-API-03", "CM-CATALOG-03")
 def a_replay_with_other_actions_changes_nothing(s: Scenario) -> None:
-    """A defective writer repeats its attempt with other actions. Whatever the answer, the ratified content stays:
-    version 1 has what was proposed first."""
+    """A defective writer repeats its attempt with other actions. With any answer, version 1 keeps the
+    content that was proposed first."""
     table = s.create()
     first = s.land(table)
     assert isinstance(first.request, m.Commit)
@@ -165,7 +165,8 @@ def a_replay_with_other_actions_changes_nothing(s: Scenario) -> None:
     published = s.published(table).get(1, "")
     s.require(
         "second.parquet" not in published, "MC-FEATURE-02", "CM-PUBLISH-03", evidence=(first, again), table=table,
-        version=1, expected="version 1 says what was ratified", observed="a replay replaced the content of version 1",
+        version=1, expected="version 1 has the content that was ratified",
+        observed="a replay replaced the content of version 1",
     )  # fmt: skip
 
 
@@ -186,7 +187,7 @@ def a_repeated_conflict_is_up_to_date(s: Scenario) -> None:
     if fresh and conflict.latest is not None and conflict.latest >= 0:
         s.require(
             conflict.latest >= 3, "PROFILE-RETRY-02", evidence=(again, lost), table=table, version=3,
-            expected="the conflict is judged anew: the latest version is 3 by now",
+            expected="the conflict is decided again: the latest version is now 3",
             observed=f"the repeated conflict has the old latest version {conflict.latest}",
         )  # fmt: skip
     s.land(table, client="loser")
@@ -198,12 +199,12 @@ def a_gap_is_not_remembered(s: Scenario) -> None:
     version 2 is ratified."""
     table = s.create()
     early = s.commit(table, 2, client="hasty")
-    s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 1 is missing: version 2 is refused")
+    s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 1 is missing: version 2 is rejected")
     s.land(table, client="other")
     again = s.ask("hasty", early.request)
     ratified = s.expect(
         again, m.Ratified, "PROFILE-RETRY-03", may_refuse=True, because=(early,),
-        expected="version 1 is there now: the same attempt is ratified as version 2",
+        expected="version 1 exists now: the same attempt is ratified as version 2",
     )  # fmt: skip
     table.versions = ratified.version + 1
     s.land(table, client="other")
@@ -211,15 +212,15 @@ def a_gap_is_not_remembered(s: Scenario) -> None:
 
 @check(Family.REPLAYS, "MC-FEATURE-03", "CM-COMMIT-01")
 def a_rejected_proposal_never_lands(s: Scenario) -> None:
-    """A rejection is final, because the client proposes its changes anew: lost races and early proposals stay out of
-    the log, whatever the owner is asked afterwards."""
+    """A rejection is final, because the client proposes its changes again: lost races and early proposals stay out of
+    the log, whichever requests follow."""
     table = s.create()
     s.land(table, client="first")
     s.contend(table, 1, client="second")
     s.land(table, client="second")
     s.contend(table, 1, client="third")
     early = s.commit(table, 5, client="third")
-    s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 4 is missing: refused")
+    s.expect(early, REFUSALS, "MC-COMMIT-01", "CM-COMMIT-07", expected="version 4 is missing: version 5 is rejected")
     s.land(table, client="third")
     s.get_commits(table)
     s.backfill(table, 3)
@@ -238,7 +239,7 @@ def attempt_of(sent: Exchange | Delayed) -> str:
 
 
 def outcome(s: Scenario, table: TableHandle, attempt: str, client: str = "writer") -> Exchange:
-    """Ask what became of it."""
+    """Look up the outcome of the attempt."""
     return s.ask(client, m.AttemptOutcome(table=table.reference, attempt=attempt))
 
 
@@ -267,13 +268,13 @@ def not_landed(s: Scenario, table: TableHandle, attempt: str, client: str = "wri
     call = outcome(s, table, attempt, client)
     s.expect(
         call, m.NotLanded, "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01",
-        expected=f"no version is attempt {attempt}: it has not landed, and never will",
+        expected=f"no version is attempt {attempt}: it has not landed, and never lands",
     )  # fmt: skip
     return call
 
 
 def arrives_late(s: Scenario, table: TableHandle, late: Delayed, resolved: Exchange) -> None:
-    """The request of an attempt that was resolved as not landed arrives: it is refused."""
+    """The request of an attempt that was resolved as not landed arrives: it is rejected."""
     assert isinstance(late.request, m.Commit)
     call = s.deliver(late)
     s.require(
@@ -343,7 +344,7 @@ def rejected_attempts_have_not_landed(s: Scenario) -> None:
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", "PROFILE-OUTCOME-01", needs=OUTCOME)
 def an_unknown_attempt_has_not_landed(s: Scenario) -> None:
-    """Lookup reports an attempt that the owner never received as not landed, repeatedly, whatever lands meanwhile."""
+    """Every lookup of an attempt that the owner never received reports it as not landed, also after other commits."""
     table = s.create()
     unheard = s.attempt()
     not_landed(s, table, unheard)
@@ -398,12 +399,13 @@ def a_tombstone_rejects_every_copy_of_a_request(s: Scenario) -> None:
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", needs=OUTCOME)
 def an_attempt_that_arrives_before_the_lookup_has_landed(s: Scenario) -> None:
-    """The positive twin of a tombstone: the delayed request arrives before the lookup. Lookup reports it as landed."""
+    """A delayed request arrives before the lookup, not after it as in the checks of tombstones: it is reported as
+    landed."""
     table = s.create()
     late = s.delay("writer", s.proposal(table, 1))
     s.give_up(late)
     arrived = s.deliver(late)
-    if not isinstance(arrived.answer, m.Ratified):  # refused by a policy: then it must not have landed
+    if not isinstance(arrived.answer, m.Ratified):  # rejected by a policy: then it must not have landed
         not_landed(s, table, attempt_of(late))
         return
     table.versions = 2
@@ -425,6 +427,6 @@ def a_resolved_attempt_is_rejected_before_version_checks(s: Scenario) -> None:
     allowed = (m.Rejected,) if first else (m.Rejected, m.Conflict)
     s.expect(
         call, allowed, "PROFILE-CORE-07", because=(resolved,),
-        expected=f"attempt {request.attempt} was resolved as not landed: it is refused",
+        expected=f"attempt {request.attempt} was resolved as not landed: it is rejected",
     )  # fmt: skip
     s.contend(table, 1)

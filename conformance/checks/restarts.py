@@ -1,4 +1,5 @@
-"""Restarts and crashes: an owner keeps all that it answered, and an interrupted request was done or not.
+"""Restarts and crashes: every answer still holds afterwards, and an interrupted request took effect completely or not
+at all.
 
 PROFILES.md#durable-restart, PROFILES.md#harness-control.
 """
@@ -23,7 +24,7 @@ DURABLE = (Profile.DURABLE_RESTART,)
 
 
 def latest(s: Scenario, table: TableHandle) -> tuple[Exchange, int]:
-    """What the owner tells of the latest version; -1 for nothing."""
+    """The latest version that the owner returns; -1 if none."""
     call = s.ask("reader", m.GetCommits(table=table.reference))
     found = s.expect(
         call, m.Commits, "PROFILE-DURABLE-03", "PROFILE-CORE-03", expected="the commits and the latest version"
@@ -32,7 +33,7 @@ def latest(s: Scenario, table: TableHandle) -> tuple[Exchange, int]:
 
 
 def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
-    """Every version that the owner says exists is published, or among the commits that it lists."""
+    """Every version up to the owner's latest is published or listed."""
     call, last = latest(s, table)
     assert isinstance(call.answer, m.Commits)
     listed = {commit.version for commit in call.answer.commits}
@@ -46,10 +47,10 @@ def whole(s: Scenario, table: TableHandle, *requirements: str) -> None:
 
 
 def goes_on(s: Scenario, table: TableHandle, client: str = "writer") -> Exchange:
-    """The owner ratifies the next version. Refusals by a policy end some time."""
+    """The owner ratifies the next version. Its policies may reject a proposal or two before that."""
     call = persist(lambda: s.commit(table, client=client))
     s.expect(call, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-CORE-05",
-             expected=f"after the restart the owner goes on: it ratifies version {table.versions}")  # fmt: skip
+             expected=f"the owner ratifies version {table.versions} after the restart")  # fmt: skip
     table.versions += 1
     return call
 
@@ -66,7 +67,7 @@ def ratified_commits_survive_a_restart(s: Scenario) -> None:
     after, still = latest(s, table)
     s.require(
         still >= known, "PROFILE-DURABLE-02", evidence=(after, before), table=table, version=known,
-        expected=f"{known} was the latest version before the restart, so it is no less after it",
+        expected=f"{known} was the latest version before the restart, so it is at least that after it",
         observed=f"the latest version decreased to {still}",
     )  # fmt: skip
     whole(s, table, "PROFILE-DURABLE-01")
@@ -79,7 +80,7 @@ def ratified_commits_survive_a_restart(s: Scenario) -> None:
         same = found is not None and digests.of_file(found.encode("utf-8", "surrogatepass")).actions == said
         s.require(
             same, "PROFILE-DURABLE-01", evidence=(call,), table=table, version=call.request.version,
-            expected=f"version {call.request.version} was ratified before the restart: it says what was proposed",
+            expected=f"version {call.request.version} was ratified before the restart: it has the proposed content",
             observed="a ratified commit is not published" if found is None else "a ratified commit has other content",
         )  # fmt: skip
 
@@ -103,8 +104,8 @@ def the_latest_version_survives_restarts(s: Scenario) -> None:
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "PROFILE-DURABLE-01", needs=DURABLE)
 def an_owner_continues_after_a_restart(s: Scenario) -> None:
-    """After a restart the owner ratifies the next version, rejects taken and early versions, and publishes; so after
-    the next restart."""
+    """After each of two restarts the owner ratifies the next version, rejects taken and early versions, and
+    publishes."""
     table = s.create()
     s.land(table)
     for _ in range(2):
@@ -112,7 +113,7 @@ def an_owner_continues_after_a_restart(s: Scenario) -> None:
         goes_on(s, table)
         s.contend(table, 1, client="other")
         early = s.commit(table, table.versions + 1, client="hasty")
-        s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", "CM-COMMIT-07", expected="the version before is missing")
+        s.expect(early, (m.Gap, m.Rejected), "MC-COMMIT-01", "CM-COMMIT-07", expected="the previous version is missing")
         last = table.versions - 1
         call = s.ask_to_backfill(table, last)
         if s.feature == "catalogManaged" and isinstance(call.answer, m.Unsupported):
@@ -120,7 +121,7 @@ def an_owner_continues_after_a_restart(s: Scenario) -> None:
         s.require(
             last in s.published(table), "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(call,), table=table,
             version=last,
-            expected=f"after the restart the owner publishes on request: version {last} is there",
+            expected=f"after the restart the owner publishes on request: version {last} is published",
             observed=f"version {last} is not published",
         )  # fmt: skip
 
@@ -156,9 +157,9 @@ def a_replay_is_ratified_after_a_restart(s: Scenario) -> None:
     s.backfill(table, 1)
     second = lose_one(s, table, "second")
     restart(s)
-    replay(s, first, "first", since=", and the owner has restarted since")
+    replay(s, first, "first", since=", and the owner has restarted")
     s.contend(table, 2, client="third")
-    replay(s, second, "second", since=", and the owner has restarted since")
+    replay(s, second, "second", since=", and the owner has restarted")
     goes_on(s, table)
 
 
@@ -171,7 +172,7 @@ def a_creation_is_ratified_again_after_a_restart(s: Scenario) -> None:
         raise Inconclusive(f"operation {sent.number}: no table was created")
     restart(s)
     again = s.ask("creator", sent.request)
-    expected = "the creation is version 0 of its table: sent again it is ratified"
+    expected = "the creation is version 0 of its table: its replay is ratified"
     table = s.created(
         "orders", again, s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(sent,), expected=expected)
     )
@@ -228,13 +229,13 @@ def requests_may_arrive_after_a_restart(s: Scenario) -> None:
 
 DEADLY = (Profile.HARNESS_CONTROL, Profile.DURABLE_RESTART)
 COMMITS_OF_A_BACKFILL = 4
-"""An owner that publishes several commits at once has done so after as many."""
+"""The number of commits after which an owner that publishes in batches has published one."""
 
 
 def points(s: Scenario) -> Iterator[tuple[int, str]]:
-    """The crash points of the subject, numbered."""
+    """The crash points of the subject, with their indices."""
     if not s.identity.crash_points:
-        raise Inconclusive("the subject names no points at which it can die")
+        raise Inconclusive("the subject declares no crash points")
     return iter(enumerate(s.identity.crash_points))
 
 
@@ -249,7 +250,7 @@ def a_crashed_owner_answers_nothing(s: Scenario) -> None:
         call = s.ask("writer", request)
         s.require(
             not isinstance(call.answer, (m.Commits, m.Ratified)), "PROFILE-HARNESS-01", evidence=(call,), table=table,
-            expected="the subject crashed: it answers nothing", observed="the subject answered after a crash",
+            expected="the subject crashed: it does not answer", observed="the subject answered after a crash",
         )  # fmt: skip
     restart(s)
     goes_on(s, table)
@@ -335,7 +336,7 @@ def an_interrupted_commit_with_a_backfill(s: Scenario) -> None:
 
 
 def _commits_until_it_dies(s: Scenario, table: TableHandle, point: str) -> Exchange | None:
-    """The commit in which it died; None if it never gets to that point, which nothing waits for any more then."""
+    """The commit during which the owner crashed; None if no commit reaches the point, which is then cancelled."""
     crash(s, point)
     for _ in range(COMMITS_OF_A_BACKFILL):
         call = s.commit(table)
@@ -375,15 +376,16 @@ def _finished(s: Scenario, table: TableHandle, sent: Sequence[Exchange], call: E
         s.require(
             found == attempt, "PROFILE-DURABLE-03", "MC-BACKFILL-05", evidence=(again, call), table=table,
             version=version,
-            expected=f"the owner crashed at {point} in a backfill: now it publishes the rest, and version {version} "
-            f"is attempt {attempt}", observed=f"version {version} is {found or 'not published'}",
+            expected=f"the owner crashed at {point} in a backfill: the repeated backfill publishes the rest, and "
+            f"version "
+            f"{version} is attempt {attempt}", observed=f"version {version} is {found or 'not published'}",
         )  # fmt: skip
 
 
 @check(Family.RESTARTS, "PROFILE-DURABLE-03", "PROFILE-RETRY-01", "MC-CREATE-02",
        needs=(*DEADLY, Profile.IDEMPOTENT_RETRY))  # fmt: skip
 def an_interrupted_creation_can_be_repeated(s: Scenario) -> None:
-    """The owner crashes while it creates a table. The repeated request succeeds: there is one table, and it accepts
+    """The owner crashes while it creates a table. The repeated request succeeds: one table exists, and accepts
     commits."""
     for number, point in points(s):
         name = f"orders-{number}"
@@ -396,7 +398,7 @@ def an_interrupted_creation_can_be_repeated(s: Scenario) -> None:
         again = persist(partial(s.ask, "creator", request))
         ratified = s.expect(
             again, m.Ratified, "PROFILE-DURABLE-03", "PROFILE-RETRY-01", because=(call,),
-            expected=f"the owner crashed at {point}, and no other client created the table: it is ratified now",
+            expected=f"the owner crashed at {point}, and no other client created the table: the replay is ratified",
         )  # fmt: skip
         table = s.created(name, again, ratified)
         goes_on(s, table)
@@ -421,7 +423,7 @@ def a_reported_outcome_survives_a_crash(s: Scenario) -> None:
         s.require(
             not isinstance(arrived.answer, m.Ratified), "PROFILE-OUTCOME-02", evidence=(arrived, answers[1]),
             table=table,
-            version=2, expected="the attempt was said never to land: refused",
+            version=2, expected="the attempt was reported as not landed: rejected",
             observed="an attempt reported as not landed was ratified",
         )  # fmt: skip
     still = s.ask("writer", answers[0].request)

@@ -27,19 +27,19 @@ SAME = ("MC-FEATURE-02", "CM-LOG-07", "CM-FEATURE-01")
 
 
 def fresh(s: Scenario, table: TableHandle, seen: reads.Listed, *because: Exchange) -> None:
-    """The returned latest version is the newest that was ratified. Of commits by put-if-absent the owner need not
-    know (unless it promises that), and one that has only those need not tell any version (managedCommit)."""
+    """The returned latest version is the newest ratified one. The owner need not know commits by put-if-absent, unless
+    it promises that; with such commits only it need not return a latest version (managedCommit)."""
     newest = table.versions - 1
     call = (seen.exchange, *because)
     s.require(seen.latest is None or seen.latest <= newest, *LATEST, evidence=call, table=table, version=seen.latest,
-              expected=f"version {newest} is the latest that was ratified: no later one is returned",
+              expected=f"version {newest} is the latest ratified version: no later one is returned",
               observed=f"the latest version was returned as {seen.latest}")  # fmt: skip
     if s.commit_mode == "direct" and (
         s.feature == "managedCommit" or Promise.FRESH_DIRECT.value not in s.identity.promises
     ):
         return
     s.require(seen.latest is not None, *LATEST, *SERVED, evidence=call, table=table, version=newest,
-              expected=f"version {newest} was ratified: the owner tells it as the latest version",
+              expected=f"version {newest} was ratified: the owner returns it as the latest version",
               observed="no latest version was returned")  # fmt: skip
     s.require(seen.latest == newest, *FRESH, evidence=call, table=table, version=newest,
               expected=f"version {newest} was ratified before the request: it is returned as the latest",
@@ -68,14 +68,14 @@ def unpublished_commits_are_returned(s: Scenario) -> None:
     published = s.published(table)
     found = [version for version in (1, 2, 3) if version in seen.commits or version in published]
     s.require(len(found) == 3, *SERVED, evidence=(seen.exchange, landed[-1]), table=table,
-              expected="versions 1 to 3 are listed, as far as they are not published",
+              expected="each of the versions 1 to 3 is listed or published",
               observed=f"listed are {list(seen.order)}, published {sorted(published)}")  # fmt: skip
     fresh(s, table, seen, landed[-1])
 
 
 @check(Family.STALE_READS, *FRESH)
 def earlier_reads_do_not_make_later_ones_stale(s: Scenario) -> None:
-    """Two readers alternate with a writer. Each read returns the newest version, whatever was read before."""
+    """Two readers alternate with a writer. Each read returns the newest version, independent of earlier reads."""
     table = s.create()
     for reader in ("first", "second", "first", "second", "first"):
         landed = s.land(table)
@@ -123,13 +123,13 @@ def only_ratified_commits_are_returned(s: Scenario) -> None:
     s.contend(table, 1, client="second")
     early = s.commit(table, 3, client="hasty")
     s.expect(early, (Gap, Rejected, Conflict), "MC-COMMIT-01", "CM-COMMIT-07",
-             expected="version 2 is missing: version 3 is refused")  # fmt: skip
+             expected="version 2 is missing: version 3 is rejected")  # fmt: skip
     coming = s.delay("slow", s.proposal(table, 2))
     seen = reads.ask(s, table)
     beyond = [version for version in seen.order if version > 1]
     s.require(not beyond, "MC-GET-02", "CM-LOG-07", "CM-GET-04", evidence=(seen.exchange, early), table=table,
               version=2,
-              expected="version 1 is the latest that was ratified: no later one is listed",
+              expected="version 1 is the latest ratified version: no later one is listed",
               observed=f"listed are {list(seen.order)}")  # fmt: skip
     fresh(s, table, seen, landed)
     call = s.deliver(coming)
@@ -172,14 +172,14 @@ def _nothing_false(s: Scenario, table: TableHandle, lost: Exchange, version: int
     assert isinstance(answer, Conflict)
     if answer.latest is not None and answer.latest >= 0:
         s.require(answer.latest >= version, "PROFILE-CORE-05", evidence=(lost,), table=table, version=version,
-                  expected=f"version {version} is taken: the latest version is not below it",
+                  expected=f"version {version} is taken: the latest version is at least {version}",
                   observed=f"the conflict has latest version {answer.latest}")  # fmt: skip
         s.require(answer.latest <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=answer.latest,
-                  expected="version 3 is the latest that was ratified",
+                  expected="version 3 is the latest ratified version",
                   observed=f"the conflict has latest version {answer.latest}")  # fmt: skip
     for winner in answer.winners or ():
         s.require(winner.version <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=winner.version,
-                  expected="the winners are ratified versions, 3 at most",
+                  expected="the winners are ratified versions, so at most 3",
                   observed=f"the conflict names version {winner.version} as a winner")  # fmt: skip
         s.require(winner.version >= version, "PROFILE-CORE-08", evidence=(lost,), table=table, version=winner.version,
                   expected=f"version {version} was proposed: the winners are commits of that version and later ones",
@@ -217,27 +217,27 @@ EDGES: Final[tuple[Range, ...]] = ((None, 0), (0, 0))
 
 
 def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Range, *because: Exchange) -> None:
-    """Ascending, each once, none left out in between; and it reaches the end of the range, or what follows is
+    """The list is ascending, without duplicates or gaps, and reaches the end of the range, or all later versions are
     published."""
     listed = list(seen.order)
     call = (seen.exchange, *because)
     contiguous = list(range(listed[0], listed[0] + len(listed))) if listed else []
     s.require(listed == contiguous, "LOG-05", evidence=call, table=table,
-              expected="commits are listed by ascending version, each once, none left out in between",
+              expected="commits are listed by ascending version, without duplicates or gaps",
               observed=f"listed are {versions_in_words(listed)}")  # fmt: skip
     end = table.versions - 1 if asked[1] is None else min(asked[1], table.versions - 1)
     if listed and listed[-1] < end:
         published = s.published(table)
         missing = [version for version in range(listed[-1] + 1, end + 1) if version not in published]
         s.require(not missing, "LOG-07", evidence=call, table=table, version=missing[0] if missing else None,
-                  expected=f"the list reaches version {end}, or what follows was published",
+                  expected=f"the list reaches version {end}, or all later versions are published",
                   observed=f"listed are {versions_in_words(listed)}; not published are {versions_in_words(missing)}",
               )  # fmt: skip
 
 
 def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: set[int], *because: Exchange) -> None:
-    """Every version of the range that is not published is listed, and no version outside. `published`: known before
-    the question. An owner may reject a range that starts beyond its latest version."""
+    """The owner lists every unpublished version of the range, and no version outside it. `published`: the versions that
+    were published before the request. An owner may reject a range that starts beyond its latest version."""
     start, end = asked
     exchange = s.ask("reader", GetCommits(table=table.reference, start=start, end=end))
     if isinstance(exchange.answer, Rejected) and start is not None and start >= table.versions:
@@ -277,8 +277,8 @@ def the_list_is_ascending_and_complete(s: Scenario) -> None:
 
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
 def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
-    """Of five unpublished commits every range is answered with all of its versions and no other, including version 0
-    alone, one other version alone, an end beyond the latest and a start beyond it. Each answer has the latest
+    """Every range of five unpublished commits is answered with all of its versions and no other. The ranges include
+    version 0 alone, another single version, and ends and starts beyond the latest. Each answer has the latest
     version."""
     table = s.create()
     landed = land(s, table, 5)[-1]
@@ -313,8 +313,8 @@ def ranges_across_published_versions_are_complete(s: Scenario) -> None:
 
 @check(Family.STALE_READS, *RANGE, *FRESH)
 def ranges_of_a_fully_published_table_are_answered(s: Scenario) -> None:
-    """With everything published, ranges may be empty, but have the latest version; the next commit is in the range that
-    contains it."""
+    """If everything is published, a range may be answered with no commits, but with the latest version; the next commit
+    is in the range that contains it."""
     table = s.create()
     land(s, table, 3)
     done = s.backfill(table, 3)

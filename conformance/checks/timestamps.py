@@ -1,7 +1,7 @@
-"""In-commit timestamps: what writers stamp, what owners keep, and which version was the newest at a time.
+"""In-commit timestamps: writers set them, owners do not change them, and readers select versions by them.
 
-The kit's owner audits every proposal of every scenario (`conformance.scenario.audit`); the scenarios for writers are
-made so that a writer that is wrong shows it.
+The kit's owner audits every proposal of every scenario (`conformance.scenario.audit`); the scenarios for writers
+are such that a wrong writer's proposal has a wrong timestamp.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONF = "delta.managedCommit.commitOwnerConf"
 
 
 def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: Any) -> Exchange:
-    """One transaction of the client under test, which has to succeed."""
+    """Run one transaction of the client under test, which must succeed."""
     adds = () if options.pop("no_file", False) else (DataFile(path=file),)
     call = s.transact(table, adds=adds, **options)
     s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: the transaction is committed")
@@ -39,7 +39,7 @@ def write(s: ClientScenario, table: TableHandle, file: str = "mine", **options: 
 
 
 def table_with(s: ClientScenario, properties: dict[str, str]) -> TableHandle:
-    """A table that has these properties from the start."""
+    """A table whose version 0 sets these properties."""
     attempt = s.attempt()
     actions = proposals.version_0(s.feature, attempt, s.attempt(), properties=properties)
     return s.create(attempt=attempt, actions=actions)
@@ -65,8 +65,8 @@ def a_commit_is_later_than_its_predecessor(s: ClientScenario) -> None:
 
 @check(Family.TIMESTAMPS, "ICT-14", "ICT-08", side="client")
 def a_retried_commit_is_later_than_the_winner(s: ClientScenario) -> None:
-    """The retry of a writer that lost its version has an in-commit timestamp after the winner's, however late that
-    is."""
+    """The retry of a writer that lost its version has a later in-commit timestamp than the winner, even if that is
+    far in the future."""
     table = s.create()
     attempt = s.attempt()
     ahead = 4_000_000_000_000
@@ -140,7 +140,7 @@ def replace_table_keeps_the_owner(s: ClientScenario) -> None:
     write(s, table, "more", set_properties={"a.property": "1"})
 
 
-# The owner does not change the times that writers choose, but may reject them (RULINGS.md#validation).
+# The owner does not change the writers' timestamps, but may reject them (RULINGS.md#validation).
 
 CENTURY = 100 * 365 * 86_400_000
 CONTENT = ("MC-API-03", "CM-CATALOG-03", "CM-PUBLISH-03")
@@ -160,7 +160,7 @@ def time_of(content: str) -> int | None:
 
 
 def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
-    """What was ratified is published as it was proposed, its time included."""
+    """The commit is published as it was proposed, with the same in-commit timestamp."""
     s.backfill(table, table.versions - 1)
     log = s.published(table)
     for call in sent:
@@ -171,8 +171,8 @@ def unchanged(s: Scenario, table: TableHandle, sent: list[Exchange]) -> None:
         same = digests.of_file(content.encode("utf-8", "surrogatepass")).actions == digests.of_actions(actions)
         s.require(
             same, *CONTENT, evidence=(call,), table=table, version=version,
-            expected=f"version {version} says what was proposed, at the time {wanted}",
-            observed=f"the commit was changed; its time is {time_of(content) if content else None}",
+            expected=f"version {version} is published as proposed, with the in-commit timestamp {wanted}",
+            observed=f"the commit was changed; its in-commit timestamp is {time_of(content) if content else None}",
         )  # fmt: skip
 
 
@@ -230,14 +230,15 @@ def the_owners_times_are_those_of_the_commits(s: Scenario) -> None:
         )  # fmt: skip
 
 
-# Readers: when a version was committed, and which version was the newest at a time
+# Readers: the time of a version, and the newest version at a time
 
 
 HOUR = 3_600_000
 
 
 def touched_later(s: ClientScenario) -> LogBuilder:
-    """Versions 0 to 4, of which 2 are published, a second apart. The files were touched much later, and backwards."""
+    """Versions 0 to 4, a second apart, of which two are published. The files have much later times, in reverse
+    order."""
     log = LogBuilder.create(s)
     for number in range(1, 5):
         log.land(file(f"file-{number}"))
@@ -248,8 +249,8 @@ def touched_later(s: ClientScenario) -> LogBuilder:
 
 
 def plain(s: ClientScenario, versions: int = 3) -> LogBuilder:
-    """A filesystem table without in-commit timestamps: its commits are an hour apart, and their commitInfo holds
-    another time, which is not when they were committed."""
+    """A filesystem table without in-commit timestamps: its commits are an hour apart, and their commitInfo has
+    another time, at which they were not committed."""
     log = LogBuilder.filesystem(s)
     info = proposals.line("commitInfo", {"timestamp": BASE_TIME - HOUR, "operation": "WRITE"})
     protocol = proposals.line("protocol", {"minReaderVersion": 1, "minWriterVersion": 2})
@@ -271,7 +272,7 @@ def enabled_later(s: ClientScenario) -> LogBuilder:
 
 
 def has_time(log: LogBuilder, read: m.SnapshotRead, time: int, *requirements: str, expected: str) -> None:
-    """What the reader says of when the version was committed, if it says anything."""
+    """If the reader returns the time of the version, it is this one."""
     log.s.require(
         read.timestamp in (None, time), *requirements, table=log.table, version=read.version, expected=expected,
         observed=f"the read returned version {read.version} at {read.timestamp}",
@@ -287,9 +288,7 @@ def the_time_of_a_version_is_in_its_commit(s: ClientScenario) -> None:
         read = must_read(log, version, "ICT-16", version=version, about=("timestamp",),
                          expected=f"version {version}")  # fmt: skip
         time = s.timestamp(version)
-        has_time(
-            log, read, time, "ICT-16", expected=f"version {version} was committed at {time}: its commitInfo says so"
-        )
+        has_time(log, read, time, "ICT-16", expected=f"version {version} was committed at {time}, as in its commitInfo")
 
 
 @check(Family.TIMESTAMPS, "ICT-20", "ICT-16", side="client")
@@ -329,14 +328,12 @@ def before_the_enablement_files_have_the_time(s: ClientScenario) -> None:
     for version in (5, 4, 3):
         read = must_read(log, version, "ICT-16", version=version, about=("timestamp",), expected=f"version {version}")
         time = BASE_TIME + version * HOUR
-        has_time(
-            log, read, time, "ICT-16", expected=f"version {version} was committed at {time}: its commitInfo says so"
-        )
+        has_time(log, read, time, "ICT-16", expected=f"version {version} was committed at {time}, as in its commitInfo")
     for version in (2, 1, 0):
         read = must_read(log, version, "ICT-17", version=version, about=("timestamp",), expected=f"version {version}")
         time = BASE_TIME + version * HOUR
         has_time(log, read, time, "ICT-17",
-                 expected=f"version {version} is older than the in-commit timestamps of this table, and its file was "
+                 expected=f"version {version} is older than the enablement of in-commit timestamps, and its file was "
                  f"modified at {time}")  # fmt: skip
 
 
@@ -349,33 +346,33 @@ def a_time_is_searched_on_its_side_of_the_enablement(s: ClientScenario) -> None:
     for version, time in ((3, 3 * HOUR), (3, 4 * HOUR - 1), (4, 4 * HOUR), (5, 5 * HOUR)):
         must_read(
             log, version, "ICT-18", "ICT-20", timestamp=BASE_TIME + time,
-            expected=f"in-commit timestamps are enabled since version 3, of {BASE_TIME + 3 * HOUR}; at "
+            expected=f"version 3 enabled in-commit timestamps at {BASE_TIME + 3 * HOUR}; at "
             f"{BASE_TIME + time} the newest version with one was {version}",
         )  # fmt: skip
     for version, time in ((1, HOUR), (1, 2 * HOUR - 1), (2, 2 * HOUR), (2, 3 * HOUR - 1)):
         must_read(
             log, version, "ICT-19", "ICT-20", timestamp=BASE_TIME + time,
-            expected=f"in-commit timestamps are enabled since {BASE_TIME + 3 * HOUR}; at {BASE_TIME + time}, before "
-            f"that, the newest file was that of version {version}",
+            expected=f"version 3 enabled in-commit timestamps at {BASE_TIME + 3 * HOUR}; at {BASE_TIME + time}, "
+            f"before that, the newest file was that of version {version}",
         )  # fmt: skip
 
 
 @check(Family.TIMESTAMPS, "ICT-18", "ICT-19", side="client")
 def copied_files_do_not_change_time_travel(s: ClientScenario) -> None:
-    """Copying a table changes modification times. A time at or after the enablement selects the same version; an
-    earlier time never selects a version after the enablement."""
+    """A copy of a table has other modification times. A time at or after the enablement selects the same version as
+    before; an earlier time never selects a version after the enablement."""
     log = enabled_later(s)
     log.touch(3, BASE_TIME + HOUR)
     must_read(
         log, 1, "ICT-19", timestamp=BASE_TIME + HOUR,
-        expected="the time is before the enablement: version 1, whose file is of that time, and not version 3, whose "
-        "file was given that time by a copy",
+        expected="the time is before the enablement: version 1, whose file has that time, and not version 3, whose "
+        "file got that time by a copy",
     )  # fmt: skip
     log.touch(2, BASE_TIME + 9 * HOUR)
     must_read(
         log, 4, "ICT-18", timestamp=BASE_TIME + 4 * HOUR,
-        expected="the time is that of version 4's commit: version 4; that the file of version 2 is newer says nothing, "
-        "because only versions from the enablement on are looked at",
+        expected="the time is that of version 4's commit: version 4; the newer file of version 2 is ignored, because "
+        "only versions from the enablement on count",
     )  # fmt: skip
 
 
@@ -397,7 +394,7 @@ def disabled_timestamps_are_not_used(s: ClientScenario) -> None:
         time = BASE_TIME + version * HOUR
         must_read(
             log, version, "ICT-22", may_refuse=True, timestamp=time, path=log.location,
-            expected=f"the latest version has in-commit timestamps disabled: at {time} the newest file was that of "
+            expected=f"the latest version disables in-commit timestamps: at {time} the newest file was that of "
             f"version {version}",
         )  # fmt: skip
         read = must_read(
@@ -405,8 +402,8 @@ def disabled_timestamps_are_not_used(s: ClientScenario) -> None:
         )
         has_time(
             log, read, time, "ICT-22",
-            expected=f"the latest version has in-commit timestamps disabled: version {version} was committed when "
-            f"its file was, at {time}",
+            expected=f"the latest version disables in-commit timestamps: the time of version {version} is that of "
+            f"its file, {time}",
         )  # fmt: skip
 
 
@@ -414,7 +411,7 @@ def disabled_timestamps_are_not_used(s: ClientScenario) -> None:
     Family.READING, "CM-ACCESS-01", side="client", features=("catalogManaged",), needs=(Profile.OWNERSHIP_TRANSFER,)
 )  # fmt: skip
 def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
-    """A catalog took a table over with version 3: a reader that has only its path rejects versions 0 to 2 too."""
+    """A catalog took a table over with version 3: a reader that has only the path rejects versions 0 to 2, too."""
     log = enabled_later(s)
     must_read(log, 1, *APPLIED, version=1, expected="through its catalog every version is read")
     for version in (2, 0):
@@ -422,15 +419,15 @@ def versions_before_the_catalog_need_the_catalog(s: ClientScenario) -> None:
         if isinstance(call.answer, m.SnapshotRead):
             s.require(
                 bool(s.owner.exchanges[since:]), "CM-ACCESS-01", evidence=(call,), table=log.table, version=version,
-                expected="a reader that was given only a path refuses a catalog-managed table, or asks its catalog",
+                expected="a reader that has only the path rejects a catalog-managed table, or asks its catalog",
                 observed=f"version {call.answer.version} was read without asking the catalog",
             )  # fmt: skip
 
 
 @check(Family.TIMESTAMPS, "ICT-16", *APPLIED, side="client", features=EVERY_TABLE, commit_modes=("direct",))
 def an_incomplete_enablement(s: ClientScenario) -> None:
-    """With one enablement property missing, or the feature's name in the plural, as one sentence of the document has
-    it, a reader may reject the table; if it reads it, the snapshot is correct."""
+    """If one enablement property is missing, or the feature's name is in the plural, as in one sentence of the
+    document, a reader may reject the table; any snapshot that it returns is correct."""
     log = plain(s, versions=2)
     must_read(
         log, 1, *APPLIED, "ICT-16", may_refuse=True, path=log.location, expected="a filesystem table, by its path"

@@ -1,7 +1,7 @@
-"""Race on version 0: of all who create one table, one does.
+"""Races on version 0: one of several creators of a table succeeds.
 
-The variations: who creates (two, five, the same creator again, one that never heard of its success), how the requests
-arrive, what the losers wanted (the same, another commit mode, another feature), and what they do next.
+The variations: the creators (two, five, the same one again, one without an answer), the order in which their requests
+arrive, the losers' requests (the same, another commit mode, another feature), and the requests that follow.
 managed-commits, "Creating a new managed-commit table"; catalog-managed, "Creating and Dropping Catalog-managed
 Tables".
 """
@@ -41,7 +41,7 @@ TABLE = "orders"
 
 
 def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exchange]:
-    """Of those who proposed version 0 of one table: the table, and who made it. Some may have been refused, not all."""
+    """The table, and the winner among its creators. The owner may reject some for other reasons, but not all."""
     won = [call for call in race if isinstance(call.answer, Ratified)]
     if not won:
         if any(isinstance(call.answer, Rejected | Unknown) for call in race):
@@ -53,7 +53,7 @@ def one_creator(s: Scenario, race: Sequence[Exchange]) -> tuple[TableHandle, Exc
     assert isinstance(first, Ratified)
     table = s.created(TABLE, won[0], first)
     s.require(len(won) == 1, *ONE, evidence=won[:2], table=table, version=0,
-              expected=f"of {len(race)} creators of one table one succeeds",
+              expected=f"exactly one of {len(race)} creators of one table succeeds",
               observed=f"{len(won)} create requests were ratified")  # fmt: skip
     for call in race:
         if call is not won[0]:
@@ -67,7 +67,7 @@ def lost(s: Scenario, table: TableHandle, call: Exchange, won: Exchange) -> None
                       expected="the table was created by another client: this creator did not create it")  # fmt: skip
     if isinstance(answer, Conflict) and answer.winner_table is not None:
         s.require(answer.winner_table == table.reference, "MC-CREATE-02", "PROFILE-CORE-05", evidence=(call, won),
-                  table=table, version=0, expected=f"the table that has the name is {table.reference}",
+                  table=table, version=0, expected=f"the table of that name is {table.reference}",
                   observed=f"the conflict names {answer.winner_table}")  # fmt: skip
 
 
@@ -101,7 +101,7 @@ def a_lost_creation_is_a_conflict(s: Scenario) -> None:
     table = s.create(TABLE)
     call = persist(lambda: s.ask("second", s.creation(TABLE)))
     s.expect(call, Conflict, *(ONE if isinstance(call.answer, Ratified) else ()), "PROFILE-CORE-04",
-             expected="the table is there already, made by another: a conflict")  # fmt: skip
+             expected="the table exists, created by another client: a conflict")  # fmt: skip
     s.land(table, client="second")
 
 
@@ -157,11 +157,11 @@ def a_repeated_creation_makes_no_second_table(s: Scenario) -> None:
         if isinstance(answer, Ratified):
             s.require((answer.table, answer.version) == (table.reference, 0), *ONE, "PROFILE-CORE-06",
                       evidence=(won, again), table=table, version=0,
-                      expected=f"the attempt made the table {table.reference}, and no other",
+                      expected=f"the attempt created the table {table.reference}, and no other",
                       observed=f"the replay was answered as version {answer.version} of {answer.table}")  # fmt: skip
         elif isinstance(answer, Conflict) and "idempotent-retry" in s.identity.profiles:
             s.fail("PROFILE-RETRY-01", evidence=(again, won), table=table, version=0,
-                   expected="the attempt is version 0: it is ratified whenever it is sent again",
+                   expected="the attempt is version 0: every replay is ratified",
                    observed="the creator's own replay was answered `conflict`")  # fmt: skip
         is_the_winners(s, table, won, again)
     seen = reads.ask(s, table)
@@ -183,7 +183,7 @@ def a_losing_creator_does_not_change_the_commit_mode(s: Scenario) -> None:
     second = s.ask("second", replace(wanted, commit_mode=others[0] if others else s.commit_mode))
     table, won = one_creator(s, (first, second))
     if won is not first:
-        raise Inconclusive("the first creator was refused, and the second one got what it wanted")
+        raise Inconclusive("the first creator was rejected, and the second one succeeded")
     is_the_winners(s, table, won, second)
     s.land(table, client="first")
     s.land(table, client="second")
@@ -206,7 +206,7 @@ def a_losing_creator_does_not_change_the_feature(s: Scenario) -> None:
     second = s.ask("second", wanted)
     table, won = one_creator(s, (first, second))
     if won is not first:
-        raise Inconclusive("the first creator was refused, and the second one got what it wanted")
+        raise Inconclusive("the first creator was rejected, and the second one succeeded")
     is_the_winners(s, table, won, second)
     s.land(table)
 
@@ -240,7 +240,7 @@ ONE_FILE = ("PROFILE-VERSION0-04", "MC-CREATE-02")
 
 
 def version_0(s: Scenario, table: TableHandle) -> str:
-    """The content of version 0, wherever it stands."""
+    """The content of version 0, published or listed."""
     found = s.published(table).get(0)
     if found is not None:
         return found
@@ -263,7 +263,7 @@ def configuration(content: str) -> dict[str, Any]:
 
 @check(Family.VERSION_0, "PROFILE-VERSION0-01", needs=(Profile.VERSION_0_BY_OWNER,))
 def an_owner_creates_tables(s: Scenario) -> None:
-    """A subject that declares table creation creates one under a free name. Its policies may reject some names, not
+    """A subject that declares table creation creates one under a free name. Its policies may reject some names, but not
     all."""
     for number in range(TRIES):
         name = f"orders{number}"
@@ -281,7 +281,7 @@ def a_new_table_has_version_0(s: Scenario) -> None:
     for reader in ("first", "second"):
         seen = reads.ask(s, table, client=reader)
         s.require(seen.latest == 0, "PROFILE-VERSION0-02", evidence=(seen.exchange,), table=table, version=0,
-                  expected="the table has version 0, and its owner made it: 0 is the latest version",
+                  expected="the owner created the table, which has version 0: 0 is the latest version",
                   observed=f"the latest version was returned as {seen.exchange.answer.latest}")  # type: ignore[union-attr]  # fmt: skip
         s.land(s.create(f"other-{reader}"))
     s.land(table)
@@ -294,7 +294,7 @@ def a_table_without_commits_can_be_read(s: Scenario) -> None:
         for reader in ("first", "second"):
             seen = reads.ask(s, table, client=reader)
             s.require(seen.latest == 0, "PROFILE-VERSION0-02", evidence=(seen.exchange,), table=table, version=0,
-                      expected="the table was created and has no other commit: 0 is the latest version",
+                      expected="the table has no other commit: 0 is the latest version",
                       observed=f"the latest version was returned as {seen.latest}")  # fmt: skip
 
 
@@ -314,13 +314,13 @@ def version_0_is_what_the_creator_proposed(s: Scenario) -> None:
     found = version_0(s, table).splitlines()
     s.require(_without_additions(list(actions), found) == digests.of_actions(actions), *MADE, evidence=(call,),
               table=table,
-              version=0, expected="version 0 is what was proposed, but for what the owner may add",
+              version=0, expected="version 0 is what was proposed, except for the owner's permitted additions",
               observed=f"version 0 is {found}"[:900])  # fmt: skip
     s.land(table)
 
 
 def _without_additions(proposed: list[str], found: list[str]) -> str | None:
-    """The digest of what was found, without properties and features that were not proposed; None: it is no commit."""
+    """The digest of version 0 without properties and features that were not proposed; None if it is not a commit."""
     try:
         parsed = [json.loads(line) for line in found]
         wanted = [json.loads(line) for line in proposed]
@@ -372,7 +372,7 @@ def version_0_is_published_at_once(s: Scenario) -> None:
                         expected="the name is free: the table is created")  # fmt: skip
     table = s.created("orders", call, ratified)
     s.require(0 in s.published(table), IN_PLACE, evidence=(call,), table=table, version=0,
-              expected=f"version 0 stands as {commit_file(0)} from the start",
+              expected=f"version 0 is published as {commit_file(0)} at once",
               observed="version 0 is not published")  # fmt: skip
     staged = [name for name, content in storage_access.staged(s, table).items() if request.attempt in name + content]
     s.require(not staged, IN_PLACE, evidence=(call,), table=table, version=0,
@@ -381,17 +381,17 @@ def version_0_is_published_at_once(s: Scenario) -> None:
 
 
 def place(s: Scenario, name: str) -> str:
-    """A folder for a table, below those that the kit may write to."""
+    """A folder for a table, below the folder to which the kit may write."""
     if s.identity.storage is None:
-        raise Inconclusive("the subject says no folder (`storage`) below which the kit may write")
+        raise Inconclusive("the subject declares no folder (`storage`) to which the kit may write")
     return f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
 
 
 def create_at(s: Scenario, path: str, name: str) -> Exchange:
-    """Create a table at a place; a subject that always finds its own cannot be judged here."""
+    """Create a table at a path. Raises `Inconclusive` if the subject always chooses the location."""
     call = s.ask("creator", s.creation(name, path=path))
     if isinstance(call.answer, Unsupported):
-        raise Inconclusive(f"operation {call.number}: the subject makes no tables at a given place")
+        raise Inconclusive(f"operation {call.number}: the subject does not create tables at a given path")
     return call
 
 
@@ -403,22 +403,22 @@ def first_file(s: Scenario, path: str) -> str | None:
 
 @check(Family.VERSION_0, *ONE_FILE, needs=RACE_NEEDS)
 def an_earlier_filesystem_table_is_kept(s: Scenario) -> None:
-    """A filesystem writer created version 0 at the location before the owner is asked to. The owner does not answer
-    that it created the table, and leaves the file unchanged."""
+    """A filesystem writer created version 0 at the location before the owner gets the create request. The owner does
+    not answer that it created the table, and leaves the file unchanged."""
     path = place(s, "orders")
     table = TableHandle(name="orders", reference=path, versions=0, path=path)
     s.tables.append(table)
     planted, won = write_file(s, table, 0, client="filesystem creator")
-    s.require(won, "PROFILE-STORAGE-01", evidence=(planted,), expected="nothing is there: the file is written",
+    s.require(won, "PROFILE-STORAGE-01", evidence=(planted,), expected="the folder is empty: the file is written",
               observed="put-if-absent of a new file was answered `conflict`")  # fmt: skip
     before = first_file(s, path)
     call = create_at(s, path, "orders")
     stands = first_file(s, path)
     s.require(stands == before, *ONE_FILE, evidence=(planted, call), version=0,
-              expected="the file of version 0 that was there first stays as it is",
-              observed="version 0 is gone" if stands is None else f"version 0 is {stands[:200]}")  # fmt: skip
+              expected="the file of version 0 that existed first stays unchanged",
+              observed="version 0 was deleted" if stands is None else f"version 0 is {stands[:200]}")  # fmt: skip
     s.expect(call, (Conflict, Rejected), *ONE_FILE, because=(planted,),
-             expected="another creator's version 0 is there: this one did not make the table")  # fmt: skip
+             expected="the location has another creator's version 0: this one lost")  # fmt: skip
 
 
 @check(Family.VERSION_0, *ONE_FILE, needs=RACE_NEEDS)
@@ -428,7 +428,7 @@ def a_later_filesystem_creator_loses(s: Scenario) -> None:
     path = place(s, "orders")
     call = create_at(s, path, "orders")
     ratified = s.expect(call, Ratified, "PROFILE-VERSION0-01", *ONE_FILE, may_refuse=True,
-                        expected="the place is empty: the table is made")  # fmt: skip
+                        expected="the location is empty: the table is created")  # fmt: skip
     table = s.created("orders", call, ratified)
     table.path = path
     planted, won = write_file(s, table, 0, client="filesystem creator")

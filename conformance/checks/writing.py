@@ -1,4 +1,4 @@
-"""Writers: one transaction is one commit, also after lost answers, old conflicts and a full backlog."""
+"""Writers: one transaction is one commit, even after lost answers, old conflicts and a full backlog."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def append(s: ClientScenario, table: TableHandle, file: str = "mine", **options:
 
 
 def landed(s: ClientScenario, table: TableHandle, call: Exchange, version: int, *requirements: str, why: str) -> None:
-    """The transaction is the version, and no other one."""
+    """The transaction was committed exactly once, as this version."""
     expected = f"{why}: the transaction is version {version}, once"
     done = s.expect(call, m.Committed, *requirements, expected=expected)
     s.require(
@@ -72,7 +72,7 @@ def a_client_resolves_a_lost_answer_first(s: ClientScenario) -> None:
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
 def a_client_retries_a_lost_request(s: ClientScenario) -> None:
-    """A writer whose request never arrived finds that out, and commits."""
+    """A writer whose request never arrived finds that out and commits."""
     table = s.create()
     s.owner.on(m.Commit, lose_request=True)
     call = append(s, table)
@@ -93,13 +93,13 @@ def a_client_recognizes_its_backfilled_commit(s: ClientScenario) -> None:
 
     s.owner.on(m.Commit, lose_answer=True, after=go_on)
     call = append(s, table)
-    landed(s, table, call, 1, *UNKNOWN, why="it was version 1 before others went on")
+    landed(s, table, call, 1, *UNKNOWN, why="it was version 1 before other writers continued")
 
 
 @check(Family.REPLAYS, *TWICE, side="client")
 def a_server_error_is_an_unknown_outcome(s: ClientScenario) -> None:
-    """The commit landed, was backfilled, and was answered 503; the same request again is answered with a conflict, as
-    owners do that do not recognize it. The writer does not take its own commit for a lost race."""
+    """The commit landed, was backfilled, and was answered 503; its replay is answered with a conflict, because the
+    owner does not recognize it. The writer does not take its own commit for a lost race."""
     table = s.create()
 
     def publish() -> None:
@@ -128,7 +128,7 @@ def a_delayed_request_lands_once(s: ClientScenario) -> None:
     table.versions = (done.version or 0) + 1
     s.require(
         files(s, table).count("mine") == 1, *UNKNOWN, evidence=(call,),
-        expected="the writer made sure that its first request cannot land any more before it proposed again",
+        expected="the writer ensured that its first request can no longer land before it proposed again",
         observed=f"the table's commits add {files(s, table)}",
     )  # fmt: skip
 
@@ -152,7 +152,7 @@ def a_staged_file_stays_while_its_outcome_is_unknown(s: ClientScenario) -> None:
     for name in names:
         s.require(
             any(each.endswith(f"/{name}") for each in staged), "PROFILE-UNKNOWN-03", evidence=(call,),
-            expected=f"the staged file {name} is version 1: it stays", observed=f"the log folder holds {staged}",
+            expected=f"the staged file {name} is version 1: it is not deleted", observed=f"the log folder has {staged}",
         )  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def many_lost_races_fail_no_append(s: ClientScenario) -> None:
     for version in range(1, 21):
         s.owner.on(m.Commit, before=partial(s.ask, "winner", s.proposal(table, version)))
     table.versions = 21
-    landed(s, table, append(s, table), 21, "CONFLICT-RETRY-01", why="twenty others were faster, and none conflicts")
+    landed(s, table, append(s, table), 21, "CONFLICT-RETRY-01", why="twenty winners, and none conflicts")
 
 
 @check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05", side="client")
@@ -184,8 +184,8 @@ def a_conflict_without_details_is_enough(s: ClientScenario) -> None:
 
 @check(Family.WRITING, "FIELD-04", "CONFLICT-RETRY-05", side="client", commit_modes=("staged", "inline"))
 def some_winners_are_unpublished(s: ClientScenario) -> None:
-    """Two others were faster. The commit of the first is published, that of the second is not, and no conflict names
-    them."""
+    """Two other writers were faster. The commit of the first is published, that of the second is not, and no conflict
+    names them."""
     table = s.create()
 
     def win() -> None:
@@ -210,7 +210,7 @@ def a_writer_that_never_wins_gives_up(s: ClientScenario) -> None:
     call = append(s, table)
     s.require(
         not isinstance(call.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(call,),
-        expected="nothing was ratified: no success", observed=f"the transaction was answered {in_words(call.answer)}",
+        expected="nothing was ratified: an error", observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def a_rejection_is_not_retried(s: ClientScenario) -> None:
     tries = len(s.asked(m.Commit))
     s.require(
         tries == 1 and not isinstance(call.answer, m.Committed), "CONFLICT-RETRY-02", evidence=(call,),
-        expected="the owner refused for a reason that another try does not change: one proposal, and an error",
+        expected="the owner rejected for a reason that a retry does not change: one proposal, and an error",
         observed=f"after {tries} proposals the answer was {in_words(call.answer)}",
     )  # fmt: skip
 
@@ -265,19 +265,19 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     table.versions = 2
     changes = sorted({s.decoded(body["path"]) for body in s.actions_of(table, 1, "cdc")} & set(wanted))
     s.require(
-        not changes, "DELAYED-04", evidence=(call,), expected="files of data are added to the table",
-        observed=f"{changes} are committed as change data",
+        not changes, "DELAYED-04", evidence=(call,), expected="data files are added to the table",
+        observed=f"the commit has {changes} as change data",
     )  # fmt: skip
     found = s.actions_of(table, 1, "add")
     s.require(
         len(found) == 3, "DELAYED-10", "DELAYED-02", evidence=(call,),
-        expected="three files were written, and added once",
+        expected="three files were written, and each is added once",
         observed=f"the commit has {len(found)} add actions",
     )  # fmt: skip
-    told_of = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") for body in found}
+    partitions = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") for body in found}
     s.require(
-        told_of == wanted, "DELAYED-05", evidence=(call,), observed=f"the commit names {told_of}",
-        expected=f"paths are URL-encoded once, and lead to the files; partition values stand as they are: {wanted}",
+        partitions == wanted, "DELAYED-05", evidence=(call,), observed=f"the commit names {partitions}",
+        expected=f"paths are URL-encoded once and find the files; partition values are unencoded: {wanted}",
     )  # fmt: skip
     s.require(
         all(set(body.get("partitionValues") or {}) == {"part"} for body in found), "DELAYED-08", evidence=(call,),
@@ -286,7 +286,7 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     )  # fmt: skip
 
 
-# Whose table it is
+# Tables with and without an owner
 
 
 @check(
@@ -305,7 +305,7 @@ def without_an_owner_put_if_absent_decides(s: ClientScenario) -> None:
     done = s.expect(call, m.Committed, "CONFLICT-RETRY-05", expected="a blind append after another commit: version 3")
     s.require(
         done.version == 3 and s.content_of(table, 2) == planted, "CONFLICT-RETRY-03", "MC-FILES-11", evidence=(call,),
-        expected="version 2 was there: it stays, and the transaction is version 3",
+        expected="version 2 existed: it stays unchanged, and the transaction is version 3",
         observed=f"the transaction was committed as {done.version}; version 2 is {s.content_of(table, 2)!r}",
     )  # fmt: skip
 
@@ -332,8 +332,8 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
     made = (log.folder / commit_file(2)).exists()
     s.require(
         not made, "MC-FILES-11", "CONFLICT-RETRY-03", evidence=(call,), version=2,
-        expected="version 2 was committed before, and version 5 is built upon it: one writer of "
-        "version 2 succeeds, and this one must read the table again",
+        expected="version 2 was committed before, and version 5 builds on it: this writer lost version 2, and must "
+        "read the table again",
         observed=f"{commit_file(2)} was created again, and the answer is {in_words(call.answer)}",
     )  # fmt: skip
     again = s.act("writer", Transact(table=log.location, marker=s.attempt(), adds=(DataFile(path="next"),)), log.table)
@@ -346,7 +346,7 @@ def a_cleaned_up_version_is_not_reused(s: ClientScenario) -> None:
     side="client",
 )  # fmt: skip
 def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
-    """A writer that has only the path of an owned table commits through its owner, or not at all; by its name it
+    """A writer that has only the path of an owned table commits through its owner or not at all; with the name it
     commits."""
     table = s.create()
     path = s.location(table)
@@ -354,11 +354,11 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
     if isinstance(call.answer, m.Committed):
         s.require(
             s.feature == "managedCommit", "CM-ACCESS-02", "CM-WRITE-01", evidence=(call,),
-            expected="a catalog-managed table is written only through its catalog: access by path is refused",
+            expected="a catalog-managed table is written only through its catalog: the client rejects the path",
             observed=f"the transaction was answered {in_words(call.answer)}",
         )  # fmt: skip
         table.versions += 1
-    landed(s, table, append(s, table), table.versions, "PROFILE-CLIENT-02", why="by its name it can be written")
+    landed(s, table, append(s, table), table.versions, "PROFILE-CLIENT-02", why="the name finds the owner")
 
 
 # Version 0
@@ -366,7 +366,7 @@ def an_owned_table_is_not_written_by_path(s: ClientScenario) -> None:
 
 @check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
 def a_creator_recognizes_its_own_version_0(s: ClientScenario) -> None:
-    """A client whose creation succeeded, but whose answer was lost, finds out that the table is its own."""
+    """A client whose creation succeeded, but whose answer was lost, finds out that it created the table."""
     s.owner.on(m.CreateTable, lose_answer=True)
     creation = s.creation("created")
     call = s.act("creator", creation)
@@ -378,13 +378,13 @@ def a_creator_recognizes_its_own_version_0(s: ClientScenario) -> None:
 
 @check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
 def a_creator_recognizes_another_version_0(s: ClientScenario) -> None:
-    """A client whose create request was lost, and whose name another creator took, reports the loss; without another
-    creator it gets the name."""
+    """A client's create request is lost, and another creator takes the name: the client reports that it lost. Without
+    another creator it creates the table."""
     s.owner.on(m.CreateTable, before=partial(s.create, "taken", client="other creator"), lose_request=True)
     call = s.act("creator", s.creation("taken"))
     s.require(
         not isinstance(call.answer, m.Ratified), "PROFILE-UNKNOWN-02", evidence=(call,),
-        expected="version 0 of that name is another creator's: no success",
+        expected="version 0 of that name is another creator's: an error",
         observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     again = s.act("creator", s.creation("free"))
@@ -419,9 +419,9 @@ def a_client_keeps_to_the_folder_of_its_table(s: ClientScenario) -> None:
 # Writes of many tasks (delayed-commit-protocol): all of a write is one commit, or none of it
 
 FILES = ("one", "two", "three")
-"""What the tasks of a write wrote."""
+"""The files that the tasks of a write wrote."""
 MOST_VERSIONS = 5
-"""More than any of these tables gets."""
+"""More versions than any of these tables gets."""
 
 
 def of_the_write(s: ClientScenario, table: TableHandle) -> list[str]:
@@ -444,7 +444,7 @@ def write(s: ClientScenario, table: TableHandle, *, removes: tuple[str, ...] = (
 
 @check(Family.WRITING, "DELAYED-01", "DELAYED-03", "DELAYED-02", "DELAYED-10", side="client")
 def a_write_is_committed_as_a_whole(s: ClientScenario) -> None:
-    """A write of three tasks loses a race and is proposed again: until all of it is ratified the log names none of its
+    """A write of three tasks loses a race and is proposed again: until it is ratified, the log names none of its
     files, and every proposal has all of them."""
     table = s.create()
     early: list[str] = []
@@ -453,14 +453,14 @@ def a_write_is_committed_as_a_whole(s: ClientScenario) -> None:
     call = write(s, table)
     s.require(
         not early, "DELAYED-01", "DELAYED-03", evidence=(call,),
-        expected="while the driver still proposes something, nothing of the write is in the log",
+        expected="the log has no file of the write before the driver's last proposal",
         observed=f"the log had {sorted(set(early))}",
     )  # fmt: skip
     for proposed in s.proposed:
         named = in_proposal(s, proposed)
         s.require(
             not named or len(named) == len(FILES), "DELAYED-03", "DELAYED-02", "DELAYED-10", evidence=(call,),
-            expected=f"the driver proposes when all tasks have succeeded: {', '.join(FILES)} together",
+            expected=f"the driver proposes after all tasks succeeded: {', '.join(FILES)} together",
             observed=f"{proposed.named()} has only {', '.join(named)}",
         )  # fmt: skip
     done = s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="a blind append that lost one race: version 2")
@@ -481,7 +481,7 @@ def an_aborted_write_leaves_no_commit(s: ClientScenario) -> None:
     _left_nothing(s, table, conflicting, winner, why="another transaction removed the file that it removes")
     refusing = s.owner.on(m.Commit, answer=m.Rejected(reason="not today"), times=100_000)
     refused = write(s, table)
-    _left_nothing(s, table, refused, why="the owner refused it")
+    _left_nothing(s, table, refused, why="the owner rejected it")
     refusing.times = 0
     again = write(s, table)
     s.expect(again, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: version 3")
@@ -522,14 +522,14 @@ def a_file_outside_the_table_is_rejected_or_correct(s: ClientScenario) -> None:
     done = s.expect(after, m.Committed, "PROFILE-CLIENT-02", expected=f"version {table.versions}")
     s.require(
         done.version == table.versions, "DELAYED-02", "PROFILE-CLIENT-02", evidence=(after, call),
-        expected=f"what was refused left no commit: version {table.versions}",
+        expected=f"the rejected write left no commit: version {table.versions}",
         observed=f"the transaction was answered {in_words(done)}",
     )  # fmt: skip
     table.versions += 1
 
 
 OFTEN = 1_000
-"""More requests than any client may make."""
+"""More requests than any client may send."""
 
 
 @check(Family.REPLAYS, *UNKNOWN, side="client")
@@ -543,8 +543,8 @@ def a_client_repeats_a_lost_lookup(s: ClientScenario) -> None:
 
 @check(Family.WRITING, "CONFLICT-RETRY-05", "FIELD-04", side="client")
 def a_conflict_may_be_out_of_date(s: ClientScenario) -> None:
-    """A conflict names an old latest version and old winners: the writer continues from what it finds, and is committed
-    after the last winner."""
+    """A conflict names an old latest version and old winners: the writer continues from the commits that it finds,
+    and is committed after the last winner."""
     table = s.create()
     winners = [s.proposal(table, version) for version in (1, 2, 3)]
     s.owner.on(
@@ -552,7 +552,7 @@ def a_conflict_may_be_out_of_date(s: ClientScenario) -> None:
         change=lambda call: m.Conflict(latest=0, winners=()) if isinstance(call, m.Conflict) else call,
     )  # fmt: skip
     table.versions = 4
-    landed(s, table, append(s, table), 4, "CONFLICT-RETRY-05", why="three others were faster, and none conflicts")
+    landed(s, table, append(s, table), 4, "CONFLICT-RETRY-05", why="three winners, and none conflicts")
 
 
 @check(Family.WRITING, "PROFILE-CLIENT-02", "CONFLICT-RETRY-05", side="client", features=("managedCommit",))
@@ -564,13 +564,13 @@ def a_missing_latest_version_is_no_empty_table(s: ClientScenario) -> None:
         rules = [
             s.owner.on(kind, change=partial(_untold, nothing), times=OFTEN) for kind in (m.GetCommits, m.LoadTable)
         ]
-        landed(s, table, append(s, table), 1, "PROFILE-CLIENT-02", why="version 0 is there for everybody to see")
+        landed(s, table, append(s, table), 1, "PROFILE-CLIENT-02", why="version 0 is published")
         for rule in rules:
             rule.times = 0
 
 
 def _untold(latest: int | None, call: m.Answer) -> m.Answer:
-    """The answer of an owner that has nothing staged, with this as the latest version."""
+    """The answer of an owner without staged commits, with `latest` as its latest version."""
     if isinstance(call, m.Commits | m.Table) and not call.commits:
         return msgspec.structs.replace(call, latest=latest)
     return call
@@ -581,8 +581,8 @@ def _untold(latest: int | None, call: m.Answer) -> m.Answer:
     side="client", commit_modes=("staged", "inline"), needs=(Profile.BACKLOG_LIMIT,),
 )  # fmt: skip
 def a_client_backfills_a_refilled_backlog(s: ClientScenario) -> None:
-    """The writer has a full backlog backfilled, and other writers fill it first: it requests another backfill, and
-    commits."""
+    """The writer requests a backfill of a full backlog, and other writers fill it again first: the writer requests
+    another backfill, and commits."""
     table = s.create(backlog_limit=2)
     s.land(table)
     s.land(table)
@@ -592,20 +592,20 @@ def a_client_backfills_a_refilled_backlog(s: ClientScenario) -> None:
 
     s.owner.on(m.BackfillToVersion, after=fill)
     call = append(s, table)
-    landed(s, table, call, table.versions, "PROFILE-BACKLOG-03", why="what fills the backlog can be backfilled")
+    landed(s, table, call, table.versions, "PROFILE-BACKLOG-03", why="the full backlog can be backfilled")
 
 
 # Repeated races, and no answer
 
 RACES = 5
 OFTEN = 1_000
-"""More requests than any client may make."""
+"""More requests than any client may send."""
 
 
 @check(Family.CONFLICTS, "CONFLICT-RETRY-04", "CONFLICT-RETRY-01", side="client")
 def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
     """A transaction that removes file `a` loses five versions in a row. The first four winners add files, the last one
-    removes `a`: it fails. Another transaction, which loses to appends only, is committed or, against advice, gives
+    removes `a`: it fails. Another transaction, which loses only to appends, is committed or, against advice, gives
     up."""
     for name, conflicts in (("taken", True), ("passed", False)):
         table = prepare(s, name)
@@ -628,7 +628,7 @@ def the_last_of_many_lost_races_is_checked(s: ClientScenario) -> None:
 
 
 def _wins(s: ClientScenario, table: TableHandle, action: str) -> None:
-    """Another writer is faster."""
+    """Another writer commits the next version first."""
     attempt = s.attempt()
     info = proposals.commit_info(attempt, s.timestamp(table.versions))
     s.land(table, client="winner", attempt=attempt, actions=(info, action))
@@ -666,7 +666,7 @@ def a_refusal_after_a_lost_creation_proves_nothing(s: ClientScenario) -> None:
 @check(Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", side="client")
 def no_answer_is_no_success(s: ClientScenario) -> None:
     """No request of the writer arrives after it read the table: neither its commit nor any lookup. It does not report
-    success. A writer that is heard commits."""
+    success. A writer whose requests arrive commits."""
     table = s.create()
     s.owner.on(m.Commit, lose_request=True, times=OFTEN)
     s.owner.on(m.AttemptOutcome, lose_request=True, times=OFTEN)
@@ -674,7 +674,7 @@ def no_answer_is_no_success(s: ClientScenario) -> None:
     s.require(
         not isinstance(call.answer, m.Committed), "PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02", evidence=(call,),
         table=table,
-        expected="no request was answered, and nothing was ratified: no success",
+        expected="no request was answered, and nothing was ratified: an error",
         observed=f"the transaction was answered {in_words(call.answer)}",
     )  # fmt: skip
     s.owner.rules.clear()

@@ -17,14 +17,14 @@ def main() -> None:
 
 
 def _only_serves(words: Sequence[str]) -> bool:
-    """Whether it is `serve SUBJECT` over standard input and output, and nothing else: a subject that is crashed is
-    started so some hundred times in a run, and imports nothing of what runs the cases."""
+    """Whether the command is exactly `serve SUBJECT` over stdin and stdout: a run may start such a subject some hundred
+    times after crashes, so it does not import the modules that run cases."""
     named = len(words) in (2, 3) and words[0] == "serve" and not words[1].startswith("-")
     return named and list(words[2:]) in ([], ["--stdio"])
 
 
 def _served(subject: str) -> int:
-    """The exit code, which is that of the long way, and so are the messages."""
+    """Serve the subject; exit code and messages are those of the full command line."""
     from conformance.subjects.serving import serve
 
     try:

@@ -20,7 +20,7 @@ COMMAND: Final = "delta-commit-conformance"
 TRACEBACK_VARIABLE: Final = "CONFORMANCE_TRACEBACK"
 
 _BROKEN_PIPE: Final = 141
-"""What a shell reports of a program that SIGPIPE ended: `... list checks | head` is no error."""
+"""The exit code that a shell reports after SIGPIPE: `... list checks | head` is not an error."""
 
 _OPTIONAL: Final = ("greenlet", "hypothesis", "jinja2")
 """Libraries of the extra `conformance`."""
@@ -33,7 +33,7 @@ EXIT_CODES: Final = (
 
 
 class _Border(TyperGroup):
-    """Turns every failure into a message and an exit code."""
+    """Converts every error into a message and an exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         standalone = kwargs.pop("standalone_mode", True)

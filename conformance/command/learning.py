@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 79
 SHOWN_EXCHANGES: Final = 3
-"""The last ones of the check that failed."""
+"""The number of exchanges shown: the last ones of the check that failed."""
 _SHORT_ID: Final = re.compile(r"\b[0-9a-f]{4}\.\.\.")
 LONGEST: Final = 700
-"""Characters of a headline: the end of the standard error of an owner may be in it."""
+"""The maximum length of a headline, which may contain the end of an owner's standard error."""
 POLL_SECONDS: Final = 0.2
-"""Between two looks at the files of an exercise."""
+"""Seconds between two checks for changed files of an exercise."""
 SOURCES: Final = (".py", ".mjs", ".js", ".json")
 LONGEST_STRING: Final = 48
-"""Characters of a string in an exchange that is shown."""
+"""The maximum length of a string in a shown exchange."""
 _UUID: Final = re.compile(r"\b([0-9a-f]{4})[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 
 
@@ -52,7 +52,7 @@ def learn(
         str | None,
         typer.Argument(
             metavar="[check|watch|hint]",
-            help="judge the owner; judge it again after each save; show a hint for the current stage (default: make "
+            help="judge the owner; judge it again after each save; show a hint for the current stage (default: create "
             "the exercise folder)",
             show_default=False,
         ),
@@ -73,7 +73,7 @@ def learn(
 ) -> None:  # fmt: skip
     """Learn the protocol: build your own commit owner in twelve stages, in about an hour.
 
-    Without an action, the command makes the exercise folder: a small owner to extend, and a page for each stage.
+    Without an action, the command creates the exercise folder: a small owner to extend, and a page for each stage.
     `check` judges your owner, names the stage that you have reached, and shows what failed first.
 
     Exit code 0: all stages (with --stage: all up to it) pass; 1: a stage is open; 2: usage error, or an owner that does
@@ -115,7 +115,7 @@ def learn(
 
 
 def _consistent(action: str | None, *, language: str | None, stage: int | None, deeper: bool, json: bool) -> None:
-    """Raises `UnusableError` for an option that the action does not have."""
+    """Check the combination of options. Raises `UnusableError` for an option that the action does not have."""
     from conformance.learn.course import STAGES
 
     if language is not None and action is not None:
@@ -231,11 +231,11 @@ def _wrapped(name: str, text: str, *, indent: int | None = None) -> None:
 
 
 def _show_exchanges(exchanges: tuple[Sent, ...]) -> None:
-    """The last ones. Those that repeat the one before, but for the attempt, are counted."""
+    """Show the last exchanges. Repetitions that differ only in the attempt are counted."""
     shown = [(sent.client, _shortened(sent.request), _shortened(sent.answer)) for sent in exchanges]
     runs = [(run[-1], len(run)) for _, group in groupby(shown, _without_ids) if (run := list(group))]
     hidden = len(exchanges) - sum(count for _, count in runs[-SHOWN_EXCHANGES:])
-    show("\nexchange" + (f" ({hidden} before it; all: check --json)" if hidden else "") + ":")
+    show("\nexchange" + (f" ({hidden} earlier; all: check --json)" if hidden else "") + ":")
     for (client, request, answer), times in runs[-SHOWN_EXCHANGES:]:
         _wrapped(f"  {client}: ", request, indent=6)
         _wrapped("    -> ", answer + (f" ({times} times)" if times > 1 else ""), indent=7)
@@ -246,7 +246,7 @@ def _without_ids(sent: tuple[str, str, str]) -> str:
 
 
 def _shortened(message: str) -> str:
-    """The JSON of a message, without what is long and not of interest."""
+    """The JSON of a message, without long fields that do not matter here."""
     try:
         return encode_json(_short(decode_json(message)))
     except ValueError:
@@ -272,7 +272,7 @@ def _short(value: Any, field: str = "") -> Any:
 
 
 def watch(folder: Path, judged: Callable[[], None]) -> None:
-    """Judge now, and again whenever a source file has changed. It ends by an exception."""
+    """Judge now, and again whenever a source file has changed. Only an exception ends it."""
     seen: object = None
     while True:
         now = fingerprint(folder)
@@ -283,19 +283,19 @@ def watch(folder: Path, judged: Callable[[], None]) -> None:
 
 
 def pause() -> None:
-    """Until the next look."""
+    """Wait until the next check for changes."""
     time.sleep(POLL_SECONDS)
 
 
 def fingerprint(folder: Path) -> frozenset[tuple[str, int, int]]:
-    """Of the source files in the folder: names, times and sizes."""
+    """The names, times and sizes of the source files in the folder."""
     found = set()
     for path in folder.glob("*"):
         try:
             if path.suffix in SOURCES and path.is_file():
                 status = path.stat()
                 found.add((path.name, status.st_mtime_ns, status.st_size))
-        except FileNotFoundError:  # between the listing and the look
+        except FileNotFoundError:  # deleted between the listing and this call
             continue
     return frozenset(found)
 

@@ -1,4 +1,4 @@
-"""The commands that print what the kit knows: `list`, `requirements`, `schema` and `examples`."""
+"""The commands that print the kit's catalogues: `list`, `requirements`, `schema` and `examples`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KIT: Final = Path(__file__).parents[1]
 
 
 class Listed(StrEnum):
-    """What `list` lists."""
+    """The lists of `list`."""
 
     CHECKS = "checks"
     FAMILIES = "families"
@@ -137,7 +137,7 @@ def _subjects() -> list[dict[str, Any]]:
 
 
 _ABOUT: Final = {Listed.CHECKS: "requirements", Listed.MUTANTS: "violates"}
-"""By list that `--requirement` filters, the column that has the requirements."""
+"""For each list that `--requirement` filters, the column with the requirements."""
 _LISTS: Final[dict[Listed, Callable[[], list[dict[str, Any]]]]] = {
     Listed.CHECKS: _checks,
     Listed.FAMILIES: _families,
@@ -149,12 +149,15 @@ _LISTS: Final[dict[Listed, Callable[[], list[dict[str, Any]]]]] = {
 
 def requirements(
     ids: Annotated[
-        list[str] | None, typer.Argument(metavar="[ID]...", help="only these (`*` matches any text)")
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="only requirements with this id (`*` matches any text)"),
     ] = None,
     side: Annotated[list[Side] | None, typer.Option("--side", help="only this side (repeatable)")] = None,
     level: Annotated[list[Level] | None, typer.Option("--level", help="only this level (repeatable)")] = None,
     profile: Annotated[list[Profile] | None, typer.Option("--profile", help="only this profile (repeatable)")] = None,
-    freedoms: Annotated[bool, typer.Option("--freedoms", help="list what is never a violation instead")] = False,
+    freedoms: Annotated[
+        bool, typer.Option("--freedoms", help="list the freedoms instead, which are never a violation")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """List the requirements of the documents, or the freedoms that they grant, with their sources."""
@@ -195,7 +198,7 @@ def _first_link(entry: Requirement | Freedom) -> tuple[Link, ...]:
 
 
 class Format(StrEnum):
-    """What has a JSON Schema."""
+    """The formats with a JSON Schema."""
 
     INTERFACE = "interface"
     HISTORY = "history"
@@ -227,7 +230,7 @@ def schema(
 
 
 def files() -> dict[str, Path]:
-    """What `examples` prints, by name."""
+    """The files that `examples` prints, by name."""
     pages = sorted((KIT / "requirements").glob("*.md"))
     examples = (KIT / "examples" / "owner.py", KIT / "examples" / "owner.mjs", KIT / "TEST_YOUR_OWNER.md")
     return {path.name: path for path in (*examples, *pages)}

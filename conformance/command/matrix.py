@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conformance.running.execution import Options
 
 OURS: Final = ("reference", "jvm:in-memory", "jvm:dynamodb", "reference-client", "reference-client-remote")
-"""The subjects of a matrix for which none is named, before all engines."""
+"""The default subjects of a matrix, before all engines."""
 
 
 def matrix(
@@ -46,7 +46,7 @@ def matrix(
         typer.Option(
             "--budget",
             metavar="TIME",
-            help="maximum time of each subject; a run that exceeds it is incomplete (default: the profile's; "
+            help="maximum time for each subject; a run that exceeds it is incomplete (default: the profile's; "
             "quick: 300s, which Delta Spark exceeds on a busy machine)",
         ),
     ] = None,
@@ -62,9 +62,9 @@ def matrix(
 ) -> None:
     """Test several subjects and write one page: subjects across, requirements down, a verdict in each cell.
 
-    A subject that cannot be run here is left out by name, with what to install. Ctrl-C and SIGTERM end the whole
-    command, with the page of what is done. Exit code 0: every subject was run, whatever was found; 2: usage error;
-    3: a subject was not run, or not to its end because of an interruption.
+    The page names subjects that cannot run here, with the packages to install. Ctrl-C and SIGTERM end the command,
+    and the page has the finished subjects. Exit code 0: every subject was run, with any verdict; 2: usage error;
+    3: a subject was not run, or its run was interrupted.
     """
     from conformance.reports import ReportFolder
     from conformance.reports.bundle import write_file
@@ -111,7 +111,7 @@ def matrix(
 
 
 def _place(name: str) -> str:
-    """What names the subject's folder: of a folder its last part."""
+    """The name of the subject's report folder; for a given folder its last part."""
     return Path(name).resolve().name if Path(name).is_dir() else name
 
 

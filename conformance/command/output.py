@@ -1,4 +1,4 @@
-"""What the subcommands share: how they print, and their common options.
+"""Shared code of the subcommands: output and common options.
 
 Results go to stdout, everything else to stderr. Control characters in a subject's text are escaped. Without a terminal
 the output has no line width and no colour.
@@ -18,23 +18,23 @@ from conformance.safe_text import visible
 
 
 def show(text: str = "") -> None:
-    """A line, or several, of the result."""
+    """Print one or more lines of the result."""
     print(visible(text))
 
 
 def say(text: str) -> None:
-    """Something beside the result."""
+    """Print a message that is not part of the result."""
     print(visible(text), file=sys.stderr)
 
 
 def show_json(value: Any) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, order="deterministic"), indent=2).decode() + "\n")
 
 
 def show_rows(rows: Sequence[Mapping[str, str]], *, wide: str, also: Sequence[str] = ()) -> None:
-    """Rows with the same columns, below their headers. A terminal wraps `wide`, the last one, and
-    those of `also`."""
+    """Print rows with the same columns, below their headers. A terminal wraps the last column, `wide`, and those in
+    `also`."""
     columns = [name for name in rows[0] if name != wide] + [wide]
     if not sys.stdout.isatty():
         widths = {name: max(len(row[name]) for row in rows) for name in columns}
@@ -60,7 +60,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def listed(words: Iterable[str], limit: int) -> str:
-    """The first few, and how many more there are."""
+    """The first few, and the number of further ones."""
     found = list(words)
     more = f" and {len(found) - limit} more" if len(found) > limit else ""
     return ", ".join(found[:limit]) + more

@@ -1,5 +1,5 @@
 """The commands `play` and `puzzle`: watch a scenario or a recording step by step, in the terminal, as text or as a
-page; find what is wrong in a history."""
+page; find the violation in a history."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from conformance.player.story import Step, Story
 
 SMALLEST: Final = (80, 24)
-"""Columns and lines of the smallest terminal."""
+"""The columns and lines of the smallest usable terminal."""
 
 
 def play(
@@ -74,7 +74,7 @@ def play(
 
 
 def _opened(name: str | None) -> Story:
-    """A scenario, or what is in a file."""
+    """The scenario, or the story in the file."""
     from conformance.play.narration import story_of
     from conformance.play.opening import open_story
     from conformance.play.scenarios import SCENARIOS
@@ -83,7 +83,7 @@ def _opened(name: str | None) -> Story:
         return story_of(SCENARIOS[name])
     if name is not None and (Path(name).exists() or Path(name).name != name or Path(name).suffix):
         return open_story(Path(name))
-    what = "no scenario is named; name one, or use --all" if name is None else f"no scenario or file is called {name!r}"
+    what = "no scenario given; name one, or use --all" if name is None else f"no scenario or file is called {name!r}"
     raise UnusableError(f"{what}; expected a file, or one of {', '.join(SCENARIOS)}")
 
 
@@ -165,7 +165,7 @@ def _step(step: Step) -> dict[str, Any]:
     }
 
 
-# Puzzles: what is wrong in this history?
+# Puzzles: which operation of this history violates which rule?
 
 
 def puzzle(
@@ -242,7 +242,7 @@ def _print_puzzle(found: Puzzle) -> None:
 
 
 def _show_filled(text: str) -> None:
-    """With its words whole on a terminal."""
+    """Show text, wrapped between words on a terminal."""
     show(textwrap.fill(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
 
 

@@ -74,7 +74,7 @@ def compare(
     new: Annotated[Path, typer.Argument(metavar="NEW", help="the same of the later run")],
     json: JsonOption = False,
 ) -> None:
-    """Compare two runs: which failures are new, fixed, or still there.
+    """Compare two runs: new, fixed and remaining failures.
 
     Exit code 0: no failure is new; 1: at least one is; 2: a file is not a result.
     """
@@ -125,7 +125,7 @@ def check(
     except InvalidHistoryError as error:
         _unusable(file, error.problem, error.line, as_json=json)
     except MemoryError:
-        _unusable(file, "it is too large for the memory of this machine", None, as_json=json)
+        _unusable(file, "it does not fit in the memory of this machine", None, as_json=json)
     if verdict.violations:
         verdict = _readable(verdict, times_of_file(file))
     word = "conformant" if verdict.conformant else "violation" if verdict.violations else "incomplete"
@@ -138,7 +138,7 @@ def check(
 
 
 def _readable(verdict: HistoryVerdict, times: Times) -> HistoryVerdict:
-    """With the times in its messages as people read them; the operations beside them keep those of the history."""
+    """The verdict with readable times in its messages; the operations keep the times of the history."""
     found = [msgspec.structs.replace(each, message=times.in_words(each.message)) for each in verdict.violations]
     return msgspec.structs.replace(verdict, violations=tuple(found))
 
@@ -148,7 +148,7 @@ def _unusable(file: Path, problem: str, line: int | None, *, as_json: bool) -> N
         show_json({"file": str(file), "verdict": "invalid", "line": line, "problem": problem})
     else:
         where = "" if line is None else f", line {line}"
-        say(f"{file}{where}: this history cannot be judged: {problem}")
+        say(f"{file}{where}: invalid history: {problem}")
     raise typer.Exit(ExitCode.USAGE)
 
 
@@ -162,7 +162,7 @@ def _show(file: Path, word: str, verdict: HistoryVerdict) -> None:
         show(f"   Required: {violation.requirement}")
         show(f"   Found: {violation.message}")
     for table, reason in verdict.unseen.items():
-        show(f"\n{table}: no final log, judged by the answers alone: {reason}")
+        show(f"\n{table}: no final log, checked by the answers alone: {reason}")
     if verdict.left_out:
         show(f"\nNot shown: {counted(verdict.left_out, 'more violation')} of the same rules.")
 
@@ -178,10 +178,14 @@ def findings(
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option("--keep", metavar="BUNDLE", help="keep a finding as ID: a folder below `findings` of a report"),
+        typer.Option(
+            "--keep",
+            metavar="BUNDLE",
+            help="store a finding as ID; the argument is a folder below `findings` of a report",
+        ),
     ] = None,
 ) -> None:
-    """Print the bugs found in published owners and clients, each with what reproduces it."""
+    """Print the bugs found in published owners and clients, each with a command that reproduces it."""
     from conformance.findings import markdown, stored
 
     if record is not None:

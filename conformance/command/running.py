@@ -1,4 +1,4 @@
-"""The commands that ask a subject: `run`, `smoke` and `replay`, and what is seen of them while they go on."""
+"""The commands that test a subject: `run`, `smoke` and `replay`, and their progress display."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from conformance.subjects.smoke import Step
 
 LINE_SECONDS: Final = 5.0
-"""Between two plain lines of progress."""
+"""Seconds between two plain lines of progress."""
 _LONGEST: Final = 240
 _EXTRA_OF: Final = {"hypothesis": "conformance", "jinja2": "conformance", "py4j": "jvm", "pyspark": "jvm"}
-"""By library, the extra that installs it."""
+"""The extra that installs a library, by library."""
 
 
 def run(
@@ -149,8 +149,8 @@ def run(
 
 
 def subject_of(name: str | None, classpath: str | None = None, engine_version: str | None = None) -> str:
-    """The subject's name, with the class path or the engine's version as a part of it. There is no default: raises
-    `UnusableError` with the forms."""
+    """The subject's name, including the class path or the engine's version. Without a subject, raises `UnusableError`
+    with the possible forms."""
     from conformance.subjects.names import FORMS
 
     if name is None or not name.strip():
@@ -178,16 +178,16 @@ def require_libraries(subject: str, *, report: bool = False) -> None:
 
 
 def require_library(library: str, extra: str) -> None:
-    """Raises `UnusableError` if it is missing. `extra`: installs it."""
+    """Raises `UnusableError` if the library is missing. `extra`: the extra that installs it."""
     if importlib.util.find_spec(library) is None:
         raise UnusableError(f"the library {library} is missing; install it: pip install 'delta-commit-owner[{extra}]'")
 
 
 @contextmanager
 def interruptible() -> Iterator[Event]:
-    """Ctrl-C ends a run with what was found so far; SIGTERM, with which a CI system cancels, likewise. Also where
-    Ctrl-C is ignored, as a shell does it for what it starts in the background. The event is set once one of them came:
-    `execute` ends well then, and who has more to do ends too."""
+    """Ctrl-C ends a run with its results so far, and so does SIGTERM, with which CI systems cancel; also if SIGINT is
+    ignored, as in background jobs of a shell. Either sets the event: `execute` then ends in order, and so must the
+    caller."""
 
     came = Event()
 
@@ -212,9 +212,9 @@ def number_of(workers: str) -> int:
 
 
 def _must_be_new(file: Path, known: Path | None) -> None:
-    """Its users wrote the reasons in the list."""
+    """Raises `UnusableError` if the list exists, because its users wrote the reasons in it."""
     if file.exists() and (known is None or file.resolve() != known.resolve()):
-        raise UnusableError(f"{file} exists already; pass it with --known too to keep its reasons, or delete it")
+        raise UnusableError(f"{file} already exists; pass it with --known too to keep its reasons, or delete it")
 
 
 def _write_known(file: Path, result: RunResult) -> None:
@@ -270,11 +270,11 @@ def smoke(
 
 
 def _show_first_hello(step: Step, *, json: bool) -> None:
-    """Who answers `hello` by nothing that can be read has no name, and is asked no more."""
+    """Show an invalid first answer to `hello`; such a subject has no name, and gets no further requests."""
     if json:
         show_json({"ok": False, "adapter": str(step), "owner": "", "steps": [step]})
     else:
-        show(f"the adapter is broken; repair it to get a verdict\n{step}")
+        show(f"the adapter is broken; fix it to get a verdict\n{step}")
 
 
 def replay(
@@ -317,7 +317,7 @@ def replay(
 
 
 def options_of(finding: Finding, *, subject: str | None, timeout: float) -> Options:
-    """The run that consists of the finding's case alone. `subject`: instead of the finding's. Raises `UnusableError`
+    """The options of a run of the finding's case alone. `subject` replaces the finding's. Raises `UnusableError`
     for a check that this version of the kit does not have."""
     from conformance.checks.registry import all_checks
     from conformance.running.execution import Options
@@ -339,7 +339,7 @@ def options_of(finding: Finding, *, subject: str | None, timeout: float) -> Opti
 
 
 def remarks(finding: Finding, subject: str | None) -> list[str]:
-    """Why the replay may not show what the finding showed."""
+    """The reasons why the replay may differ from the finding."""
     found = []
     kit = metadata.version("delta-commit-owner")
     if finding.kit_version != kit:
@@ -350,7 +350,7 @@ def remarks(finding: Finding, subject: str | None) -> list[str]:
 
 
 def replay_code(result: RunResult) -> ExitCode:
-    """As `replay` promises: 1 if the case still fails, 0 if it passes; a case without a verdict is neither."""
+    """The exit code of `replay`: 1 if the case still fails, 0 if it passes, another one without a verdict."""
     from conformance.running import verdicts
 
     if result.exit_code == ExitCode.USAGE:
@@ -367,7 +367,7 @@ def replay_code(result: RunResult) -> ExitCode:
 
 @contextmanager
 def progress() -> Iterator[Watcher]:
-    """The watcher for the standard error as it is."""
+    """The progress display that fits the standard error: a bar for a terminal, otherwise lines."""
     if not sys.stderr.isatty():
         yield Lines()
         return
@@ -376,7 +376,7 @@ def progress() -> Iterator[Watcher]:
 
 
 class Lines:
-    """A line for each failure, and now and then one that says how far it is."""
+    """A line for each failure, and periodic lines of progress."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -415,7 +415,7 @@ class Lines:
 
 
 class _Bar(Lines):
-    """The same lines, above a bar that moves."""
+    """The same lines, above a progress bar."""
 
     def __init__(self) -> None:
         super().__init__()

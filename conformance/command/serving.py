@@ -57,13 +57,13 @@ def proxy(
         str | None, typer.Option("--path", help="only requests whose path and query match this regular expression")
     ] = None,
     body: Annotated[str | None, typer.Option("--body", help="only requests whose body contains this text")] = None,
-    once: Annotated[bool, typer.Option("--once", help="do not fault an identical request twice")] = False,
+    once: Annotated[bool, typer.Option("--once", help="inject no fault into a repetition of a request")] = False,
     delay: Annotated[float, typer.Option("--delay", metavar="SECONDS", help="maximum delay of a request")] = 5.0,
 ) -> None:
-    """Put a proxy with network faults in front of an HTTP server.
+    """Run a proxy with network faults in front of an HTTP server.
 
-    The first line on stdout is a JSON object with the URL of the proxy. SIGINT or SIGTERM ends it; then it prints how
-    often each fault happened.
+    The first line on stdout is a JSON object with the URL of the proxy. SIGINT or SIGTERM ends it; then it prints the
+    number of faults of each kind.
     """
     from conformance.proxy.server import FaultProxy
 
@@ -106,8 +106,8 @@ def jars(
 ) -> None:
     """Download the Java libraries of `jvm:...` and of the engines that run on Java, once, with Maven.
 
-    The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names; another version has a folder
-    beside it.
+    The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names; another version has its own
+    folder next to it.
     """
 
     group = group or ("all" if delta is None else libraries.KERNEL)

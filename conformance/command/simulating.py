@@ -1,4 +1,4 @@
-"""The command `simulate`: every schedule, every crash and every power cut of the reference or of an owner in Python."""
+"""The command `simulate`: every schedule, crash and power cut of the reference or of an owner in Python."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ ScopesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[SCOPE]...", show_default=False,
-        help="only scopes whose name begins so, such as `two-writers[catalogManaged` or `commit/catalogManaged`",
+        help="only scopes whose name begins with this text, such as `two-writers[catalogManaged` or "
+        "`commit/catalogManaged`",
     ),
 ]  # fmt: skip
 SubjectOption = Annotated[
     str | None,
     typer.Option(
         "--subject", metavar="python:MODULE:CLASS", show_default=False,
-        help="your owner, which takes its effects as an argument (default: the reference)",
+        help="your owner, whose constructor takes an environment (default: the reference)",
     ),
 ]  # fmt: skip
 JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="number of processes")]
@@ -64,10 +65,10 @@ def register(application: typer.Typer) -> None:
 def explore(
     scopes: ScopesArgument = None,
     subject: SubjectOption = None,
-    quick: Annotated[bool, typer.Option("--quick", help="leave out the two largest situations")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="skip the two largest situations")] = False,
     budget: Annotated[float, typer.Option("--budget", help="seconds for each scope")] = 120.0,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="write the first violation, made small, for `replay`")
+        Path | None, typer.Option("--trace", metavar="FILE", help="write the first violation, minimized, for `replay`")
     ] = None,
     seed: SeedOption = 1,
     jobs: JobsOption = 1,
@@ -187,7 +188,7 @@ def power_(
     scopes: ScopesArgument = None,
     subject: SubjectOption = None,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="many more disks of each cut, and cuts while the subject recovers")
+        bool, typer.Option("--thorough", help="many more disk states of each cut, and cuts during recovery")
     ] = False,
     failing_syncs: Annotated[
         int | None,
@@ -200,7 +201,7 @@ def power_(
     jobs: JobsOption = 1,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
-    """Cut the power at every effect of every operation, and restart from each possible disk."""
+    """Cut the power at every effect of every operation, and restart from each possible disk state."""
     from conformance.simulation.power import Budget
 
     budget = Budget(states=8)
@@ -311,8 +312,8 @@ Done = TypeVar("Done")
 
 
 def _in_order(function: Callable[[str], Done], names: Sequence[str], jobs: int) -> Iterator[Done]:
-    """`function` of each, in their order, as soon as those before are done. Worker processes start afresh, so that
-    nothing of this process influences them."""
+    """The results of `function` in order, each as soon as all earlier ones are done. Worker processes are spawned, not
+    forked, so that they do not inherit the state of this process."""
     if jobs == 1 or len(names) == 1:
         _silence_reference()
         yield from map(function, names)
@@ -323,13 +324,13 @@ def _in_order(function: Callable[[str], Done], names: Sequence[str], jobs: int) 
 
 
 def _silence_reference() -> None:
-    """The reference warns of failures of the disk, which here fails on purpose."""
+    """Silence the reference's warnings of disk failures, which are intended here."""
     logging.getLogger("refimpl").addHandler(logging.NullHandler())
 
 
 @dataclass
 class _Progress:
-    """Prints to stderr, now and then, how far one scope is."""
+    """Prints the progress of one scope to stderr periodically."""
 
     name: str
     now: Callable[[], float] = time.monotonic

@@ -16,7 +16,7 @@ from conformance.results import CaseResult, RequirementVerdict, RunResult, Viola
 from conformance.safe_text import one_line
 
 MOST_CAUSES: Final = 10
-"""That are explained. The reports explain all."""
+"""The maximum number of explained causes; the reports explain all."""
 _LONGEST: Final = 600
 _VERDICTS: Final = (
     RequirementVerdict.HELD,
@@ -96,12 +96,12 @@ def _show_case(result: RunResult, case: CaseResult, violation: Violation, varian
 
 
 def _is_a_story(result: RunResult) -> bool:
-    """Whether what stopped the run has lines of its own, as the first requests tell it."""
+    """Whether the reason for the stop is a text of several lines, as after the first requests."""
     return "\n" in result.stopped.strip()
 
 
 def _show_open(result: RunResult) -> None:
-    """Cases without a verdict, by reason. Why the run stopped is shown with the verdict, and only there."""
+    """Show the cases without a verdict, by reason. The reason why the run stopped is shown only with the verdict."""
     for kind in (Standing.INCONCLUSIVE, Standing.NOT_RUN):
         reasons: dict[str, list[str]] = {}
         for case in result.cases:
@@ -115,7 +115,7 @@ def _show_open(result: RunResult) -> None:
 
 
 def _coverage(result: RunResult) -> list[str]:
-    """For each declared profile, how many of its requirements came to which verdict."""
+    """The number of requirements with each verdict, for each declared profile."""
     of = {each.id: each.profile for each in load().requirements}
     lines, without = [], []
     for profile in [Profile.CORE.value, *(each for each in result.subject.profiles if each != Profile.CORE)]:
@@ -126,7 +126,7 @@ def _coverage(result: RunResult) -> list[str]:
         else:
             without.append(profile)
     if without:
-        lines.append(f"  no case was about: {', '.join(without)}")
+        lines.append(f"  no case tested: {', '.join(without)}")
     return lines
 
 

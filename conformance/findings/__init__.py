@@ -1,4 +1,4 @@
-"""Print what the kit found in published owners and clients, with the file that reproduces it.
+"""The bugs that the kit found in published owners and clients, each with the file that reproduces it.
 
     delta-commit-conformance findings                      the page: subjects and findings
     delta-commit-conformance findings ID                   one finding, as a report for the maintainers

@@ -1,4 +1,4 @@
-"""The page, and one finding for those who maintain what was tested."""
+"""The page of findings, and the report of one finding for the maintainers of its subject."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     fixed: str
     """A later version, on which the check passes."""
     seconds: int
-    """Of the run that shows it."""
+    """The duration of the run that shows the bug."""
 
     def command(self, version: str) -> str:
-        """What checks that version: exit code 1 with the bug, 0 without it."""
+        """The command that checks that version: exit code 1 with the bug, 0 without it."""
         return f"delta-commit-conformance run engine:{self.engine}@{version} --strict --check {self.check}"
 
 
 def bugs(file: Path = RECORD) -> list[Bug]:
-    """All of them. Raises `ReportError` for a file that cannot be read."""
+    """All recorded bugs. Raises `ReportError` for an unreadable file."""
     try:
         return msgspec.convert(tomllib.loads(file.read_text("utf-8"))["bug"], list[Bug])
     except (OSError, KeyError, msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
@@ -60,7 +60,7 @@ def _bug_row(bug: Bug) -> str:
 
 
 def item(title: str, when: str, requirements: Sequence[str], known: str, again: str) -> str:
-    """One item of the page: the title, its conditions, what is violated, and the command that shows it again."""
+    """One item of the page: title, conditions, violated requirements, and the command that reproduces it."""
     before = f"Known: {escaped(known)}." if known else "**New.**"
     facts = f"{when} {_levels(requirements)} {before}".strip()
     wrapped = textwrap.fill(
@@ -70,7 +70,7 @@ def item(title: str, when: str, requirements: Sequence[str], known: str, again: 
 
 
 def _levels(requirements: Sequence[str]) -> str:
-    """What is violated, and which advice is not followed."""
+    """The violated requirements and advice, in words."""
     advice = [each for each in requirements if load().requirement(each).level is Level.SHOULD]
     binding = [each for each in requirements if each not in advice]
     parts = [("Violates", binding), ("Does not follow the advice", advice)]
@@ -78,11 +78,11 @@ def _levels(requirements: Sequence[str]) -> str:
 
 
 FOLDER: Final = Path("conformance/findings/found")
-"""As seen from the top of the repository."""
+"""The folder of findings, relative to the root of the repository."""
 
 
 def page(tested: Sequence[Tested], found: Sequence[Stored], reported: Sequence[Bug] = ()) -> str:
-    """Which subjects were tested, what was found in each, and bugs that others reported."""
+    """The tested subjects with their findings, and bugs that others reported."""
     rows = [
         f"| {code(run.subject)} | {_cell(run.version)} | {run.date} | {run.profile}, seed {run.seed}, "
         f"{run.cases} cases | {len(run.held)} | {_count(run.violated)} | {len(run.inconclusive)} |"
@@ -131,7 +131,7 @@ def report(stored: Stored) -> str:
         "## What is asked for",
         "\n".join(_sentence(each) for each in about.requirements if each in violation.requirements),
         *(f"> {escaped(quote)}" for quote in about.quotes),
-        *([f"Other scenarios of the kit fail for the same cause, by: {', '.join(others)}."] if others else []),
+        *([f"Other scenarios of the kit fail for the same cause: {', '.join(others)}."] if others else []),
         "## Steps",
         *([f"Given: {escaped(about.conditions)}."] if about.conditions else []),
         _steps(stored, violation),
@@ -150,7 +150,7 @@ def report(stored: Stored) -> str:
 
 
 def _main(stored: Stored) -> Violation:
-    """The violation that the finding is about: of the requirement that is named first."""
+    """The main violation of the finding: that of its first requirement."""
     violations = stored.finding.violations
     return next((each for each in violations if stored.about.requirements[0] in each.requirements), violations[0])
 
@@ -164,8 +164,8 @@ def _sentence(identifier: str) -> str:
 
 
 def _steps(stored: Stored, violation: Violation) -> str:
-    """As they were answered: a request that was on its way for long stands where it had its effect. What comes after
-    the violation is of no interest; the log as it is at the end is."""
+    """The steps, in the order of their answers: a delayed request is placed where it took effect. Steps after the
+    violation are omitted, and the final log is added."""
     recorded = _recorded(stored)
     last = max(violation.operations, default=len(recorded.steps))
     steps = [each for each in recorded.steps if each.id <= last]
@@ -175,7 +175,8 @@ def _steps(stored: Stored, violation: Violation) -> str:
         for number, step in enumerate(steps, 1)
     ]
     log = ", ".join(f"version {each.version} is {each.attempt or 'older'}" for each in recorded.log)
-    return "\n".join(lines) + f"\n\nIn the end the owner and the log say: {escaped(_named(stored, log)) or 'nothing'}."
+    final = escaped(_named(stored, log)) or "nothing"
+    return "\n".join(lines) + f"\n\nThe final state of the owner and the log: {final}."
 
 
 def _recorded(stored: Stored) -> Recorded:
@@ -195,7 +196,7 @@ def _sent_early(before: Sequence[Step], step: Step) -> str:
 
 
 def _named(stored: Stored, text: str) -> str:
-    """With letters for the ids of attempts, in the order in which they came."""
+    """The text with letters instead of attempt ids, in order of appearance."""
     recorded = _recorded(stored)
     requests = [step.request for step in recorded.steps if not isinstance(step, FileLook)]
     found = [getattr(request, "attempt", None) for request in requests] + [each.attempt for each in recorded.log]

@@ -20,17 +20,17 @@ TEMPLATE: Final = """\
 # One sentence: subject, verb, object.
 title = ""
 date = {date}
-# All requirements that are violated for this cause, the one that names it first.
+# All requirements that are violated for this cause, the main one first.
 requirements = {requirements}
-# Where it was known before; empty if it is new.
+# Earlier reports of the bug; empty if it is new.
 known = ""
-# Versions of everything that takes part.
+# Versions of all components involved.
 versions = {version}
-# Conditions beside the steps.
+# Conditions in addition to the steps.
 conditions = ""
-# The sentences of the documents that it contradicts, word for word.
+# The sentences of the documents that the subject contradicts, word for word.
 quotes = []
-# Which code does it, and why.
+# The code that causes it, and why.
 cause = ""
 # The harm to users.
 consequence = ""
@@ -38,7 +38,7 @@ consequence = ""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What people say of a finding."""
+    """The description of a finding, written by hand."""
 
     title: str
     date: datetime.date
@@ -53,7 +53,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding that is kept."""
+    """A stored finding."""
 
     id: str
     folder: Path
@@ -62,7 +62,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def file(self) -> Path:
-        """What `replay` reads."""
+        """The file for `replay`."""
         return self.folder / FINDING
 
     @property
@@ -71,7 +71,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A run against one subject, in short."""
+    """The summary of a run against one subject."""
 
     subject: str
     name: str
@@ -88,7 +88,7 @@ class Tested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def findings(home: Path = HOME) -> list[Stored]:
-    """All of them, by id. Raises `ReportError` for one that cannot be read."""
+    """All findings, by id. Raises `ReportError` for an unreadable one."""
     found = []
     for folder in sorted(path.parent for path in (home / "found").glob(f"*/{ABOUT}")):
         try:
@@ -106,14 +106,14 @@ def runs(home: Path = HOME) -> list[Tested]:
 
 
 def record(result_file: Path, home: Path = HOME) -> Tested:
-    """Take over what a run says, from the `result.json` of its report. An incomplete one proves too little. Raises
-    `ReportError`."""
+    """Store the summary of a run from the `result.json` of its report. Raises `ReportError`, also for an incomplete
+    run."""
     try:
         result = from_json(result_file.read_bytes())
     except OSError as error:
         raise ReportError(f"{result_file} cannot be read: {error.strerror or error}") from error
     if not result.complete or result.selection:
-        raise ReportError(f"{result_file}: the run did not try everything; only a whole one is recorded")
+        raise ReportError(f"{result_file}: the run is incomplete or has a selection; only complete runs are recorded")
     verdicts: dict[RequirementVerdict, list[str]] = {}
     for each in result.requirements:
         verdicts.setdefault(each.verdict, []).append(each.requirement)
@@ -138,7 +138,8 @@ def record(result_file: Path, home: Path = HOME) -> Tested:
 
 
 def keep(bundle: Path, identifier: str, home: Path = HOME) -> Path:
-    """Keep the finding of a bundle. What is said of it already stays. Its folder. Raises `ReportError`."""
+    """Store the finding of a bundle, without changing an existing description. Returns its folder. Raises
+    `ReportError`."""
     finding = read_finding(bundle / FINDING)
     folder = home / "found" / identifier
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,2 +1,2 @@
-"""Generated sequences of requests against a pure model, and rounds of concurrent clients. What they find is shrunk, and
-can be replayed."""
+"""Generated sequences of requests against a pure model, and rounds of concurrent clients. Their failures are shrunk,
+and can be replayed."""

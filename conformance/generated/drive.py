@@ -1,4 +1,4 @@
-"""Does the steps of a program on a subject, in step with the model: every answer must be possible in some world."""
+"""Runs the steps of a program on a subject and on the model: every answer must be possible in some world."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES: Final = ("orders", "returns")
 
 @dataclass(slots=True, kw_only=True)
 class DrivenTable:
-    """A table, and what the program knows of it."""
+    """A table, and the program's knowledge of it."""
 
     handle: TableHandle
     place: int
@@ -31,28 +31,28 @@ class DrivenTable:
     sent: list[m.Commit | m.CreateTable] = field(default_factory=list)
     """Every proposal, once."""
     ratified: dict[m.Version, Exchange] = field(default_factory=dict)
-    """By version: the exchange that returned it first."""
+    """The exchange that first returned a version, by version."""
     limit: int | None = None
     seen: dict[m.Version, str] = field(default_factory=dict)
     """The content of published versions."""
 
     @property
     def known(self) -> bool:
-        """Whether the subject's name of it is known."""
+        """Whether the subject's reference to it is known."""
         return bool(self.handle.reference)
 
     @property
     def newest(self) -> m.Version:
-        """In the world with most versions."""
+        """The newest version in the world with most versions."""
         return max(world.newest for world in self.worlds)
 
     @property
     def surely(self) -> m.Version:
-        """In the world with fewest."""
+        """The newest version in the world with fewest versions, which surely exists."""
         return min(world.newest for world in self.worlds)
 
     def proposal(self, which: int, *, unsettled: bool) -> m.Commit | m.CreateTable:
-        """One of those sent, counted from the last one."""
+        """A proposal that was sent, counted from the last one."""
         found = [each for each in self.sent if any(world.landed(each.attempt) is None for world in self.worlds)]
         candidates = found if found and unsettled else self.sent
         return candidates[-1 - which % len(candidates)]
@@ -64,7 +64,7 @@ class DrivenTable:
 
 
 class Drive:
-    """One scenario. `do` raises `Violated` or `Inconclusive`, after which there is nothing more to do."""
+    """One scenario. `do` raises `Violated` or `Inconclusive`, which ends it."""
 
     def __init__(self, s: Scenario, *, watched: bool) -> None:
         self.s = s
@@ -82,20 +82,20 @@ class Drive:
         """Commits that were answered as ratified."""
 
     def do(self, step: steps.Step) -> None:
-        """Do one step; one that is not possible yet is skipped."""
+        """Do one step; a step that is not possible yet is skipped."""
         self._do(step)
         if self.watched and not isinstance(step, steps.Restart | steps.Deliver):
             self.watch(step.table)
 
     def watch(self, place: int) -> None:
-        """A reader asks, and an external observer lists the files."""
+        """A reader requests the commits, and an external observer lists the files."""
         table = self.tables.get(place)
         if table is not None and table.known and not table.dropped:
             self._do(steps.Read(table=place, client=-1))
             self._look(table)
 
     def end(self) -> None:
-        """Read all tables once more, and find those whose creation got no answer."""
+        """Read all tables again, and look up those whose creation got no answer."""
         for place, table in sorted(self.tables.items()):
             if not table.known and table.newest >= 0 and not table.dropped:
                 self._find(place, table)
@@ -108,7 +108,7 @@ class Drive:
             for request in list(table.sent):
                 self._send(table, "kit", request, Fate.ANSWERED)
         if not table.known and table.newest >= 0:
-            raise Inconclusive(f"the subject never named the table {table.handle.name}")
+            raise Inconclusive(f"the subject never returned a reference to the table {table.handle.name}")
 
     # Steps
 
@@ -158,7 +158,7 @@ class Drive:
         request = table.proposal(step.which, unsettled=step.unsettled)
         if step.resolved:
             self._find_out(table, _client(step.client + 1), request.attempt, Fate.ANSWERED)
-        if isinstance(request, m.Commit) or not table.dropped:  # a creation would be another table's
+        if isinstance(request, m.Commit) or not table.dropped:  # the replay would create another table
             self._send(table, _client(step.client), request, step.fate)
 
     @_do.register
@@ -229,7 +229,7 @@ class Drive:
         table = self._table(step.table)
         if table is None or table.dropped:
             return
-        self.watch(step.table)  # its owner may forget a dropped table
+        self.watch(step.table)  # the owner may forget a dropped table
         table.handle.final = self.s.log_of(table.handle)
         self.in_flight = [each for each in self.in_flight if each[0] is not table]
         exchange = self.s.ask(_client(step.client), m.DropTable(table=table.handle.reference), table.handle)
@@ -239,10 +239,10 @@ class Drive:
         if not table.dropped:
             table.handle.final = None
 
-    # Asking, and what follows from the answer
+    # Requests, and the conclusions from their answers
 
     def _table(self, place: int) -> DrivenTable | None:
-        """The table, if it can be asked for."""
+        """The table, if its reference is known."""
         table = self.tables.get(place)
         return table if table is not None and table.known else None
 
@@ -258,7 +258,7 @@ class Drive:
             self._hear(table, self.s.ask(client, request, table.handle))
 
     def _hear(self, table: DrivenTable, exchange: Exchange) -> None:
-        """The answer rules worlds out; at least one is left."""
+        """Exclude the worlds in which the answer is impossible; at least one must remain."""
         before = table.newest
         self._keep(table, exchange, model.judge(table.worlds, self.contract, exchange.request, exchange.answer))
         if isinstance(exchange.answer, m.Ratified):
@@ -291,27 +291,27 @@ class Drive:
     # Invariants
 
     def _look(self, table: DrivenTable) -> dict[m.Version, str]:
-        """The published commits are a prefix of the ratified ones, and none that was seen before is missing."""
+        """The published commits are a prefix of the ratified ones, and no published commit disappears."""
         seen = self.s.published(table.handle)
         if sorted(seen) != list(range(len(seen))) or not set(table.seen) <= set(seen):
             seen = {**self.s.published(table.handle), **seen}  # a listing is not atomic
         missing = set(range(max(seen, default=-1) + 1)) - set(seen)
         for version in sorted(set(table.seen) - set(seen)):
             self.s.fail(
-                "MC-FILES-08", "CM-FILES-07", table=table.handle, version=version, observed="it is not there",
+                "MC-FILES-08", "CM-FILES-07", table=table.handle, version=version, observed="it is missing",
                 expected=f"version {version}, which was published, stays until a cleanup",
             )  # fmt: skip
         if missing:
             self.s.fail(
                 "MC-BACKFILL-03", "CM-PUBLISH-06", table=table.handle, version=min(missing),
                 expected=f"version {min(missing)} is published before version {max(seen)}",
-                observed=f"of the versions, {sorted(seen)} are published",
+                observed=f"published are versions {sorted(seen)}",
             )  # fmt: skip
         for version, content in seen.items():
             if table.seen.setdefault(version, content) != content:
                 self.s.fail(
                     "CM-PUBLISH-03", "MC-FILES-08", table=table.handle, version=version,
-                    expected=f"version {version} never changes", observed="its file was two things, in this order",
+                    expected=f"version {version} never changes", observed="its file had two contents, in this order",
                 )  # fmt: skip
         identities = {version: attempt_of(content) for version, content in seen.items()}
         self._keep(table, None, model.visible(table.worlds, identities))
@@ -326,7 +326,7 @@ class Drive:
         start: int | None = None,
         end: int | None = None,
     ) -> None:
-        """Every version that is not listed is published."""
+        """Every unlisted version is published."""
         if latest in model.NONE or latest is None or table.dropped:
             return
         last = latest if end is None else min(end, latest)
@@ -336,7 +336,7 @@ class Drive:
             self.s.fail(
                 "MC-GET-01", "CM-GET-03", "MC-FILES-06", "CM-STORE-09", evidence=(exchange,), table=table.handle,
                 version=forgotten[0], expected=f"version {forgotten[0]}, ratified and not published, is listed",
-                observed=f"versions {[each.version for each in commits]} are",
+                observed=f"listed are versions {[each.version for each in commits]}",
             )  # fmt: skip
 
     def _is_visible(self, table: DrivenTable, exchange: Exchange) -> None:

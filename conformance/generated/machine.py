@@ -1,9 +1,9 @@
 """The sequential model layer: Hypothesis makes programs of steps.
 
-Every step is done as soon as it is drawn. What is drawn does not depend on what the subject answered, so that the same
-seed makes the same programs for every subject. The program that fails is shrunk as a list of steps, by leaving some out
-(see `running`): Hypothesis, which has to find out which of its choices meant what, took a hundred times as long for
-the same result, and its result could not be run again without it.
+Every step runs as soon as it is drawn. The draws do not depend on the subject's answers, so that a seed gives the same
+programs for every subject. A failing program is shrunk as a list of steps, by removing steps (see `running`):
+Hypothesis has to find the meaning of its choices, needed a hundred times as long for the same result, and its result
+could not be run again without it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from conformance.generated import steps
 from conformance.generated.steps import CLIENTS, Fate
 
 STEPS: Final = 16
-"""Rules of one program; a rule is one step or two."""
+"""The number of rules in one program; a rule is one step or two."""
 
 _tables = strategies.sampled_from((0, 0, 0, 1))
 _clients = strategies.integers(0, CLIENTS - 1)
@@ -58,7 +58,7 @@ STRATEGIES: Final[dict[type[steps.Step], dict[str, strategies.SearchStrategy[Any
     steps.Drop: {"table": _tables, "client": _clients},
     steps.Restart: {},
 }  # fmt: skip
-"""What each kind of step is drawn from."""
+"""The strategy of each kind of step."""
 
 
 class Runs(Protocol):
@@ -127,13 +127,13 @@ NAME: Final = "delta-commit-conformance"
 
 
 class SeedAlone(HypothesisProvider):
-    """The drawing of Hypothesis, without its constants from source files."""
+    """Hypothesis' generation of values, without constants from source files."""
 
     def _maybe_draw_constant(self, *_: Any, **__: Any) -> None:
         return None
 
 
 def register() -> str:
-    """The name under which settings find it."""
+    """The name by which settings select it."""
     AVAILABLE_PROVIDERS[NAME] = f"{SeedAlone.__module__}.{SeedAlone.__name__}"
     return NAME

@@ -1,9 +1,9 @@
 """A model of a commit owner: which answers the documents allow, without an implementation.
 
 A `World` is one possible state of a table. An answer that was lost leaves several: the proposal landed, or it did
-not. `judge` keeps those in which an answer can have been given; where none is left, `Wrong` says what should have been.
-What the documents leave open is allowed in some world. Requests are handled one at a time, so that their order is
-never in doubt; a request without an answer may still land later.
+not. `judge` keeps the worlds in which an answer is possible; if none remains, `Wrong` says what was expected. What the
+documents leave open is allowed in some world. Requests are handled one at a time, so that their order is certain; a
+request without an answer may still land later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from conformance.interface.log_names import attempt_of
 from conformance.models import proposals
 
 NONE: Final = (None, -1)
-"""How owners answer that there is no latest version."""
+"""The answers of owners without a latest version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class World(NamedTuple):
     """One possible state of a table."""
 
     log: tuple[m.AttemptId, ...] = ()
-    """The attempts that are its versions; empty: it was not created."""
+    """The attempts that are its versions; empty if it was not created."""
     never: frozenset[m.AttemptId] = frozenset()
     """Attempts that were resolved as not landed."""
     pending: frozenset[tuple[m.Version, m.AttemptId]] = frozenset()
@@ -61,22 +61,22 @@ class World(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """Why an answer is possible in no world."""
+    """The reason why an answer is not possible in any world."""
 
     requirements: tuple[str, ...]
     expected: str
     version: m.Version | None = None
-    """The version whose ratification shows it."""
+    """The version whose ratification proves it."""
     observed: str = ""
-    """What was observed instead, if it is not an answer."""
+    """The observation, if it is not an answer."""
 
 
 Worlds = frozenset[World]
 UNKNOWN_TABLE: Final[Worlds] = frozenset({World()})
-"""Before it is created."""
+"""The state before the creation."""
 
 
-# The rules: may the world's table give this answer, and how does it stand then?
+# The rules: whether a world allows an answer, and the world after it.
 
 
 def commit(world: World, contract: Contract, request: m.Commit, answer: m.Answer) -> World | Wrong:
@@ -87,7 +87,7 @@ def commit(world: World, contract: Contract, request: m.Commit, answer: m.Answer
             return _ratified(world, request, answer.version, landed)
         case _ if world.dropped:
             return world
-        case m.Rejected(retryable=True):  # for now, and a replay too
+        case m.Rejected(retryable=True):  # retryable, and possible for a replay too
             return world
         case _ if landed == version and "idempotent-retry" in contract.profiles:
             return Wrong(("PROFILE-RETRY-01",), f"the attempt is version {version}: `ratified`, again", version)
@@ -106,10 +106,12 @@ def commit(world: World, contract: Contract, request: m.Commit, answer: m.Answer
 
 
 def _ratified(world: World, request: m.Commit, claimed: int, landed: int | None) -> World | Wrong:
-    """The conditions for ratifying a proposal, one a line."""
+    """The conditions for ratifying a proposal, one on each line."""
     version, attempt = request.version, request.attempt
     if claimed != version:
-        return Wrong(("MC-API-03", "CM-CATALOG-03"), f"a proposal of version {version} is ratified as that, or not")
+        return Wrong(
+            ("MC-API-03", "CM-CATALOG-03"), f"a proposal of version {version} is ratified as that version or not at all"
+        )
     if landed == version:
         return world
     if landed is not None:
@@ -117,7 +119,7 @@ def _ratified(world: World, request: m.Commit, claimed: int, landed: int | None)
     if attempt in world.never:
         return Wrong(("PROFILE-OUTCOME-02",), "the attempt was resolved as not landed: it never lands")
     if world.dropped:
-        return Wrong(("PROFILE-DISCOVERY-02",), "the table was dropped: nothing is ratified any more")
+        return Wrong(("PROFILE-DISCOVERY-02",), "the table was dropped: nothing more is ratified")
     if version > len(world.log):
         return Wrong(("MC-COMMIT-01", "CM-COMMIT-07"), f"version {version - 1} is not ratified: no commit of {version}")
     if version <= world.newest:
@@ -127,7 +129,7 @@ def _ratified(world: World, request: m.Commit, claimed: int, landed: int | None)
 
 
 def create(world: World, contract: Contract, request: m.CreateTable, answer: m.Answer) -> World | Wrong:
-    """ "Creating a new managed-commit table": of all creators of one name one succeeds."""
+    """ "Creating a new managed-commit table": of several creators of one name, one succeeds."""
     mine = world.landed(request.attempt) == 0
     match answer:
         case m.Ratified(version=0) if mine or not world.log:
@@ -163,7 +165,7 @@ def load_table(world: World, contract: Contract, answer: m.Answer) -> World | Wr
     """ "Table Discovery"."""
     if isinstance(answer, m.Table):
         if world.dropped or not world.log:
-            return Wrong(("PROFILE-DISCOVERY-01",), "there is no such table: `not_found`")
+            return Wrong(("PROFILE-DISCOVERY-01",), "the table does not exist: `not_found`")
         if (answer.feature, answer.commit_mode) != (contract.feature, contract.commit_mode):
             return Wrong(
                 ("CM-DISCOVER-01", "PROFILE-DISCOVERY-01"), f"a table of {contract.feature}, by {contract.commit_mode}"
@@ -177,7 +179,7 @@ def load_table(world: World, contract: Contract, answer: m.Answer) -> World | Wr
 def _read(
     world: World, contract: Contract, commits: tuple[m.CommitEntry, ...] | None, latest: int | None, end: int | None
 ) -> World | Wrong:
-    """The answer shows one state: a fresh one, and never an older one than an earlier answer."""
+    """The answer shows a single state, which is fresh and never older than that of an earlier answer."""
     wrong = _latest_of_read(world, contract, latest)
     if wrong is not None:
         return wrong
@@ -185,7 +187,7 @@ def _read(
     last = world.newest if latest in NONE else latest
     assert last is not None
     if versions != list(range(min(versions, default=0), max(versions, default=-1) + 1)):
-        return Wrong(("LOG-05",), f"commits by ascending version, each once, no version left out; not {versions}")
+        return Wrong(("LOG-05",), f"commits by ascending version, without duplicates or gaps; not {versions}")
     if versions and versions[-1] > world.newest:
         return Wrong(("MC-GET-02", "CM-GET-04"), f"no commit after version {world.newest} is ratified")
     if versions and versions[-1] < min(last, last if end is None else end) and contract.commit_mode != "direct":
@@ -211,7 +213,7 @@ def _latest_of_read(world: World, contract: Contract, claimed: int | None) -> Wr
     if claimed < world.returned:
         return Wrong(
             ("MC-READ-06", "CM-GET-04"),
-            f"an earlier read returned the latest version {world.returned}: it never goes back",
+            f"an earlier read returned the latest version {world.returned}: it never decreases",
         )
     if claimed < newest and not contract.direct_commits_may_lag:
         return Wrong(("MC-READ-06", "CM-GET-04"), f"version {newest} was ratified before: it is the latest", newest)
@@ -227,7 +229,7 @@ def _latest_of_refusal(world: World, contract: Contract, claimed: int | None, at
     if claimed > newest:
         return Wrong(("MC-GET-02", "CM-GET-04"), f"the latest ratified version is {newest}, not {claimed}")
     if claimed < at_least:
-        return Wrong(("PROFILE-CORE-05",), f"a conflict at {at_least} tells a latest version of at least that")
+        return Wrong(("PROFILE-CORE-05",), f"a conflict at {at_least} has a latest version of at least that")
     if claimed < newest and "fresh-refusals" in contract.promises and not contract.direct_commits_may_lag:
         return Wrong(("PROFILE-CORE-07",), f"{newest} as the latest version, as promised: `fresh-refusals`", newest)
     return None
@@ -244,13 +246,13 @@ def _identities(world: World, listed: Iterable[m.CommitEntry]) -> Wrong | None:
     for each in listed:
         attempt = identity_of(each)
         if attempt is not None and world.log[each.version] != attempt:
-            said = f"version {each.version} is attempt {world.log[each.version]} for everybody, not {attempt}"
+            said = f"version {each.version} is attempt {world.log[each.version]} for every client, not {attempt}"
             return Wrong(("MC-FEATURE-02", "CM-FEATURE-01"), said, each.version)
     return None
 
 
 def identity_of(entry: m.CommitEntry) -> m.AttemptId | None:
-    """The attempt that a listed commit is."""
+    """The attempt of a listed commit."""
     if entry.file_name is not None:
         return attempt_of(entry.file_name)
     return proposals.attempt_of(entry.actions[0]) if entry.actions else None
@@ -273,7 +275,7 @@ def attempt_outcome(world: World, request: m.AttemptOutcome, answer: m.Answer) -
 
 
 def rule(world: World, contract: Contract, request: m.Request, answer: m.Answer) -> World | Wrong:
-    """Answers without a rule here are judged by the files."""
+    """The rule for a request. Answers without a rule are checked by the files."""
     match request:
         case m.Commit():
             return commit(world, contract, request, answer)
@@ -295,7 +297,7 @@ def rule(world: World, contract: Contract, request: m.Request, answer: m.Answer)
 
 
 def judge(worlds: Worlds, contract: Contract, request: m.Request, answer: m.Answer) -> Worlds | Wrong:
-    """The worlds in which the answer is possible, in their states after it."""
+    """The worlds in which the answer is possible, as they are after it."""
     if isinstance(answer, m.Unknown):
         return frozenset(_open(world, request) for world in lost(worlds, request))
     return kept([rule(world, contract, request, answer) for world in most_first(settled(worlds))])
@@ -322,7 +324,7 @@ def lost(worlds: Worlds, request: m.Request) -> Worlds:
 
 
 def visible(worlds: Worlds, published: Mapping[m.Version, m.AttemptId | None]) -> Worlds | Wrong:
-    """ "Commit Files": `<v>.json` is there for ratified versions only, and is what was ratified."""
+    """ "Commit Files": `<v>.json` exists only for ratified versions, with the ratified content."""
     return kept([_visible(world, published) for world in most_first(settled(worlds))])
 
 
@@ -332,7 +334,7 @@ def _visible(world: World, published: Mapping[m.Version, m.AttemptId | None]) ->
             what = f"version {version} is not ratified: it is not published"
             return Wrong(("MC-FILES-08", "CM-FILES-07"), what, observed=f"version {version} is published")
         if attempt is not None and attempt != world.log[version]:
-            said = f"version {version} is attempt {world.log[version]}, and is published as that"
+            said = f"version {version} is attempt {world.log[version]}, and is published as that attempt"
             seen = f"the published file is attempt {attempt}"
             return Wrong(("MC-BACKFILL-01", "CM-PUBLISH-03", "MC-FILES-08"), said, version, seen)
     return world
@@ -352,7 +354,7 @@ def settled(worlds: Worlds) -> Worlds:
 
 
 def most_first(worlds: Worlds) -> list[World]:
-    """The worlds with the most commits first: their errors say most."""
+    """The worlds with the most commits first, because their errors are the most useful."""
     return sorted(worlds, key=lambda world: (-len(world.log), world.log, world.dropped, sorted(world.never)))
 
 

@@ -1,8 +1,8 @@
 """The real-process layer: rounds of concurrent clients, recorded with a monotonic clock, and judged afterwards.
 
-Each client is a thread with a connection or process of its own, and behaves as careful clients do: it rebases after a
-conflict, reads after a gap, resolves or repeats what stayed unknown. Nothing is deterministic, and only what holds
-under every schedule is required. A history that shows a violation is made smaller by `shrinking`.
+Each client is a thread with its own connection or process, and behaves as careful clients do: it rebases after a
+conflict, reads after a gap, and resolves or repeats a request with an unknown outcome. Rounds are not deterministic,
+and require only what holds under every schedule. `shrinking` minimizes a history that shows a violation.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from conformance.scenario.running import finish
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Stopped, TableHandle
 
 COMMITS: Final = 6
-"""Commits of a writer, if it loses every other race."""
+"""The number of commits of a writer that loses every other race."""
 READS: Final = 14
 BACKFILLS: Final = 5
 SILENT: Final = 3
-"""Consecutive requests without an answer after which a client stops."""
+"""The number of consecutive unanswered requests after which a client stops."""
 RESTART_WITHIN: Final = 30.0
 """Seconds."""
 KILL_WITHIN: Final = 0.004
-"""Seconds after a request was sent in which its process is killed: in the middle of it, or just before or after."""
+"""Seconds after a request at which its process is killed: during the request, or just before or after it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class Writer(Client):
 
     def run(self) -> None:
         victim = self.random.randrange(COMMITS)
-        for number in range(COMMITS * 2):  # some tries are lost
+        for number in range(COMMITS * 2):  # some proposals are lost
             if self.over():
                 return
             self._try(kill=self._killed is not None and number == victim)
@@ -222,7 +222,7 @@ class Creator(Client):
 
     @property
     def reference(self) -> m.TableRef | None:
-        """The subject's name of the table, if an answer names it."""
+        """The subject's reference to the table, if an answer has it."""
         match self.exchange:
             case Exchange(answer=m.Ratified(table=found)) | Exchange(answer=m.Conflict(winner_table=found)):
                 return found
@@ -232,11 +232,11 @@ class Creator(Client):
 WRITERS: Final = 3
 CREATORS: Final = 4
 REPEATS: Final = 20
-"""Rounds in which a replay looks for the failure again."""
+"""The number of rounds in which a replay searches for the failure."""
 
 
 class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
-    """What a replay knows of a round: with this seed it failed once."""
+    """The input of a replay: a round with this seed failed once."""
 
     seed: int
 
@@ -259,7 +259,7 @@ class Rounds:
         self.results: list[CaseResult] = []
 
     def run(self, *, creators: int = 1, writers: int = WRITERS, kills: bool = False) -> None:
-        """Rounds of so many clients, until one fails. `kills`: where the subject survives that."""
+        """Run rounds of this many clients, until one fails. `kills`: kill processes, if the subject survives that."""
         for number in range(self.count):
             if self.results and self.results[-1].verdict is not Verdict.PASSED:
                 return
@@ -268,7 +268,7 @@ class Rounds:
     def _round(self, seed: int, number: int, creators: int, writers: int, *, kills: bool) -> CaseResult:
         if self.subject is None:
             held = self.check.held(self.own_identity, self.variant)
-            reason = "its clients cannot ask at the same time: it was made in this process"
+            reason = "it runs in this process, so its clients cannot be concurrent"
             return self.check.result(self.variant, held, Verdict.INCONCLUSIVE, reason)
         scenario = Scenario(
             self.subject, self.variant, name=self.check.case(self.variant), seed=seed,
@@ -289,7 +289,7 @@ class Rounds:
         return msgspec.structs.replace(shrunk, reproduction=again, whole_history=whole)
 
     def result(self) -> CaseResult:
-        """The first round that did not pass, else the last; with the operations of all rounds."""
+        """The result of the first round that did not pass, else of the last, with the operations of all rounds."""
         operations = sum(each.operations for each in self.results)
         last = self.results[-1]
         return msgspec.structs.replace(last, operations=last.operations if last.violations else operations)
@@ -338,7 +338,7 @@ class _AtOnce:
 
     def _one(self, client: Any, barrier: Barrier) -> None:
         try:
-            client.s.subject.ask(client.name, m.Hello())  # its process is there before the race begins
+            client.s.subject.ask(client.name, m.Hello())  # its process starts before the race
             with contextlib.suppress(BrokenBarrierError):
                 barrier.wait()
             client.run()
@@ -348,7 +348,7 @@ class _AtOnce:
 
 
 class Round:
-    """Creators race for a table; then writers, a reader and a publisher work on it, all at the same time."""
+    """Creators race for a table; then writers, a reader and a publisher work on it concurrently."""
 
     def __init__(self, s: Scenario, seed: int) -> None:
         self.s = s
@@ -374,7 +374,7 @@ class Round:
         """The subject, if the kit may kill its processes: the client's own one, or the only one."""
         if isinstance(self.s.subject, StdioSubject):
             return self.s.subject
-        raise Inconclusive("its processes are not the kit's to kill")
+        raise Inconclusive("the kit did not start its processes, and must not kill them")
 
     def _create(self, creators: int) -> None:
         clients = [

@@ -1,5 +1,5 @@
 """Runs one case of any layer: an example, rounds of concurrent clients, or many generated programs. The result of many
-programs is: passed, or the smallest program that fails, with its history."""
+programs is `passed`, or the smallest failing program with its history."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from conformance.scenario.running import run_case as run_example
 from conformance.scenario.scenario import Scenario, Stopped
 
 TRIALS: Final = 400
-"""Runs that the search for the smallest program may take."""
+"""The maximum number of runs in the search for the smallest program."""
 
 
 class FoundError(Exception):
-    """A program failed: stop generating."""
+    """A program failed, so the generation stops."""
 
 
 class Generation:
@@ -53,7 +53,7 @@ class Generation:
         self._watched = False
 
     def run(self, *kinds: type[Step]) -> None:
-        """Make programs of these kinds of steps, without restarts for a subject that does not promise them."""
+        """Run programs of these kinds of steps, without restarts if the subject does not promise durability."""
         from hypothesis.errors import HypothesisException  # imports Hypothesis only where it is used
 
         from conformance.generated import machine
@@ -83,7 +83,7 @@ class Generation:
     # One program
 
     def execute(self, program: Program) -> CaseResult | None:
-        """Run a program. None: the subject does not speak the interface any more."""
+        """Run a program. Returns None if the subject sent an invalid message."""
         self._start(program.seed, watched=program.watched)
         for step in program.steps:
             self._program.append(step)
@@ -137,7 +137,7 @@ class Generation:
         return result
 
     def _is_it(self, result: CaseResult) -> bool:
-        """Whether this is the failure that is shrunk: the first one, or one of the same requirement."""
+        """Whether this is the failure to shrink: the first one, or one of the same requirement."""
         if result.verdict is not Verdict.FAILED:
             return False
         if self.failure is not None and named(self.failure[1]) != named(result):
@@ -180,7 +180,7 @@ class Generation:
         if self.shrink:
             again = self.execute(program)
             if again is None or again.verdict is not Verdict.FAILED or named(again) != named(result):
-                reason = "the history shows it; when the same steps were repeated it did not happen again"
+                reason = "the history shows it; a repetition of the same steps did not"
             else:
                 program, result = self._smallest(program, again)
         return msgspec.structs.replace(result, reproduction=steps.encode(program), reason=reason)
@@ -238,8 +238,8 @@ def run_case(
     host: ClientHost | None = None,
     shrink: bool = True,
 ) -> CaseResult:
-    """Run a check: an example once, a generated layer `count` times, or exactly as the `reproduction` of an earlier
-    result says. Raises `AdapterError` if the subject does not speak the interface, and nothing else."""
+    """Run a check: an example once, a generated layer `count` times, or exactly the `reproduction` of an earlier
+    result. Raises only `AdapterError`, if the subject does not implement the interface."""
     if check.layer is Layer.PROCESSES:
         return _rounds(check, variant, subject, seed=seed, count=count, salt=salt, reproduction=reproduction)
     if check.layer is not Layer.MODEL:
@@ -254,7 +254,7 @@ def run_case(
 def _rounds(
     check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str, reproduction: str | None
 ) -> CaseResult:
-    """Rounds are not deterministic: a replay looks for the failure in several of them."""
+    """Run rounds. They are not deterministic, so a replay runs several of them."""
     if reproduction is not None:
         seed, count = msgspec.json.decode(reproduction, type=Reproduction).seed, REPEATS
     rounds = Rounds(check, variant, subject, seed=seed, count=count, salt=salt)

@@ -1,8 +1,8 @@
-"""Shrinks a recorded history: removes what a contradiction does not need.
+"""Shrinks a recorded history: removes everything that a contradiction does not need.
 
-No answer is made up. What is left out are observations; a proposal only if its version is not in the final log, or is
-said to be from before the history, or the log is said to end before it. A candidate counts only if it shows the very
-contradiction that the whole history showed, by the same operations, and breaks no rule that the whole one kept.
+No answer is invented. Observations are removed, and proposals only if their version is not in the final log, or if the
+final log is changed to begin after it or to end before it. A candidate counts only if it shows the same contradiction
+as the whole history, by the same operations, and breaks no rule that the whole one keeps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from conformance.interface.messages import name_of
 from conformance.results import CaseResult, Violation
 
 TRIALS: Final = 600
-"""The limit of judged candidates; a history is usually small much earlier."""
+"""The maximum number of checked candidates; a history is usually small much earlier."""
 
 
 def shrunk(result: CaseResult) -> CaseResult:
@@ -47,7 +47,7 @@ def shrunk(result: CaseResult) -> CaseResult:
 
 
 def is_the_same(found: Breach, violation: Violation) -> bool:
-    """Whether a violation is what a checker found: the same operations, and the same rule of the same version."""
+    """Whether a violation equals a checker's finding: same operations, rule and version."""
     operations = tuple(each for each in (found.first, found.second) if each is not None)
     same = (found.rule.value, found.table, found.version) == (violation.rule, violation.table, violation.version)
     return same and violation.operations[: len(operations)] == operations
@@ -66,7 +66,7 @@ def _findings(source: list[Event]) -> list[Breach]:
 
 
 def _smallest(source: list[Event], wanted: Breach) -> list[Event]:
-    """The smallest history: nothing more can be removed, as far as `TRIALS` judgements show."""
+    """The smallest history found in `TRIALS` checks: nothing more can be removed."""
     rules = {each.rule for each in _findings(source)}
     key = _key(wanted)
     candidates = _candidates(source, wanted)
@@ -138,7 +138,7 @@ def _without_faults(source: list[Event]) -> list[Event]:
 
 
 def _begun_later(source: list[Event], table: str, length: int, kept: set[int]) -> list[Event]:
-    """The first `length` versions are from before the history; the proposals that made them are left out."""
+    """The history in which the first `length` versions existed before it, without their proposals."""
     changed: list[Event] = [
         msgspec.structs.replace(event, before=True) if _is_of(event, table) and event.version < length else event
         for event in source
@@ -148,7 +148,7 @@ def _begun_later(source: list[Event], table: str, length: int, kept: set[int]) -
 
 
 def _ended_earlier(source: list[Event], table: str, version: int, kept: set[int]) -> list[Event]:
-    """The log ends before that version; the proposals that made later ones are left out."""
+    """The history in which the log ends before that version, without the proposals of later ones."""
     rest = [event for event in source if not (_is_of(event, table) and event.version >= version)]
     made = {event.attempt for event in source if _is_of(event, table) and event.version >= version}
     return _without(rest, _proposals(source, table, made) - kept)

@@ -1,7 +1,7 @@
-"""The steps of a generated scenario. Each is possible after any others, so that any step can be removed. A program is a
+"""The steps of a generated scenario. Each is valid after any others, so that any step can be removed. A program is a
 list of steps, as JSON, and can be replayed without the generator.
 
-Tables, clients and earlier requests are numbers, taken modulo what there is; versions are relative to the newest one.
+Tables, clients and earlier requests are numbers, modulo the existing ones; versions are relative to the newest one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Fate(StrEnum):
 
     ANSWERED = "answered"
     LOST = "lost"
-    """It arrives; its answer does not."""
+    """The request arrives; its answer does not."""
     DELAYED = "delayed"
-    """It arrives when a later `Deliver` says so, or never."""
+    """The request arrives with a later `Deliver`, or never."""
 
 
 class _Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag=str.lower):
@@ -34,11 +34,12 @@ class _OnTable(_Step, frozen=True, kw_only=True):
 
 
 class Create(_OnTable, frozen=True, kw_only=True):
-    """Propose version 0: of a new table, of one that is there (to lose), of one that was dropped (anew)."""
+    """Propose version 0 of a new table, of an existing one (which must lose), or of a dropped one (to create it
+    again)."""
 
     fate: Fate = Fate.ANSWERED
     limit: int = 0
-    """With `backlog-limit`: of unbackfilled commits; 0: none."""
+    """With `backlog-limit`: the maximum number of unbackfilled commits; 0 for no limit."""
     by_subject: bool = False
     """Whether backfilling is left to the subject."""
 
@@ -47,17 +48,17 @@ class Commit(_OnTable, frozen=True, kw_only=True):
     """Propose a version, as a new attempt."""
 
     ahead: int = 0
-    """0: the next version; below: one that is taken; above: one whose predecessor is missing."""
+    """0: the next version; negative: a taken one; positive: one whose predecessor is missing."""
     fate: Fate = Fate.ANSWERED
 
 
 class Resend(_OnTable, frozen=True, kw_only=True):
-    """Send an earlier proposal again, as it is."""
+    """Send an earlier proposal again, unchanged."""
 
     which: int = 0
     """Counted from the last one."""
     unsettled: bool = False
-    """Only among those that are not known to have landed, if there are any."""
+    """Prefer proposals that are not known to have landed."""
     resolved: bool = False
     """Whether a client looks up the outcome first, as careful clients do, and sends it again anyway."""
     fate: Fate = Fate.ANSWERED
@@ -72,7 +73,7 @@ class Deliver(_Step, frozen=True, kw_only=True):
 
 
 class Resolve(_OnTable, frozen=True, kw_only=True):
-    """Ask what became of an attempt."""
+    """Look up the outcome of an attempt."""
 
     which: int = 0
     unsettled: bool = False
@@ -80,7 +81,7 @@ class Resolve(_OnTable, frozen=True, kw_only=True):
 
 
 class Read(_OnTable, frozen=True, kw_only=True):
-    """Ask for commits."""
+    """Request the commits."""
 
     start: int | None = None
     end: int | None = None
@@ -92,7 +93,7 @@ class Load(_OnTable, frozen=True, kw_only=True):
 
 class Backfill(_OnTable, frozen=True, kw_only=True):
     behind: int = 0
-    """How many versions before the newest one; negative: beyond it."""
+    """The distance to the newest version; negative: beyond it."""
 
 
 class Drop(_OnTable, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ class Drop(_OnTable, frozen=True, kw_only=True):
 
 
 class Restart(_Step, frozen=True, kw_only=True):
-    """The subject dies, and starts again."""
+    """The subject crashes, and restarts."""
 
 
 Step = Create | Commit | Resend | Deliver | Resolve | Read | Load | Backfill | Drop | Restart
@@ -110,10 +111,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     """A complete scenario, as it can be replayed."""
 
     seed: int
-    """Of the attempts' ids."""
+    """The seed of the attempts' ids."""
     steps: tuple[Step, ...]
     watched: bool = False
-    """Whether a reader asks after every step."""
+    """Whether a reader reads after every step."""
 
 
 def encode(program: Program) -> str:

@@ -1,4 +1,5 @@
-"""What happened between clients and a commit owner, written down so that it can be judged later, anywhere.
+"""A recorded history of requests and answers between clients and a commit owner, which can be checked later and
+elsewhere.
 
 A history is a file of JSON Lines: a `header`, then events in the order of their times, then the `witness` of every
 table (its final log), then a `footer`. All of it, with the meaning of every field, is in `events`; the JSON
@@ -10,7 +11,7 @@ Schema is `history.schema.json`.
     {"event":"witness","table":"t","version":0,"attempt":"a"}
     {"event":"footer","counts":{"invoke":1,"ok":1,"fail":0,"info":0,"fault":0,"fs":0,"witness":1},"tables":{"t":1},"complete":true}
 
-A file that ends anywhere else than after its footer is invalid, whatever its events say. `files` writes a history as
+A file without a footer at its end is invalid. `files` writes a history as
 it happens and reads one in bounded memory, `operations` pairs requests with their answers and rejects invalid
 histories, `translation` is the one place where the interface's messages become events, and
 `delta-commit-conformance check FILE` gives the verdict.

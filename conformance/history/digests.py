@@ -1,7 +1,7 @@
 """Digests that stand for the content of a commit in a history.
 
-Bytes are compared for commits that are files, actions for inline ones: a catalog may store those in whatever format
-it likes, and may publish them with other spaces or another order of fields.
+Staged and direct commits are compared by bytes, inline commits by actions: a catalog may store these in any format, and
+may publish them with other spaces or another order of fields.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Final
 from conformance.history.events import Content, Digest
 
 SMALL: Final = 8192
-"""Bytes of an action whose canonical form is remembered: one commit is seen many times, as it was proposed, listed
-and published."""
+"""The maximum size, in bytes, of an action whose canonical form is cached: most commits are seen several times, as
+proposed, listed and published."""
 
 
 def of_bytes(content: bytes) -> Digest:
-    """Of a commit file as it is."""
+    """The digest of a commit file's bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
 def of_actions(actions: Iterable[str | bytes]) -> Digest:
-    """Of actions, one JSON document each, in their order. Spaces and the order of fields do not count.
+    """The digest of actions, one JSON document each, in their order. Spaces and the order of fields do not count.
 
-    Raises `ValueError` for what is no JSON, or nested too deeply to be read.
+    Raises `ValueError` for invalid JSON, or for JSON that is nested too deeply.
     """
     digest = hashlib.sha256()
     for action in actions:
@@ -36,7 +36,7 @@ def of_actions(actions: Iterable[str | bytes]) -> Digest:
 
 
 def same_actions(first: Iterable[str | bytes], second: Iterable[str | bytes]) -> bool:
-    """Whether they have one digest; what is no JSON is not the same as anything."""
+    """Whether both have the same digest; invalid JSON is never the same."""
     try:
         return of_actions(first) == of_actions(second)
     except ValueError:
@@ -56,7 +56,7 @@ _remembered = lru_cache(maxsize=1024)(_canonical)
 
 
 def of_file(content: bytes) -> Content:
-    """Both, of newline-delimited JSON. The actions are left out where they cannot be read."""
+    """The digests of a file of newline-delimited JSON: of its bytes and, if they can be read, of its actions."""
     try:
         actions = of_actions(line for line in content.split(b"\n") if line.strip())
     except ValueError:

@@ -1,11 +1,11 @@
 """Every line of a history, as types. The JSON Schema is made from them.
 
-Times are integers in the header's unit, and never go back from line to line: a history of several clocks is sorted
+Times are integers in the header's unit, and never decrease from line to line: a history of several clocks is sorted
 before it is written. A request is in flight from the time of its `invoke` to that of its `ok`, `fail` or `info`;
 one without any stays in flight. Two requests are ordered only if one ended strictly before the other began.
 
-What a request and an answer are called agrees with `conformance.interface.messages`. A history holds less:
-digests stand for contents, and the many operations that say nothing of the log are one `other`.
+Requests and answers have the names of `conformance.interface.messages`. A history has less detail: digests instead of
+contents, and one type `other` for all operations that do not concern the log.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SCHEMA_VERSION: Final = 1
 
 Version = Annotated[int, Meta(ge=0, le=2**53)]
 Latest = Annotated[int, Meta(ge=-1, le=2**53)]
-"""A latest ratified version as a subject tells it; -1, which some prefer to null: there is none."""
+"""The latest ratified version as a subject returns it; none is null or, with some subjects, -1."""
 Time = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 """In the unit of the header's clock."""
 Number = Annotated[int, Meta(ge=0, le=2**53)]
-"""Of an operation. They increase from line to line, by any steps."""
+"""The number of an operation. Numbers increase from line to line, by any steps."""
 AttemptId = Annotated[str, Meta(min_length=1)]
-"""One try to make one version; of a staged file, the uuid in its name."""
+"""An attempt at one version; for a staged file, the UUID in its name."""
 TableName = Annotated[str, Meta(min_length=1)]
 """The recorder's name for one log. A table that is dropped and created again gets another name here."""
 Digest = Annotated[str, Meta(min_length=1)]
@@ -39,12 +39,13 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
 
 
 class Content(_Record, frozen=True, kw_only=True):
-    """What a commit says, as digests (see `digests`). Two of one commit are compared where both have the same field."""
+    """The content of a commit, as digests (see `digests`). Two contents of one commit are compared by the fields that
+    both have."""
 
     bytes: Digest | None = None
-    """Of the file. Of a staged or direct commit it never changes."""
+    """The digest of the file, which never changes for a staged or direct commit."""
     actions: Digest | None = None
-    """Of the actions. All that holds for an inline commit, which its owner may store in any format."""
+    """The digest of the actions: the only one for an inline commit, which its owner may store in any format."""
 
 
 class Entry(_Record, frozen=True, kw_only=True):
@@ -68,14 +69,14 @@ class _Proposal(_Request, frozen=True, kw_only=True):
 
 
 class Commit(_Proposal, frozen=True, kw_only=True, tag="commit"):
-    """Propose a version. The same attempt may be sent several times; each one is a request of its own."""
+    """Propose a version. The same attempt may be sent several times; each is a separate request."""
 
     version: Version
 
 
 class CreateTable(_Proposal, frozen=True, kw_only=True, tag="create_table"):
-    """Propose version 0. Creators of one name race for one log, wherever their files are. It is invoked before anything
-    of the table is written."""
+    """Propose version 0. Creators of one name race for one log, even in different folders. It is invoked before any
+    file of the table is written."""
 
 
 class TakeOver(_Proposal, frozen=True, kw_only=True, tag="take_over"):
@@ -85,18 +86,18 @@ class TakeOver(_Proposal, frozen=True, kw_only=True, tag="take_over"):
 
 
 class HandBack(_Proposal, frozen=True, kw_only=True, tag="hand_back"):
-    """Propose the version that gives the table back to the filesystem."""
+    """Propose the version that hands the table back to the filesystem."""
 
     version: Version
 
 
 class Transact(_Proposal, frozen=True, kw_only=True, tag="transact"):
-    """A client, as subject, commits at whatever version it can. The attempt is the marker by which the recorder knows
-    the transaction again in the log, whatever attempts the client made of it."""
+    """A client, as subject, commits at the next free version. The attempt is the marker by which the recorder finds the
+    transaction in the log, independent of the client's own attempts."""
 
 
 class AttemptOutcome(_Request, frozen=True, kw_only=True, tag="attempt_outcome"):
-    """What became of an attempt, finally."""
+    """Look up the final outcome of an attempt."""
 
     attempt: AttemptId
 
@@ -109,7 +110,7 @@ class GetCommits(_Request, frozen=True, kw_only=True, tag="get_commits"):
 
 
 class LoadTable(_Request, frozen=True, kw_only=True, tag="load_table"):
-    """Resolve the table, and with it, perhaps, its commits."""
+    """Resolve the table; the answer may contain its commits."""
 
 
 class Snapshot(_Request, frozen=True, kw_only=True, tag="snapshot"):
@@ -134,8 +135,8 @@ class Checkpoint(_Request, frozen=True, kw_only=True, tag="checkpoint"):
 
 
 class Cleanup(_Request, frozen=True, kw_only=True, tag="cleanup"):
-    """Metadata cleanup, or any other removal of published commits. From its invoke on, a file that is not
-    there proves nothing."""
+    """Metadata cleanup, or any other removal of published commits. From its invoke on, a missing file
+    proves nothing."""
 
 
 class Other(_Request, frozen=True, kw_only=True, tag="other"):
@@ -172,7 +173,7 @@ class Landed(_Answer, frozen=True, kw_only=True, tag="landed"):
 
 
 class NotLanded(_Answer, frozen=True, kw_only=True, tag="not_landed"):
-    """And it never will."""
+    """The attempt has not landed, and never lands."""
 
 
 class Commits(_Answer, frozen=True, kw_only=True, tag="commits"):
@@ -183,7 +184,7 @@ class Commits(_Answer, frozen=True, kw_only=True, tag="commits"):
 class Table(_Answer, frozen=True, kw_only=True, tag="table"):
     latest: Latest | None
     commits: tuple[Entry, ...] | None = None
-    """None: this owner does not list them here."""
+    """None: this owner does not return commits in resolutions."""
 
 
 class SnapshotRead(_Answer, frozen=True, kw_only=True, tag="snapshot_read"):
@@ -197,14 +198,14 @@ class Done(_Answer, frozen=True, kw_only=True, tag="done"):
 
 
 class Conflict(_Answer, frozen=True, kw_only=True, tag="conflict"):
-    """The version was taken, or a client's transaction lost to another. What it tells is optional."""
+    """The version was taken, or a client's transaction lost to another. All fields are optional."""
 
     latest: Latest | None = None
     winners: tuple[Entry, ...] = ()
 
 
 class Gap(_Answer, frozen=True, kw_only=True, tag="gap"):
-    """The version before the proposed one is not ratified."""
+    """The previous version is not ratified."""
 
     latest: Latest | None = None
 
@@ -222,7 +223,7 @@ class Unsupported(_Answer, frozen=True, kw_only=True, tag="unsupported"):
 
 
 class Unknown(_Answer, frozen=True, kw_only=True, tag="unknown"):
-    """A timeout, a broken connection: it may have happened, or may still happen."""
+    """A timeout or a broken connection: the request may have taken effect, or may still do so."""
 
     reason: str = ""
 
@@ -236,12 +237,12 @@ Answer = Success | Refusal | Unknown
 
 
 class Clock(_Record, frozen=True, kw_only=True):
-    """Whose times these are."""
+    """The clock of the times in this history."""
 
     unit: Literal["ns", "us", "ms", "tick"]
-    """`tick`: the recorder counts events; there is no time."""
+    """`tick`: the recorder counts events instead of time."""
     skew: Annotated[int, Meta(ge=0, le=2**53)] = 0
-    """In the same unit: how far two of the clocks may be apart at most. 0: there is one clock, and it is monotonic."""
+    """The maximum difference between two of the clocks, in the same unit. 0: a single, monotonic clock."""
     description: str = ""
 
 
@@ -251,20 +252,20 @@ class Subject(_Record, frozen=True, kw_only=True):
 
 
 class Promise(Enum):
-    """What a subject may be held to beyond its profiles, because it said so."""
+    """A requirement beyond the profiles that a subject declares to meet."""
 
     FRESH_REFUSALS = "fresh-refusals"
-    """The latest version that a conflict or a gap tells is the latest at that moment, not one from a cache."""
+    """The latest version in a conflict or a gap is current, not cached."""
     FRESH_DIRECT = "fresh-direct"
     """The owner knows of a commit by put-if-absent as soon as it is visible."""
     FRESH_SNAPSHOTS = "fresh-snapshots"
-    """A client asks the owner for every new snapshot, also of a managedCommit table, where it need not: there a reader
-    may do without its owner. Of a catalogManaged table every client does."""
+    """A client asks the owner for every new snapshot, even of a managedCommit table, where that is optional. For a
+    catalogManaged table every client does."""
     TOMBSTONE_FIRST = "tombstone-first"
-    """An attempt that was resolved as not landed is refused as such, before any look at versions: it gets no conflict
-    and no gap any more."""
+    """An attempt that was resolved as not landed is rejected before versions are compared: it no longer gets a conflict
+    or a gap."""
     UC_DELTA_API = "uc-delta-api"
-    """The subject implements Unity Catalog's Delta API, whose contract then is cited for what it demands."""
+    """The subject implements Unity Catalog's Delta API, so that reports cite its contract."""
 
 
 class _Line(_Record, frozen=True, kw_only=True, tag_field="event"):
@@ -279,13 +280,13 @@ class Header(_Line, frozen=True, kw_only=True, tag="header"):
     subject: Subject
     feature: Literal["managedCommit", "catalogManaged", "filesystem"]
     profiles: tuple[str, ...] = ()
-    """As the subject declared them. `idempotent-retry` changes what a conflict may mean."""
+    """The profiles that the subject declares. `idempotent-retry` changes the meaning of a conflict."""
     promises: tuple[Promise, ...] = ()
     seed: int | None = None
     open_world: bool = False
-    """Whether writers whose requests are not here may have committed too."""
+    """Whether writers that this history does not record may have committed too."""
     cleanup: bool = False
-    """Whether published commits may have been removed by a program whose requests are not here."""
+    """Whether a program that this history does not record may have removed published commits."""
     note: str = ""
 
 
@@ -298,7 +299,7 @@ class Invoke(_Line, frozen=True, kw_only=True, tag="invoke"):
 
 
 class Ok(_Line, frozen=True, kw_only=True, tag="ok"):
-    """The subject did what was asked."""
+    """The subject carried out the request."""
 
     at: Time
     id: Number
@@ -306,7 +307,7 @@ class Ok(_Line, frozen=True, kw_only=True, tag="ok"):
 
 
 class Fail(_Line, frozen=True, kw_only=True, tag="fail"):
-    """The subject refused, for certain: nothing changed."""
+    """The subject rejected the request; nothing changed."""
 
     at: Time
     id: Number
@@ -322,7 +323,7 @@ class Info(_Line, frozen=True, kw_only=True, tag="info"):
 
 
 class Fault(_Line, frozen=True, kw_only=True, tag="fault"):
-    """Something that was done to the subject: a crash, a lost answer, a power cut. For the reader; no rule uses it."""
+    """A fault of the subject or its network: a crash, a lost answer, a power cut. For the reader; no rule uses it."""
 
     at: Time
     kind: str
@@ -346,41 +347,41 @@ class FileLook(_Line, frozen=True, kw_only=True, tag="fs"):
     table: TableName
     published: tuple[PublishedFile, ...] = ()
     absent: tuple[Version, ...] = ()
-    """Versions that were looked for one by one and were not there. Missing from a listing is not enough: a listing is
-    not one moment."""
+    """Versions that were looked up one by one and were missing. That a listing lacks a version is not enough, because a
+    listing is not atomic."""
 
 
 class Witness(_Line, frozen=True, kw_only=True, tag="witness"):
-    """One version of a table's final log. All versions of a table, ascending; the first may be later than 0 only if it
-    was there before the history, and then everything up to it was."""
+    """One version of a table's final log. A history has all versions of a table, ascending. The first may be later than
+    0 only if it existed before the history, and then all versions up to it did."""
 
     table: TableName
     version: Version
     attempt: AttemptId | None = None
     """Null only for a version from before the history."""
     before: bool = False
-    """Whether it existed before the history began."""
+    """Whether the version existed before the history began."""
     commit_mode: Literal["staged", "inline", "direct", "ownership"] | None = None
-    """`direct` and `ownership`: it became a commit by becoming visible as `<version>.json`. Null: not known, and taken
-    for a commit that the owner recorded."""
+    """`direct` and `ownership`: it became a commit by becoming visible as `<version>.json`. Null: unknown, and treated
+    as a commit that the owner recorded."""
     content: Content | None = None
-    """Taken when it was first seen: cleanup may have removed the file since."""
+    """The content when it was first observed; a cleanup may have removed the file later."""
 
 
 class Unseen(_Line, frozen=True, kw_only=True, tag="unseen"):
-    """In the place of a table's witnesses: its final log could not be read. The table is judged by what the other lines
-    show alone: a violation that depends on the missing log is not reported, and the history is never conformant."""
+    """Replaces a table's witnesses if its final log could not be read. The verdict then uses the other lines only: a
+    violation that depends on the missing log is not reported, and the history is never conformant."""
 
     table: TableName
     reason: str = ""
     before: Version = 0
-    """So many versions, from 0 on, were there before the history."""
+    """The number of versions, from 0 on, that existed before the history."""
     commit_mode: Literal["staged", "inline"] | None = None
-    """Of all its commits. Null: not known, so that any of them may have become a commit by becoming visible."""
+    """The commit mode of all its commits. Null: unknown, so that each may have become a commit by becoming visible."""
 
 
 class Counts(_Record, frozen=True, kw_only=True):
-    """How many lines of each kind there are."""
+    """The number of lines of each kind."""
 
     invoke: int
     ok: int
@@ -397,9 +398,9 @@ class Footer(_Line, frozen=True, kw_only=True, tag="footer"):
 
     counts: Counts
     tables: dict[TableName, int]
-    """Of every table that the history names: how many lines its final log has."""
+    """The number of lines in the final log, for every table that the history names."""
     complete: bool
-    """False: the recorder knows that something is missing."""
+    """False: the recorder knows that lines are missing."""
 
 
 Event = Header | Invoke | Ok | Fail | Info | Fault | FileLook | Witness | Unseen | Footer
@@ -407,8 +408,8 @@ Ended = Ok | Fail | Info
 
 
 class InvalidHistoryError(Exception):
-    """The history cannot be judged. `line` is where it stopped to make sense, counted from 1; None: it is about
-    the whole."""
+    """The history is invalid. `line` is the first invalid line, counted from 1; None if the problem concerns the whole
+    history."""
 
     def __init__(self, problem: str, line: int | None = None) -> None:
         super().__init__(problem, line)
@@ -423,7 +424,7 @@ SCHEMA_FILE: Final = Path(__file__).with_name("history.schema.json")
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema 2020-12 of a line. What lines mean together is in `operations`."""
+    """JSON Schema 2020-12 of a line. `operations` checks the rules that concern several lines."""
     found = msgspec.json.schema(Event)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -433,5 +434,5 @@ def schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The file's text."""
+    """The text of the schema file."""
     return json.dumps(schema(), indent=1) + "\n"

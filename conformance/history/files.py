@@ -7,7 +7,7 @@
         history.witness(Witness(table="orders", version=0, attempt=...))   # for every version of every table
         history.complete()
 
-Without `complete()` the file has no footer and is no history: that is what a run becomes that was interrupted.
+Without `complete()` the file has no footer and is not a valid history, as after an interrupted run.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from conformance.history.events import (
 from conformance.interface.subject import Closing
 
 LONGEST_LINE: Final = 64 * 1024 * 1024
-"""Bytes. Something longer is no history, and is not worth the memory to find out."""
+"""Bytes; a file with a longer line is rejected without reading the line into memory."""
 
 _SHOWN: Final = 60
-"""Bytes of a bad line that its message quotes."""
+"""The number of bytes of an invalid line that its message quotes."""
 
 
 def read_events(stream: BinaryIO, *, first: int = 1) -> Iterator[Event]:
-    """The events of a history, one per line. Raises `InvalidHistoryError` for an invalid line; `first`: the number of
-    the first one."""
+    """The events of a history, one per line; `first` is the number of the first line. Raises `InvalidHistoryError` for
+    an invalid line."""
     decode = msgspec.json.Decoder(Event).decode
     number = first - 1
     while line := stream.readline(LONGEST_LINE):
@@ -88,7 +88,8 @@ def _cut_off(line: bytes, number: int) -> InvalidHistoryError:
 
 
 def write_events(stream: BinaryIO, source: Iterable[Event]) -> None:
-    """Events as they are, one per line. For histories that are made rather than recorded: nothing is checked."""
+    """Write the events, one per line, without checking them: for histories that are not recorded by a
+    `HistoryWriter`."""
     encode = msgspec.json.Encoder().encode
     for event in source:
         stream.write(encode(event))
@@ -96,7 +97,7 @@ def write_events(stream: BinaryIO, source: Iterable[Event]) -> None:
 
 
 class HistoryWriter(Closing):
-    """A history in the making. Times come from `clock`, and are taken under the same lock that orders the lines."""
+    """Records a history. Times come from `clock`, under the lock that also orders the lines."""
 
     def __init__(self, stream: BinaryIO | Path, header: Header, *, clock: Callable[[], int]) -> None:
         self._owned = isinstance(stream, Path)
@@ -111,18 +112,18 @@ class HistoryWriter(Closing):
 
     @property
     def tables(self) -> frozenset[str]:
-        """All that the history names so far."""
+        """All tables that the history names so far."""
         return frozenset(self._tables)
 
     def invoke(self, client: str, table: str, request: Request) -> int:
-        """Call it just before the request is sent. The number that its answer needs."""
+        """Record a request, just before it is sent. Returns its number, for `ended`."""
         with self._lock:
             number = self._number(table)
             self._count("invoke", Invoke(at=self._clock(), id=number, client=client, table=table, request=request))
             return number
 
     def ended(self, number: int, answer: Answer) -> None:
-        """Call it just after the answer came, or was given up (`Unknown`)."""
+        """Record an answer, just after it arrived or the client stopped waiting (`Unknown`)."""
         with self._lock:
             at = self._clock()
             if isinstance(answer, Unknown):
@@ -137,11 +138,12 @@ class HistoryWriter(Closing):
             self._count("fault", Fault(at=self._clock(), kind=kind, client=client, note=note))
 
     def now(self) -> int:
-        """The time at which a look at the files begins, for `look`."""
+        """The start time of a listing, for `look`."""
         return self._clock()
 
     def look(self, table: str, since: int, published: Iterable[PublishedFile] = (), absent: Iterable[int] = ()) -> int:
-        """An external observer's listing of published files that began at `since` and ends now. Its number."""
+        """Record an external observer's listing of published files that began at `since` and ends now. Returns its
+        number."""
         with self._lock:
             number = self._number(table)
             look = FileLook(
@@ -152,23 +154,23 @@ class HistoryWriter(Closing):
 
     @property
     def operations(self) -> int:
-        """Requests and looks at files so far."""
+        """The number of requests and listings so far."""
         return self._counts["invoke"] + self._counts["fs"]
 
     def witness(self, version: Witness) -> None:
-        """One version of a final log, ascending, after everything else."""
+        """Record one version of a final log: in ascending order, after all other events."""
         with self._lock:
             self._tables[version.table] = self._tables.get(version.table, 0) + 1
             self._count("witness", version)
 
     def unseen(self, table: Unseen) -> None:
-        """In the place of a table's witnesses: its final log could not be read."""
+        """Record that a table's final log could not be read, instead of its witnesses."""
         with self._lock:
             self._tables.setdefault(table.table, 0)
             self._count("unseen", table)
 
     def complete(self) -> None:
-        """Everything is here, the final log of every table included."""
+        """Write the footer: the history is complete, with the final log of every table."""
         with self._lock:
             self._still_open("footer")
             footer = Footer(counts=Counts(**self._counts), tables=dict(self._tables), complete=True)

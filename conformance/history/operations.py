@@ -1,14 +1,15 @@
-"""Requests with their answers, out of a stream of events; a history that makes no sense stops here.
+"""Pairs requests with their answers in a stream of events, and rejects invalid histories.
 
-One pass, and memory for the requests in flight only. What is refused, and why it is never a verdict on the subject:
- - the first line is the one header, of a schema that this version knows;
- - times never go back, and the numbers of operations increase: otherwise "before" would mean nothing;
- - an answer is to a request in flight, and is one that such a request can have: a recorder that mixes answers up
-   would accuse anybody;
- - a table's final log is ascending, and what was there before the history is its beginning; or it is one line that says
+One pass, with memory for the requests in flight only. A history that breaks one of these rules is invalid, which is
+never a verdict on the subject:
+ - the first line is the one header, of a schema that this version knows; - times never go back, and the numbers of
+ operations increase: otherwise "before" would mean nothing; - an answer belongs to a request in flight, and is valid
+ for it: otherwise a recorder that mixes up answers would accuse
+   a correct subject;
+ - a table's final log is ascending, and begins with the versions from before the history; or it is one line that says
    that it could not be read;
  - the footer agrees with the lines: without it a truncated history cannot be recognised.
-A gap in the final log is no such case: that is a finding.
+A gap in the final log is valid here: it is a finding about the subject.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from conformance.interface.messages import name_of
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A request, and what was answered; `answer` and `answered` are None if nothing was until the end."""
+    """A request with its answer; `answer` and `answered` are None if none arrived before the end."""
 
     id: int
     client: str
@@ -62,12 +63,12 @@ ANSWERS: Final[dict[type[Any], frozenset[type[Any]]]] = {
 }
 ANSWERS[events.CreateTable] |= {events.Gap}
 ANSWERS[events.Other] = frozenset({events.Done, events.Conflict, *_REFUSALS})
-"""Which answers a request can have at all: as in the interface."""
+"""The valid answers to each request, as in the interface."""
 
 
 def operations(source: Iterable[Event]) -> Iterator[Item]:
-    """The header, then everything else as it ends, then what never ended. Raises `InvalidHistoryError`, with lines
-    counted from 1; nothing may be concluded from a stream that was not read to its end."""
+    """The header, then operations in the order in which they end, then those without an answer. Raises
+    `InvalidHistoryError`, with lines counted from 1. A verdict needs a stream that was read to its end."""
     pairing = _Pairing()
     for event in source:
         item = pairing.accept(event)
@@ -84,7 +85,7 @@ class _Pairing:
         self.in_flight: dict[int, Invoke] = {}
         self.counts = dict.fromkeys(Counts.__struct_fields__, 0)
         self.logs: dict[str, tuple[int, bool]] = {}
-        """By table: the last version of its final log, and whether that was there before."""
+        """By table: the last version of its final log, and whether it existed before the history."""
         self.unseen: set[str] = set()
         """Tables whose final log could not be read."""
         self.tables: dict[str, int] = {}
@@ -117,7 +118,7 @@ class _Pairing:
 
     def _frame(self, event: Event) -> Item:
         if self.footer is not None:
-            raise self._refuse("something follows the footer; a history ends with it")
+            raise self._refuse("a line follows the footer; a history ends with its footer")
         if self.header is not None:
             raise self._refuse("a second header; two histories in one file cannot be judged together")
         if not isinstance(event, Header):
@@ -129,9 +130,7 @@ class _Pairing:
 
     def _at(self, at: int, counted: str) -> None:
         if self.now is not None and at < self.now:
-            raise self._refuse(
-                f"time goes back from {self.now} to {at}; the events must be in the order of their times"
-            )
+            raise self._refuse(f"time decreases from {self.now} to {at}; events must be in the order of their times")
         if self.logs:
             raise self._refuse(f"`{counted}` after the final log has begun; only witnesses and the footer may follow")
         self.now = at
@@ -152,12 +151,11 @@ class _Pairing:
         self._at(event.at, name_of(event))
         invoke = self.in_flight.pop(event.id, None)
         if invoke is None:
-            why = "was never asked" if event.id > self.last_id else "was answered before, or is no request"
+            why = "was never sent" if event.id > self.last_id else "was answered before, or is not a request"
             raise self._refuse(f"an answer to operation {event.id}, which {why}")
         if type(event.answer) not in ANSWERS[type(invoke.request)]:
             raise self._refuse(
-                f"`{name_of(event.answer)}` is no answer to `{name_of(invoke.request)}` (operation {event.id}); "
-                f"it belongs to another request"
+                f"`{name_of(event.answer)}` is not a valid answer to `{name_of(invoke.request)}` (operation {event.id})"
             )
         return Operation(
             id=event.id,
@@ -173,7 +171,7 @@ class _Pairing:
         self._at(event.at, "fs")
         self._number(event.id, event.table)
         if event.since > event.at:
-            raise self._refuse(f"the look began at {event.since}, after its end at {event.at}")
+            raise self._refuse(f"the listing began at {event.since}, after its end at {event.at}")
         return event
 
     def _witness(self, event: Witness) -> Witness:
@@ -187,11 +185,11 @@ class _Pairing:
             )
         if event.before and not before:
             raise self._refuse(
-                f"version {event.version} of {event.table!r} was there before the history, {last} was not"
+                f"version {event.version} of {event.table!r} existed before the history, but {last} did not"
             )
         if event.attempt is None and not event.before:
             raise self._refuse(
-                f"version {event.version} of {event.table!r} has no attempt; only one from before the history may"
+                f"version {event.version} of {event.table!r} has no attempt, and is not from before the history"
             )
         self.logs[event.table] = (event.version, event.before)
         self.tables[event.table] = self.tables.get(event.table, 0) + 1
@@ -200,7 +198,7 @@ class _Pairing:
     def _unseen(self, event: Unseen) -> Unseen:
         self.counts["unseen"] += 1
         if event.table in self.logs:
-            raise self._refuse(f"a final log of {event.table!r} is here already")
+            raise self._refuse(f"a second final log of {event.table!r}")
         self.unseen.add(event.table)
         self.logs[event.table] = (-1, True)
         self.tables.setdefault(event.table, 0)
@@ -214,25 +212,25 @@ class _Pairing:
             if stated[kind] != found
         ]
         if wrong:
-            raise self._refuse(f"the footer tells of {'; '.join(wrong)}: lines were lost or added")
+            raise self._refuse(f"the footer counts {'; '.join(wrong)}: lines were lost or added")
         for table, length in self.tables.items():
             if table not in event.tables:
-                raise self._refuse(f"table {table!r} is missing in the footer: its final log was not recorded")
+                raise self._refuse(f"the footer lacks table {table!r}: its final log was not recorded")
             if event.tables[table] != length:
                 raise self._refuse(
-                    f"the footer tells of {event.tables[table]} versions in the final log of {table!r}, found {length}"
+                    f"the footer counts {event.tables[table]} versions in the final log of {table!r}, found {length}"
                 )
         unknown = [table for table, length in event.tables.items() if length and table not in self.tables]
         if unknown:
-            raise self._refuse(f"the footer tells of a final log of {unknown[0]!r}, which is missing")
+            raise self._refuse(f"the footer names a final log of {unknown[0]!r}, which is missing")
         if not event.complete:
-            raise self._refuse("its recorder says that it is not complete; record it again")
+            raise self._refuse("its recorder marked it as incomplete; record it again")
         self.footer = event
 
     def finish(self) -> Iterator[Operation]:
         if self.footer is None:
             what = f"it ends after line {self.line} without a footer" if self.line else "it is empty"
-            raise InvalidHistoryError(f"{what}: it was cut off, or its recorder died; nothing can be concluded from it")
+            raise InvalidHistoryError(f"{what}: it was truncated, or its recorder crashed; no verdict is possible")
         for invoke in self.in_flight.values():
             yield Operation(
                 id=invoke.id, client=invoke.client, table=invoke.table, request=invoke.request, invoked=invoke.at

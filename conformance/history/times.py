@@ -1,4 +1,4 @@
-"""Times of a history as people read them: of real time, milliseconds since its first event; of ticks, as they are."""
+"""Times of a history for people: milliseconds since its first event for real time; ticks unchanged."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from conformance.history.files import LONGEST_LINE
 
 _IN_A_MILLISECOND: Final = {"ns": 1_000_000, "us": 1_000, "ms": 1}
 _SPAN: Final = re.compile(r"(?P<operation>\(operation \d+), (?P<start>\d+)\.\.(?P<end>\d*)")
-"""How explanations tell when an operation began and ended."""
+"""The begin and the end of an operation, as explanations write them."""
 _MOMENT: Final = re.compile(r"\b(?P<when>by|before) (?P<at>\d+)\b(?!\.\d)")
-"""How they tell when something was known. What is less than the first time of the history is a number of its own."""
+"""A time in an explanation. A number below the first time of the history is not a time."""
 
 
 class _Clock(msgspec.Struct):
@@ -36,18 +36,18 @@ class Times:
 
     unit: str = "tick"
     first: int = 0
-    """When the history begins."""
+    """The time of the first event."""
 
     @property
     def real(self) -> bool:
         return self.unit in _IN_A_MILLISECOND
 
     def shown(self, at: int) -> str:
-        """`12.345` of real time; the number of a tick."""
+        """Real time as `12.345`; a tick as its number."""
         return f"{(at - self.first) / _IN_A_MILLISECOND[self.unit]:.3f}" if self.real else str(at)
 
     def in_words(self, text: str) -> str:
-        """The text, with the times of the operations that it names in milliseconds."""
+        """The text, with all times of operations in milliseconds."""
         if not self.real:
             return text
         return _SPAN.sub(self._span, _MOMENT.sub(self._moment, text))
@@ -62,7 +62,7 @@ class Times:
 
 
 def times_of(history: str | None) -> Times:
-    """Of a history as it is written. Of one that cannot be read: as if its times were ticks, which stay as they are."""
+    """The clock of a history from its text. For a history that cannot be read: ticks, which stay unchanged."""
     lines = (history or "").split("\n", 2)
     try:
         header = msgspec.json.decode(lines[0], type=_Header)
@@ -73,7 +73,7 @@ def times_of(history: str | None) -> Times:
 
 
 def times_of_file(path: Path) -> Times:
-    """Of the history in a file."""
+    """The clock of the history in a file."""
     try:
         with path.open("rb") as stream:
             start = b"".join(stream.readline(LONGEST_LINE) for _ in range(2))

@@ -1,7 +1,7 @@
-"""From the messages of the shared interface to what a history says of them.
+"""Translates messages of the shared interface into events of a history.
 
-A history holds digests for contents, and one `other` for the operations that say nothing of the log. What is None here
-has no place in a history as a request (`observe` is a look at files, and is recorded as one).
+A history has digests instead of contents, and one type `other` for operations that do not concern the log. None stands
+for a message that a history does not record as a request (`observe` is recorded as a listing).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HIGHEST: Final = 2**53
 
 
 def request(message: messages.Request) -> Request | None:
-    """How the history names a request."""
+    """The event for a request."""
     match message:
         case messages.Commit():
             content = None if message.actions is None else _proposed(message.actions)
@@ -30,7 +30,7 @@ def request(message: messages.Request) -> Request | None:
         case messages.CreateTable():
             # The subject may add what its table feature needs to protocol and metadata: other content than proposed.
             return events.CreateTable(attempt=message.attempt)
-        case messages.TakeOver():  # the subject may add its name: as for a creation
+        case messages.TakeOver():  # the subject may add its name, as in a creation
             return events.TakeOver(version=message.version, attempt=message.attempt)
         case messages.HandBack():
             content = _proposed(message.actions)
@@ -63,8 +63,8 @@ def request(message: messages.Request) -> Request | None:
 
 
 def answer(asked: messages.Request, given: messages.Answer) -> Answer | None:
-    """How the history names the answer to a request; None where such a request cannot have such an answer, or
-    where it tells of versions that cannot be."""
+    """The event for the answer to a request; None if the answer is invalid for the request, or names an impossible
+    version."""
     found, about = _answer(asked, given), request(asked)
     if found is None or about is None or type(found) not in ANSWERS[type(about)]:
         return None
@@ -124,7 +124,7 @@ def published(files: Iterable[messages.LogFile]) -> list[PublishedFile]:
 def _proposed(actions: Iterable[str]) -> Content | None:
     try:
         return Content(actions=digests.of_actions(actions))
-    except ValueError:  # what is no JSON was proposed on purpose, and has no content to compare
+    except ValueError:  # invalid JSON was proposed on purpose, and has no digest of its actions
         return None
 
 

@@ -1,5 +1,5 @@
-"""The shared interface: what the kit asks a subject, and the closed set of answers.
+"""The shared interface: the kit's requests to a subject, and the closed set of answers.
 
 The same messages travel in process, over stdio and over HTTP. `messages` is the interface, with the JSON Schema of
-every message; `subject` is what answers them; `log_names` are the names of files in a log.
+every message; `subject` is the type that answers them; `log_names` are the names of files in a log.
 """

@@ -2,11 +2,10 @@
 
 A request is an object with `op`, the fields of its type, and around it an envelope: `id` (echoed in the
 answer) and `client` (which of the simulated clients asks). An answer is an object with `outcome`.
-An answer that does not come in time, or a broken connection, is `Unknown`: never a failure.
+A late answer or a broken connection is `Unknown`, never a failure.
 
-The kit never compares message texts, and never tells the subject what it expects. Versions are JSON
-integers; `latest` is null where nothing was ever ratified (or -1, which some owners prefer).
-Times are ms since the epoch.
+The kit never compares message texts, and never sends the expected answer to the subject. Versions are JSON
+integers; `latest` is null (or, with some owners, -1) if nothing was ever ratified. Times are ms since the epoch.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ INTERFACE_VERSION: Final = 1
 Version = int
 AttemptId = str
 TableRef = str
-"""What a subject calls a table: whatever `create_table` or `load_table` answered. Opaque to the kit."""
+"""The subject's reference to a table, as returned by `create_table` or `load_table`. Opaque to the kit."""
 
 
 def _snake(name: str) -> str:
@@ -33,7 +32,7 @@ def _snake(name: str) -> str:
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whatever travels between the kit and a subject."""
+    """A message between the kit and a subject."""
 
 
 class _Request(Message, frozen=True, kw_only=True, tag_field="op", tag=_snake):
@@ -45,7 +44,7 @@ class Hello(_Request, frozen=True, kw_only=True):
 
     interface_version: int = INTERFACE_VERSION
     owner_url: str | None = None
-    """For a client under test in another process: where the kit's own owner answers this interface over HTTP."""
+    """For a client under test in another process: the HTTP address at which the kit's own owner answers."""
 
 
 class LoadTable(_Request, frozen=True, kw_only=True):
@@ -62,18 +61,18 @@ class CreateTable(_Request, frozen=True, kw_only=True):
     feature: str
     """`managedCommit` or `catalogManaged`; the kit itself creates plain tables, for clients: `filesystem`."""
     commit_mode: str
-    """How later commits will be proposed: `staged`, `inline` or `direct`."""
+    """The commit mode of later commits: `staged`, `inline` or `direct`."""
     attempt: AttemptId
     actions: tuple[str, ...]
-    """One JSON document each, commitInfo first. They carry the features and properties of the table feature; the
-    subject may add what is its own (its name as owner and its configuration, the location), and nothing else."""
+    """One JSON document each, commitInfo first. They contain the features and properties of the table feature; the
+    subject may add only its own properties: its name as owner, its configuration and the location."""
     path: str | None = None
-    """Where its folder shall be, below the `storage` of the subject's identity: a place that others may write to, too.
-    Only asked of subjects with `version-0-by-filesystem` and `storage-access`; otherwise the subject finds a place."""
+    """The folder to create it in, below the `storage` of the subject's identity, to which others may write too. Only
+    for subjects with `version-0-by-filesystem` and `storage-access`; otherwise the subject chooses the folder."""
     backfill: str = "on-request"
     """`on-request`, or `subject` to leave it to the subject."""
     backlog_limit: int | None = None
-    """With the profile `backlog-limit`: at most so many unbackfilled commits."""
+    """With the profile `backlog-limit`: the maximum number of unbackfilled commits."""
 
 
 class Commit(_Request, frozen=True, kw_only=True):
@@ -84,11 +83,11 @@ class Commit(_Request, frozen=True, kw_only=True):
     attempt: AttemptId
     actions: tuple[str, ...] | None = None
     staged_file: str | None = None
-    """The name of a file in the staging folder, which the kit has written (profile `storage-access`)."""
+    """The name of a file in the staging folder that the kit wrote (profile `storage-access`)."""
 
 
 class AttemptOutcome(_Request, frozen=True, kw_only=True):
-    """What became of an attempt, finally. Profile `attempt-outcome`."""
+    """Look up the final outcome of an attempt. Profile `attempt-outcome`."""
 
     table: TableRef
     attempt: AttemptId
@@ -114,11 +113,11 @@ class DropTable(_Request, frozen=True, kw_only=True):
 
 
 class TakeOver(_Request, frozen=True, kw_only=True):
-    """Own the filesystem table at `path`: `actions` is the ownership change, for `version`. The subject may add its
-    name as owner and its configuration to the metadata. The answer `ratified` names the table.
+    """Take ownership of the filesystem table at `path`: `actions` is the ownership change, for `version`. The subject
+    may add its name as owner and its configuration to the metadata. The answer `ratified` names the table.
 
-    Asked of a client, `actions` is empty, `version` the one that the kit has seen free, and `attempt` the `txnId` that
-    the commit shall have: the client makes the ownership change itself, for the version that it finds free.
+    Sent to a client, `actions` is empty, `version` is free as far as the kit knows, and `attempt` is the required
+    `txnId` of the commit: the client makes the ownership change itself, for the version that it finds free.
     """
 
     path: str
@@ -131,7 +130,7 @@ class TakeOver(_Request, frozen=True, kw_only=True):
 
 
 class HandBack(_Request, frozen=True, kw_only=True):
-    """Give a table back to the filesystem with `version`. Asked of a client: as `take_over`."""
+    """Hand a table back to the filesystem with `version`. Sent to a client: as `take_over`."""
 
     table: TableRef
     version: Version
@@ -150,7 +149,7 @@ class Observe(_Request, frozen=True, kw_only=True):
 
     table: TableRef
     contents: bool = True
-    """Whether the bytes of published commits and staged files are wanted too."""
+    """Whether the answer includes the bytes of published commits and staged files."""
 
 
 class Plant(_Request, frozen=True, kw_only=True):
@@ -162,12 +161,12 @@ class Plant(_Request, frozen=True, kw_only=True):
 
     table: TableRef
     file: str
-    """Its path below the log folder, `/` between folders."""
+    """The path of the file below the log folder, with `/` between folders."""
     content: str
     if_absent: bool = False
-    """Answer `conflict`, and leave the file alone, where there is one: what any filesystem writer does."""
+    """If the file exists, answer `conflict` and leave it unchanged, like any filesystem writer."""
     modified: int | None = None
-    """The modification time that it shall have."""
+    """The modification time to give to the file."""
 
 
 class Remove(_Request, frozen=True, kw_only=True):
@@ -178,24 +177,24 @@ class Remove(_Request, frozen=True, kw_only=True):
 
 
 class Crash(_Request, frozen=True, kw_only=True):
-    """Die at once, without cleaning up, or (`point`) when the named crash point is reached next: of two points that are
-    named the later one counts, and after a restart none. Profile `harness-control`."""
+    """Crash at once, without cleaning up, or when the subject next reaches the crash point `point`. A later request
+    replaces the point, and a restart cancels it. Profile `harness-control`."""
 
     point: str | None = None
 
 
 class Restart(_Request, frozen=True, kw_only=True):
-    """Start again from what is durable. Profile `harness-control`, or `durable-restart`."""
+    """Restart from the durable state. Profile `harness-control`, or `durable-restart`."""
 
 
 # Requests to a client: a reader, a writer or a maintenance job under test. `table` is a name that its owner knows, or
-# the path of a table, for a client that knows no more; `create_table`, `take_over` and `hand_back` may be asked of a
-# client too, which then does its part and asks the owner.
+# the path of a table, for access by path; a client may also get `create_table`, `take_over` and `hand_back`, and then
+# does its part and sends the request to the owner.
 
 
 class Snapshot(_Request, frozen=True, kw_only=True):
-    """Client side: read the table: the newest version, `version`, or the one at `timestamp`. A client that is given
-    `path` instead of `table` knows no more than where the files are."""
+    """Client side: read the newest version of the table, `version`, or the one at `timestamp`. A client that gets
+    `path` instead of `table` knows only the location of the files."""
 
     table: TableRef | None = None
     path: str | None = None
@@ -204,18 +203,19 @@ class Snapshot(_Request, frozen=True, kw_only=True):
 
 
 class DataFile(Message, frozen=True, kw_only=True):
-    """A file of the table, as the actions name it. Its data is never read. A client may write it (below the table's
-    folder, before it proposes the commit) and choose another path; the file of a commit that lands must then stay."""
+    """A file of the table, as the actions name it. Nothing reads its data. A client may write it (below the table's
+    folder, before it proposes the commit) and choose another path; if the commit lands, the file must not be
+    deleted."""
 
     path: str
     partition: str | None = None
-    """Its value of the kit's one partition column, `part`, if the table has that."""
+    """The value of the kit's only partition column, `part`, if the table has it."""
     rows: int | None = None
-    """How many rows it has; always given for tables with row tracking (profile `row-tracking`)."""
+    """The number of rows; always present for tables with row tracking (profile `row-tracking`)."""
 
 
 class Isolation(Enum):
-    """What a transaction is checked against; Delta's names."""
+    """Isolation levels of transactions, by Delta's names."""
 
     SERIALIZABLE = "Serializable"
     WRITE_SERIALIZABLE = "WriteSerializable"
@@ -223,40 +223,40 @@ class Isolation(Enum):
 
 
 class Transact(_Request, frozen=True, kw_only=True):
-    """Client side: one transaction, based on the snapshot of `read_version`, committed at whatever version it can.
+    """Client side: one transaction, based on the snapshot of `read_version`, committed at the next free version.
 
-    Others may have committed since: the client checks what they did against what this transaction read and does.
+    Other writers may have committed in between: the client checks their commits for conflicts with this transaction.
     """
 
     table: TableRef
     marker: str
-    """Becomes the `txnId` of its commit: thus the kit finds it in the log."""
+    """The `txnId` of its commit, by which the kit finds it in the log."""
     read_version: Version | None = None
-    """None: the newest."""
+    """None: the newest version."""
     reads: str | None = None
-    """What it read: None nothing (with adds alone a blind append), `*` all, otherwise all of one partition value."""
+    """What it read: None for nothing (with adds alone a blind append), `*` for everything, or one partition value."""
     adds: tuple[DataFile, ...] = ()
     removes: tuple[str, ...] = ()
     """Paths."""
     changes: tuple[DataFile, ...] = ()
-    """Its change data, for the `cdc` actions of the same commit; only with the profile `change-data`."""
+    """The change data files, for `cdc` actions of the same commit; only with the profile `change-data`."""
     data_change: bool = True
-    """False: it only rearranges data."""
+    """False: the transaction only rearranges data."""
     isolation: Isolation = Isolation.SERIALIZABLE
     application: tuple[str, int] | None = None
-    """A batch: the application's id and its version. A batch that the table has is not written again."""
+    """A batch: the application's id and version. A batch that the table has recorded is not written again."""
     set_properties: dict[str, str] = msgspec.field(default_factory=dict)
     unset_properties: tuple[str, ...] = ()
     replace_table: bool = False
-    """REPLACE TABLE: removes all files, and puts new metadata in the place of the old."""
+    """REPLACE TABLE: removes all files, and replaces the metadata."""
     partition_by: tuple[str, ...] | None = None
     """The new partition columns of the table; all files of the snapshot are among `removes`."""
     add_feature: str | None = None
-    """A table feature that the protocol gets."""
+    """A table feature to add to the protocol."""
     domain: tuple[str, str] | None = None
     """A metadata domain and its configuration."""
     if_needed: bool = False
-    """Leave no commit if there is nothing to commit."""
+    """Skip the commit if there is nothing to commit."""
 
 
 class Checkpoint(_Request, frozen=True, kw_only=True):
@@ -265,7 +265,7 @@ class Checkpoint(_Request, frozen=True, kw_only=True):
     table: TableRef
     version: Version
     any_version: bool = False
-    """A checkpoint of any other version does too: for a client that chooses the version itself."""
+    """A checkpoint of any other version is valid too, for clients that choose the version themselves."""
 
 
 class Compact(_Request, frozen=True, kw_only=True):
@@ -303,14 +303,14 @@ Request = (
     | HandBack | MaintenancePolicy | Observe | Plant | Remove | Crash | Restart | Snapshot | Transact | Checkpoint
     | Compact | Checksum | Cleanup | Maintain
 )  # fmt: skip
-"""What a subject is asked."""
+"""Every request to a subject."""
 
 
 # Answers
 
 
 class _Answer(Message, frozen=True, kw_only=True, tag_field="outcome", tag=_snake, forbid_unknown_fields=True):
-    """A field that an answer does not have is an error: mostly it is an optional one, misspelt."""
+    """An unknown field is an error, because it is usually a misspelt optional one."""
 
 
 class CommitEntry(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -334,16 +334,17 @@ class Identity(_Answer, frozen=True, kw_only=True):
     profiles: tuple[str, ...]
     features: tuple[str, ...] = ("managedCommit", "catalogManaged")
     commit_modes: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
-    """By table feature: the commit modes that the subject offers."""
+    """The commit modes that the subject offers, by table feature."""
     limits: dict[str, int] = msgspec.field(default_factory=dict)
     shared_state: bool = False
     """Whether several processes of the subject share one state; otherwise all clients use one process."""
     storage: str | None = None
-    """With `storage-access`: the folder below which the kit may make filesystem tables, as the subject calls it."""
+    """With `storage-access`: the folder, in the subject's spelling, below which the kit may create filesystem
+    tables."""
     promises: tuple[str, ...] = ()
-    """Beyond the profiles: the values of `conformance.history.events.Promise`."""
+    """Promises beyond the profiles: values of `conformance.history.events.Promise`."""
     crash_points: tuple[str, ...] = ()
-    """With `harness-control`: what `crash` may name."""
+    """With `harness-control`: the crash points that `crash` may name."""
 
 
 class Table(_Answer, frozen=True, kw_only=True):
@@ -357,9 +358,9 @@ class Table(_Answer, frozen=True, kw_only=True):
     commits: tuple[CommitEntry, ...] | None = None
     """catalog-managed: part of the resolution."""
     protocol: str | None = None
-    """The latest protocol action, as JSON, of an owner that tells it."""
+    """The latest protocol action, as JSON, if the owner returns it."""
     metadata: str | None = None
-    """The latest metaData action, as JSON, of an owner that tells it."""
+    """The latest metaData action, as JSON, if the owner returns it."""
 
 
 class NotFound(_Answer, frozen=True, kw_only=True):
@@ -367,42 +368,42 @@ class NotFound(_Answer, frozen=True, kw_only=True):
 
 
 class Ratified(_Answer, frozen=True, kw_only=True):
-    """The attempt is `version`; for `create_table`, of `table`."""
+    """The attempt is ratified as `version`; for `create_table`, of `table`."""
 
     version: Version
     table: TableRef | None = None
 
 
 class Conflict(_Answer, frozen=True, kw_only=True):
-    """The version was taken. What it tells is optional, and may be stale."""
+    """The version was taken. All fields are optional, and may be stale."""
 
     latest: Version | None = None
     winners: tuple[CommitEntry, ...] | None = None
     winner_table: TableRef | None = None
-    """For `create_table`: the table that has the name."""
+    """For `create_table`: the existing table of that name."""
 
 
 class Gap(_Answer, frozen=True, kw_only=True):
-    """The version before the proposed one is not ratified."""
+    """The previous version is not ratified."""
 
     latest: Version | None = None
 
 
 class Rejected(_Answer, frozen=True, kw_only=True):
-    """Refused for another reason; nothing changed."""
+    """Rejected for another reason; nothing changed."""
 
     reason: str = ""
     retryable: bool = False
 
 
 class Unknown(_Answer, frozen=True, kw_only=True):
-    """It may or may not have happened."""
+    """The outcome is unknown: the request may or may not have taken effect."""
 
     reason: str = ""
 
 
 class Unsupported(_Answer, frozen=True, kw_only=True):
-    """The subject has no such operation, or not for this table."""
+    """The subject does not support this operation, or not for this table."""
 
     reason: str = ""
 
@@ -412,7 +413,7 @@ class Landed(_Answer, frozen=True, kw_only=True):
 
 
 class NotLanded(_Answer, frozen=True, kw_only=True):
-    """And it never will."""
+    """The attempt has not landed, and never lands."""
 
 
 class Commits(_Answer, frozen=True, kw_only=True):
@@ -425,7 +426,7 @@ class Done(_Answer, frozen=True, kw_only=True):
 
 
 class Policy(_Answer, frozen=True, kw_only=True):
-    """`checkpoint`, `log-compaction`, `checksum`, `metadata-cleanup`, `vacuum`, `optimize`, `reorg`."""
+    """Any of `checkpoint`, `log-compaction`, `checksum`, `metadata-cleanup`, `vacuum`, `optimize`, `reorg`."""
 
     allowed: tuple[str, ...]
 
@@ -444,28 +445,28 @@ class Observation(_Answer, frozen=True, kw_only=True):
 
 
 class SnapshotRead(_Answer, frozen=True, kw_only=True):
-    """What a client read. What it cannot tell it leaves out."""
+    """What a client read. It omits fields that it does not know."""
 
     version: Version
     files: tuple[str, ...]
     """Paths of the active files, decoded."""
     stale: bool = False
-    """Whether the client says that there may be newer versions."""
+    """Whether the client declares that newer versions may exist."""
     timestamp: int | None = None
-    """The time of the commit that the version is."""
+    """The time of the version's commit."""
     properties: dict[str, str] | None = None
-    """The table's."""
+    """The table's properties."""
     partitions: dict[str, str | None] | None = None
-    """By file: its value of the column `part`."""
+    """The value of the column `part`, by file."""
     applications: dict[str, int] | None = None
-    """By application: its latest transaction version."""
+    """The latest transaction version, by application."""
     domains: dict[str, str] | None = None
     warnings: tuple[str, ...] = ()
-    """Whatever the client reports without failing."""
+    """Problems that the client reports without failing."""
 
 
 class Committed(_Answer, frozen=True, kw_only=True):
-    """A client's transaction landed as `version`; null: there was nothing to commit."""
+    """A client's transaction landed as `version`; null if there was nothing to commit."""
 
     version: Version | None
 
@@ -477,7 +478,7 @@ Answer = (
 
 
 REFUSALS: Final[tuple[type[Answer], ...]] = (Rejected, NotFound, Unsupported, Unknown)
-"""Any request may be answered so."""
+"""Valid answers to every request."""
 
 _PROPOSAL: Final = (Ratified, Conflict, Gap)
 
@@ -506,21 +507,21 @@ ANSWERS: Final[Mapping[type[Request], tuple[type[Answer], ...]]] = {
     Cleanup: (Done,),
     Maintain: (Done,),
 }
-"""Beside the refusals."""
+"""Valid answers by request, in addition to the rejections."""
 
 
 def name_of(message: msgspec.Struct | type[msgspec.Struct]) -> str:
-    """Of a request its `op`, of an answer its `outcome`, of an event its `event`."""
+    """The `op` of a request, the `outcome` of an answer, or the `event` of an event."""
     return str(message.__struct_config__.tag)
 
 
 def answers_to(request: type[Request]) -> tuple[type[Answer], ...]:
-    """All that a request can have, refusals last."""
+    """All valid answers to a request, rejections last."""
     return (*ANSWERS[request], *REFUSALS)
 
 
 def belongs(request: Request, answer: Answer) -> bool:
-    """Whether such a request can have such an answer."""
+    """Whether an answer of this type is valid for the request."""
     return isinstance(answer, answers_to(type(request)))
 
 
@@ -559,5 +560,5 @@ def schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The file's text."""
+    """The text of the schema file."""
     return json.dumps(schema(), indent=1) + "\n"

@@ -1,7 +1,7 @@
-"""What is tested, as the kit sees it: something that is asked, and answers.
+"""The subject of a test as the kit sees it: it gets requests and answers them.
 
-An answer that does not come in time, or a connection that breaks, is the outcome `Unknown`: an owner's network may do
-that too, and it proves nothing. What can only be a fault of the adapter raises `AdapterError`: no verdict is possible.
+A late answer or a broken connection is the outcome `Unknown`: it may come from the network, and proves nothing. What
+can only be a fault of the adapter raises `AdapterError`: no verdict is possible.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, Final, Protocol, Self
 from conformance.interface.messages import Answer, Identity, Request, Unknown
 
 TIMEOUT: Final = 10.0
-"""Seconds that one answer may take, unless the user says otherwise."""
+"""Seconds that one answer may take (default)."""
 
 GONE: Final = "gone"
-"""The `Unknown.reason` of requests that a subject that is not there cannot answer."""
+"""The `Unknown.reason` of requests to a subject that is not running."""
 
 
 Ask = Callable[[str, Request], Answer]
-"""Asks a subject, for example an owner as its client in this process calls it: `(client, request) -> answer`."""
+"""A function that sends a request to a subject: `(client, request) -> answer`."""
 
 
 class AdapterError(Exception):
-    """The subject does not speak the interface: no answer of it means anything. `problem` says what it did, with the
-    text that it sent, and what the interface asks for. If it is one answer that is wrong: `came` is that answer, as it
-    is shown, and `says` what the interface asks for."""
+    """The subject does not implement the interface, so its answers prove nothing. `problem` says what it did, with the
+    text that it sent, and what the interface requires. If one answer is invalid, `came` is that answer, as it is shown,
+    and `says` is what the interface requires."""
 
     def __init__(self, problem: str, came: str = "", says: str = "") -> None:
         super().__init__(problem)
@@ -39,7 +39,7 @@ class AdapterError(Exception):
 
 
 class UsageError(Exception):
-    """The name of a subject is invalid. `problem` says why, and what to do."""
+    """The name of a subject is invalid. `problem` gives the reason, and what to do."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -58,14 +58,14 @@ class Subject(Protocol):
     transport says so."""
 
     identity: Identity
-    """Its answer to `hello`, which opened the connection."""
+    """The subject's answer to `hello`, which opened the connection."""
 
     def ask(self, client: str, request: Request) -> Answer:
-        """Ask on behalf of a simulated client. Raises `AdapterError`, and nothing else whatever the subject does."""
+        """Send a request on behalf of a simulated client. Raises only `AdapterError`."""
         ...
 
     def close(self) -> None:
-        """End what was started for it. Idempotent."""
+        """Stop every process that was started for the subject. Idempotent."""
         ...
 
     def __enter__(self) -> Self: ...
@@ -89,5 +89,5 @@ class Closing:
 
 
 def gone(why: str) -> Unknown:
-    """The answer for a subject that died or hung up."""
+    """The answer of a subject that crashed or closed the connection."""
     return Unknown(reason=f"{GONE}: {why}")

@@ -1,8 +1,8 @@
 """The stages of the course, and the exercise folder that a learner works in.
 
 A stage is a page, the profiles that `hello` promises from then on, and the checks of the kit that judge it. The owner
-commits staged files of managedCommit tables. The order is that of need: a race can be lost when there is a second
-version, a replay survives a restart, a table is handed back when it can be published.
+commits staged files of managedCommit tables. Each stage builds on earlier ones: a race needs a second version, a replay
+must survive a restart, and a hand-back needs publication.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARKER: Final = "exercise.json"
 LAST_PAGE: Final = "13-where-to-go-on.md"
 HINT: Final = "\n## Hint\n"
 DEEPER: Final = "\n## Deeper hint\n"
-"""The headings of a stored page below which its hints are. They are not written to the exercise folder."""
+"""The headings of the hints in a stored page. Hints are not written to the exercise folder."""
 
 
 class Language(StrEnum):
@@ -47,7 +47,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """File name."""
     title: str
     profiles: tuple[str, ...] = ()
-    """Those that the owner promises from this stage on."""
+    """The profiles that the owner promises from this stage on."""
     checks: tuple[str, ...]
     """Names of checks."""
 
@@ -104,12 +104,12 @@ class Exercise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create(folder: Path, language: Language) -> Exercise:
-    """Make the folder. Raises `UnusableError` if there is something in it."""
+    """Create the folder. Raises `UnusableError` if it is not empty."""
     if folder.exists() and not folder.is_dir():
         raise UnusableError(f"{folder} is a file; expected a new or an empty directory")
     if (folder / MARKER).exists():
         raise UnusableError(
-            f"{folder} is an exercise already, and is not overwritten; to go on: "
+            f"{folder} is already an exercise, and is not overwritten; to continue: "
             f"delta-commit-conformance learn {shlex.quote(str(folder))} check"
         )
     if folder.is_dir() and any(folder.iterdir()):
@@ -129,15 +129,15 @@ def skeleton(language: Language) -> str:
 
 
 def opened(folder: Path) -> Exercise:
-    """Raises `UnusableError` if it is no exercise folder."""
+    """The exercise in a folder. Raises `UnusableError` if the folder is not an exercise."""
     try:
         found = msgspec.json.decode((folder / MARKER).read_bytes(), type=Exercise)
     except (FileNotFoundError, NotADirectoryError):
-        advice = f"to make one: delta-commit-conformance learn {folder}"
+        advice = f"to create one: delta-commit-conformance learn {folder}"
         if Path(MARKER).is_file():
             advice = "the current directory is one: name it `.`"
         elif folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-            advice = "to make one in a new directory: delta-commit-conformance learn NEW-DIRECTORY"
+            advice = "to create one in a new directory: delta-commit-conformance learn NEW-DIRECTORY"
         raise UnusableError(f"{folder} is not an exercise: it has no {MARKER}; {advice}") from None
     except msgspec.DecodeError as error:
         raise UnusableError(
@@ -147,7 +147,7 @@ def opened(folder: Path) -> Exercise:
 
 
 def command(exercise: Exercise) -> tuple[str, ...]:
-    """What starts the learner's owner. Raises `UnusableError` if the language is not installed."""
+    """The command that starts the learner's owner. Raises `UnusableError` if the language is not installed."""
     if exercise.language is Language.JAVASCRIPT and shutil.which("node") is None:
         raise UnusableError("node was not found on the PATH; this exercise is in JavaScript and needs Node 20 or newer")
     if not exercise.owner.is_file():
@@ -157,5 +157,5 @@ def command(exercise: Exercise) -> tuple[str, ...]:
 
 
 def _words(language: Language) -> tuple[str, ...]:
-    """The same as people type it, in the folder."""
+    """The same command for people to type in the folder."""
     return ("python" if language is Language.PYTHON else "node", language.file)

@@ -1,6 +1,6 @@
-"""The judge: the checks of the stages, in their order, against the learner's owner, until one does not pass.
+"""The judge: runs the checks of the stages in order against the learner's owner, until one fails.
 
-An owner that does not answer is not waited for a second time, whatever the rest of the check would ask it.
+After one timeout the judge sends the owner no further requests of the check.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from conformance.scenario.check import Check, Variant
 from conformance.scenario.running import BrokenInCaseError, run_case
 
 TIMEOUT: Final = 3.0
-"""Seconds that one answer may take, the start of the owner included."""
+"""Seconds that one answer may take, including the start of the owner."""
 VARIANT: Final = Variant(feature="managedCommit", commit_mode="staged")
 MEMORY: Final = Path("/dev/shm")
-"""Where the owner's folder is if there is such a place: no check of the course needs a disk that survives."""
+"""The preferred parent of the owner's folder: memory, because no check of the course needs a durable disk."""
 NO_ANSWER: Final = "no answer within"
-"""How the reason begins when the time is over."""
+"""The beginning of the reason after a timeout."""
 UNSUPPORTED: Final = "PROFILE-CORE-07"
-"""The requirement that an operation violates which is not there."""
+"""The requirement that a missing operation violates."""
 _NUMBERED: Final = re.compile(r"^operation \d+:? ?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """A request as the owner got it, and what came back."""
+    """A request as the owner got it, and its answer."""
 
     client: str
     request: str
@@ -50,31 +50,31 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """The first thing that is wrong."""
+    """The first failure."""
 
     stage: Stage
     check: str = ""
-    """Empty: the owner could not be asked at all."""
+    """Empty if the owner answered no request at all."""
     about: str = ""
-    """What the check tries."""
+    """The title of the check."""
     headline: str
     expected: str = ""
     rule: str = ""
     exchange: tuple[Sent, ...] = ()
     printed: str = ""
-    """The end of what the owner wrote to its standard error, if the headline does not hold it."""
+    """The end of the owner's standard error, if the headline does not contain it."""
     broken: bool = False
-    """Whether the owner does not start, or what it writes are no answers."""
+    """Whether the owner does not start, or writes invalid answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     passed: int
-    """Stages, from the first one on."""
+    """The number of judged stages, from the first one on."""
     checks: int
-    """How many passed."""
+    """The number of passed stages."""
     failure: Failure | None
-    """None: all stages that were judged passed."""
+    """None if all judged stages passed."""
     seconds: float
 
 
@@ -119,12 +119,12 @@ def _unpromised(stage: Stage, identity: Identity) -> Failure | None:
     return Failure(
         stage=stage,
         headline=f"`hello` does not promise {' and '.join(f'`{each}`' for each in missing)}",
-        expected="the answer to `hello` lists what the owner promises; what it does not promise is not judged",
+        expected="the answer to `hello` lists what the owner promises; the kit does not test what it does not promise",
     )
 
 
 def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
-    """None: it passed."""
+    """The failure of a check; None if it passed."""
     subject.exchanges.clear()
     broken: AdapterError | None = None
     result: CaseResult | None = None
@@ -147,7 +147,7 @@ def _judged(stage: Stage, check: Check, subject: _Recorded) -> Failure | None:
     assert result is not None
     if result.verdict is not Verdict.FAILED:
         reason = subject.silent or _NUMBERED.sub("", result.reason)
-        expected = "an answer from which the check can go on"
+        expected = "an answer with which the check can continue"
         if NO_ANSWER in subject.silent:
             expected = "an answer in time: look for an endless loop or a wait, or pass a longer --timeout"
         return Failure(headline=reason, expected=expected, **more)
@@ -170,7 +170,7 @@ def _rule(requirement: str) -> str:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """Empty, of one judgement."""
+    """An empty folder for one judgement."""
     place = tempfile.mkdtemp(prefix="learn-", dir=MEMORY if MEMORY.is_dir() else None)
     try:
         yield Path(place)
@@ -179,17 +179,17 @@ def _folder() -> Iterator[Path]:
 
 
 class _Recorded:
-    """The owner, with a record of what it was asked. After one answer that did not come in time it is not asked any
-    more."""
+    """The owner, with a record of all requests. After one timeout it gets no further
+    requests."""
 
     def __init__(self, subject: StdioSubject) -> None:
         self._subject = subject
         self.identity: Identity = subject.identity
         self.exchanges: list[Sent] = []
         self.silent = ""
-        """What it did not answer."""
+        """The request that it did not answer."""
         self._crashed = False
-        """By the kit: then it need not answer."""
+        """Whether the kit crashed the owner, which then need not answer."""
 
     def ask(self, client: str, request: Request) -> Answer:
         if self.silent:
@@ -197,7 +197,7 @@ class _Recorded:
         try:
             answer = self._subject.ask(client, request)
         except AdapterError as error:
-            self._record(client, request, error.came or "(what came is no reply)")
+            self._record(client, request, error.came or "(invalid reply)")
             raise
         self._crashed = isinstance(request, Crash) or (self._crashed and not isinstance(request, Restart))
         text = wire.encode(answer).decode("utf-8", "replace")
@@ -208,12 +208,12 @@ class _Recorded:
         return answer
 
     def printed(self) -> str:
-        """The last lines of its standard error, of one that still answers."""
+        """The last lines of the standard error of an owner that still answers."""
         _, found, lines = self._subject.last_words().partition("the end of its standard error: ")
         return lines if found and not self.silent else ""
 
     def _record(self, client: str, request: Request, answer: str) -> None:
-        if client != "kit":  # the kit looks at the final log of every check
+        if client != "kit":  # the kit reads the final log at the end of every check
             text = wire.encode(request).decode("utf-8", "replace")
             self.exchanges.append(Sent(client=client, request=text, answer=answer))
 

@@ -34,8 +34,8 @@ class ModelMaintainer(ModelReader):
     """Jobs on a table with concurrent writers: checkpoints, compactions and checksums of published versions,
     and cleanup of old ones.
 
-    managed-commits and catalog-managed, "Metadata Cleanup" and "Maintenance Operations". It asks the owner before a job
-    that the owner may forbid; checkpoints, compactions and checksums are always allowed.
+    managed-commits and catalog-managed, "Metadata Cleanup" and "Maintenance Operations". It requests the policy before
+    a job that the owner may forbid; checkpoints, compactions and checksums are always allowed.
     """
 
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
@@ -65,7 +65,7 @@ class ModelMaintainer(ModelReader):
             return m.Unknown(reason=str(unsure))
         return m.Done()
 
-    # What may be done at any time, of what is published
+    # Jobs that are always allowed, on published versions
 
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         listed = self._published(client, table, version)
@@ -82,7 +82,7 @@ class ModelMaintainer(ModelReader):
         return actions + [{"domainMetadata": body} for body in state.domains.values()]
 
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
-        """All actions of the commits, the last one of each kind and file."""
+        """Write the last action of each kind and file in the commits."""
         start, end = request.start, request.end
         listed = self._published(client, table, end)
         kept: dict[str, dict[str, Any]] = {}
@@ -93,7 +93,7 @@ class ModelMaintainer(ModelReader):
         self._write(table.log / f"{start:020}.{end:020}.compacted.json", lines.encode())
 
     def _checksum(self, client: str, table: Resolved, version: int) -> None:
-        """Of any ratified version, published or not."""
+        """Write the checksum of any ratified version, published or not."""
         listed = self._gather(client, table)
         state = self._replay(table, listed, self._target(table, listed, version))
         sizes = [add.get("size", 0) for add in state.files.values()]
@@ -104,7 +104,7 @@ class ModelMaintainer(ModelReader):
         self._write(table.log / f"{version:020}.crc", json.dumps(body).encode())
 
     def _published(self, client: str, table: Resolved, version: int) -> Listing:
-        """The listing with the version published; the owner is asked to publish it if it is missing."""
+        """A listing that has the version, which the owner publishes on request if it is missing."""
         listed = self._gather(client, table)
         if version > self._latest(table, listed):
             raise Refused(f"version {version} does not exist")
@@ -116,8 +116,8 @@ class ModelMaintainer(ModelReader):
         return listed
 
     def _publish_all(self, client: str, table: Resolved, version: int) -> None:
-        """catalog-managed, "Publishing Commits": copy the owner's staged commits, in order. A file that is there must
-        be the commit."""
+        """catalog-managed, "Publishing Commits": copy the owner's staged commits, in order. An existing file must be
+        the commit."""
         self._gather(client, table)
         for commit in sorted(table.commits, key=lambda commit: commit.version):
             if commit.version <= version and commit.file_name is not None:
@@ -134,7 +134,7 @@ class ModelMaintainer(ModelReader):
             raise Refused(f"{published.name} is not the ratified commit")
 
     def _hint(self, table: Resolved, version: int) -> None:
-        """`_last_checkpoint` never goes back."""
+        """Update `_last_checkpoint`, never to an older version."""
         path = table.log / HINT
         known = json.loads(path.read_text("utf-8"))["version"] if path.exists() else -1
         if version > known:
@@ -146,10 +146,10 @@ class ModelMaintainer(ModelReader):
         temporary.write_bytes(content)
         temporary.replace(path)
 
-    # What the owner may forbid
+    # Jobs that need the owner's permission
 
     def _ask_for(self, client: str, table: Resolved, job: str) -> None:
-        """The owner's permission. Raises `Refused` without it."""
+        """Request the owner's policy. Raises `Refused` if it does not allow the job."""
         reply = self.owner(client, m.MaintenancePolicy(table=table.reference or ""))
         if not isinstance(reply, m.Policy) or job not in reply.allowed:
             raise Refused(f"the owner does not allow {job}")
@@ -187,7 +187,7 @@ class ModelMaintainer(ModelReader):
         return unquote(path).removeprefix("file://")
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
-        """Delete what is older than the cut-off checkpoint; without one, nothing."""
+        """Delete files older than the cut-off checkpoint; without one, nothing."""
         if table.reference is not None:
             self._ask_for(client, table, METADATA_CLEANUP)
         listed = self._gather(client, table)
@@ -216,7 +216,7 @@ class ModelMaintainer(ModelReader):
             return -1
 
     def _staged(self, table: Resolved, cut_off: int) -> list[Path]:
-        """Staged files of the cut-off version and of earlier ones, but for those that the owner still lists."""
+        """Staged files of the cut-off version and of earlier ones, except those that the owner still lists."""
         if table.feature is None:
             return []
         folder = table.log / STAGING[table.feature]
@@ -244,7 +244,7 @@ def _identity(action: dict[str, Any]) -> str:
 
 
 class ModelMigrator(ModelReader):
-    """Takes filesystem tables to an owner, and back."""
+    """Requests take-overs and hand-backs from an owner."""
 
     now: int = proposals.BASE_TIME
     most_tries: int = 100
@@ -258,7 +258,7 @@ class ModelMigrator(ModelReader):
             return m.Unknown(reason=str(unsure))
 
     def _take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        """Propose the version after the newest one, again after each race that a filesystem writer won."""
+        """Propose the version after the newest one, and again after each race that a filesystem writer won."""
         table = self._by_path(request.path)
         for _ in range(self.most_tries):
             listed = self._list(table)
@@ -337,7 +337,7 @@ class ModelMigrator(ModelReader):
         raise Refused(f"{self.most_tries} races lost")
 
     def _release(self, request: m.HandBack, state: State, feature: str) -> tuple[str, ...]:
-        """The owner and the feature go together; the timestamps stay."""
+        """Remove the owner and the feature together; the timestamps stay."""
         return (
             proposals.commit_info(request.attempt, max(self.now, state.timestamp + 1), "UNSET TBLPROPERTIES"),
             proposals.line("protocol", self._without(state.protocol, feature)),

@@ -1,4 +1,4 @@
-"""What the kit does to the model owner besides requests: it lists and changes files, crashes it and restarts it."""
+"""The kit's control of the model owner: it lists and changes files, and crashes and restarts the owner."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class FaultControl:
     def __init__(self, storage: Storage | None = None) -> None:
         self.storage: Storage = MemoryStorage() if storage is None else storage
         self.saved: MutableMapping[str, bytes] = {}
-        """By table: what a restart finds."""
+        """The state that a restart finds, by table."""
         self._tables: dict[str, OwnedTable] | None = {}
         self.deadly: str | None = None
-        """The crash point at which the owner crashes."""
+        """The crash point that the kit chose, if any."""
 
     @property
     def tables(self) -> dict[str, OwnedTable]:
-        """Raises `ProcessDied` after a crash, until the restart."""
+        """The tables in memory. Raises `ProcessDied` between a crash and the restart."""
         if self._tables is None:
             raise ProcessDied("it crashed as requested")
         return self._tables
@@ -58,7 +58,7 @@ class FaultControl:
         return m.Done()
 
     def _location(self, table: str) -> str:
-        """Filesystem tables can be written while the owner is down."""
+        """The log folder of a table. The kit can write filesystem tables while the owner is down."""
         tables = self.tables if self._tables is not None or not table.startswith(self.storage.root) else {}
         return tables[table].location if table in tables else table
 
@@ -68,7 +68,7 @@ class FaultControl:
     def _staged_path(self, table: OwnedTable, name: str) -> str:
         return f"{table.location}/{LOG}/{STAGING[table.feature]}/{name}"
 
-    # Dying and starting again
+    # Crash and restart
 
     def crash(self, client: str, request: m.Crash) -> m.Answer:
         if request.point is not None and request.point not in CRASH_POINTS:
@@ -86,7 +86,7 @@ class FaultControl:
         return m.Done()
 
     def _restarted(self, table: OwnedTable) -> None:
-        """What a restart does with each table."""
+        """Restore one table in a restart."""
         self._recover(table)
 
     def _recover(self, table: OwnedTable) -> None:

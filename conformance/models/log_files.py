@@ -1,6 +1,6 @@
-"""The files of a log folder: their kinds by name, what they hold, and checkpoints as the kit writes them.
+"""The files of a log folder: their kinds by name, their content, and checkpoints as the kit writes them.
 
-Only names directly in the folder count. The staging folder is not read: a file in it proves nothing.
+Only files directly in the folder count. The staging folder is not read, because its files prove nothing.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Checkpoint:
     version: int
     files: tuple[Path, ...]
     parts: int = 1
-    """How many files it has when it is complete."""
+    """The number of files of the complete checkpoint."""
     rank: int = 1
-    """Of several for one version: V2 (2) before classic (1) before multi-part (0)."""
+    """The preference among checkpoints of one version: V2 (2) before classic (1) before multi-part (0)."""
 
     @property
     def complete(self) -> bool:
@@ -49,21 +49,21 @@ class Listing:
     """A listing of a log folder."""
 
     commits: dict[int, Path] = field(default_factory=dict)
-    """Published ones, by version."""
+    """Published commits, by version."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    """All checkpoints, also incomplete ones."""
+    """All checkpoints, including incomplete ones."""
     compactions: dict[tuple[int, int], Path] = field(default_factory=dict)
-    """By first and last version."""
+    """Compactions, by first and last version."""
     checksums: dict[int, Path] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
-        """The newest version that the files prove; -1: none."""
+        """The newest version that the files prove; -1 if none."""
         return max([*self.commits, *(each.version for each in self.checkpoints if each.complete)], default=-1)
 
 
 def listing_of(paths: Iterable[Path]) -> Listing:
-    """Classify files by their names, without those that no reader uses."""
+    """Classify files by their names; files that no reader uses are omitted."""
     found, parts = Listing(), dict[tuple[int, int], dict[int, Path]]()
     for path in paths:
         match path.name.split("."):
@@ -86,8 +86,8 @@ def listing_of(paths: Iterable[Path]) -> Listing:
 
 
 def actions_in(path: Path) -> list[dict[str, Any]]:
-    """Of a commit, a compaction or a V2 manifest: one JSON object on each line. Raises `Unreadable`, also for an empty
-    file; `FileNotFoundError` if it is gone."""
+    """The actions of a commit, a compaction or a V2 manifest: one JSON object on each line. Raises `Unreadable`, also
+    for an empty file, and `FileNotFoundError`."""
     try:
         actions = [json.loads(line) for line in lines(path.read_text("utf-8"))]
     except ValueError as error:
@@ -113,7 +113,7 @@ def vector_name(identifier: str, prefix: str = "") -> str:
 
 
 def checkpoint_actions(checkpoint: Checkpoint) -> list[dict[str, Any]]:
-    """All actions of a checkpoint, its sidecars' included. Raises `Unreadable`."""
+    """All actions of a checkpoint, including those of its sidecars. Raises `Unreadable`."""
     actions = [action for path in checkpoint.files for action in _rows(path)]
     for sidecar in [action["sidecar"] for action in actions if "sidecar" in action]:
         actions += _rows(checkpoint.files[0].parent / SIDECARS / Path(sidecar["path"]).name)
@@ -124,7 +124,7 @@ def checkpoint_actions(checkpoint: Checkpoint) -> list[dict[str, Any]]:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     """Actions of one file. A row of Parquet has a column for each kind of action, all null but one."""
-    import pyarrow as pa  # slow to import, and needed for Parquet alone
+    import pyarrow as pa  # slow to import, and needed only for Parquet
     import pyarrow.parquet as pq
 
     try:
@@ -149,7 +149,7 @@ def _present(value: Any) -> Any:
 
 @cache
 def _schema() -> Any:
-    """The schema of all columns. A function, because importing Arrow is slow and most processes do not need it."""
+    """The schema of all columns: a function, because the import of Arrow is slow and most processes do not need it."""
     import pyarrow as pa
 
     texts = pa.list_(pa.field("element", pa.string()))
@@ -214,7 +214,7 @@ def _schema() -> Any:
 
 
 def checkpoint_parquet(actions: Sequence[dict[str, Any]]) -> bytes:
-    """A checkpoint file with these actions. Only V2 checkpoints have the columns that are theirs alone."""
+    """A checkpoint file with these actions. Only V2 checkpoints get the columns specific to them."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -230,7 +230,7 @@ def checkpoint_parquet(actions: Sequence[dict[str, Any]]) -> bytes:
 
 
 def _in_pairs(body: Any) -> Any:
-    """Maps as Arrow takes them."""
+    """Maps as lists of pairs, which Arrow requires."""
     if not isinstance(body, dict):
         return body
     maps = ("partitionValues", "configuration", "options")

@@ -1,7 +1,7 @@
-"""A commit owner in one page: what managed-commits and catalog-managed ask of one, and nothing else.
+"""A commit owner in one page: only what managed-commits and catalog-managed require.
 
-One request at a time, state in memory, what must survive in `saved`. `_refusal` is a list of demands, one a line: who
-wants to know who may commit what reads that. The bad owners of `conformance.mutants` are small edits of this one.
+One request at a time, state in memory, durable state in `saved`. `_refusal` lists all reasons to reject a proposal, one
+on each line: read it first. The bad owners of `conformance.mutants` are small edits of this one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PROFILES: Final = (
 
 
 class NotPublished(Exception):  # noqa: N818  # a word for it that says what is so
-    """Something else stands where a commit has to be published, or what would be published is gone."""
+    """Another file has the name of a commit to publish, or its staged file is missing."""
 
 
 class ModelOwner(FaultControl):
-    """Answers the shared interface, see `conformance.interface.messages`."""
+    """Answers the requests of `conformance.interface.messages`."""
 
     name = "model"
 
@@ -57,7 +57,7 @@ class ModelOwner(FaultControl):
         )
 
     def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
-        """The proposer's part: a new file of its own in the staging folder. Its name."""
+        """Write a new staged file for the proposer. Returns its name."""
         if table.commit_mode != "staged" or request.actions is None:
             return request.staged_file
         name = f"{request.version:020}.{request.attempt}.json"
@@ -74,19 +74,19 @@ class ModelOwner(FaultControl):
         return m.Ratified(version=landed) if landed == request.version else m.Rejected(reason="attempt used before")
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
-        """Every reason not to ratify, in the order in which they count."""
+        """Every reason not to ratify, in order of precedence."""
         if request.attempt in table.never:
             return m.Rejected(reason="resolved as not landed")
         if not table.active:
-            return m.Rejected(reason="not owned any more")
+            return m.Rejected(reason="no longer owned")
         if request.version > table.latest + 1:
             return self._gap(table, request)
         if request.version <= table.latest:
             return self._conflict(table, request, staged)
         if request.staged_file is not None and not self._is_proposal(table, request):
-            return m.Rejected(reason=f"{request.staged_file} is no staged file of version {request.version}")
+            return m.Rejected(reason=f"{request.staged_file} is not a staged file of version {request.version}")
         if request.actions is None and (staged is None or table.commit_mode != "staged"):
-            return m.Rejected(reason="nothing is proposed")
+            return m.Rejected(reason="the proposal has no content")
         if table.backlog_limit is not None and table.latest - table.backfilled >= table.backlog_limit:
             return m.Rejected(reason="too many unbackfilled commits", retryable=True)
         return None
@@ -102,7 +102,7 @@ class ModelOwner(FaultControl):
         return named and self.storage.read(self._staged_path(table, request.staged_file or "")) is not None
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
-        """Make it the version. The commit point is the one save, or the one file."""
+        """Ratify the proposal. The commit point is a single save, or the creation of the file."""
         self._reach("before-commit-point")
         if table.commit_mode == "direct":
             return self._publish_directly(table, request)
@@ -111,7 +111,7 @@ class ModelOwner(FaultControl):
         self._record(table, request.version, request.attempt)
         self._reach("after-commit-point")
         if table.backfill == "subject" and request.version % 3 == 2:
-            with suppress(NotPublished):  # the commit landed, whatever becomes of its publication
+            with suppress(NotPublished):  # the commit landed, even if its publication fails
                 self._backfill(table, request.version)
         return m.Ratified(version=request.version)
 
@@ -131,7 +131,7 @@ class ModelOwner(FaultControl):
         self._save(table)
 
     def _notice(self, table: OwnedTable) -> None:
-        """Commits that became visible without us: a direct commit is ratified by being there."""
+        """Record commits that became visible without a request: a direct commit is ratified by being visible."""
         while table.active and table.latest == table.backfilled:
             visible = self.storage.read(self._path(table, table.latest + 1))
             if visible is None:
@@ -184,7 +184,7 @@ class ModelOwner(FaultControl):
         )
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
-        """In order; a commit is forgotten only when its file is there."""
+        """Publish in order. A commit is forgotten only when its published file exists."""
         for next_version in range(table.backfilled + 1, version + 1):
             self._publish(table, next_version)
             self._reach("after-publish")
@@ -197,14 +197,14 @@ class ModelOwner(FaultControl):
         if not self.storage.put_if_absent(self._path(table, version), content, time_of(content.splitlines())):
             found = self.storage.read(self._path(table, version))
             if found is None or found.content != content:
-                raise NotPublished(f"version {version} of {table.name} is published with another content")
+                raise NotPublished(f"version {version} of {table.name} is published with other content")
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         if commit.actions is not None:
             return content_of(commit.actions)
         staged = self.storage.read(self._staged_path(table, commit.staged_file or ""))
         if staged is None:
-            raise NotPublished(f"the staged file {commit.staged_file} of {table.name} is gone")
+            raise NotPublished(f"the staged file {commit.staged_file} of {table.name} does not exist")
         return staged.content
 
     # Creating, finding and dropping
@@ -227,8 +227,8 @@ class ModelOwner(FaultControl):
         return self._begin(table, 0, request.attempt, request.actions)
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
-        """The commit that makes the table ours. The promise to own it is saved before that can be seen; of all who
-        write the version the one whose file is there has it."""
+        """The commit that gives the table to this owner. The promise to own it is saved before the commit is visible;
+        of all writers of the version, the one that created the file wins."""
         content = self._with_owner(actions, table.feature)
         table.promised = (version, attempt, content_of(content))
         self.tables[table.reference] = table
@@ -242,7 +242,7 @@ class ModelOwner(FaultControl):
         return m.Ratified(version=version, table=table.reference)
 
     def _recover(self, table: OwnedTable) -> None:
-        """Whether a promise came true is for the file to say. Without one the owner forgets it."""
+        """Keep a promise of ownership only if its file exists; otherwise delete it."""
         if table.promised is None:
             return
         version, attempt, content = table.promised
@@ -254,7 +254,7 @@ class ModelOwner(FaultControl):
         self._record(table, version, attempt)
 
     def _reference(self, name: str) -> str:
-        """What a new table is called in requests."""
+        """The reference to a new table, for requests."""
         return f"{name}-{len(self.tables)}"
 
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
@@ -306,7 +306,7 @@ class ModelOwner(FaultControl):
             if request.attempt in table.landed:
                 return m.Ratified(version=table.landed[request.attempt], table=reference)
         if self._find(request.name, request.path) is not None:
-            return m.Rejected(reason="that table has this owner already, or the name is taken")
+            return m.Rejected(reason="the table already has this owner, or the name is taken")
         reference = self._reference(request.name)
         table = OwnedTable(
             reference=reference,
@@ -348,7 +348,7 @@ class ModelOwner(FaultControl):
         return max((int(name[:20]) for name in names if len(name) == 25 and name.endswith(".json")), default=-1)
 
     def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
-        """managed-commits, "Enablement": the owner's name stands in the table's properties."""
+        """managed-commits, "Enablement": add the owner's name to the table's properties."""
         if feature != "managedCommit":
             return actions
         parsed = [json.loads(action) for action in actions]
@@ -368,7 +368,7 @@ def attempt_of(content: str) -> str:
 
 
 def time_of(actions: tuple[str, ...] | list[str]) -> int:
-    """The in-commit timestamp, which also is the modification time that files get here."""
+    """The in-commit timestamp, which is also the modification time of the files here."""
     try:
         return int(json.loads(actions[0])["commitInfo"]["inCommitTimestamp"])
     except (ValueError, KeyError, TypeError, IndexError):

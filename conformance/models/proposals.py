@@ -1,4 +1,4 @@
-"""The actions of the kit's commits: small, valid, and each recognisable by its attempt's id, the `txnId`."""
+"""The actions of the kit's commits: small, valid, and each identified by its attempt's id, the `txnId`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMESTAMPS: Final = "delta.enableInCommitTimestamps"
 ENABLEMENT_VERSION: Final = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP: Final = "delta.inCommitTimestampEnablementTimestamp"
 BASE_TIME: Final = 1_700_000_000_000
-"""ms since the epoch, of version 0. In-commit timestamps may be far from the wall clock."""
+"""The time of version 0, in ms since the epoch. In-commit timestamps may be far from the wall clock."""
 
 SCHEMA: Final = json.dumps(
     {
@@ -26,7 +26,7 @@ SCHEMA: Final = json.dumps(
 )
 
 OTHER_TYPE: Final = SCHEMA.replace("long", "string")
-"""The same columns, of which one has another type."""
+"""The same columns, one of them with another type."""
 
 PROTOCOLS: Final[Mapping[str | None, dict[str, Any]]] = {
     "managedCommit": {
@@ -43,17 +43,17 @@ PROTOCOLS: Final[Mapping[str | None, dict[str, Any]]] = {
     None: {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["inCommitTimestamp"]},
     FILESYSTEM: {"minReaderVersion": 1, "minWriterVersion": 2},
 }
-"""By table feature; None: a table that an owner can take over. A plain table asks for as little as possible, so that
-old clients can write it."""
+"""The protocol, by table feature; None for a table that an owner can take over. A plain table requires as little as
+possible, so that old clients can write it."""
 
 
 def line(kind: str, body: object) -> str:
-    """One action as it stands in a log."""
+    """One action, as a line of a log."""
     return json.dumps({kind: body}, separators=(",", ":"))
 
 
 def commit_info(attempt: str, timestamp: int, operation: str = "WRITE", **more: Any) -> str:
-    """in-commit timestamps: the first action of its commit."""
+    """The first action of a commit, with its in-commit timestamp."""
     body = {"inCommitTimestamp": timestamp, "timestamp": timestamp, "operation": operation, "txnId": attempt, **more}
     return line("commitInfo", body)
 
@@ -78,8 +78,8 @@ def protocol(feature: str | None) -> str:
 
 
 def with_features(feature: str | None, *writer_features: str) -> dict[str, Any]:
-    """The protocol of such a table, with more writer features. A change of it keeps the feature that the kit's catalog
-    demands of every table."""
+    """The protocol of a table with this feature and more writer features. It keeps the feature that the kit's catalog
+    requires of every table."""
     protocol = dict(PROTOCOLS[feature])
     if feature == "catalogManaged":
         protocol["readerFeatures"] = [*protocol["readerFeatures"], "vacuumProtocolCheck"]
@@ -97,7 +97,7 @@ def metadata(
     stamped: bool = True,
     schema: str = SCHEMA,
 ) -> str:
-    """`table` is the id that the metadata carries. `stamped`: with in-commit timestamps."""
+    """Table metadata; `table` is its id. `stamped`: with in-commit timestamps."""
     body = {
         "id": table,
         "format": {"provider": "parquet", "options": {}},
@@ -118,7 +118,7 @@ def version_0(
     properties: Mapping[str, str] | None = None,
     partition_columns: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """What `create_table` proposes. Without a table feature, what a filesystem writer would write."""
+    """The actions that `create_table` proposes or, without a table feature, that a filesystem writer writes."""
     return (
         commit_info(attempt, timestamp, "CREATE TABLE"),
         protocol(feature),
@@ -127,24 +127,24 @@ def version_0(
 
 
 def append(attempt: str, timestamp: int, files: Iterable[str] | None = None) -> tuple[str, ...]:
-    """A commit that adds files; without any named, one of its own."""
+    """A commit that adds the files; by default, one new file."""
     named = [f"part-00000-{attempt}.snappy.parquet"] if files is None else list(files)
     return (commit_info(attempt, timestamp), *(add(path, timestamp) for path in named))
 
 
 def content(actions: Iterable[str]) -> str:
-    """As a file: newline-delimited JSON."""
+    """The content of a commit file: newline-delimited JSON."""
     return "".join(f"{action}\n" for action in actions)
 
 
 def lines(content: str) -> list[str]:
-    """Of a commit, without blank ones. Only a line feed ends a line: `str.splitlines` would also end one inside of a
-    string."""
+    """The lines of a commit, without blank ones. Only a line feed ends a line: `str.splitlines` also splits inside
+    strings."""
     return [line for line in content.split("\n") if line.strip()]
 
 
 def body_of(content: str, kind: str) -> dict[str, Any] | None:
-    """The first action of this kind in a commit; lines that are no actions are ignored."""
+    """The first action of this kind in a commit; lines that are not actions are ignored."""
     for line in lines(content):
         try:
             action = json.loads(line)
@@ -156,7 +156,7 @@ def body_of(content: str, kind: str) -> dict[str, Any] | None:
 
 
 def attempt_of(text: str) -> str | None:
-    """The attempt whose commit this content is: the `txnId` of its first action. None: it is not one of the kit's."""
+    """The attempt that wrote this commit: the `txnId` of its first action. None if the kit did not write it."""
     try:
         found = json.loads(text.partition("\n")[0])["commitInfo"]["txnId"]
     except (ValueError, KeyError, TypeError):

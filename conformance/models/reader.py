@@ -1,9 +1,9 @@
 """A reader in a few pages: from an owner's commits and a listing to a snapshot.
 
 catalog-managed, "Reading Catalog-managed Tables", and managed-commits, "Reading managed-commit tables": ask the owner
-first, list after that, put both together without a gap. What a log's other files are for is said in the general rules
-of the log: a checkpoint stands for all commits up to it, a compaction for those in its range, a checksum says what a
-version should be.
+first, list the log afterwards, and combine both without a gap. The other files follow the general rules of the log: a
+checkpoint replaces all commits up to its version, a compaction those in its range, and a checksum describes the
+expected state of a version.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Actions = list[dict[str, Any]]
 
 
 class Refused(Exception):  # noqa: N818  # it is an answer
-    """The client does not do it, and says why."""
+    """The client rejects the request, with a reason."""
 
 
 class Unsure(Exception):  # noqa: N818  # it is an answer
-    """The client cannot know whether it did it."""
+    """The client cannot know whether the request took effect."""
 
 
 @dataclass(kw_only=True)
@@ -38,11 +38,11 @@ class State:
 
     version: int = -1
     timestamp: int = 0
-    """When the version was committed; 0: that is not known any more."""
+    """The commit time of the version; 0 if it is no longer known."""
     protocol: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
     files: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    """By path as written and deletion vector."""
+    """Files, by path as written and deletion vector."""
     removed: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     """Files that are not there any more, as far as the log still says so."""
     applications: dict[str, int] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class State:
 
     @property
     def features(self) -> frozenset[str]:
-        """Those that a writer must support, as the protocol lists them."""
+        """The writer features that the protocol lists."""
         return frozenset(self.protocol.get("writerFeatures", ()))
 
     @property
     def enabled_since(self) -> int | None:
-        """The version from which on commits carry their time; None: they do not."""
+        """The first version with an in-commit timestamp; None if they are not enabled."""
         if self.properties.get(TIMESTAMPS) != "true":
             return None
         return int(self.properties.get(ENABLEMENT_VERSION, 0))
@@ -68,7 +68,7 @@ class State:
 
 @dataclass(kw_only=True)
 class Resolved:
-    """A table as its owner describes it."""
+    """A table, as returned by its owner."""
 
     name: str | None
     reference: str | None
@@ -84,7 +84,7 @@ class Resolved:
 
 
 class ModelReader:
-    """Reads through `owner`. Methods with an underscore are the steps, in the order in which they happen."""
+    """Reads through `owner`. The private methods are its steps, in order."""
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
@@ -116,11 +116,11 @@ class ModelReader:
         )
 
     def _decoded(self, path: str) -> str:
-        """The path in an action is a URI; what is encoded in it is decoded once."""
+        """The path in an action is a URI, which is decoded once."""
         return unquote(path)
 
     def _partition(self, add: dict[str, Any]) -> str | None:
-        """The empty string is how a null may be written."""
+        """A partition value; the empty string means null."""
         return (add.get("partitionValues") or {}).get("part") or None
 
     def _ask_twice(self, client: str, request: m.Request) -> m.Answer:
@@ -132,18 +132,18 @@ class ModelReader:
         again = self.owner(client, request)
         return reply if isinstance(again, m.Rejected | m.NotFound | m.Unsupported) else again
 
-    # Which table, and how far
+    # The table and the version to read
 
     def _resolve(self, client: str, name: str) -> Resolved:
-        """Through the owner, before anything of the table is known; its commits come with it. A path names a plain
-        table, which has no owner."""
+        """Resolve a table through the owner, which returns its commits too. A path names a plain table, which has no
+        owner."""
         if "/" in name:
             return self._by_path(name)
         reply = self.owner(client, m.LoadTable(name=name))
         if isinstance(reply, m.NotFound):
             raise Refused(f"there is no table {name}")
         if not isinstance(reply, m.Table) or reply.location is None:
-            raise Unsure("the owner does not say where the table is")
+            raise Unsure("the owner does not return the table's location")
         return Resolved(
             name=name,
             reference=reply.table,
@@ -153,7 +153,7 @@ class ModelReader:
         )
 
     def _by_path(self, path: str) -> Resolved:
-        """managedCommit: the published versions, which may be stale. catalogManaged: only through the catalog."""
+        """A managedCommit table by its published versions, which may be stale. A catalogManaged table is rejected."""
         table = Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(path) / LOG)
         listed = self._list(table)
         if listed.newest < 0:
@@ -167,7 +167,8 @@ class ModelReader:
         return table
 
     def _gather(self, client: str, table: Resolved) -> Listing:
-        """Ask the owner first, list after that: whatever is backfilled in between is in both, not in neither."""
+        """Ask the owner first, list the log afterwards: a commit that is published in between is then in both, not in
+        neither."""
         self._ask(client, table)
         return self._list(table)
 
@@ -177,7 +178,7 @@ class ModelReader:
             return
         reply = self.owner(client, m.GetCommits(table=table.reference))
         if not isinstance(reply, m.Commits):
-            raise Unsure("the owner does not tell its commits")
+            raise Unsure("the owner does not return its commits")
         table.latest = None if reply.latest == -1 else reply.latest
         table.commits = reply.commits
 
@@ -188,7 +189,7 @@ class ModelReader:
             raise Refused(f"there is no log at {table.log}") from error
 
     def _target(self, table: Resolved, listed: Listing, version: int | None) -> int:
-        """The version to read: the one that is asked for, or the latest."""
+        """The version to read: the requested one, or the latest."""
         latest = self._latest(table, listed)
         if latest < 0:
             raise Refused("the table has no version")
@@ -197,7 +198,8 @@ class ModelReader:
         return latest if version is None else version
 
     def _latest(self, table: Resolved, listed: Listing) -> int:
-        """catalogManaged: the catalog's latest. managedCommit: the listing may show more, and -1 says nothing."""
+        """The catalog's latest version; for managedCommit, where -1 is not a claim, the listing may show a later
+        one."""
         if table.latest is None:
             return listed.newest
         return table.latest if table.feature == "catalogManaged" else max(listed.newest, table.latest)
@@ -214,15 +216,15 @@ class ModelReader:
         return state
 
     def _decisive(self, table: Resolved, listed: Listing, state: State) -> State:
-        """in-commit timestamps: the newest version says how the times of all count. If it cannot be read, the version
-        itself does."""
+        """The version whose settings decide about in-commit timestamps: the newest one or, if that cannot be read, the
+        version itself."""
         try:
             return self._replay(table, listed, self._target(table, listed, None))
         except (Refused, Unreadable, FileNotFoundError):
             return state
 
     def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
-        """The newest checkpoint that serves, then every commit after it. Nothing above the target is looked at."""
+        """Start from the newest usable checkpoint, and apply every later commit up to the target."""
         state = self._start(listed, target)
         owned = table.owned
         while state.version < target:
@@ -236,7 +238,7 @@ class ModelReader:
         return state
 
     def _start(self, listed: Listing, target: int) -> State:
-        """The state of the newest checkpoint; one that cannot be read is passed over."""
+        """The state of the newest readable checkpoint."""
         for checkpoint in self._checkpoints(listed, target):
             try:
                 state = State()
@@ -247,7 +249,8 @@ class ModelReader:
         return State()
 
     def _checkpoints(self, listed: Listing, target: int) -> list[Checkpoint]:
-        """Those that serve, the best one first. `_last_checkpoint` is a hint for who does not want to list them."""
+        """The usable checkpoints, the best one first. The reader lists them, and so does not need
+        `_last_checkpoint`."""
         usable = [each for each in listed.checkpoints if each.complete and each.version <= target]
         return sorted(usable, key=lambda each: (each.version, each.rank), reverse=True)
 
@@ -258,7 +261,7 @@ class ModelReader:
         return max((end for end in ends if not any(start <= each <= end for each in owned)), default=None)
 
     def _commit(self, table: Resolved, listed: Listing, owned: dict[int, m.CommitEntry], version: int) -> Actions:
-        """The actions of a version: the owner's copy where it has one, else the published file."""
+        """The actions of a version, from the owner's copy if it has one, otherwise from the published file."""
         commit = owned.get(version)
         if commit is not None and commit.actions is not None:
             return [json.loads(action) for action in commit.actions]
@@ -272,18 +275,19 @@ class ModelReader:
         return self._opened(published)
 
     def _opened(self, path: Path) -> Actions:
-        """The actions of a commit's file. One that is empty or malformed is no commit, and nothing to pass over."""
+        """The actions of a commit file. An empty or malformed file is an error, and is not skipped."""
         return actions_in(path)
 
     def _apply(self, state: State, version: int, actions: Actions) -> None:
-        """One commit on top of the version before it; a compaction is applied like one, a checkpoint to nothing."""
+        """Apply one commit to the previous version; also a compaction to a version, or a checkpoint to an empty
+        state."""
         state.version = version
         for action in actions:
             for kind, body in action.items():
                 self._apply_action(state, kind, body)
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
-        """The latest one holds. What is not known is passed over."""
+        """Apply one action: the latest of each kind counts. Unknown actions are ignored."""
         match kind:
             case "commitInfo":
                 state.timestamp = body.get("inCommitTimestamp", 0)
@@ -305,7 +309,7 @@ class ModelReader:
                     del state.domains[body["domain"]]
 
     def _disagreements(self, listed: Listing, state: State) -> list[str]:
-        """What the checksum of this very version says otherwise. One that cannot be read says nothing."""
+        """The differences between this version and its checksum; none if the checksum cannot be read."""
         try:
             checksum = json.loads(listed.checksums[state.version].read_text("utf-8"))
             stated = {each["domain"]: each["configuration"] for each in checksum.get("domainMetadata") or ()}
@@ -319,11 +323,11 @@ class ModelReader:
             found.append(f"the checksum has the domains {stated}, the log {domains}")
         return found
 
-    # When
+    # Time travel
 
     def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
-        """in-commit timestamps: the latest version that is not later, among those before or those after the
-        enablement."""
+        """The latest version at or before the time, among those before or those after the enablement of in-commit
+        timestamps."""
         latest = self._replay(table, listed, self._target(table, listed, None))
         times = self._times(table, listed, latest)
         if latest.enabled_since is not None:
@@ -335,13 +339,13 @@ class ModelReader:
         return max(reached)
 
     def _enabled_at(self, table: Resolved, listed: Listing, latest: State) -> int:
-        """The time of the enablement; 0: the table was created with the feature."""
+        """The time of the enablement; 0 if the table was created with the feature."""
         if (ENABLEMENT_VERSION in latest.properties) != (ENABLEMENT_TIMESTAMP in latest.properties):
             raise Refused(f"the table has only one of {ENABLEMENT_VERSION} and {ENABLEMENT_TIMESTAMP}")
         return int(latest.properties.get(ENABLEMENT_TIMESTAMP, 0))
 
     def _times(self, table: Resolved, listed: Listing, latest: State) -> dict[int, int]:
-        """Of every version whose commit is still there, unpublished ones included."""
+        """The times of all versions whose commits exist, including unpublished ones."""
         versions = [latest.version]
         while versions[-1] - 1 in listed.commits or versions[-1] - 1 in table.owned:
             versions.append(versions[-1] - 1)
@@ -353,11 +357,12 @@ class ModelReader:
         return times
 
     def _adjusted(self, modified: int, previous: int | None) -> int:
-        """Modification times may go back; the history does not."""
+        """Modification times made ascending, because the order of versions is."""
         return modified if previous is None else max(modified, previous + 1)
 
     def _time(self, table: Resolved, listed: Listing, state: State, version: int) -> int:
-        """Its in-commit timestamp from the enablement on, before that the modification time of its file."""
+        """The in-commit timestamp of a version from the enablement on; before that the modification time of its
+        file."""
         published = listed.commits.get(version)
         if state.enabled_since is None or version < state.enabled_since:
             return 0 if published is None else int(published.stat().st_mtime_ns // 1_000_000)
@@ -371,6 +376,6 @@ class ModelReader:
 
 
 def file_of(body: dict[str, Any]) -> tuple[str, str]:
-    """A file is the same only if its path and its deletion vector are."""
+    """The identity of a file: its path and its deletion vector."""
     vector = body.get("deletionVector") or {}
     return body["path"], f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}{vector.get('offset', '')}"

@@ -1,4 +1,4 @@
-"""Where the model owner keeps a table: the files of its log, in memory or in a folder, and its state beside them."""
+"""The model owner's storage of a table: the files of its log, in memory or in a folder, and its state."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class StoredFile(NamedTuple):
 
 
 class Storage(Protocol):
-    """Files by path. Every file is complete as soon as it can be seen."""
+    """Files by path. Every file is complete when it becomes visible."""
 
     root: str
-    """Below it tables are made."""
+    """The folder below which tables are created."""
 
     def put_if_absent(self, path: str, content: str, modified: int) -> bool:
-        """Whether it was absent."""
+        """Create a file. Returns False if it exists."""
         ...
 
     def put(self, path: str, content: str, modified: int) -> None: ...
@@ -30,7 +30,7 @@ class Storage(Protocol):
     def read(self, path: str) -> StoredFile | None: ...
 
     def remove(self, path: str) -> None:
-        """Nothing happens if it is missing."""
+        """Delete a file, if it exists."""
         ...
 
     def list(self, folder: str) -> list[str]:
@@ -39,7 +39,7 @@ class Storage(Protocol):
 
 
 class MemoryStorage:
-    """A dictionary, for owners in the process of the kit."""
+    """Files in a dictionary, for owners in the process of the kit."""
 
     def __init__(self) -> None:
         self.root = "memory:"
@@ -66,8 +66,8 @@ class MemoryStorage:
 
 
 class FolderStorage:
-    """A real folder. Files become visible whole, by link or rename; nothing is made durable, for nothing here outlives
-    the run."""
+    """A real folder. Files become visible whole, by link or rename; they are not made durable, because they are deleted
+    after the run."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)
@@ -109,7 +109,7 @@ class FolderStorage:
 
 
 class Commit(msgspec.Struct, kw_only=True):
-    """A ratified commit that the owner still stores: where its file is, or for an inline commit what it says."""
+    """A ratified commit that the owner still stores: its file, or the content of an inline commit."""
 
     attempt: str
     staged_file: str | None = None
@@ -117,7 +117,7 @@ class Commit(msgspec.Struct, kw_only=True):
 
 
 class OwnedTable(msgspec.Struct, kw_only=True):
-    """All that the owner knows of a table."""
+    """The owner's state of a table."""
 
     reference: str
     name: str
@@ -127,17 +127,17 @@ class OwnedTable(msgspec.Struct, kw_only=True):
     latest: int = -1
     """The latest ratified version."""
     backfilled: int = -1
-    """Every version up to it is `<v>.json`."""
+    """Every version up to this one is published."""
     unbackfilled: dict[int, Commit] = {}
     landed: dict[str, int] = {}
-    """Version by attempt; never forgotten."""
+    """The version of every landed attempt; never deleted."""
     never: set[str] = set()
     """Attempts that were resolved as not landed."""
     active: bool = True
     promised: tuple[int, str, str] | None = None
-    """The commit that makes the table this owner's, from the promise until it is known to be visible: its version,
-    its attempt and its content."""
+    """The version, attempt and content of the commit that gives the table to this owner; set from the promise until the
+    commit is known to be visible."""
     leaving: str | None = None
-    """The attempt that gives the table back, from the promise on."""
+    """The attempt that hands the table back, from the promise on."""
     backfill: str = "on-request"
     backlog_limit: int | None = None

@@ -30,7 +30,7 @@ SUPPORTED: Final = frozenset(
         "vacuumProtocolCheck", "changeDataFeed", ROW_TRACKING,
     }
 )  # fmt: skip
-"""Features of the protocol that this writer knows."""
+"""Protocol features that this writer supports."""
 
 
 class Conflicting(Exception):  # noqa: N818  # it is an answer
@@ -54,13 +54,13 @@ class ModelWriter(ModelReader):
     """Commits through `owner`, in the table's commit mode."""
 
     most_tries: int = 100
-    """How many races it may lose before it gives up; in each of them another writer succeeded."""
+    """The number of lost races after which it gives up; in each of them another writer succeeded."""
 
     most_questions: int = 5
-    """How many lookups without an answer it sends for an attempt."""
+    """The number of unanswered lookups of an attempt after which it gives up."""
 
     now: int = proposals.BASE_TIME
-    """The clock, ms since the epoch. It stands still, so timestamps must increase without it."""
+    """The clock, in ms since the epoch. It does not advance, so timestamps must increase without it."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         files: list[Path] = []
@@ -82,7 +82,8 @@ class ModelWriter(ModelReader):
             return m.Unknown(reason=str(unsure))
 
     def _write_files(self, transaction: Transaction) -> list[Path]:
-        """The data files below the table's folder, before anything names them. They are empty: nothing reads them."""
+        """Write the data files below the table's folder, before any commit names them. They are empty: nothing reads
+        them."""
         request, location = transaction.request, transaction.table.log.parent
         inside = (each.path for each in (*request.adds, *request.changes) if not each.path.startswith("/"))
         files = [location / path for path in inside]
@@ -113,13 +114,13 @@ class ModelWriter(ModelReader):
             return table
         reply = self.owner(client, m.LoadTable(path=name))
         if not isinstance(reply, m.Table):
-            raise Refused(f"the owner of {name} is not reached")
+            raise Refused(f"the owner of {name} cannot be reached")
         return Resolved(
             name=None, reference=reply.table, feature=reply.feature, commit_mode=reply.commit_mode, log=table.log
         )
 
     def _refuse_protected(self, request: m.Transact) -> None:
-        """A user may not change the properties of ownership and of timestamps."""
+        """Reject changes to the properties of ownership and of timestamps."""
         named = {*request.set_properties, *request.unset_properties}
         protected = sorted(
             name for name in named if "incommittimestamp" in name.lower() or name.startswith(OWNER_PROPERTY)
@@ -156,7 +157,7 @@ class ModelWriter(ModelReader):
     # Winners of a race
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
-        """Check against every version that came since, oldest first."""
+        """Check against every later version, oldest first."""
         listed = self._gather(client, transaction.table)
         target = self._target(transaction.table, listed, None)
         owned = {commit.version: commit for commit in transaction.table.commits}
@@ -166,7 +167,7 @@ class ModelWriter(ModelReader):
             self._apply(transaction.checked, version, winner)
 
     def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
-        """The checks in their order. Raises `Conflicting`."""
+        """Run all checks in order. Raises `Conflicting`."""
         request, base = transaction.request, transaction.base
         did: dict[str, list[dict[str, Any]]] = {}
         for action in winner:
@@ -229,7 +230,7 @@ class ModelWriter(ModelReader):
     # The proposal
 
     def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
-        """Propose once, as a new attempt. Whether it landed; False if another writer won."""
+        """Propose once, as a new attempt. Returns whether it landed; False if another writer won."""
         attempt = str(uuid.uuid4())
         transaction.attempts.append(attempt)
         actions = self._actions(transaction, version)
@@ -251,15 +252,15 @@ class ModelWriter(ModelReader):
         return isinstance(reply, m.Ratified)
 
     def _make_room(self, client: str, request: m.Commit) -> None:
-        """The backlog is full: waiting does not help, backfilling does."""
+        """Request a backfill, because the backlog is full."""
         self.owner(client, m.BackfillToVersion(table=request.table, version=request.version - 1))
 
     def _refused(self, reply: m.Answer) -> None:
         """A final rejection: the transaction fails."""
-        raise Refused(f"the owner refused: {reply}")
+        raise Refused(f"the owner rejected the commit: {reply}")
 
     def _put(self, table: Resolved, version: int, actions: tuple[str, ...]) -> bool:
-        """Commit to a table without an owner: the first writer that creates the file has the version."""
+        """Commit to a table without an owner: the first writer that creates the file wins."""
         storage = FolderStorage(table.log.parent)
         return storage.put_if_absent(str(table.log / commit_file(version)), proposals.content(actions), self.now)
 
@@ -283,7 +284,7 @@ class ModelWriter(ModelReader):
 
     def _outcome(self, reply: m.Answer) -> bool:
         if not isinstance(reply, m.Landed | m.NotLanded):
-            raise Unsure(f"the owner does not know: {reply}")
+            raise Unsure(f"the owner does not know the outcome: {reply}")
         return isinstance(reply, m.Landed)
 
     def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
@@ -313,7 +314,7 @@ class ModelWriter(ModelReader):
         return tuple(actions)
 
     def _changes(self, transaction: Transaction, *, partitioned: bool) -> list[str]:
-        """Its change data, in the commit that it is about."""
+        """The change data actions, for the commit of the change."""
         found = []
         for each in transaction.request.changes:
             values = {"part": each.partition} if partitioned else {}
@@ -322,7 +323,7 @@ class ModelWriter(ModelReader):
         return found
 
     def _with_row_ids(self, adds: list[str], transaction: Transaction, version: int) -> list[str]:
-        """Row tracking: ids above the high water mark, anew for every proposal, and the mark after them."""
+        """Row tracking: ids above the high water mark, assigned again for every proposal, and the new mark."""
         mark = self._high_water_mark(transaction)
         actions = []
         for line, file in zip(adds, transaction.request.adds, strict=True):
@@ -333,7 +334,7 @@ class ModelWriter(ModelReader):
         return [*actions, *self._mark(mark)]
 
     def _high_water_mark(self, transaction: Transaction) -> int:
-        """Of the newest version that the transaction was checked against."""
+        """The high water mark of the newest version against which the transaction was checked."""
         domain = transaction.checked.domains.get(ROW_DOMAIN, {"configuration": '{"rowIdHighWaterMark": -1}'})
         return int(json.loads(domain["configuration"])["rowIdHighWaterMark"])
 
@@ -347,7 +348,7 @@ class ModelWriter(ModelReader):
         ]
 
     def _timestamp(self, newest: State) -> int:
-        """in-commit timestamps: greater than that of the commit before, and not before now."""
+        """The in-commit timestamp: greater than that of the previous commit, and at least the clock's time."""
         return max(self.now, newest.timestamp + 1)
 
     def _protocol(self, newest: State, feature: str) -> dict[str, Any]:

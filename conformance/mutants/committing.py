@@ -1,4 +1,4 @@
-"""Owners that are wrong about who may commit what."""
+"""Owners that ratify what they must reject, or reject what they must ratify."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class LosersSeeTheirOwnCommit(ModelOwner):
         return m.Commits(commits=tuple(shown), latest=answer.latest)
 
 
-# The version before
+# The previous version
 
 
 @mutant("MC-COMMIT-01", "CM-COMMIT-07")
@@ -190,7 +190,7 @@ class BackfillResetsTheLatestVersion(ModelOwner):
         return super()._refusal(table, request, staged)
 
 
-# Refusals that are not true
+# Wrong rejections
 
 
 @mutant("PROFILE-CORE-04", bugs=("FB41",))
@@ -242,12 +242,12 @@ class KeysRunTogether(ModelOwner):
         return answer
 
 
-# What was refused, or was applied already
+# Proposals that were rejected, or were already applied
 
 
 @mutant("MC-FEATURE-03", "CM-COMMIT-01")
 class EarlyProposalsAreKept(ModelOwner):
-    """Rejects a proposal that is too early, keeps it, and ratifies it when its version is next."""
+    """Rejects a proposal that is too early, stores it, and ratifies it when its version is next."""
 
     kept: dict[tuple[str, int], m.Commit] = memory(dict)
 
@@ -361,7 +361,7 @@ class DirectCommitIsPublishedLater(ModelOwner):
         return answer
 
 
-# Promises of a profile that are not kept
+# Broken promises of a profile
 
 
 @mutant("PROFILE-STAGED-01")

@@ -1,4 +1,4 @@
-"""Writers that overlook what others did."""
+"""Writers that overlook conflicts with other writers."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class IgnoresBlindAppendsUnderSerializable(ModelClient):
 
 @mutant("CONFLICT-FILES-03", side="client")
 class PartialReadsOfUnpartitionedTables(ModelClient):
-    """Treats a read of an unpartitioned table as one that no added file can match."""
+    """Assumes that no added file can match a read of an unpartitioned table."""
 
     def _was_read(self, request: m.Transact, base: State, file: dict[str, Any]) -> bool:
         return request.reads == "*" or (file["partitionValues"].get("part") or None) == request.reads
@@ -169,7 +169,7 @@ class ConflictsWithEveryRemoval(ModelClient):
 
 @mutant("CONFLICT-ORDER-09", side="client")
 class IgnoresRemovedFiles(ModelClient):
-    """Ignores that files that it read were removed."""
+    """Ignores that a winner removed files that it read."""
 
     def _check_removed(self, request: m.Transact, base: State, removed: Actions) -> None:
         if request.reads is None:
@@ -269,7 +269,7 @@ class ChecksNothingUnderSnapshotIsolation(ModelClient):
 
 @mutant("CONFLICT-ORDER-10", "CONFLICT-FILES-01", side="client")
 class UpdatesByDeletionVectorAreNoRemovals(ModelClient):
-    """Ignores that a winner deleted rows of a file by a deletion vector: the file is still there."""
+    """Ignores that a winner deleted rows of a file by a deletion vector, because the file still exists."""
 
     def _check(self, transaction: Transaction, winner: Actions) -> None:
         kept = {each["add"]["path"] for each in winner if each.get("add", {}).get("deletionVector")}
@@ -303,7 +303,7 @@ class ReadsNoAnswerAsSuccess(ModelClient):
         return not isinstance(answer, m.NotLanded)
 
 
-# Where the winners are, and what a conflict leaves behind
+# The location of the winners, and the state after a conflict
 
 
 class _ChecksSomeWinners(ModelClient):
@@ -350,7 +350,7 @@ class SkipsMissingWinners(ModelClient):
 
 @mutant("CONFLICT-CHECK-02", "DELAYED-11", side="client")
 class CommitsLeftoversOfAConflict(ModelClient):
-    """Adds the files of a transaction that failed to the next one on the same table."""
+    """Adds the files of a failed transaction to the next one on the same table."""
 
     _left: dict[str, tuple[m.DataFile, ...]] = memory(dict)
 
@@ -364,7 +364,7 @@ class CommitsLeftoversOfAConflict(ModelClient):
 
 @mutant("PROFILE-CLIENT-02", side="client")
 class KeepsTheSnapshotOfAConflict(ModelClient):
-    """Bases the transactions after a conflict on the snapshot of the one that failed, so that they fail too."""
+    """Bases transactions after a conflict on the snapshot of the failed one, so that they fail too."""
 
     _bases: dict[str, int] = memory(dict)
 

@@ -1,4 +1,4 @@
-"""Owners that are wrong about what a commit is, where its file stands and what it is called."""
+"""Owners that store, place or name the content of commits wrongly."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class StringsAreTrimmed(Rewrites):
 
 @mutant("MC-API-03", "CM-CATALOG-03")
 class LastOfDoubledKeysStays(Rewrites):
-    """Keeps the last value of a key that an action has twice."""
+    """Stores only the last value of a key that an action has twice."""
 
     def rewritten(self, actions: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(json.dumps(json.loads(each), ensure_ascii=False) for each in actions)
@@ -194,7 +194,7 @@ class LargeNumbersAreRounded(ModelOwner):
 
 @mutant("CM-PUBLISH-03", "MC-BACKFILL-01")
 class LaterCommitsRewriteEarlierOnes(ModelOwner):
-    """Marks the previous commit as superseded in its content with every commit."""
+    """Changes the content of the previous commit with every commit, to mark it as superseded."""
 
     def _record(self, table: OwnedTable, version: int, attempt: str) -> None:
         super()._record(table, version, attempt)
@@ -292,7 +292,7 @@ class StagedFilesAreInTheLogFolder(ModelOwner):
 
 
 class _Naming(ModelOwner):
-    """Gives staged files other names; the owner's own rule for names goes along."""
+    """Gives staged files other names, and accepts these names in proposals."""
 
     def _named(self, version: int, attempt: str) -> str:
         raise NotImplementedError
@@ -369,7 +369,7 @@ class ListsContentInsteadOfFileNames(ModelOwner):
 
 @mutant("MC-FEATURE-01", "CM-STORE-03")
 class ListsContentBesideFileNames(ModelOwner):
-    """Returns reduced content beside the file name of a staged commit."""
+    """Returns reduced content in addition to the file name of a staged commit."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         entries = []
@@ -392,7 +392,7 @@ class StagedFileIsValidForTheNextVersion(ModelOwner):
 
 @mutant("CM-LOG-05", "MC-FILES-04")
 class StagedFileIsValidForAnyVersion(ModelOwner):
-    """Ratifies a staged file for any version, whatever version its name has."""
+    """Ratifies a staged file for any version, even if its name has another one."""
 
     def _is_proposal(self, table: OwnedTable, request: m.Commit) -> bool:
         return self.storage.read(self._staged_path(table, request.staged_file or "")) is not None
@@ -425,14 +425,14 @@ class InlineContentIsNotReturned(ModelOwner):
         )
 
 
-# Owners that think that they know better what the time is.
+# Owners that change the writers' in-commit timestamps.
 
 NOW: Final = 1_750_000_000_000
-"""What their clock says."""
+"""ms since the epoch: the time of these owners' clocks."""
 
 
 def stamped(actions: tuple[str, ...], moment: int) -> tuple[str, ...]:
-    """The same actions, at another time."""
+    """The same actions with another in-commit timestamp."""
     first = json.loads(actions[0])
     if "commitInfo" not in first:
         return actions
@@ -441,7 +441,7 @@ def stamped(actions: tuple[str, ...], moment: int) -> tuple[str, ...]:
 
 
 class Restamps(ModelOwner):
-    """Ratifies every proposal with the time that `moment` says."""
+    """Ratifies every proposal with the time that `moment` returns."""
 
     def moment(self, table: OwnedTable, proposed: int) -> int:
         raise NotImplementedError

@@ -28,7 +28,7 @@ class ListsPublishedCommits(ModelClient):
 
 
 class OnlyWhenReading(ModelClient):
-    """Differs from the model only while it reads a snapshot: `reading` is true."""
+    """Differs from the model only while it reads a snapshot; `reading` is true then."""
 
     reading = False
 
@@ -42,7 +42,7 @@ class OnlyWhenReading(ModelClient):
 
 @good("MC-READ-01", "MC-READ-02", "FREE-READ-02", "FREE-STALE-01", side="client")
 class ReadsWithoutTheOwner(OnlyWhenReading):
-    """Reads managedCommit tables from listings alone, and promises no fresh snapshots."""
+    """Reads managedCommit tables from listings alone, and does not promise fresh snapshots."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)
@@ -240,8 +240,8 @@ class OnlyReads(ModelClient):
     transact = checkpoint = compact = checksum = cleanup = maintain = take_over = hand_back = create_table = _no
 
 
-# Good writers and maintenance jobs that stamp, name, check and keep in other ways than the model, as the documents
-# allow. Each check must accept them.
+# Good writers and maintenance jobs that set timestamps, name files, check conflicts and retain files differently from
+# the model, as the documents permit. Every check must accept them.
 
 MANAGED: Final = "managedCommit"
 
@@ -256,7 +256,7 @@ class Labels(ModelClient):
     def _actions(self, transaction: Transaction, version: int) -> Lines:
         first, *others = super()._actions(transaction, version)
         if transaction.table.reference is None:
-            return (first, *others)  # without an owner to ask, the kit finds a commit by its `txnId` alone
+            return (first, *others)  # in a table without an owner the kit finds a commit only by its `txnId`
         body = json.loads(first)["commitInfo"]
         return (proposals.line("commitInfo", self._labelled(body, transaction.table)), *others)
 
@@ -306,7 +306,7 @@ class ClockIsAtTheEpoch(ModelClient):
 
 @good(side="client")
 class RepeatsTheAttemptAfterABackfill(ModelClient):
-    """Repeats the identical proposal after it had a full backlog backfilled."""
+    """Repeats the identical proposal after it requested a backfill of a full backlog."""
 
     _waiting: m.Commit | None = None
 
@@ -334,7 +334,7 @@ class StagedNamesUseUuid5(ModelClient):
 
 @good("DELAYED-06", "DELAYED-07", "DELAYED-09", side="client")
 class WritesChangeData(ModelClient):
-    """Commits a change data file beside the files of an update, in `_change_data` and its partition's folder."""
+    """Commits a change data file with the files of an update, in `_change_data` and its partition's folder."""
 
     def _actions(self, transaction: Transaction, version: int) -> Lines:
         actions = super()._actions(transaction, version)
@@ -362,7 +362,7 @@ class RejectsFilesOutside(ModelClient):
         return super().transact(client, request)
 
 
-# Isolation, and nothing to commit
+# Isolation, and empty transactions
 
 
 @good("CONFLICT-ISOLATION-02", side="client")
@@ -419,7 +419,7 @@ class PublishesBeforeAHandBack(ModelClient):
         return super().hand_back(client, request)
 
     def _publish(self, table: Resolved, commit: m.CommitEntry) -> None:
-        """The content of its staged file, under its version."""
+        """Publish the content of the staged file under its version."""
         staged = FolderStorage(table.log.parent).read(str(table.log / STAGING[MANAGED] / (commit.file_name or "")))
         if staged is not None:
             path = str(table.log / f"{commit.version:020}.json")
@@ -434,8 +434,8 @@ class PublishesBeforeAHandBack(ModelClient):
 
 @good("MC-CHECKPOINT-01", "CM-POLICY-02", "MC-BACKFILL-06", side="client")
 class CheckpointsAfterEveryCommit(ModelClient):
-    """Writes a checkpoint of the previous version after each of its commits, backfills first, and does not request the
-    policy."""
+    """Requests a backfill and writes a checkpoint of the previous version after each of its commits, without requesting
+    the policy."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         answer = super().transact(client, request)
@@ -446,7 +446,7 @@ class CheckpointsAfterEveryCommit(ModelClient):
 
 @good("MC-CHECKPOINT-01", "MC-BACKFILL-06", side="client")
 class CheckpointsTheLatestVersion(ModelClient):
-    """Where it may choose, has all commits published, and writes a checkpoint of the newest version."""
+    """If it may choose, requests a backfill of all commits, and writes a checkpoint of the newest version."""
 
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         def run() -> None:
@@ -480,7 +480,7 @@ class WritesNoChecksums(ModelClient):
 
 @good("MC-BACKFILL-06", side="client")
 class BackfillsBeforeMaintenance(ModelClient):
-    """Has all commits backfilled before any maintenance."""
+    """Requests a backfill of all commits before any maintenance."""
 
     def _gather(self, client: str, table: Resolved) -> Listing:
         listed = super()._gather(client, table)
@@ -539,7 +539,7 @@ class KeepsAllCommits(KeepsTheNewestCommits):
 
 @good("FREE-CLEANUP-02", side="client")
 class CleansUpWithItsCheckpointOfManagedCommits(ModelClient):
-    """Deletes expired commits before its checkpoint of a managedCommit table, which has no policy to ask for."""
+    """Deletes expired commits before its checkpoint of a managedCommit table, because such a table has no policy."""
 
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         answer = super().checkpoint(client, request)
@@ -551,8 +551,8 @@ class CleansUpWithItsCheckpointOfManagedCommits(ModelClient):
 
 @good("FREE-CLEANUP-03", side="client")
 class DeletesListedStagedFilesOfManagedCommits(ModelClient):
-    """Deletes all staged files up to the cut-off checkpoint's version in a cleanup of a managedCommit table, also those
-    of published commits that the owner lists."""
+    """Deletes all staged files up to the cut-off checkpoint's version in a cleanup of a managedCommit table, including
+    those of published commits that the owner lists."""
 
     def _staged(self, table: Resolved, cut_off: int) -> list[Path]:
         if table.feature == "managedCommit":

@@ -41,7 +41,7 @@ class Promising(ModelOwner):
     "FREE-STAGING-01",
 )  # fmt: skip
 class PlainModel(ModelOwner):
-    """Does no more than required: validates nothing, forgets backfilled commits, publishes on request only, and
+    """Does only what is required: validates nothing, forgets backfilled commits, publishes on request only, and
     publishes all commits for a backfill beyond the latest version."""
 
 
@@ -60,7 +60,7 @@ class ReturnsNoLatestVersion(Promising):
 
 @good("FREE-LATEST-01", "FREE-LATEST-02")
 class ReturnsMinusOne(ReturnsNoLatestVersion):
-    """Returns -1 where `returns-no-latest-version` returns no latest version."""
+    """Returns latest version -1 where `returns-no-latest-version` returns none."""
 
     nothing = -1
 
@@ -80,14 +80,14 @@ class ListsEveryVersion(ModelOwner):
 
 @good("FREE-GET-02", "FREE-GET-01")
 class ListsFromTheLastPublishedVersion(ListsEveryVersion):
-    """Begins its list with the last published version, whatever start is requested."""
+    """Begins its list with the last published version, ignoring the requested start."""
 
     first = 1
 
 
 @good("FREE-GET-03", "FREE-PUBLISH-01", "CM-PUBLISH-04")
 class ClientsPublishWithoutNotification(ModelOwner):
-    """Its clients publish every commit at once without notifying it: it goes on to list published commits."""
+    """Its clients publish every commit at once without notifying it, so that it continues to list published commits."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -140,7 +140,7 @@ class RejectsBackfillBeyondLatest(ModelOwner):
 
 @good("FREE-BACKFILL-03", "CM-STORE-06")
 class PublishesOnlyOnRequest(ModelOwner):
-    """Never publishes on its own, even where that is left to it."""
+    """Publishes only on request, even if publishing is left to it."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         return super().create_table(client, msgspec.structs.replace(request, backfill="on-request"))
@@ -169,7 +169,7 @@ class GapsAreRejections(ModelOwner):
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
-        return m.Rejected(reason="the version before it is missing") if isinstance(answer, m.Gap) else answer
+        return m.Rejected(reason="the previous version is missing") if isinstance(answer, m.Gap) else answer
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         answer = super().take_over(client, request)
@@ -211,7 +211,8 @@ class RejectsByPolicy(ModelOwner):
 
 @good("FREE-POLICY-01")
 class LimitsSizes(Promising):
-    """Rejects commits of more than 100,000 bytes, and every commit while 20 are unbackfilled; it promises no limit."""
+    """Rejects commits of more than 100,000 bytes, and every commit while 20 are unbackfilled, without declaring a
+    limit."""
 
     without = ("backlog-limit",)
 
@@ -237,7 +238,7 @@ class ValidatesEverything(ModelOwner):
         info = self._info(proposed)
         newest = self._info((self._newest(table, "commitInfo") or "{}",))
         if info.get("txnId") is None or not info.get("inCommitTimestamp", 0) > newest.get("inCommitTimestamp", 0):
-            return m.Rejected(reason="a commit needs a txnId, and a time after that of the version before")
+            return m.Rejected(reason="a commit needs a txnId, and a later time than the previous version")
         return None
 
     def _proposed(self, table: OwnedTable, request: m.Commit, staged: str | None) -> Iterable[str]:
@@ -323,12 +324,12 @@ class ManyFreedoms(
     backfills, and rejections by policy."""
 
 
-# Good owners that keep their state, their files and their tables in other ways than the model, as the documents
-# allow. Nobody may accuse them of anything.
+# Good owners that store their state, their files and their tables differently from the model, as the documents permit.
+# No check may fail for them.
 
 
 class SavedFiles(MutableMapping[str, bytes]):
-    """What an owner keeps, as files in a folder of its own."""
+    """A dictionary of an owner's state that is stored as files in a folder."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
@@ -406,7 +407,7 @@ class WritesOtherStagedFiles(ModelOwner):
 
 @good("FREE-STAGING-01", "MC-BACKFILL-02", "CM-STORE-08")
 class RemovesStagedFiles(ModelOwner):
-    """Deletes the staged file of a published commit, and so often the staging folder."""
+    """Deletes the staged file of a published commit; an empty staging folder disappears."""
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         staged = [commit.staged_file for number, commit in table.unbackfilled.items() if number <= version]
@@ -438,7 +439,7 @@ class StagesVersion0(Promising):
 
 @good("FREE-CONF-01", "MC-ENABLE-04", "MC-ENABLE-06")
 class StoresItsConfiguration(ModelOwner):
-    """Stores in the table's properties how its clients connect and authenticate."""
+    """Stores in the table's properties the way in which its clients connect and authenticate."""
 
     def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
         connection = {"endpoint": "http://owner.example/commits", "authenticationMode": "oauth2"}
@@ -484,13 +485,13 @@ class NormalizesNames(ModelOwner):
 
 
 def plain_name(name: str) -> str:
-    """One for all spellings of a name."""
+    """The same name for all of its spellings."""
     return unicodedata.normalize("NFC", unquote(name)).casefold()
 
 
 @good("FREE-NAME-04")
 class ComparesAttemptsAsUuids(ModelOwner):
-    """Writes the attempts that it gets in lower case."""
+    """Stores the attempts that it gets in lower case."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         return super().commit(client, msgspec.structs.replace(request, attempt=request.attempt.lower()))
@@ -572,7 +573,7 @@ class KeepsOtherFilesInTheLog(ModelOwner):
 
 
 def checksum_of(content: str) -> str:
-    """Of a version whose numbers do not matter."""
+    """The checksum of a version; its numbers do not matter."""
     info = json.loads(content.partition("\n")[0]).get("commitInfo", {})
     return json.dumps({"txnId": info.get("txnId"), "tableSizeBytes": 0, "numFiles": 0})
 
@@ -605,7 +606,7 @@ class RestrictsCheckpoints(ModelOwner):
 
 @good("FREE-BACKFILL-01", "FREE-BACKFILL-03", "CM-STORE-06")
 class PublishesInBatches(ModelOwner):
-    """Publishes nothing on its own until four commits wait, then all of them at once."""
+    """Publishes nothing without a request until four commits are unpublished, then all four at once."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         return super().create_table(client, msgspec.structs.replace(request, backfill="on-request"))
@@ -620,7 +621,7 @@ class PublishesInBatches(ModelOwner):
 
 @good("FREE-BACKFILL-01", "FREE-GET-01")
 class PublishesAtTheNextRequest(ModelOwner):
-    """Publishes what earlier requests left when the next commit or read of the table arrives."""
+    """Publishes the commits of earlier requests when the next commit or read of the table arrives."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         self._catch_up(request.table)
@@ -638,7 +639,7 @@ class PublishesAtTheNextRequest(ModelOwner):
 
 
 class _BusyAtFirst(ModelOwner):
-    """Rejects the first sending of some requests as retryable."""
+    """Rejects some requests as retryable when they first arrive."""
 
     every = 3
     refused: set[m.Request] = memory(set)
@@ -651,7 +652,7 @@ class _BusyAtFirst(ModelOwner):
 
 @good("FREE-POLICY-01")
 class RejectsCommitsForNow(_BusyAtFirst):
-    """Rejects the first sending of every third valid proposal as retryable, and ratifies the same attempt later."""
+    """Rejects every third valid proposal as retryable when it first arrives, and ratifies the same attempt later."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -661,8 +662,8 @@ class RejectsCommitsForNow(_BusyAtFirst):
 
 @good("FREE-POLICY-01")
 class ThrottlesRequests(_BusyAtFirst):
-    """Rejects the first sending of some requests of every kind as retryable: conditional writes that lost, or a
-    throttled database."""
+    """Rejects some requests of every kind as retryable when they first arrive, as after a lost conditional write or
+    with a throttled database."""
 
     every = 4
 
@@ -684,7 +685,7 @@ class ThrottlesRequests(_BusyAtFirst):
 
 @good("FREE-POLICY-01")
 class LimitsTheRate(ModelOwner):
-    """Rejects every seventh commit, read, backfill or lookup as retryable, replays too."""
+    """Rejects every seventh commit, read, backfill or lookup as retryable, including replays."""
 
     requests = 0
 
@@ -707,7 +708,7 @@ class LimitsTheRate(ModelOwner):
 
 @good("MC-FILES-13", "FREE-LATEST-02")
 class PublishesDirectlyOnly(Promising):
-    """Offers direct commits only, and no profile besides."""
+    """Offers direct commits only, and no other profile."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         direct = dict.fromkeys(("managedCommit", "catalogManaged"), ("direct",))
@@ -744,7 +745,7 @@ class ClockIsADaySlow(ModelOwner):
 
 @good("CM-CREATE-01")
 class NamesIgnoreCase(ModelOwner):
-    """Keeps names as they were given, and finds tables by them without regard to case."""
+    """Stores names as requested, and finds tables by name without regard to case."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         return super().create_table(client, msgspec.structs.replace(request, name=self._known(request.name)))
@@ -797,7 +798,7 @@ class ConflictsNameWinnersOnly(ModelOwner):
 
 @good("CM-CREATE-01", "FREE-POLICY-01")
 class OneTablePerPath(ModelOwner):
-    """Rejects a table at a path that ever was another table's, below one or above one, dropped tables included."""
+    """Rejects a table whose path is, contains or is below the path of any other table, including dropped ones."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         paths = [] if request.path is None else [table.location for table in self.tables.values()]
@@ -849,7 +850,8 @@ class DropsPublishedTablesOnly(ModelOwner):
 
 @good()
 class UnknownTablesAreRejected(ModelOwner):
-    """Answers requests for unknown and dropped tables with a rejection, as a catalog that hides what exists."""
+    """Answers requests for unknown and dropped tables with a rejection, as a catalog that does not reveal which tables
+    exist."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         return self._hidden(super().commit(client, request))

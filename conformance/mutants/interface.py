@@ -1,4 +1,4 @@
-"""Owners that cannot be tested as they say: who they are, what they answer, what they let the kit see and do."""
+"""Owners with a wrong interface: their identity, their answers, and the kit's access to their files."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class RemovedFilesStay(ModelOwner):
         return m.Done()
 
 
-# Owners that are wrong about how much they may keep.
+# Owners with a wrong backlog limit.
 
 
 @mutant("PROFILE-BACKLOG-01")
@@ -150,7 +150,7 @@ class FullBacklogMustBeEmptied(ModelOwner):
 
 @mutant("MC-FEATURE-03", "CM-COMMIT-01")
 class KeepsProposalsAboveTheLimit(ModelOwner):
-    """Keeps a proposal that it rejected for the limit, and ratifies it later."""
+    """Stores a proposal that it rejected for the limit, and ratifies it later."""
 
     waiting: dict[str, tuple[m.Commit, str | None]] = memory(dict)
 
@@ -181,7 +181,7 @@ class FullBacklogRejectsReplays(ModelOwner):
 
 @mutant("PROFILE-CORE-04")
 class RepeatsTheLimitInsteadOfConflicts(ModelOwner):
-    """Answers a client that once met the limit with that rejection, even for a lost race."""
+    """Repeats the rejection for the limit to every client that once got it, even for a lost race."""
 
     def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         limited = m.Rejected(reason="too many unbackfilled commits", retryable=True)

@@ -1,4 +1,4 @@
-"""Owners that are wrong about who creates a table, and about what it is then."""
+"""Owners that are wrong about the creator of a table, or about its version 0."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NamesAreNotUnique(ModelOwner):
 
 @mutant("MC-CREATE-02", "CM-COMMIT-08")
 class LosingCreatorIsAnsweredAsCreated(ModelOwner):
-    """Answers the creator of an existing table as its creator."""
+    """Answers a create request for an existing table as ratified."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)
@@ -42,7 +42,7 @@ class LosingCreatorIsAnsweredAsCreated(ModelOwner):
 
 @mutant("MC-CREATE-02", "CM-COMMIT-08")
 class TwoCreatorsMakeATableUnreadable(LosingCreatorIsAnsweredAsCreated):
-    """Answers every creator of a name as its creator; of a table with two of them nothing can be read afterwards."""
+    """Ratifies every create request for a name; a table with two creators cannot be read afterwards."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)
@@ -189,7 +189,7 @@ class ConfigurationIsNested(ModelOwner):
         return tuple(json.dumps(action, separators=(",", ":")) for action in parsed)
 
 
-# Owners that are wrong about which tables there are, and what they are called.
+# Owners that are wrong about which tables exist, and about their names.
 
 
 @mutant("PROFILE-DISCOVERY-01")
@@ -215,7 +215,7 @@ class SpellingsFindTheFirstTable(ModelOwner):
 
 @mutant("MC-CREATE-02", "CM-COMMIT-08")
 class SpellingsAreCreatedTwice(ModelOwner):
-    """Takes the spellings of a name for one table, and answers the creator of each as its creator."""
+    """Treats the spellings of a name as one table, and ratifies the creation of each."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         for reference, table in self.tables.items():
@@ -417,7 +417,7 @@ class DroppedTablesAreRead(ModelOwner):
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08")
 class ReusedNamesKeepAttempts(ModelOwner):
-    """Keeps attempts by the table's name: a new table of that name answers for those of the dropped one."""
+    """Stores attempts by the table's name: a new table of that name reports those of the dropped one as landed."""
 
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         for old in self.tables.values():
@@ -431,7 +431,7 @@ class ReusedNamesKeepAttempts(ModelOwner):
 
 @mutant("MC-COMMIT-02", "CM-COMMIT-08")
 class ReusedPathsKeepAttempts(ReusedNamesKeepAttempts, DropDeletesFiles):
-    """Keeps attempts by the table's path: a new table at that path answers for those of the dropped one."""
+    """Stores attempts by the table's path: a new table at that path reports those of the dropped one as landed."""
 
     def _same(self, old: OwnedTable, new: OwnedTable) -> bool:
         return old.location == new.location
@@ -458,7 +458,7 @@ class LateDropDeletesANewTable(DropDeletesFiles):
 
 @mutant("MC-FILES-08", "CM-FILES-07")
 class DropDeletesByPrefix(ModelOwner):
-    """Deletes all files whose path begins with that of a dropped table, `orders2` with `orders`."""
+    """Deletes all files whose path begins with that of a dropped table: a drop of `orders` deletes `orders2`."""
 
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
         answer = super().drop_table(client, request)
@@ -528,7 +528,7 @@ class DropForgetsOutcomes(ModelOwner):
 
 @mutant("PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-01", "PROFILE-DURABLE-01")
 class RestartUndoesDrops(ModelOwner):
-    """Keeps drops in memory only: after a restart the tables are back."""
+    """Keeps drops in memory only: after a restart the tables exist again."""
 
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
         before = dict(self.saved)

@@ -33,7 +33,7 @@ class LeavesFilesBesideTheTables(ModelClient):
 
 @mutant("PROFILE-CLIENT-03", side="client")
 class WritesToOtherTables(ModelClient):
-    """Leaves a file in the folders of the tables beside the one that it was asked about."""
+    """Writes a file to the folders of the tables next to the requested one."""
 
     def _resolve(self, client: str, name: str) -> Resolved:
         table = super()._resolve(client, name)
@@ -65,7 +65,7 @@ class WritesTheCheckpointFirst(ModelClient):
 
 @mutant("FIELD-05", bugs=("FB45",), side="client")
 class PublisherTakesAnyFile(ModelClient):
-    """Publishes, and takes any file of a version's name for the published commit."""
+    """Publishes, and treats any file with a version's name as the published commit."""
 
     def _check_published(self, published: Path, staged: Path) -> None:
         pass
@@ -108,7 +108,7 @@ class CompactsFilesByPath(_EditsCompactions):
 
 @mutant("LOG-35", side="client")
 class CompactsPairsAway(_EditsCompactions):
-    """Omits from a compaction the removal of a file that a compacted commit added: a file from before it comes back."""
+    """Omits from a compaction the removal of a file that a compacted commit added: a file from before it reappears."""
 
     def _edited(self, commits: Actions, compacted: Actions) -> Actions:
         added = {action["add"]["path"] for action in commits if "add" in action}
@@ -163,7 +163,7 @@ class RemovesOtherCheckpoints(ModelClient):
 
 @mutant("MC-CHECKPOINT-03", "CM-MAINT-01", bugs=("FB16",), side="client")
 class CheckpointsTheLatestUnpublishedVersion(CheckpointsTheLatestVersion):
-    """Where it may choose, writes a checkpoint of the newest version, published or not."""
+    """If it may choose, writes a checkpoint of the newest version, published or not."""
 
     _chose = False
 
@@ -217,7 +217,7 @@ class VacuumsByThePublishedLog(ModelClient):
 
 @mutant("LOG-37", side="client")
 class VacuumComparesEncodedPaths(ModelClient):
-    """Compares file names with the encoded paths in the log: VACUUM deletes files in use whose names have blanks."""
+    """Compares file names with the encoded paths in the log: VACUUM deletes files in use whose names have spaces."""
 
     def _located(self, path: str) -> str:
         return path.removeprefix("file://")
@@ -353,7 +353,7 @@ class DeletesTheNewestCommit(ModelClient):
 
 
 class _Leaves(ModelClient):
-    """Spares files that it should delete, while it deletes others."""
+    """Keeps some of the files that it should delete."""
 
     def _spares(self, path: Path) -> bool:
         return False
@@ -422,7 +422,7 @@ class CheckpointsHoldFilesOnly(ModelClient):
 
 @mutant("LOG-34", side="client")
 class CheckpointsKeepRemovedFiles(ModelClient):
-    """Keeps removed files in its checkpoints: they come back."""
+    """Keeps removed files in its checkpoints: they reappear."""
 
     _keeps_removed = False
 
@@ -466,7 +466,7 @@ class CheckpointsForgetRemovals(ModelClient):
 
 @mutant("LOG-35", side="client")
 class CompactionsForgetRemovals(ModelClient):
-    """Leaves removals out of a compaction: removed files come back."""
+    """Leaves removals out of a compaction: removed files reappear."""
 
     def _write(self, path: Path, content: bytes) -> None:
         if path.name.endswith(".compacted.json"):
@@ -486,7 +486,7 @@ class DeletesTheChecksumOfTheCutOff(ModelClient):
             self._delete(path for version, path in listed.checksums.items() if version <= cut_off)
 
 
-# Owners that are wrong about what maintenance may run.
+# Owners that allow the wrong maintenance.
 
 
 @mutant("PROFILE-POLICY-01")

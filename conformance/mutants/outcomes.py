@@ -1,4 +1,4 @@
-"""Owners that are wrong about attempts that they have seen before: replays, and what became of an attempt."""
+"""Owners that are wrong about earlier attempts: their replays and their outcomes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conformance.mutants.registry import memory, mutant
 
 
 class _OneListOfAttempts(ModelOwner):
-    """All attempts that landed, in whatever table."""
+    """Finds the attempts that landed in other tables."""
 
     def _elsewhere(self, table: OwnedTable, attempt: str) -> int | None:
         found = [each.landed for each in self.tables.values() if each is not table and attempt in each.landed]
@@ -112,7 +112,7 @@ class ConflictsAreCached(ModelOwner):
 
 @mutant("PROFILE-RETRY-03")
 class GapsAreRemembered(ModelOwner):
-    """Rejects an attempt that was once too early permanently."""
+    """Permanently rejects an attempt that was once too early."""
 
     early: set[str] = memory(set)
 
@@ -182,7 +182,7 @@ class NextCommitDeletesTombstones(ModelOwner):
 
 @mutant("PROFILE-OUTCOME-01", bugs=("FB12",))
 class BackfillForgetsOutcomes(ModelOwner):
-    """Reports a backfilled attempt as not landed: its writer writes everything again."""
+    """Reports a backfilled attempt as not landed: its writer commits the changes again."""
 
     def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
         answer = super().attempt_outcome(client, request)
@@ -363,7 +363,7 @@ class KeepsOneTombstone(ModelOwner):
         return answer
 
 
-# Owners that forget: in a restart, or only in a crash.
+# Owners that lose state in a restart, or only in a crash.
 
 
 @mutant("PROFILE-DURABLE-01", "PROFILE-DURABLE-02")
@@ -522,8 +522,8 @@ class CommitIsTwoWrites(ModelOwner):
 
 
 class _PublishesBeforeItRecords(ModelOwner):
-    """The commit that makes it publish is published before it is written down: who dies in between has a version in
-    the log that it does not know, and hands out again. `mode`: of the tables that it does so for."""
+    """Publishes a commit before it records it, in tables with the commit mode `mode`: after a crash in between, the log
+    has a version that the owner does not know and ratifies again."""
 
     mode = "subject"
 
@@ -541,7 +541,7 @@ class _PublishesBeforeItRecords(ModelOwner):
         return m.Ratified(version=request.version)
 
     def _notice(self, table: OwnedTable) -> None:
-        """Nobody but itself publishes, it thinks."""
+        """Assumes that no other process publishes."""
         if table.commit_mode == "direct":
             super()._notice(table)
 

@@ -1,4 +1,4 @@
-"""Owners that are wrong about whose table it is."""
+"""Owners that are wrong about which tables they own."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class TakeOverRecoveryTrustsAnyFile(ModelOwner):
 
 @mutant("MC-CONVERT-05", "MC-CONVERT-09")
 class TakeOverLooksThenWrites(ModelOwner):
-    """Looks whether the version of a take-over is free, and writes it 10 ms later, whatever is there then."""
+    """Checks whether the version of a take-over is free, and writes it 10 ms later without another check."""
 
     def __init__(self, storage: Storage | None = None, directory: Path | None = None) -> None:
         super().__init__(storage if directory is None else FolderStorage(directory))
@@ -218,7 +218,7 @@ class LatestIsTheGreatestNumberInTheLog(ModelOwner):
         return max([table.latest, *(int(name[:20]) for name in names if name[:20].isdecimal())])
 
 
-# Owners that are wrong about how, or whether, they gave a table back.
+# Owners that hand a table back wrongly, or do not.
 
 
 @mutant("MC-FEATURE-03", "MC-CONVERT-06")
@@ -290,7 +290,7 @@ class BegunHandBackEndsOwnership(ModelOwner):
 
 @mutant("PROFILE-TRANSFER-02")
 class GivenBackTablesAreNotTakenOverAgain(ModelOwner):
-    """Rejects the take-over of a table that it gave back: it knows that location already."""
+    """Rejects the take-over of a table that it handed back, because it already knows the location."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         known = any(table.location == request.path and not table.active for table in self.tables.values())
@@ -354,7 +354,7 @@ class HandBackAcceptsALateCommit(ModelOwner):
 
 @mutant("MC-RELEASE-05", "MC-RELEASE-07")
 class HandsBackWithoutACommit(ModelOwner):
-    """Answers a hand-back as ratified without writing its commit: filesystem writers stay out."""
+    """Answers a hand-back as ratified without writing its commit: filesystem writers still find an owner."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         answer = super().hand_back(client, request)
@@ -582,14 +582,14 @@ class OverlooksATakeOver(ModelClient):
         return Resolved(name=None, reference=None, feature=None, commit_mode="", log=Path(name) / LOG)
 
     def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
-        """A blind append, it believes, cannot conflict."""
+        """Assumes that a blind append cannot conflict."""
         if transaction.table.reference is not None:
             super()._check(transaction, winner)
 
 
 @mutant("MC-CONVERT-10", "MC-FILES-12", "MC-WRITE-03", "CM-WRITE-04", side="client")
 class IgnoresItsOwnTakeOver(ModelClient):
-    """Creates files in a table after it had an owner take it over."""
+    """Creates files in a table after an owner took it over at its request."""
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
         self._mine = {**getattr(self, "_mine", {}), request.name: request.path}
@@ -632,7 +632,7 @@ class NeverResolvesANameAgain(ModelClient):
 
 @mutant("MC-WRITE-03", "CM-WRITE-04", side="client")
 class TakesAFormerOwnerForNone(NeverResolvesANameAgain):
-    """Commits by creating files once the owner that it knows refuses, although the table has another owner."""
+    """Commits by creating files if the owner that it knows rejects the commit, although the table has a new owner."""
 
     def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
         try:

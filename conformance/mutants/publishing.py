@@ -1,4 +1,4 @@
-"""Owners that publish too little, too much, in the wrong order, or something else."""
+"""Owners that publish too little, too much, in the wrong order, or the wrong content."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTabl
 from conformance.mutants.good_owners import StagesVersion0
 from conformance.mutants.registry import memory, mutant
 
-# What, and in which order
+# Versions and their order
 
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
@@ -109,7 +109,7 @@ class FailsOnAnExistingPublishedFile(ModelOwner):
 
 @mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
 class AutomaticBackfillLeavesGaps(ModelOwner):
-    """Skips commits in its automatic backfill whose writers it expects to publish them."""
+    """Skips commits in its automatic backfill, and expects their writers to publish them."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -188,7 +188,7 @@ class KeepsThreePublishedCommits(ModelOwner):
             self.storage.remove(self._path(table, version - 3))
 
 
-# What stays behind
+# State after a backfill
 
 
 @mutant("MC-FILES-06", "CM-STORE-04", "CM-STORE-05", "CM-STORE-09", bugs=("FB11",))
@@ -210,7 +210,7 @@ class TrustsTheHighestPublishedFile(ModelOwner):
         return tuple(entry for entry in super()._entries(table, start, end) if entry.version > highest)
 
 
-# Which content
+# Content
 
 
 @mutant("MC-BACKFILL-01", "CM-PUBLISH-01", "CM-PUBLISH-02", bugs=("FB45",))
@@ -269,9 +269,9 @@ def _staged(owner: ModelOwner, table: OwnedTable, version: int) -> list[str]:
     return [f"{folder}/{name}" for name in owner.storage.list(folder) if name.startswith(f"{version:020}.")]
 
 
-# Owners that tell readers too little, too much, too late, or not all the same.
+# Owners that return too little, too much or outdated state to readers, or different state to different readers.
 
-# Too late
+# Outdated
 
 
 @mutant("MC-READ-06", "CM-GET-04")
@@ -425,7 +425,7 @@ class ListsTheBoundaryTwice(ModelOwner):
         return (*entries[:1], *entries)
 
 
-# Too much, or something else
+# Too much, or wrong
 
 
 @mutant("MC-GET-02", "CM-GET-04", "CM-LOG-07")
@@ -485,7 +485,7 @@ class ConflictHasTheLosersContent(ModelOwner):
 
 @mutant("PROFILE-CORE-08")
 class WinnersBeginOneTooEarly(ModelOwner):
-    """Returns the winners of the versions one below: from the version before the proposed one to the one before the
+    """Returns winners whose versions are one too low: from the version before the proposed one to the one before the
     latest."""
 
     def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
@@ -510,7 +510,7 @@ class ConflictHasTheNextVersion(ModelOwner):
         return m.Conflict(latest=table.latest + 1)
 
 
-# Of long tables
+# Tables with many versions
 
 
 @mutant("MC-GET-01", "CM-GET-03")
@@ -591,18 +591,18 @@ class RangeEndIsOneTooHigh(ModelOwner):
 
 @mutant("PROFILE-CORE-09")
 class RangeBeyondTheLatestVersionHasTheLastCommit(ModelOwner):
-    """Returns the last commit for a range that starts beyond it."""
+    """Returns the last commit for a range that starts after it."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return super()._entries(table, min(start, table.latest), end)
 
 
-# Owners that break no rule, and do not follow the documents' advice: a warning
+# Owners that break no rule but do not follow the documents' advice: a warning
 
 
 @mutant("MC-BACKFILL-04", "CM-PUBLISH-05")
 class PublishesNothingUnasked(ModelOwner):
-    """Publishes only what a request names, even where publishing is left to it."""
+    """Publishes only on request, even if publishing is left to it."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         return super().create_table(client, msgspec.structs.replace(request, backfill="on-request"))

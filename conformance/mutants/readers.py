@@ -22,7 +22,7 @@ from conformance.mutants.registry import memory, mutant
 
 @mutant("CM-READ-01", "MC-GET-03", "MC-READ-07", "CM-READ-05", "LOG-04", bugs=("FB01",), side="client")
 class ListsThenAsks(ModelClient):
-    """Lists the log, then asks the owner, and does not list again: a backfill between hides commits."""
+    """Lists the log, then asks the owner, and does not list again: a backfill in between hides commits."""
 
     def _gather(self, client: str, table: Resolved) -> Listing:
         listed = self._list(table)
@@ -50,7 +50,7 @@ class ReadsOnlyTheStagedFile(ModelClient):
     def _commit(self, table: Resolved, listed: Listing, owned: dict[int, m.CommitEntry], version: int) -> Actions:
         name = owned[version].file_name if version in owned else None
         if name is not None and not (table.log / STAGING[table.feature or ""] / name).exists():
-            raise Refused(f"the commit file {name} is gone")
+            raise Refused(f"the commit file {name} does not exist")
         return super()._commit(table, listed, owned, version)
 
 
@@ -257,7 +257,7 @@ class UsesCatalogMetadataForOldVersions(ModelClient):
         return state
 
 
-# Readers that misunderstand what a commit says.
+# Readers that misinterpret the content of a commit.
 
 KNOWN = {
     "commitInfo",
@@ -420,7 +420,7 @@ class ReadsPartitionValuesAsNumbers(ModelClient):
         return str(int(value)) if value is not None and value.isdecimal() else value
 
 
-# Readers that are wrong about when a version was committed.
+# Readers that are wrong about the time of a version.
 
 
 def _modified(listed: Listing, version: int) -> int:
@@ -451,7 +451,7 @@ class SearchesModificationTimesOnly(ModelClient):
 
 @mutant("ICT-18", side="client")
 class ExcludesTheEnablementTime(ModelClient):
-    """Selects the version before the enablement for exactly its time."""
+    """Selects the version before the enablement for the exact time of the enablement."""
 
     def _enabled_at(self, table: Resolved, listed: Listing, latest: State) -> int:
         enabled = super()._enabled_at(table, listed, latest)
@@ -471,7 +471,8 @@ class TimeTravelStopsAtTheEnablement(ModelClient):
 
 @mutant("ICT-18", side="client")
 class OrdersTimesAcrossTheEnablement(ModelClient):
-    """Makes the times of all versions increase, so that a copied file moves the commits after it."""
+    """Makes the times of all versions increase, so that the late modification time of a copied file shifts later
+    commits."""
 
     def _at(self, table: Resolved, listed: Listing, timestamp: int) -> int:
         latest = self._replay(table, listed, self._target(table, listed, None))
@@ -590,7 +591,7 @@ class TrustsTheHint(ModelClient):
     def _start(self, listed: Listing, target: int) -> State:
         named = self._named(listed)
         if named is not None and named <= target and all(each.version != named for each in listed.checkpoints):
-            raise Refused(f"the checkpoint of version {named} is gone")
+            raise Refused(f"the checkpoint of version {named} does not exist")
         return super()._start(listed, target)
 
     def _named(self, listed: Listing) -> int | None:
@@ -629,7 +630,7 @@ class UsesACompactionBeyondTheVersion(ModelClient):
 
 @mutant("LOG-22", side="client")
 class AppliesOldCompactions(ModelClient):
-    """Applies every listed compaction, even one that ends before the checkpoint: removed files come back."""
+    """Applies every listed compaction, even one that ends before the checkpoint: removed files reappear."""
 
     def _start(self, listed: Listing, target: int) -> State:
         state = super()._start(listed, target)
@@ -642,7 +643,7 @@ class AppliesOldCompactions(ModelClient):
 
 @mutant("LOG-24", bugs=("FB33",), side="client")
 class TakesDomainsFromAnyChecksum(ModelClient):
-    """Reads metadata domains from the newest checksum, whatever its version."""
+    """Reads metadata domains from the newest checksum of any version."""
 
     def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
         state = super()._replay(table, listed, target)

@@ -1,4 +1,4 @@
-"""What a mutant is, and where all of them are found.
+"""Mutants, and the register of all of them.
 
     @mutant("PROFILE-RETRY-01", bugs=("FB09",))
     class ReplayIsAConflict(ModelOwner):
@@ -30,23 +30,23 @@ class Mutant:
 
     id: str
     title: str
-    """What it does wrong, or which freedom it uses."""
+    """What the subject does wrong, or which freedom it uses."""
     make: type
     side: str
     """`owner` or `client`: how the kit drives it."""
     violates: tuple[str, ...]
-    """Requirements, of which one must be named by the violation that finds it; none for a good one."""
+    """The violation that detects the mutant must name one of these requirements; empty for a good subject."""
     bugs: tuple[str, ...] = ()
-    """Rows of the list of field bugs whose shape it has."""
+    """The rows of the list of field bugs that have its shape."""
     freedoms: tuple[str, ...] = ()
-    """Of a good one: those that it uses."""
+    """The freedoms that a good subject uses."""
 
 
 _mutants: dict[str, Mutant] = {}
 
 
 def mutant(*violates: str, bugs: tuple[str, ...] = (), side: str = "owner") -> Callable[[T], T]:
-    """Register a known-bad subject. Raises `ValueError` without a requirement, or for one that does not exist."""
+    """Register a known-bad subject. Raises `ValueError` if it has no requirement, or one that does not exist."""
     if not violates:
         raise ValueError("a mutant violates at least one requirement")
     return _register(side, violates=violates, bugs=bugs)
@@ -63,7 +63,7 @@ def _register(
     known = {entry.id for entry in (*load().requirements, *load().freedoms)}
     unknown = [each for each in (*violates, *freedoms) if each not in known]
     if unknown:
-        raise ValueError(f"not in the catalogue: {', '.join(unknown)}")
+        raise ValueError(f"the catalogue has no {', '.join(unknown)}")
 
     def register(made: T) -> T:
         identifier = re.sub(r"(?<!^)(?=[A-Z0-9])", "-", made.__name__).lower()
@@ -89,10 +89,10 @@ def all_mutants() -> dict[str, Mutant]:
 
 
 def memory(make: Callable[[], Any]) -> Any:
-    """What each instance remembers, empty at first: `seen: set[str] = memory(set)` in the body of a class."""
+    """State of each instance, initially empty: `seen: set[str] = memory(set)` in the body of a class."""
     return cached_property(lambda _: make())
 
 
 def handler(identifier: str, *arguments: Any) -> Any:
-    """A new one. Raises `KeyError` for an unknown id."""
+    """A new handler for the mutant of this id. Raises `KeyError` for an unknown id."""
     return all_mutants()[identifier].make(*arguments)

@@ -1,4 +1,4 @@
-"""Writers that lose, double or misplace what they commit."""
+"""Writers that lose, duplicate or misplace changes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class DeletesItsDataFiles(ModelClient):
         self._discard_files(files)
 
 
-# Lost races, refusals, limits
+# Lost races, rejections, limits
 
 
 @mutant("CONFLICT-RETRY-01", bugs=("FB35",), side="client")
@@ -126,7 +126,7 @@ class SearchesWinnersInTheListing(ModelClient):
 
 @mutant("FIELD-04", bugs=("FB04",), side="client")
 class TakesPublishedWinnersForAll(ModelClient):
-    """Rebases on the winners that are published, if there is one, and fails if a later one is not."""
+    """Rebases on the published winners, if there are any, and fails if a later winner is not published."""
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         listed = self._list(transaction.table)
@@ -325,7 +325,7 @@ class CommitsDataAsChangeData(ModelClient):
 
 @mutant("DELAYED-04", side="client")
 class CommitsChangeDataLater(ModelClient):
-    """Commits the change data of an update as a commit of its own."""
+    """Commits the change data of an update in a separate commit."""
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         answer = super().transact(client, msgspec.structs.replace(request, changes=()))
@@ -355,7 +355,7 @@ class IgnoresRowTracking(ModelClient):
 
 @mutant("ROW-01", "ROW-04", side="client")
 class KeepsRowIdsAfterALostRace(ModelClient):
-    """Assigns row ids after those of the version that it read, although a winner used them too."""
+    """Assigns row ids after those of the version that it read, although a winner used the same ones."""
 
     def _high_water_mark(self, transaction: Transaction) -> int:
         checked, transaction.checked = transaction.checked, transaction.base
@@ -367,7 +367,7 @@ class KeepsRowIdsAfterALostRace(ModelClient):
 
 @mutant("ROW-02", "ROW-04", side="client")
 class KeepsTheRowVersionAfterALostRace(ModelClient):
-    """Says of its rows that they are of the version that it proposed first."""
+    """Records the version that it proposed first as the version of its rows, although it lost that one."""
 
     def _row_version(self, transaction: Transaction, version: int) -> int:
         return transaction.base.version + 1
@@ -381,7 +381,7 @@ class KeepsTheHighWaterMark(ModelClient):
         return []
 
 
-# What it reports
+# Reported versions
 
 
 @mutant("PROFILE-CLIENT-02", "CONFLICT-RETRY-05", side="client")
@@ -396,7 +396,7 @@ class ReportsItsFirstVersion(ModelClient):
 
 @mutant("PROFILE-CLIENT-02", side="client")
 class TakesEveryAnswerForSuccess(ModelClient):
-    """Reports its transaction as committed whatever the owner answers."""
+    """Reports its transaction as committed after any answer of the owner."""
 
     def _propose(self, client: str, transaction: Transaction, version: int) -> bool:
         super()._propose(client, transaction, version)
@@ -418,7 +418,7 @@ class ReportsMissingEmptyCommits(ModelClient):
 
 @mutant("PROFILE-UNKNOWN-02", bugs=("FB24",), side="client")
 class FailsOnItsOwnVersion0(ModelClient):
-    """Reports that the table exists after its own creation, whose answer was lost."""
+    """Reports that the table already exists after its own creation, whose answer was lost."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = self.owner(client, request)
@@ -453,7 +453,7 @@ class PublishingOverwritesFiles(PublishesBeforeAHandBack):
         storage.put(path, content, modified)
 
 
-# Writers that stamp, name or label their commits wrongly: the kit's owner looks at all that they propose.
+# Writers with wrong timestamps, names or commitInfo: the kit's owner checks every proposal.
 
 Actions = tuple[str, ...]
 
@@ -532,7 +532,7 @@ class ReusesItsTxnId(Labels):
 
 @mutant("CONFLICT-RETRY-07", "CM-LOG-06", side="client")
 class ReusesItsAttempt(ModelClient):
-    """Uses the attempt id of the first try for a retry at another version."""
+    """Uses the attempt id of its first proposal for a retry at another version."""
 
     def _request(self, table: Resolved, version: int, attempt: str, actions: Actions) -> m.Commit:
         self._kept = getattr(self, "_kept", None) or attempt

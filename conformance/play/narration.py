@@ -1,8 +1,8 @@
-"""A scenario as a story: run by the simulator, and run again with other choices. One sentence for each step, made from
-the effect that was carried out and from what it changed, with its rule.
+"""A scenario as a story: run by the simulator, and run again with other choices. One sentence for each step, generated
+from its effect and the change that it made, with its rule.
 
 A rule is the id of a requirement of the catalogue. Sentences about the ledger compare its rows before and after the
-step: none is written by hand for a scenario.
+step: no sentence is written by hand for a scenario.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from conformance.player.story import Happening, Rows, Step, Story, View
 from refimpl.table_feature import TableFeature
 
 Sentence = tuple[str, str | None]
-"""The text, and the id of the requirement that it is about."""
+"""The text, and the id of its requirement."""
 
 _COMMIT: Final = re.compile(r"(?:.*/)?(\d+)\.json$")
 _STAGED: Final = re.compile(r"(?:.*/)?_(?:staged_)?commits/(\d+)\.(\w+)\.json$")
 _LISTED: Final = re.compile(r"(?:^|(?<=; ))(?=\d)")
-"""Before the versions of the unpublished commits in an answer."""
+"""The position before the versions of the unpublished commits in an answer."""
 
 _FILES: Final[dict[tuple[str, str], Sentence]] = {
     ("create", "staged"): ("{who} creates the staged file of attempt {attempt}, for version {version}", "CM-FILES-03"),
@@ -55,7 +55,7 @@ _ANY: Final = {
     "create": "{who} creates {target}",
     "write": "{who} writes {target}",
     "read": "{who} reads {target}",
-    "stat": "{who} looks whether {target} exists",
+    "stat": "{who} checks whether {target} exists",
     "link": "{who} puts {target} in place, if the name is free",
     "replace": "{who} replaces {target}",
     "unlink": "{who} deletes {target}",
@@ -63,7 +63,7 @@ _ANY: Final = {
     "release": "{who} releases the lock",
     "begin": "{who} begins a transaction in the ledger",
     "query": "{who} reads the ledger",
-    "rollback": "{who} undoes its transaction in the ledger",
+    "rollback": "{who} rolls back its transaction in the ledger",
     "pause": "{who} waits before it tries again",
     "crash": "{who} is killed: it does nothing more, and its locks are released",
 }
@@ -78,12 +78,12 @@ _REQUESTS: Final[dict[str, Sentence]] = {
     "register_table": ("{who} registers the table with its version 0", "CM-CREATE-02"),
     "drop_table": ("{who} asks the owner to drop the staged table: another table has the name", None),
     "take_over": ("{who} asks the owner to take the table over, as version {version}", "MC-CONVERT-02"),
-    "hand_back": ("{who} asks the owner to give the table back, as version {version}", "MC-RELEASE-01"),
+    "hand_back": ("{who} asks the owner to hand the table back, as version {version}", "MC-RELEASE-01"),
 }
 
 
 def sentence(happening: Happening, before: View, after: View, feature: TableFeature) -> Sentence:
-    """What happened, and the rule that it follows; `before`, `after`: what was there around the step."""
+    """The step in a sentence, and its rule; `before` and `after` are the views around it."""
     text, rule = _sentence(happening, before, after)
     return text, _SAME_RULE.get(feature.name, {}).get(rule, rule) if rule else None
 
@@ -111,7 +111,7 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
         case "error":
             return f"{who} ends with {target}: {happening.detail}", None
         case "power cut":
-            lost = f"Lost: {happening.detail}" if happening.detail else "No file of the log is missing"
+            lost = f"Lost: {happening.detail}" if happening.detail else "No file of the log is lost"
             return f"The power fails: what was not synced is lost. {lost}", "PROFILE-DURABLE-01"
         case "unlink" if _COMMIT.match(target) and "/" in target and not _STAGED.match(target):
             return f"{who} deletes {target}: no table was created there", None
@@ -128,7 +128,7 @@ def _sentence(happening: Happening, before: View, after: View) -> Sentence:
 
 
 def intention(effect: str) -> str:
-    """What a client would do next, as the end of a sentence. `effect`: its kind and target."""
+    """The next step of a client, as the end of a sentence. `effect`: its kind and target."""
     kind, _, target = effect.partition(" ")
     if kind == "send":
         request, _, version = target.partition(" v")
@@ -147,7 +147,7 @@ def intention(effect: str) -> str:
 
 
 def decides(happening: Happening) -> bool:
-    """Whether this is a step that others can lose by: a decision, a put-if-absent, an answer, a fault, an end."""
+    """Whether the outcome can depend on this step: a decision, a put-if-absent, an answer, a fault or an end."""
     kind, target = happening.kind, happening.target
     if kind in ("send", "answer"):
         return target.split(" ")[0].split(":")[0] in _DECIDING
@@ -162,7 +162,7 @@ _DECIDING: Final = frozenset({"commit", "register_table", "take_over", "hand_bac
 def _put_if_absent(happening: Happening, who: str, before: View, after: View) -> Sentence:
     target = happening.target
     old, new = ({name: content for name, _, content in view.log}.get(target) for view in (before, after))
-    unowned = None if "/" in target else "MC-FILES-11"  # elsewhere no table is there yet
+    unowned = None if "/" in target else "MC-FILES-11"  # otherwise there is no table yet
     rule = "CM-FILES-06" if happening.lane == OWNER else unowned
     if old is None:
         decision = ". This is the decision" if _transfers(before.ledger, target) else ""
@@ -173,7 +173,7 @@ def _put_if_absent(happening: Happening, who: str, before: View, after: View) ->
 
 
 def _transfers(ledger: Rows, published: str) -> bool:
-    """Whether the owner promised a take-over or a hand-back as this version: the file that is first decides it."""
+    """Whether the owner promised a take-over or a hand-back as this version; the first file decides it."""
     promised = {f"{kind} as version {PurePosixPath(published).stem}" for kind in ("take-over", "hand-back")}
     return any(row[0] == "promise" and row[1] in promised for row in ledger)
 
@@ -192,7 +192,7 @@ _SAME_RULE: Final = {"managedCommit": {
     "CM-COMMIT-02": "MC-COMMIT-03", "CM-COMMIT-06": "MC-COMMIT-06", "CM-COMMIT-08": "MC-COMMIT-02",
     "CM-FILES-06": "MC-FILES-07", "CM-PUBLISH-04": "MC-BACKFILL-05", "CM-PUBLISH-06": "MC-BACKFILL-03",
 }}  # fmt: skip
-"""By table feature: the rule in its document."""
+"""The rule in the document of each table feature."""
 
 
 def _sort(target: str) -> str:
@@ -267,19 +267,19 @@ def _steps(world: World, made: Iterable[list[Happening]]) -> Iterator[Step]:
 
 
 class ScenarioForks:
-    """A scenario with other choices than its own."""
+    """Runs a scenario with other choices than its own."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
 
     def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
-        """Every client that can go next, and every fault."""
+        """Every client that can take the next step, and every fault."""
         with self._after(choices) as world:
             nexts = [(name, f"{name} goes next: {intention(effect)}") for name, effect in world.enabled().items()]
             return [*nexts, *((fault, fault) for fault in world.faults())]
 
     def follow(self, choices: Sequence[str], option: str) -> list[Step]:
-        """After the option every client that is left goes on to its end."""
+        """Take the option, then run all remaining clients to their end."""
         with self._after(choices) as world:
             return list(_steps(world, _to_the_end(world, option)))
 
@@ -292,7 +292,7 @@ class ScenarioForks:
 
 
 def _to_the_end(world: World, choice: str) -> Iterator[list[Happening]]:
-    """One client after the other; the chosen one goes first."""
+    """Run one client after the other, the chosen one first."""
     yield world.choose(choice)
     while enabled := world.enabled():
         yield world.choose(choice if choice in enabled else next(iter(enabled)))

@@ -1,6 +1,6 @@
-"""What `play FILE` opens: the finding of a report, a recorded history, or the trace of a simulated schedule.
+"""Opens the file of `play FILE`: the finding of a report, a recorded history, or the trace of a simulated schedule.
 
-A trace is run again when it is opened, effect by effect, so that other turns can be tried too.
+A trace is run again when it is opened, effect by effect, so that the user can try other choices.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ EXPECTED: Final = (
     "expected a finding (finding.json), a history (JSON Lines), or a trace that `simulate explore --trace` wrote"
 )
 LARGE: Final = 1 << 24
-"""Bytes of a history whose verdict takes seconds."""
+"""The size in bytes above which the verdict on a history takes seconds."""
 _SHOWN: Final = 60
-"""Bytes of the first line that a message quotes."""
+"""The maximum number of bytes of the first line that a message quotes."""
 
 
 class _Kind(msgspec.Struct):
-    """By what the files differ."""
+    """The kinds of files."""
 
     event: Any = None
     violations: Any = None
@@ -87,10 +87,10 @@ def _kind(text: bytes) -> _Kind:
 
 
 def beginning(path: Path) -> Story | None:
-    """The first events of a history whose verdict takes longer than a person wants to wait; None of any other file."""
+    """The first events of a history whose verdict takes long; None for any other file."""
     with contextlib.suppress(OSError, InvalidHistoryError):
         if path.is_file() and path.stat().st_size > LARGE:
-            return replace(_played(path, []), ends="The history is being judged.")
+            return replace(_played(path, []), ends="The verdict is being computed.")
     return None
 
 
@@ -116,17 +116,18 @@ def _played(path: Path, violations: list[Violation], title: str = "", more: int 
 
 FEATURES: Final = {each.name: each for each in (CATALOG_MANAGED, MANAGED_COMMIT)}
 _ABOVE: Final = re.compile(r"\S*/_delta_log/|^/warehouse/")
-"""What is cut off the paths of files."""
+"""The prefix that is removed from paths of files."""
 
 
 def trace_story(path: Path) -> Story:
-    """Raises `UnusableError` if it is no trace, or its scope or subject is not known here."""
+    """The story of a trace. Raises `UnusableError` if the file is not a trace, or its scope or subject is unknown
+    here."""
     try:
         trace = from_json(path.read_bytes())
         forks = TraceForks(trace)
         steps = forks.steps(trace.choices)
     except (ValueError, ImportError, AttributeError, msgspec.DecodeError) as error:
-        raise UnusableError(f"{path} is no trace that can be run again here: {error}") from error
+        raise UnusableError(f"the trace {path} cannot be run again here: {error}") from error
     return Story(
         name=path.stem,
         title=f"{trace.scope}: {forks.scope.title}",
@@ -143,22 +144,22 @@ def trace_story(path: Path) -> Story:
 
 
 class TraceForks:
-    """The requests of a trace, by any choices: each choice is the client whose effect is next."""
+    """Runs the requests of a trace with any choices: each choice is the client whose effect is next."""
 
     def __init__(self, trace: Trace) -> None:
         """Raises `ValueError` if its scope is not known."""
         self._trace = trace
         (self.scope,) = scopes(lambda each: each.id == trace.scope)
         self.violations: list[Violation] = []
-        """Of the last run."""
+        """The effects of the last run."""
 
     def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
-        """Every client that can go next."""
+        """Every client that can take the next step."""
         _, seen = self._run(choices)
         return [(name, f"{name} goes next: {effect}") for name, effect in seen[len(choices)].enabled.items()]
 
     def follow(self, choices: Sequence[str], option: str) -> list[Step]:
-        """After the option that client goes on, then the others by name."""
+        """Run the chosen client to its end, then the others by name."""
         return [step for step in self.steps([*choices, option]) if len(step.choices) > len(choices)]
 
     def _run(self, choices: Sequence[str]) -> tuple[Outcome, list[Watched]]:
@@ -167,13 +168,13 @@ class TraceForks:
             return watched(self._trace, self.scope, host, choices)
 
     def steps(self, choices: Sequence[str]) -> list[Step]:
-        """Of the run by these choices."""
+        """The steps of a run with these choices."""
         outcome, seen = self._run(choices)
         self.violations = _violations(outcome)
         return list(self._shown(outcome, seen))
 
     def _shown(self, outcome: Outcome, seen: Sequence[Watched]) -> Iterator[Step]:
-        """What was asked, the effect, and what was answered: for each step of the run."""
+        """The requests, the effect and the answers of each step of the run."""
         text = outcome.history.encode()
         teller = HistoryTeller(list(read_events(io.BytesIO(text))), self.violations, text)
         made: tuple[str, ...] = ()
@@ -197,7 +198,7 @@ class TraceForks:
         happening = Happening(effect.client, effect.client, effect.kind.value, target)
         then, now = (View((), log, ()) for log in (before, after))
         text, rule = sentence(happening, then, now, FEATURES[self.scope.feature])
-        if effect.kind is Kind.COMMIT:  # the ledger of any owner is not read here
+        if effect.kind is Kind.COMMIT:  # the ledger of another owner cannot be read here
             text, rule = f"{effect.client} commits its transaction in the ledger", None
         return replace(teller.step(effect.client, effect.kind.value, text, rule=rule), decides=decides(happening))
 
@@ -219,11 +220,11 @@ def _seen(step: Step, made: tuple[str, ...], log: Log) -> Step:
 
 
 def _violations(outcome: Outcome) -> list[Violation]:
-    """Those that the checkers find, with their operations, and the others."""
+    """The violations that the checkers find, with their operations, and the others."""
     try:
         found = violations_of(check_events(list(read_events(io.BytesIO(outcome.history.encode())))))
     except InvalidHistoryError:
-        found = []  # the clients wait for each other: there is no final log
+        found = []  # the clients wait for each other, so there is no final log
     known = {f"{each.requirements[0]}: {each.message}" for each in found}
     others = (text.partition(": ") for text in outcome.violations if text not in known)
     return [*found, *(Violation(requirements=(rule,), message=message) for rule, _, message in others)]

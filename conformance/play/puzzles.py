@@ -1,4 +1,4 @@
-"""Puzzles: a short history of a bad owner or client. Which operation contradicts the others, and which rule?
+"""Puzzles: a short history of a bad owner or client, with an operation and a violated rule to find.
 
 The histories are the repository's bad ones, and the solutions are the checker's verdicts on them.
 """
@@ -31,22 +31,22 @@ NAMES: Final = (
     "checkpoint-of-an-unpublished-version", "forgotten-before-it-was-published", "tombstone-forgotten",
     "list-and-latest-of-two-states", "delayed-request-lands-after-its-tombstone",
 )  # fmt: skip
-"""From obvious to subtle."""
+"""The puzzles, from obvious to subtle."""
 CHOICES: Final = 4
-"""So many rules to choose from."""
+"""The number of rules to choose from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One thing that happened: who asked what, between which two moments, and the answer."""
+    """One line of a history: the client, the request, its two times, and the answer."""
 
     number: int | None
-    """None: a fault, which is no operation."""
+    """None for a fault, which is not an operation."""
     client: str
-    """Empty: a fault, which concerns all."""
+    """Empty for a fault, which concerns all clients."""
     since: int
     until: int | None
-    """None: it was not answered."""
+    """None if it was not answered."""
     asked: str
     answer: str
 
@@ -57,15 +57,15 @@ class Puzzle:
     name: str
     lines: tuple[Line, ...]
     log: str
-    """The final log: version and attempt."""
+    """The final log, as version and attempt."""
     rules: tuple[str, ...]
-    """One of them is violated."""
+    """The offered rules, one of which is violated."""
     rule: int
-    """Its position, from 1 on."""
+    """The position of the violated rule, from 1 on."""
     suspects: frozenset[int]
-    """Operations that contradict each other, or the final log; each of them is right."""
+    """The operations that contradict each other, or the final log; each is a correct answer."""
     message: str
-    """What contradicts what."""
+    """The contradiction, in words."""
 
 
 def folder() -> Path:
@@ -76,7 +76,7 @@ def folder() -> Path:
 
 @cache
 def puzzle(number: int) -> Puzzle:
-    """By its number, from 1 on. Raises `IndexError`."""
+    """A puzzle by its number, from 1 on. Raises `IndexError`."""
     if not 1 <= number <= len(NAMES):
         raise IndexError(number)
     name = NAMES[number - 1]
@@ -86,7 +86,7 @@ def puzzle(number: int) -> Puzzle:
     named = violation.operations[: violation.contradicting or None] or tuple(
         each for each in items if isinstance(each, Operation)
     )
-    chance = random.Random(number)  # the same choices for everybody
+    chance = random.Random(number)  # the same choices for every user
     others = chance.sample([rule for rule in Rule if rule is not violation.rule], CHOICES - 1)
     rules = [violation.rule, *others]
     chance.shuffle(rules)
@@ -110,7 +110,7 @@ def _line(item: Item) -> Line | None:
     if isinstance(item, FileLook):
         seen = [f"version {each.version} is published" for each in item.published]
         seen += [f"version {each} is not" for each in item.absent]
-        asked, answer = "looks at the files", ", ".join(seen)
+        asked, answer = "lists the files", ", ".join(seen)
         return Line(number=item.id, client="observer", since=item.since, until=item.at, asked=asked, answer=answer)
     if isinstance(item, Fault):
         return Line(number=None, client="", since=item.at, until=item.at, asked=item.kind, answer="")
@@ -118,7 +118,7 @@ def _line(item: Item) -> Line | None:
 
 
 def _answer(answer: Answer) -> str:
-    """With the attempts that it names: a puzzle may turn on them."""
+    """The answer with the attempts in it, because the solution may depend on them."""
     listed = answer.winners if isinstance(answer, Conflict) else getattr(answer, "commits", None)
     attempts = ", ".join(f"{each.version}: {each.attempt}" for each in listed or () if each.attempt)
     return describe_answer(answer) + (f" ({attempts})" if attempts else "")
@@ -133,7 +133,7 @@ def score_file() -> Path:
 
 
 def solved() -> set[int]:
-    """The puzzles that were solved here. An unreadable file is an empty one: nothing depends on it."""
+    """The puzzles that were solved here. An unreadable file counts as empty."""
     try:
         return set(msgspec.json.decode(score_file().read_bytes(), type=list[int]))
     except (OSError, msgspec.DecodeError):
@@ -156,7 +156,7 @@ def page() -> str:
 
 
 def document(found: Puzzle) -> dict[str, Any]:
-    """With the solution."""
+    """The puzzle with its solution, as JSON."""
     return {
         "number": found.number,
         "lines": [dataclasses.asdict(each) for each in found.lines],

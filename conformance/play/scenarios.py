@@ -1,6 +1,6 @@
-"""The scenarios: who takes part, what each client does, and the order of their steps.
+"""The scenarios: the clients, their operations, and the order of their steps.
 
-What a client does is the reference's ordinary code. Two parts are wrong on purpose, and say so: a store that overwrites
+Clients run the reference's ordinary code. Two parts are wrong on purpose: a store that overwrites
 (`OverwritingFiles`), and a reader that lists the log before it asks the owner (`lists_first`).
 """
 
@@ -34,7 +34,7 @@ ON_REQUEST: Final = MaintenancePolicy(backfill_every=None)
 Client = Callable[[Actor], object]
 
 
-# What clients do
+# Operations of clients
 
 
 def data_file(name: str) -> Add:
@@ -115,7 +115,7 @@ def _says_snapshot(actor: Actor, snapshot: Snapshot) -> None:
 
 
 def lists_first(actor: Actor) -> None:
-    """Wrong on purpose: the listing is older than the owner's answer, and nothing is listed again."""
+    """Wrong on purpose: the listing is older than the owner's answer, and the reader does not list again."""
     found = actor.by_path().log.listing()
     listed = {each.version for each in found if each.kind is FileKind.COMMIT}
     resolved = actor.warehouse.table(TABLE)
@@ -127,7 +127,7 @@ def lists_first(actor: Actor) -> None:
 
 
 def asks_again(name: str) -> Client:
-    """What became of an attempt whose writer died."""
+    """Looks up the outcome of an attempt whose writer crashed."""
 
     def run(actor: Actor) -> None:
         found = actor.table()
@@ -206,7 +206,7 @@ def drives(actor: Actor) -> None:
 
 
 class OverwritingFiles(SimulatedFiles):
-    """A store without put-if-absent: the last file of a name replaces those before it."""
+    """A store without put-if-absent: a new file replaces an existing one of that name."""
 
     def link(self, source: Path, target: Path) -> None:
         self._before(Kind.LINK, target)
@@ -227,7 +227,7 @@ _ALL: Final = (
         story=("A to link .*1.json", "B to link .*1.json", "A", "B"),
         setup=filesystem_table(),
         files=OverwritingFiles,
-        ends="Both writers believe that they committed version 1. A's file is in no version.",
+        ends="Both writers report that they committed version 1. A's file is in no version.",
     ),
     Scenario(
         name="commit",
@@ -258,7 +258,7 @@ _ALL: Final = (
     ),
     Scenario(
         name="conflict",
-        title="A conflict that no rebase solves",
+        title="A conflict that a rebase cannot solve",
         about="An UPDATE and a DELETE rewrite the same data file. Only one of them may land.",
         clients={"A": rewrites("x", "x-updated", "UPDATE"), "B": rewrites("x", "x-without-rows", "DELETE")},
         story=("A to send commit", "B to send commit", "A", "B"),
@@ -331,7 +331,7 @@ _ALL: Final = (
     ),
     Scenario(
         name="cleanup-under-a-reader",
-        title="Cleanup under a slow reader",
+        title="Cleanup during a slow read",
         about="The reader knows which files it needs. Then a checkpoint is written, and old commits are deleted.",
         clients={"R": reads, "C": checkpoints(2), "D": cleans_up},
         story=("R past list", "C", "D", "R"),
@@ -358,8 +358,8 @@ _ALL: Final = (
     ),
     Scenario(
         name="clock-goes-back",
-        title="A clock goes back",
-        about="B's clock is an hour behind. In-commit timestamps must grow all the same.",
+        title="A clock behind",
+        about="B's clock is an hour behind. In-commit timestamps must still increase.",
         clients={"A": appends("a"), "B": appends("b"), "R": tells_times},
         story=("A", "B", "R"),
         setup=table(),
@@ -373,7 +373,7 @@ _ALL: Final = (
         clients={"T": takes_over(CATALOG_MANAGED), "A": appends("b"), "R": tells_times},
         story=("T", "A", "R"),
         setup=filesystem_table("a"),
-        ends="The times grow from version to version across the change.",
+        ends="The times increase from version to version across the change.",
     ),
     Scenario(
         name="power-before-the-sync",
@@ -382,7 +382,7 @@ _ALL: Final = (
         clients={"A": appends("a"), "R": reads},
         story=("A to ^fsync _staged", "cut the power", "R"),
         setup=table(),
-        ends="Nothing was acknowledged, and nothing is left. Version 0 is the latest.",
+        ends="Nothing was acknowledged, and the staged file is lost. Version 0 is the latest.",
     ),
     Scenario(
         name="power-after-the-decision",
@@ -391,7 +391,7 @@ _ALL: Final = (
         clients={"A": appends("a"), "R": reads},
         story=("A past ^commit ledger", "A to .", "cut the power", "R"),
         setup=table(),
-        ends="Version 1 is there: what the owner decided is durable.",
+        ends="Version 1 exists: the owner's decision is durable.",
     ),
     Scenario(
         name="delayed-commit",
@@ -405,4 +405,4 @@ _ALL: Final = (
 )
 
 SCENARIOS: Final = {each.name: each for each in _ALL}
-"""By name, in the order of the course."""
+"""All scenarios by name, in the order of the course."""

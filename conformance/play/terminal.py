@@ -1,4 +1,4 @@
-"""The player in the terminal: the steps on the left, what is there after the chosen one on the right."""
+"""The player in the terminal: the steps on the left, the state after the selected one on the right."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from conformance.player.story import READERS, Step, Story
 from conformance.requirements.catalogue import load
 
 LONGEST: Final = 140
-"""Of a step's text in the list."""
+"""The maximum length of a step's text in the list."""
 COLOURS: Final = ("cyan", "yellow", "green", "magenta", "blue", "red")
 
 
 class Player(App[Exception]):
-    """Plays one story, and the runs that branch off it."""
+    """Plays one story, and its variations by other choices."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -47,8 +47,8 @@ class Player(App[Exception]):
     ]
 
     def __init__(self, story: Story, later: Callable[[], Story] | None = None) -> None:
-        """`later` finds a better story, which takes time: it is shown in the place of the first one. If it raises, the
-        player ends, and `run` returns the exception."""
+        """`later` computes a better story, which then replaces the first one. If it raises, the player ends, and `run`
+        returns the exception."""
         super().__init__()
         self._later = later
         self.story = story
@@ -80,7 +80,7 @@ class Player(App[Exception]):
             self.call_from_thread(self._replace, found)
 
     def _replace(self, story: Story) -> None:
-        """Goes to the violation, if there is one."""
+        """Replace the story, and go to its violation, if any."""
         self.story, self.steps, self._later, self.at = story, story.steps, None, 0
         self._show_steps()
         self.refresh_bindings()
@@ -105,17 +105,17 @@ class Player(App[Exception]):
         self._go_to_next(lambda step: step.violates)
 
     def _go_to_next(self, wanted: Callable[[Step], bool]) -> None:
-        """Without a later one: to the end."""
+        """Go to the next matching step; without one, to the end."""
         self._go(next((at for at, step in enumerate(self.steps) if at > self.at and wanted(step)), len(self.steps) - 1))
 
     def check_action(self, action: str, _parameters: tuple[object, ...]) -> bool | None:
-        """A key is offered where it does something."""
+        """Whether a key has an effect here, and is shown."""
         if action in ("fork", "story"):
             return self.story.forks is not None
         return action != "violation" or any(step.violates for step in self.steps)
 
     def action_story(self) -> None:
-        """Back to the story itself."""
+        """Go back to the original story."""
         self.steps, self.forks = self.story.steps, []
         self._show_steps()
 
@@ -125,7 +125,7 @@ class Player(App[Exception]):
         if options := self.story.forks.options(self.steps[self.at].choices):
             self.push_screen(_Fork(options), self._follow)
         else:
-            self.notify("every client is done: nothing can be chosen here")
+            self.notify("every client is done: there is no choice here")
 
     def _follow(self, option: str | None) -> None:
         if option is None or self.story.forks is None:
@@ -138,11 +138,11 @@ class Player(App[Exception]):
         self._show_steps()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        story = event.option_list  # its events arrive late: an old one says nothing
+        story = event.option_list  # its events arrive late: ignore an old one
         if story.id == "story" and story.highlighted == event.option_index != self.at:
             self._go(event.option_index)
 
-    # What is shown
+    # Display
 
     def _show_steps(self) -> None:
         story = self.query_one("#story", OptionList)
@@ -162,7 +162,7 @@ class Player(App[Exception]):
         clients, others = self.story.clients, self.story.others
         colour = COLOURS[clients.index(lane) % len(COLOURS)] if lane in clients else "white"
         style = "bold red" if step.violates else "" if step.decides else "dim"
-        text = step.text if len(step.text) <= LONGEST else f"{step.text[: LONGEST - 1]}…"  # it is whole below
+        text = step.text if len(step.text) <= LONGEST else f"{step.text[: LONGEST - 1]}…"  # the full text is below
         return Text.assemble("  " if lane in others else "", ("▌", colour), (text, style))
 
     def _go(self, at: int) -> None:
@@ -180,7 +180,7 @@ class Player(App[Exception]):
 
 
 def _view(headings: tuple[str, str, str], step: Step) -> Table:
-    """Its parts, the most important one first."""
+    """The parts of the view, the most important one first."""
     view = step.view
     readers, ledger, log = headings
     unsynced = "" if all(durable for _, durable, _ in view.log) else " (! not synced)"
@@ -200,12 +200,12 @@ def _view(headings: tuple[str, str, str], step: Step) -> Table:
 
 
 def _entry(row: tuple[str, ...]) -> str:
-    """A row of the ledger: what it is about, and what it says."""
+    """A row of the ledger: its key and its values."""
     return f"{row[0]}: {', '.join(each for each in row[1:] if each)}"
 
 
 class _Fork(ModalScreen[str | None]):
-    """What else may happen now."""
+    """The choices at this step."""
 
     CSS = """
     _Fork { align: center middle; }

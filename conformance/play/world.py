@@ -39,7 +39,7 @@ START_MS: Final = 1_700_000_000_000
 TABLE: Final = "orders"
 LOCATION: Final = WAREHOUSE / TABLE
 OWNER: Final = "owner"
-"""The lane of what a commit owner does, for whichever client."""
+"""The lane of a commit owner's steps, for all clients."""
 
 _UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -51,7 +51,7 @@ DROP, CRASH, POWER = "drop the answer for", "crash", "cut the power"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A story: who takes part, and in which order they take their steps."""
+    """A story: its clients, and the order of their steps."""
 
     name: str
     title: str
@@ -61,11 +61,11 @@ class Scenario:
     """Directives: see `World.follow`."""
     setup: Callable[[Actor], object]
     ends: str
-    """What is to be seen at the end."""
+    """The result at the end."""
     files: Callable[..., SimulatedFiles] = SimulatedFiles
     feature: TableFeature = CATALOG_MANAGED
     clocks: Mapping[str, int] = field(default_factory=dict)
-    """By client: how far its clock is ahead, in ms."""
+    """The offset of a client's clock in ms, by client."""
 
 
 class Actor:
@@ -79,7 +79,7 @@ class Actor:
 
     @property
     def warehouse(self) -> refimpl.Warehouse:
-        """Its start is no step of the story."""
+        """The warehouse; its start is not a step of the story."""
         if self._owner is None:
             with self.world.unnoticed():
                 self._opened = refimpl.open(WAREHOUSE, environment=self.environment, create=True)
@@ -103,11 +103,11 @@ class Actor:
         self.world.happened(Happening(self.name, self.name, "result", self.world.label(text)))
 
     def does(self, kind: str, target: str) -> None:
-        """A step that is no effect on the log."""
+        """Take a step that is not an effect on the log."""
         self.world.reach(Kind.WORK, f"{kind} {target}")
 
     def attempt_of(self, client: str) -> str | None:
-        """The newest attempt that a client sent, None if it sent none."""
+        """The newest attempt that a client sent; None if it sent none."""
         return self.world.attempts.get(client)
 
 
@@ -150,9 +150,9 @@ class World:
         self._begun: set[str] = set()
         self._seen: tuple[Disk, int, View] | None = None
         self.attempts: dict[str, str] = {}
-        """By client: its newest attempt."""
+        """The newest attempt of each client."""
         self.messages: list[Any] = []
-        """What tasks sent to their driver."""
+        """The messages of tasks to their driver."""
         self._makers: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._connections: dict[str, list[Transactions]] = {}
@@ -236,7 +236,7 @@ class World:
         )
 
     def label(self, text: str) -> str:
-        """Shorter for people: paths below the log, versions without zeros, attempts by client and number."""
+        """A short readable name: paths below the log, versions without zeros, attempts by client and number."""
         for prefix in (f"{LOCATION / LOG_FOLDER}/", f"{LOCATION}/", f"{WAREHOUSE}/"):
             text = text.replace(prefix, "")
         return shorter(text, self._name_of)
@@ -263,7 +263,7 @@ class World:
             self.reach(effect.kind, effect.target)
 
     def reach(self, kind: Kind, target: str) -> None:
-        """The client is about to do this, and waits for its turn."""
+        """The client announces its next step, and waits for its turn."""
         if self._silent:
             return
         self._scheduler.reach(kind, self.label(target))
@@ -276,7 +276,7 @@ class World:
         self.happenings.append(happening)
 
     def request(self, name: str, args: tuple[Any, ...], carry_out: Callable[[], Any]) -> Any:
-        """A request to the owner: it is sent, carried out, and its answer arrives, or is lost."""
+        """Send a request to the owner, carry it out, and deliver or lose the answer."""
         client = self._actor
         if self._silent or self._serving.get(client):
             return carry_out()
@@ -308,12 +308,12 @@ class World:
     # Choices, called by the driver
 
     def enabled(self) -> dict[str, str]:
-        """What may be chosen now: the choice, and what it means."""
+        """The possible choices, each with its meaning."""
         waiting = self._scheduler.enabled().items()
         return {name: "start" if each.kind is Kind.PAUSE else f"{each.kind} {each.target}" for name, each in waiting}
 
     def faults(self) -> list[str]:
-        """What may go wrong now."""
+        """The possible faults."""
         waiting = self._scheduler.pending()
         found = [f"{DROP} {name}" for name, each in waiting.items() if each.kind is Kind.ANSWER]
         found += [f"{CRASH} {name}" for name in waiting]
@@ -335,7 +335,7 @@ class World:
         return self.happenings[before:]
 
     def _step(self, client: str) -> None:
-        """The next effect of a client, and the hidden ones around it."""
+        """Take the next effect of a client, with the hidden ones around it."""
         self._begun.add(client)
         before = len(self.happenings)
         while client in self._scheduler.enabled():
@@ -366,14 +366,14 @@ class World:
         left = Disk.holding(_least(self.disk), now=START_MS)
         lost = sorted(before - {name for name, _, _ in self._log(left)})
         self._boot(left)
-        self.happened(Happening("host", "host", "power cut", "everything that was not synced is gone", ", ".join(lost)))
+        self.happened(Happening("host", "host", "power cut", "everything that was not synced is lost", ", ".join(lost)))
 
     def follow(self) -> Iterator[list[Happening]]:
         """Make the choices of the story, one at a time. A directive is one of
 
         A                   until A is done
-        A to PATTERN        until A's next step matches, which is not made
-        A past PATTERN      until A made a step that matches
+        A to PATTERN        until A's next step matches; that step is not taken
+        A past PATTERN      until A took a matching step
         crash A, cut the power, drop the answer for A
         """
         for directive in self.scenario.story:
@@ -390,10 +390,10 @@ class World:
                 if word == "past" and any(re.search(pattern, f"{each.kind} {each.target}") for each in done):
                     break
 
-    # What is there
+    # Views
 
     def view(self) -> View:
-        """Looked at from outside, on a copy: looking changes nothing."""
+        """The state as an observer sees it, from a copy, so that the observation changes nothing."""
         if self._seen is None or self._seen[:2] != (self.disk, self.disk.revision):
             self._seen = self.disk, self.disk.revision, self._look()
         return self._seen[2]
@@ -455,7 +455,7 @@ def shorter(text: str, name_of: Callable[[str], str]) -> str:
 
 
 def _least(disk: Disk) -> Tree:
-    """What a power cut leaves at least: exactly what was synced."""
+    """The minimum that a power cut leaves: exactly the synced data."""
     return next(PowerCut(disk.snapshot()).disks(random.Random(0), limit=1))
 
 

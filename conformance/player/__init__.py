@@ -1,1 +1,1 @@
-"""Stories that are watched step by step, and their page. What happens in them comes from elsewhere."""
+"""Stories to watch step by step, and their page. Other packages create the stories."""

@@ -1,4 +1,4 @@
-"""One self-contained page with stories to watch: every step, what is there after it, and what else could happen."""
+"""One self-contained page with stories to watch: every step, the state after it, and the other choices."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from conformance.safe_text import to_json
 
 
 def page(stories: Iterable[Story], *, title: str) -> str:
-    """The HTML text. It loads nothing from anywhere."""
+    """The HTML text, which loads no other files."""
     course = _Course()
     shown = [course.story(story) for story in stories]
     return filled("page.html", {"stories": shown, **course.tables()}, title=title)
 
 
 def filled(template: str, data: Any, **texts: str) -> str:
-    """A page from a template beside this module. `data` is for its script, as JSON; `texts` are shown as they are."""
+    """A page from a template next to this module. `data` is JSON for its script; `texts` are inserted unchanged."""
     here = files("conformance.player")
     parts = {
         "style": (here / "page.css").read_text(encoding="utf-8"),
@@ -35,7 +35,7 @@ def filled(template: str, data: Any, **texts: str) -> str:
 
 
 class _Course:
-    """What the stories of one page share: each text, rule and view is in it once."""
+    """The data of all stories of one page, with each text, rule and view only once."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, dict[Hashable, int]] = {"texts": {}, "rules": {}, "views": {}}
@@ -58,7 +58,7 @@ class _Course:
         }
 
     def _forks(self, story: Story, forks: Forks) -> dict[int, list[Any]]:
-        """At the steps before a decision: every other choice, and where it leads."""
+        """Every other choice at the steps before a decision, with its outcome."""
         found: dict[int, list[Any]] = {}
         for at, (step, following) in enumerate(pairwise(story.steps)):
             if following.choices != step.choices and following.decides:

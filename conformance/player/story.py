@@ -1,4 +1,4 @@
-"""A story: its steps with their sentences, and what is known after each. It was run just now, or recorded."""
+"""A story, simulated or recorded: its steps with their sentences, and the state after each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 READERS: Final = "Readers see"
-"""The heading of a view's `readers`, where they look at the table itself."""
+"""The heading of a view's `readers` if they read the table itself."""
 
 Rows = tuple[tuple[str, ...], ...]
 
@@ -22,19 +22,19 @@ class Happening:
     target: str
     """A path below the table's folder or the warehouse, or the request."""
     detail: str = ""
-    """What was answered, or the error that ended the client."""
+    """The answer, or the error that ended the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What is there, or known, after a step. The headings of its parts are the story's."""
+    """The known state after a step. The story has the headings of its parts."""
 
     ledger: Rows
-    """What the owner has durably recorded, or what answers show of it."""
+    """The owner's durable records, or the part that answers show."""
     log: tuple[tuple[str, bool, int], ...]
     """Names below `_delta_log`, whether a power cut would leave them whole, and a checksum of the content."""
     readers: tuple[tuple[str, str], ...]
-    """Who sees what now."""
+    """The current observations of each reader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Step:
     rule: str | None
     """The id of a requirement."""
     view: View
-    """What is there after it."""
+    """The state after the step."""
     choices: tuple[str, ...] = ()
-    """What made it happen: all choices up to it."""
+    """All choices up to the step."""
     decides: bool = False
-    """Whether the outcome depends on it: a decision, an answer, a fault, an end."""
+    """Whether the outcome depends on the step: a decision, an answer, a fault or an end."""
     violates: bool = False
     """Whether a violation becomes visible here."""
 
@@ -59,31 +59,31 @@ class Forks(Protocol):
     """Runs a story again with other choices."""
 
     def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
-        """What may be chosen after these choices, and what that means."""
+        """The options after these choices, each with its meaning."""
         ...
 
     def follow(self, choices: Sequence[str], option: str) -> list[Step]:
-        """After these choices: the steps of `option`, then of all that is left to do."""
+        """The steps of `option` after these choices, and then of all remaining clients."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What the player plays."""
+    """A story for the player."""
 
     name: str
     title: str
     about: str
     ends: str
-    """What is to be seen at the end."""
+    """The result at the end."""
     clients: tuple[str, ...]
     others: tuple[str, ...]
     """Further lanes."""
     steps: tuple[Step, ...]
     headings: tuple[str, str, str] = (READERS, "The owner's ledger", "_delta_log")
-    """Of the parts of a view: readers, ledger and log."""
+    """The headings of a view's parts: readers, ledger and log."""
     forks: Forks | None = None
-    """None: it was recorded, and cannot be run again."""
+    """None for a recording, which cannot be run again."""
 
     @property
     def lanes(self) -> tuple[str, ...]:

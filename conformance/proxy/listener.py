@@ -10,7 +10,7 @@ from typing import Any
 
 
 class BodyError(Exception):
-    """The body of a request cannot be read; the connection is of no more use. `status`: the response that says so."""
+    """The body of a request cannot be read; the connection must be closed. `status`: that of the response."""
 
     def __init__(self, status: int, problem: str) -> None:
         super().__init__(problem)
@@ -18,15 +18,15 @@ class BodyError(Exception):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Keeps connections open, and reads whole bodies."""
+    """Keeps connections open, and reads complete bodies."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    wbufsize = -1  # head and body leave together
+    wbufsize = -1  # head and body are sent together
 
     def body(self, longest: int | None = None) -> bytes:
-        """The body of the request; without a length it is empty. Raises `BodyError` if the client broke off, for
-        invalid framing, and for a body of more than `longest` bytes."""
+        """The body of the request; without a length it is empty. Raises `BodyError` for an incomplete body,
+        invalid framing, or more than `longest` bytes."""
         if "chunked" in self.headers.get("Transfer-Encoding", "").lower():
             return self._chunks(longest)
         length = self.headers.get("Content-Length", "0")
@@ -58,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
         return body
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
-        """No line on stderr for each request."""
+        """Write no line to stderr for a request."""
 
 
 class Listener(ThreadingHTTPServer):
@@ -78,7 +78,7 @@ class Listener(ThreadingHTTPServer):
         self._thread.start()
 
     def wait(self) -> None:
-        """Return when it is closed."""
+        """Wait until it is closed."""
         self._thread.join()
 
     def close(self) -> None:
@@ -101,7 +101,7 @@ class Listener(ThreadingHTTPServer):
             self.shutdown_request(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that closed its connection is no error."""
+        """Ignore clients that closed their connection."""
 
     def __exit__(self, *error: object) -> None:
         self.close()

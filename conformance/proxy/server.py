@@ -1,7 +1,7 @@
 """The proxy and its faults: one thread for each connection of a client, on the standard library.
 
-A proxy of a library would pool connections and retry, and so repair the faults. This one controls the moment at which a
-connection breaks, and sends no request twice unless a fault says so.
+A proxy from a library would pool connections and retry, and so hide the faults. This one controls the moment at which a
+connection breaks, and sends a request twice only if a fault requires it.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from conformance.proxy.listener import BodyError, Handler, Listener, is_loopback
 
 
 class Fault(StrEnum):
-    """What happens to one request. Its client sees a broken connection, unless said otherwise."""
+    """The fault of one request. Unless stated otherwise, its client sees a broken connection."""
 
     DROP_REQUEST = "drop-request"
     """The server never sees it."""
     DROP_RESPONSE = "drop-response"
-    """The server does what it was asked and answers; the answer is lost."""
+    """The server carries out the request; the answer is lost."""
     DUPLICATE = "duplicate"
     """The server sees it twice, one after the other; the client gets the first answer."""
     DELAY = "delay"
-    """It reaches the server when another request like it has succeeded, one of the same method to the same place: past
-    another's commit."""
+    """It reaches the server after another request with the same method and path succeeded, for example after another
+    client's commit."""
     BUSY = "429"
     """The server never sees it; the client is answered 429."""
     UNAVAILABLE = "503"
     """The server never sees it; the client is answered 503."""
     UNAVAILABLE_LANDED = "503-landed"
-    """The server does what it was asked and answers; the client is answered 503."""
+    """The server carries out the request; the client is answered 503."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which requests are meant. What is not given is not looked at."""
+    """A filter of requests. Fields that are not given match everything."""
 
     method: str | None = None
     path: str | None = None
@@ -67,9 +67,9 @@ ANYTHING: Final = Match()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Faults at random, the same ones for the same seed: the n-th request that matches has the same fault in every
-    run, from any client. `shares`: of the requests that match, from 0 to 1, together at most 1. `once`: a
-    repeated request, byte for byte, passes, so that a client that retries gets an answer in the end."""
+    """Random faults by seed: the n-th matching request has the same fault in every run, from any client. `shares`:
+    shares of the matching requests, from 0 to 1, together at most 1. `once`: a byte-for-byte repetition passes without
+    a fault, so that a client that retries gets an answer in the end."""
 
     seed: int
     shares: Mapping[Fault, float]
@@ -78,10 +78,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         if any(share < 0 for share in self.shares.values()) or sum(self.shares.values()) > 1:
-            raise ValueError(f"shares are from 0 to 1, and together at most 1; these are {dict(self.shares)}")
+            raise ValueError(f"invalid shares {dict(self.shares)}; expected values from 0 to 1, together at most 1")
 
     def fault_of(self, number: int) -> Fault | None:
-        """Of the `number`-th request that matches, from 0."""
+        """The fault of the `number`-th matching request, from 0."""
         drawn = Random(f"{self.seed}/{number}").random()
         for fault, share in self.shares.items():
             if drawn < share:
@@ -92,22 +92,23 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What became of one request. Headers are not kept: they carry tokens."""
+    """The outcome of one request. Headers are not stored, because they contain tokens."""
 
     number: int
-    """From 1, in the order in which requests arrived at the proxy."""
+    """The number of the request, from 1, in the order of arrival at the proxy."""
     method: str
     target: str
     """Path and query."""
     fault: Fault | None
     reached: int
-    """How often it reached the server."""
+    """The number of times that it reached the server."""
     status: int | None
-    """What the server answered; None: nothing, or it was not asked."""
+    """The server's status; None if it did not answer or did not get the request."""
     lost: bytes | None = None
-    """The body of the server's answer, where the client did not get it."""
+    """The body of the server's answer, if the client did not get it."""
     overtaken: bool = False
-    """Of a delayed one: whether another request was done before it. Otherwise it waited in vain, and went on."""
+    """For a delayed request: whether another request overtook it. If none did before the timeout, it was sent
+    anyway."""
 
 
 PATIENCE: Final = 5.0
@@ -115,17 +116,17 @@ PATIENCE: Final = 5.0
 TIMEOUT: Final = 60.0
 """Seconds that the server may take for each read."""
 KEPT: Final = 10_000
-"""Exchanges; older ones are only counted."""
+"""The maximum number of stored exchanges; older ones are only counted."""
 
 _HOP_BY_HOP: Final = frozenset(
     ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
      "transfer-encoding", "upgrade", "http2-settings", "content-length", "host", "expect")
 )  # fmt: skip
-"""Headers of one connection, or made anew."""
+"""Headers of a single connection, which the proxy does not forward."""
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _STATUS: Final = {Fault.BUSY: 429, Fault.UNAVAILABLE: 503, Fault.UNAVAILABLE_LANDED: 503}
 _UNSEEN: Final = (Fault.DROP_REQUEST, Fault.BUSY, Fault.UNAVAILABLE)
-"""The server is not asked."""
+"""Faults with which the request does not reach the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +149,7 @@ _Kind = tuple[Match, str, str]
 
 
 class FaultProxy(Closing):
-    """In front of the server of `server`, an http or https URL, on this machine; port 0 is a free one, `url` tells.
+    """A proxy on this machine in front of `server`, an http or https URL; with port 0, `url` has the chosen port.
     Without a plan and without `next` it changes nothing. Safe for threads.
 
     Raises `ValueError` for a URL without a host and for a host that other machines can reach: requests carry tokens.
@@ -165,9 +166,9 @@ class FaultProxy(Closing):
     ) -> None:
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{server!r} is no URL of a server; it is, for example, http://127.0.0.1:8080")
+            raise ValueError(f"invalid URL {server!r} of a server; expected for example http://127.0.0.1:8080")
         if not is_loopback(host):
-            raise ValueError(f"{host!r} can be reached by other machines, and what passes here carries tokens")
+            raise ValueError(f"{host!r} can be reached by other machines, and the requests contain tokens")
         self._secure, self._address = parts.scheme == "https", (parts.hostname, parts.port)
         self._plan, self._patience = plan, patience
         self._planned = 0
@@ -182,32 +183,32 @@ class FaultProxy(Closing):
         self._closed = False
         self._listener = Listener(host, port, _handler_for(self._handle))
         self.url = f"{self._listener.url}{parts.path.rstrip('/')}"
-        """For clients, in the place of the server's URL; its path is the same."""
+        """The URL for clients instead of the server's, with the same path."""
 
     def next(self, *faults: Fault, match: Match = ANYTHING) -> None:
-        """The next requests that match have these faults, in this order; the plan is for all others."""
+        """Give the next matching requests these faults, in this order; the plan applies to all others."""
         with self._changed:
             self._next.extend((match, fault) for fault in faults)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """What became of requests, in the order in which that was known."""
+        """The outcomes of requests, in the order in which they became known."""
         with self._changed:
             return tuple(self._exchanges)
 
     def counts(self) -> Counter[Fault]:
-        """How often each fault happened."""
+        """The number of faults of each kind."""
         with self._changed:
             return Counter(self._counts)
 
     def await_delayed(self, count: int = 1, *, seconds: float = TIMEOUT) -> None:
-        """Until so many delayed requests wait. Raises `TimeoutError`."""
+        """Wait until this many delayed requests wait. Raises `TimeoutError`."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._watched.total() >= count, seconds):
                 raise TimeoutError(f"no {count} delayed requests within {seconds:g} s; {self._watched.total()} wait")
 
     def await_exchange(self, seen: Callable[[Exchange], bool], *, seconds: float = TIMEOUT) -> Exchange:
-        """The first exchange of which `seen` is true, now or later. Raises `TimeoutError`."""
+        """Wait for the first exchange for which `seen` is true. Raises `TimeoutError`."""
         with self._changed:
             found = self._changed.wait_for(lambda: next(filter(seen, self._exchanges), None), seconds)
         if found is None:
@@ -215,7 +216,7 @@ class FaultProxy(Closing):
         return found
 
     def close(self) -> None:
-        """Stop listening, let delayed requests go, and hang up. Idempotent."""
+        """Stop listening, release delayed requests, and close all connections. Idempotent."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -224,7 +225,7 @@ class FaultProxy(Closing):
     # One request
 
     def _handle(self, asked: _Asked) -> _Answered | None:
-        """What the client is answered; None: it is hung up on."""
+        """The answer to the client; None to close its connection."""
         number, fault, match = self._arrived(asked)
         overtaken = fault is Fault.DELAY and self._held_back((match, asked.method, asked.target))
         reached, answer = 0, None

@@ -1,1 +1,1 @@
-"""A scenario: a subject, simulated clients that ask it, and a record of everything that was asked and answered."""
+"""A scenario: a subject, simulated clients that send it requests, and a record of all requests and answers."""

@@ -5,8 +5,8 @@
     s.owner.on(m.Commit, lose_request=True)                           # it is not carried out; no answer arrives
     s.owner.on(m.Commit, answer=m.Rejected(reason="too many unbackfilled commits", retryable=True), times=2)
 
-A rule applies to the next requests of its kind that come from the client under test, `times` of them; the first rule
-that fits is used. What the kit's other writers ask meanwhile does not pass through here.
+A rule applies to the next `times` requests of its kind from the client under test; the first matching rule is used.
+Requests of the kit's other writers do not pass through here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QUESTIONS: Final = (m.GetCommits, m.LoadTable)
 """Requests by which a client reads commits."""
 
 MOST_REQUESTS: Final = 500
-"""The limit of requests of one operation, so that a client that asks endlessly stops."""
+"""The maximum number of requests of one operation, so that a client that never stops asking is stopped."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,9 +47,9 @@ class Rule:
     lose_request: bool = False
     lose_answer: bool = False
     answer: m.Answer | None = None
-    """The answer instead of the owner's."""
+    """The answer, instead of the owner's."""
     change: Callable[[m.Answer], m.Answer] | None = None
-    """Changes the owner's answer to another one that an owner may give."""
+    """A function that changes the owner's answer to another valid one."""
     skip: int = 0
     times: int = 1
 
@@ -64,9 +64,9 @@ class OwnerExchange:
 
 
 class ClientOwner(ModelOwner):
-    """The model owner as a catalog that engines can use. The id of a table is a UUID, and stands in the table's
-    properties; the protocol has `vacuumProtocolCheck`. Delta Spark and DuckDB reject catalog-managed tables without
-    these. An owner may demand both. It knows the newest protocol and metadata also when their commits are cleaned up.
+    """The model owner as a catalog that engines can use. The id of a table is a UUID in the table's properties, and the
+    protocol has `vacuumProtocolCheck`: an owner may require both, and Delta Spark and DuckDB reject catalog-managed
+    tables without them. It knows the newest protocol and metadata even after a cleanup of their commits.
     """
 
     def __init__(self, storage: FolderStorage | None = None) -> None:
@@ -116,7 +116,7 @@ def _for_catalog(line: str, table: str) -> str:
 
 
 class Adversary:
-    """One scenario's owner. `heard` is all that the client under test asked it, in order."""
+    """The owner of one scenario. `heard` has all requests of the client under test, in order."""
 
     def __init__(self, owner: ModelOwner) -> None:
         self.owner = owner
@@ -133,9 +133,9 @@ class Adversary:
         return rule
 
     def override_commits(self, change: Callable[[Entries, int | None], CommitsAndLatest]) -> None:
-        """From now on `change` changes the commits and the latest version in answers, within the freedoms of an owner:
-        it may list published commits, may not have noticed a direct commit, and may have no latest version. The
-        resolution and the commits agree."""
+        """From now on `change` edits the commits and the latest version in answers, within the freedoms of an owner: it
+        may list published commits, may not have noticed a direct commit, and may have no latest version. Resolutions
+        and lists of commits agree."""
 
         def changed(answer: m.Answer) -> m.Answer:
             if isinstance(answer, m.Commits):
@@ -156,7 +156,7 @@ class Adversary:
             self.on(kind, lose_request=True, times=MOST_REQUESTS)
 
     def go_silent_at_the_commit(self) -> None:
-        """From the client's next commit on it gets no answer. Commits are carried out."""
+        """From its next commit on, the client gets no answers. Commits are carried out."""
 
         def go_silent() -> None:
             self.drop_requests(m.AttemptOutcome, m.GetCommits, m.LoadTable)
@@ -173,7 +173,7 @@ class Adversary:
         self.on(kind, lose_answer=True, after=refuse)
 
     def after_commits_are_read(self, happens: Callable[[], object]) -> None:
-        """Once, after the client read the commits, and before it reads any file."""
+        """Call a function once, after the client read the commits and before it reads any file."""
         self.on(m.GetCommits, after=happens)
 
     def begin(self) -> None:
@@ -186,7 +186,7 @@ class Adversary:
         return self._left <= 0
 
     def ask(self, client: str, request: m.Request) -> m.Answer:
-        """The client under test sends its requests here."""
+        """Answer a request of the client under test."""
         self._left -= 1
         if self.endless:
             return m.Unknown(reason=f"more than {MOST_REQUESTS} requests for one operation: {name_of(request)}")
@@ -225,8 +225,8 @@ class Adversary:
 
 
 class ClientHost:
-    """Where a client under test finds the kit's owner for as long as a run lasts: `ask`, in process or over
-    HTTP. Each scenario puts its own adversary here."""
+    """The address of the kit's owner for a client under test, constant during a run: `ask`, in process or over
+    HTTP. Each scenario sets its own adversary here."""
 
     def __init__(self) -> None:
         self.current: Adversary | None = None

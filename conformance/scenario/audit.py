@@ -22,19 +22,19 @@ OWNER_CONF: Final = "delta.managedCommit.commitOwnerConf"
 
 @dataclass(slots=True, kw_only=True)
 class Proposed:
-    """A proposal as the owner heard it."""
+    """A proposal as the owner received it."""
 
     operation: int
     """The number of the client's operation in the history."""
     request: m.Commit | m.CreateTable | m.TakeOver | m.HandBack
     lines: tuple[str, ...] | None
-    """Its actions; None: what it names could not be read."""
+    """Its actions; None if the file that it names could not be read."""
     landed: int | None = None
     """The version as which it was ratified."""
     refused: bool = False
     """Whether the answer was a final refusal (not `retryable`)."""
     files: tuple[Path, ...] = ()
-    """Its data files that existed when it was answered, before the client heard the answer."""
+    """Its data files that existed when it was answered, before the client got the answer."""
 
     @property
     def version(self) -> int:
@@ -70,18 +70,18 @@ class Before:
 
 
 def of_one(proposed: Proposed, feature: str, commit_mode: str) -> Iterator[Problem]:
-    """Findings about a proposal by itself."""
+    """Findings about a single proposal."""
     if proposed.lines is None:
         yield Problem(
             ("MC-WRITE-02", "CM-WRITE-03"),
-            "a proposal names a file that stands in the staging folder of the table's feature, written whole",
-            f"{proposed.named()} names {getattr(proposed.request, 'staged_file', None)!r}, which is not there",
+            "a proposal names a complete file in the staging folder of the table's feature",
+            f"{proposed.named()} names {getattr(proposed.request, 'staged_file', None)!r}, which does not exist",
         )
         return
     if commit_mode != "staged" and getattr(proposed.request, "staged_file", None) is not None:
         yield Problem(
             ("MC-WRITE-02", "CM-WRITE-03"),
-            f"the owner prescribes that commits of this table are proposed {commit_mode}",
+            f"the owner requires the commit mode {commit_mode} for this table",
             f"{proposed.named()} was staged",
         )
     actions = _parsed(proposed.lines)
@@ -147,11 +147,11 @@ def of_a_commit(proposed: Proposed, before: Before, feature: str) -> Iterator[Pr
         yield Problem(
             ("ICT-14", "ICT-08") if before.lost else ("ICT-08",),
             f"the in-commit timestamp of version {proposed.version} is greater than {before.timestamp}, that of the "
-            f"version before it" + (", which won the race that the writer lost" if before.lost else ""),
+            f"previous version" + (", which won the race that the writer lost" if before.lost else ""),
             f"it is {timestamp}",
         )
     name = str(info.get("txnId"))
-    # A transaction that is committed twice keeps its txnId: that is another violation.
+    # A transaction that is committed twice has one txnId: that is another violation.
     if feature == "catalogManaged" and before.transactions.get(name, proposed.operation) != proposed.operation:
         yield Problem(("CM-TXNID-02",), "no two transactions share a txnId", f"{proposed.named()} has {name!r} too")
     protocol = next((action["protocol"] for action in actions if "protocol" in action), before.protocol)
@@ -212,13 +212,13 @@ def _handed_back(proposed: Proposed, protocol: Mapping[str, Any], properties: Ma
     features = {*(protocol.get("writerFeatures") or ()), *(protocol.get("readerFeatures") or ())}
     if features & {"managedCommit", "catalogManaged"} or OWNER in properties or OWNER_CONF in properties:
         yield Problem(
-            ("MC-RELEASE-01",), "one commit takes the owner's properties and the feature away",
+            ("MC-RELEASE-01",), "one commit removes the owner's properties and the feature",
             f"after version {proposed.version}: {sorted(features)}, {dict(properties)}",
         )  # fmt: skip
 
 
 def data_files(lines: Sequence[str], kinds: Sequence[str], location: Path) -> set[Path]:
-    """The files that actions of these kinds name, wherever they are."""
+    """The files that actions of these kinds name, in any folder."""
     paths = [action[kind].get("path") for action in _parsed(lines) or () for kind in kinds if kind in action]
     return {location / unquote(path).removeprefix("file://") for path in paths if isinstance(path, str)}
 
@@ -228,9 +228,9 @@ def of_data_files(proposed: Proposed, removed: Set[Path]) -> Iterator[Problem]:
     for missing in sorted(path for path in proposed.files if path not in removed and not path.exists()):
         yield Problem(
             ("LOG-37", "PROFILE-UNKNOWN-03"),
-            f"a data file of version {proposed.version}, which no later version removes, stays in place, whatever its "
-            f"writer knows of the outcome",
-            f"{missing.name} existed when {proposed.named()} was ratified, and was deleted since",
+            f"a data file of version {proposed.version}, which no later version removes, is not deleted, even if its "
+            f"writer does not know the outcome",
+            f"{missing.name} existed when {proposed.named()} was ratified, and was deleted later",
         )
 
 
@@ -246,9 +246,9 @@ def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:
                 proposed,
                 Problem(
                     ("CONFLICT-RETRY-07", "CM-LOG-06", "PROFILE-CLIENT-02"),
-                    "another proposal is a new attempt with a staged file of its own; only the identical request may "
-                    "be sent again, while its outcome is unknown or after a refusal that says so (`retryable`)",
-                    f"{proposed.named()} was {known.named()} before",
+                    "another proposal is a new attempt with its own staged file; only the identical request may be "
+                    "sent again, while its outcome is unknown or after a retryable rejection",
+                    f"{proposed.named()} has the attempt or the file of {known.named()}",
                 ),
             )
 
@@ -262,7 +262,8 @@ def _parsed(lines: Sequence[str]) -> list[Mapping[str, Any]] | None:
 
 
 def after(before: Before, content: str, operation: int | None) -> Before:
-    """Apply the next version to the table. `operation`: of the client under test, if it committed that version."""
+    """Apply the next version to the table. `operation` is that of the client under test, if it committed the
+    version."""
     protocol, metadata = before.protocol, before.metadata
     info: Mapping[str, Any] = {}
     for action in _parsed(lines_of(content)) or ():

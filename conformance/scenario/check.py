@@ -17,11 +17,11 @@ from conformance.results import CaseResult, Layer, Verdict
 OTHER_FEATURE: Final[Mapping[str, tuple[str, ...]]] = {
     "managedCommit": ("CM-",), "catalogManaged": ("MC-",), FILESYSTEM: ("MC-", "CM-"),
 }  # fmt: skip
-"""By table feature, the prefixes of requirements that do not apply to it."""
+"""The prefixes of requirements that do not apply, by table feature."""
 
 
 class Family(StrEnum):
-    """What a check is about. The first four are the core."""
+    """The subject matter of a check. The first four families are the core."""
 
     CONCURRENT_WRITERS = "concurrent-writers"
     VERSION_0 = "version-0"
@@ -54,7 +54,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A check, as registered."""
+    """A registered check."""
 
     name: str
     title: str
@@ -86,7 +86,7 @@ class Check:
         return f"{self.family}/{self.name}[{variant}]"
 
     def held(self, identity: Identity, variant: Variant) -> tuple[str, ...]:
-        """Its requirements that the subject is held to on that variant."""
+        """Those of its requirements that apply to the subject on that variant."""
         return tuple(each for each in self.requirements if applies(each, identity, variant))
 
     def result(
@@ -110,7 +110,7 @@ class Check:
 
 
 def applies(requirement: str, identity: Identity, variant: Variant) -> bool:
-    """Whether the subject is held to the requirement on that variant. Raises `KeyError` for an unknown id."""
+    """Whether the requirement applies to the subject on that variant. Raises `KeyError` for an unknown id."""
     found = load().requirement(requirement)
     if requirement.startswith(OTHER_FEATURE[variant.feature]):
         return False

@@ -6,7 +6,7 @@
     read = s.read(table)                           # the client under test
     s.require(read.version == 1, "MC-READ-07", "CM-READ-05", expected=...)
 
-The owner is correct: whatever goes wrong is the client's. Its storage is a real folder, which the client reads itself.
+The owner is correct: every violation is the client's. Its storage is a real folder, which the client reads itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, Tabl
 
 A = TypeVar("A", bound=m.Message)
 PROPOSALS: Final = "proposals"
-"""The limit by which a client says how often it proposes a transaction; 1: it gives up after a lost race."""
+"""The identity's limit of proposals of one transaction; 1: the client gives up after a lost race."""
 
 
 class ClientScenario(Scenario):
@@ -59,7 +59,7 @@ class ClientScenario(Scenario):
         self, client: Subject, variant: Variant, host: ClientHost, *, name: str, seed: int = 0, salt: str = ""
     ) -> None:
         self.place = Path(tempfile.mkdtemp(prefix="conformance-"))
-        """Of this scenario alone."""
+        """The owner of this scenario alone."""
         self.folder = self.place / "tables"
         self.folder.mkdir()
         self.owner = Adversary(ClientOwner(FolderStorage(self.folder)))
@@ -69,26 +69,26 @@ class ClientScenario(Scenario):
         self.acting = 0
         """The number of the client's operation."""
         self.archive: dict[str, dict[int, events.Witness]] = {}
-        """By table: what its log was before a cleanup may have removed some of it."""
+        """The log before a cleanup may have removed parts of it, by table."""
         self.markers: dict[int, str] = {}
-        """By operation: the marker of the client's transaction."""
+        """The marker of the client's transaction, by operation."""
         self.attempts: set[str] = set()
-        """All that the kit gave out: its own writers', and the markers of the client's transactions."""
+        """All ids that the kit assigned: attempts of its own writers, and markers of the client's transactions."""
         self.reported: dict[tuple[str, int], str] = {}
-        """By table and version: the marker of the transaction that the client reported as this version."""
+        """The marker of the transaction that the client reported, by table and version."""
         self.requested: dict[int, tuple[str, ...]] = {}
-        """By operation: the files that the client's transaction adds."""
+        """The files that the client's transaction adds, by operation."""
         self.renamed: dict[str, tuple[str, ...]] = {}
-        """By path in the log, where the client chose the names of its files: the requested files that are in this
-        one."""
+        """If the client chose the names of its files: the requested files that a file in the log contains, by
+        path."""
         self.free: dict[str, int] = {}
-        """By table: the version that was free when the client's operation began."""
+        """The version that was free when the client's operation began, by table."""
         self.proposed: list[Proposed] = []
-        """What the client under test proposed to the owner, in order."""
+        """The proposals of the client under test to the owner, in order."""
         self.informed: set[int] = set()
         """Operations in which the client asked its owner."""
         self.strays: list[tuple[int, Path]] = []
-        """Files and folders that appeared outside of the table's folder, by operation."""
+        """Files and folders that the client created outside the table's folder, by operation."""
         self.undo: list[Callable[[], object]] = []
         """Undo operations that restore the files before the final log is read."""
         self.owner.listener = self._heard
@@ -106,7 +106,7 @@ class ClientScenario(Scenario):
             self.archive = {each.name: {one.version: one for one in self.log_of(each)} for each in self.tables}
         about = request
         if isinstance(request, m.TakeOver | m.HandBack):
-            # The client finds the version itself: for the history it is a transaction like any other.
+            # The client finds the version itself, so the history records a transaction.
             about = m.Transact(table="", marker=request.attempt)
         number = self.recording.invoke(client, self._name(request) if table is None else table.name, about)
         self.acting = number
@@ -132,7 +132,7 @@ class ClientScenario(Scenario):
         self.require(
             not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", *reading, evidence=(exchange,),
             expected="a client ends its operation, with success or with an error",
-            observed=f"it asked the owner more than {len(self.owner.exchanges)} times",
+            observed=f"it sent the owner more than {len(self.owner.exchanges)} requests",
         )  # fmt: skip
         return exchange
 
@@ -152,8 +152,8 @@ class ClientScenario(Scenario):
         self, exchange: Exchange, kinds: type[A] | tuple[type[A], ...], *requirements: str, expected: str,
         may_refuse: bool = False, because: Sequence[Exchange] = (), what: str = "",
     ) -> A:  # fmt: skip
-        """As for an owner. A client that does not rebase, and says so, may give up a transaction that lost a race; one
-        that proposes a version that was taken before its transaction began lost no race."""
+        """As for an owner. A client that declares that it does not rebase may give up after a lost race; it did not
+        lose one if its version was taken before its transaction began."""
         if self.gave_up(exchange) and not isinstance(exchange.answer, kinds):
             raise Inconclusive(f"operation {exchange.number} lost a race, and the client does not rebase")
         return super().expect(
@@ -161,7 +161,7 @@ class ClientScenario(Scenario):
         )
 
     def gave_up(self, exchange: Exchange) -> bool:
-        """Whether the client's newest transaction lost a race, and the client says that it proposes once."""
+        """Whether the client's newest transaction lost a race, and the client declares that it proposes only once."""
         if not isinstance(exchange.answer, m.Conflict) or self.identity.limits.get(PROPOSALS) != 1:
             return False
         mine = [each.request for each in self.proposed if each.operation == exchange.number]
@@ -169,15 +169,15 @@ class ClientScenario(Scenario):
         return bool(commits) and all(each.version >= self.free.get(each.table, 0) for each in commits)
 
     def not_answered_as_failed(self, call: Exchange) -> None:
-        """The commit got no answer, so that the client cannot know its outcome."""
+        """Require that the client did not report a failure: its commit got no answer, so the outcome is unknown."""
         self.require(
             not isinstance(call.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(call,),
-            expected="nothing is known of the attempt: the outcome is unknown, not a failure",
+            expected="the attempt got no answer: the outcome is unknown, not a failure",
             observed=f"the transaction was answered {in_words(call.answer)}",
         )  # fmt: skip
 
     def name_of(self, table: TableHandle | None) -> str:
-        """How a client finds the table: by its name, or a plain table by its path."""
+        """The table's name in requests to the client; for a plain table its path."""
         if table is not None and self.feature == FILESYSTEM:
             return self.location(table)
         return self.physical("" if table is None else table.name)
@@ -189,8 +189,8 @@ class ClientScenario(Scenario):
         return self.owner.owner.tables[table.reference].location
 
     def actions_of(self, table: TableHandle, version: int, kind: str) -> list[dict[str, Any]]:
-        """The bodies of a commit's actions of this kind, wherever its content stands. A file to which the client gave
-        another name is shown as the files that were requested."""
+        """The bodies of a commit's actions of this kind, published or not. A file that the client renamed is replaced
+        by the requested files."""
         parsed = [json.loads(each) for each in proposals.lines(self.content_of(table, version))]
         bodies = [action[kind] for action in parsed if kind in action]
         if kind not in ("add", "remove"):
@@ -225,7 +225,7 @@ class ClientScenario(Scenario):
         return table
 
     def write_file(self, table: TableHandle, client: str = "filesystem writer") -> str:
-        """Another writer commits the next version by creating its file. Its content."""
+        """Another writer commits the next version by creating its file. Returns its content."""
         content = proposals.content(proposals.append(self.attempt(), self.timestamp(table.versions)))
         request = m.Transact(table=table.reference, marker=proposals.attempt_of(content) or "")
         number = self.recording.invoke(client, table.name, request)
@@ -236,23 +236,23 @@ class ClientScenario(Scenario):
         return content
 
     def content_of(self, table: TableHandle, version: int) -> str:
-        """Of a commit, wherever it stands."""
+        """The content of a commit, published or not."""
         return self._log(table.reference).get(version, (None, None))[1] or ""
 
     def kit_reads(self, table: TableHandle | None, version: int) -> set[str]:
-        """The files of a version as the kit's own reader finds them; none if it cannot read."""
+        """The files of a version as the kit's own reader finds them; none if it cannot read the version."""
         reference = None if table is None else self.name_of(table)
         reply = ModelReader(self.owner.subject.ask).snapshot("kit", m.Snapshot(table=reference, version=version))
         found = reply.files if isinstance(reply, m.SnapshotRead) else ()
         return {name for path in found for name in self.renamed.get(path, (path,))}
 
     def listed(self, table: TableHandle | None) -> tuple[m.CommitEntry, ...]:
-        """What the owner lists; not part of the history."""
+        """The commits that the owner lists; the history does not record this request."""
         reply = self.subject.ask("kit", m.GetCommits(table="" if table is None else table.reference))
         return reply.commits if isinstance(reply, m.Commits) else ()
 
     def asked(self, kind: type[m.Message]) -> Sequence[OwnerExchange]:
-        """What the client under test asked of the owner, of this kind."""
+        """The requests of this kind from the client under test to the owner."""
         return [heard for heard in self.owner.exchanges if isinstance(heard.request, kind)]
 
     def conclude(self) -> str:
@@ -261,12 +261,13 @@ class ClientScenario(Scenario):
         return super().conclude()
 
     def close(self) -> None:
-        """Remove the folder; further requests are answered by `Unknown`."""
+        """Remove the folder; further requests are answered `Unknown`."""
         self.host.current = None
         shutil.rmtree(self.place, ignore_errors=True)
 
     def log_of(self, table: TableHandle) -> list[events.Witness]:
-        """What the client committed is known by the marker of its transaction, whatever its commits say."""
+        """The final log, in which commits of the client have the markers of its transactions instead of their
+        txnIds."""
         tables = self.owner.owner.tables
         owned = tables.get(table.reference)
         markers = self._own_files(table) or {
@@ -283,8 +284,8 @@ class ClientScenario(Scenario):
         return [each for _, each in sorted({**self.archive.get(table.name, {}), **found}.items())]
 
     def _own_files(self, table: TableHandle) -> dict[int, str]:
-        """Of a plain table, the versions that the client under test created, with the markers of its transactions. A
-        file without a `txnId`, or with one of the client's own, is that of the version that the client reported."""
+        """The versions of a plain table that the client under test created, with the markers of its transactions. A
+        file without a `txnId`, or with the client's own, belongs to the transaction reported as that version."""
         if self.feature != FILESYSTEM:
             return {}
         known, found = set(self.markers.values()), {}
@@ -297,12 +298,12 @@ class ClientScenario(Scenario):
         return found
 
     def _outside(self, others: set[Path]) -> set[Path]:
-        """What is beside the tables' folders, and in these folders of other tables."""
+        """Files and folders next to the tables' folders, and in the folders of other tables."""
         found = {*self.place.iterdir(), *self.folder.iterdir()}
         return found.union(*(place.rglob("*") for place in others))
 
     def _others(self, request: m.Request) -> set[Path]:
-        """The folders of tables that the request is not about. None, while a rule may let others write there."""
+        """The folders of other tables than that of the request. None while a rule lets other writers write there."""
         asked = {getattr(request, "table", None), getattr(request, "path", None)}
         own = {self._place_of(each) for each in self.tables if asked & self._names_of(each)}
         if not own or any(rule.times > 0 for rule in self.owner.rules):
@@ -310,13 +311,13 @@ class ClientScenario(Scenario):
         return {self._place_of(each) for each in self.tables} - own
 
     def _names_of(self, table: TableHandle) -> set[str]:
-        """All that it is, or was, asked for by."""
+        """All names and references by which requests may name the table."""
         known = self.owner.owner.tables.get(table.reference)
         names = {self.name_of(table), table.reference, str(self._place_of(table))}
         return names if known is None else {*names, known.name}
 
     def _places(self) -> set[Path]:
-        """Folders of tables, and the one in which clients create some."""
+        """The folders of tables, and the folder in which clients create tables."""
         known = {Path(each.location) for each in self.owner.owner.tables.values()}
         return {*known, *map(self._place_of, self.tables), self.folder / STAGED_TABLES}
 
@@ -325,15 +326,13 @@ class ClientScenario(Scenario):
         return Path(self.folder, (table.path or table.reference) if known is None else known.location)
 
     def audit(self) -> list[Violation]:
-        """What the kit's owner found wrong with all that the client under test proposed, and where it wrote besides."""
+        """Violations in the proposals of the client under test, and files that it wrote to other folders."""
         return [*self._of_proposals(), *self._of_strays()]
 
     def _of_strays(self) -> Iterator[Violation]:
-        expected = "a client creates files only in the folder of the table that it was asked about, and in its own"
+        expected = "a client creates files only in the folder of the requested table, and in its own folders"
         for number, path in self.strays:
-            observed = (
-                f"operation {number} created {str(path.relative_to(self.place))!r}, outside of its table's folder"
-            )
+            observed = f"operation {number} created {str(path.relative_to(self.place))!r}, outside its table's folder"
             yield Violation(
                 requirements=STRAYS, message=headline(expected, observed), expected=expected,
                 observed=observed, operations=(number,),
@@ -397,8 +396,8 @@ class ClientScenario(Scenario):
                         Proposed(operation=transactions[attempt or ""], request=request, lines=lines),
                         Problem(
                             ("MC-WRITE-03", "CM-WRITE-04", "MC-FILES-12"),
-                            "a table that has an owner is committed to by asking it, never by creating a file",
-                            f"version {version} was created as a file, and the owner never heard of it",
+                            "a commit to an owned table is a proposal to the owner, never the creation of a file",
+                            f"version {version} was created as a file, without a proposal to the owner",
                         ),
                     )
 
@@ -417,7 +416,7 @@ class ClientScenario(Scenario):
         return final_contents(files, listed.commits if isinstance(listed, m.Commits) else ())
 
     def _heard(self, heard: OwnerExchange) -> None:
-        """Keep the proposals, and note the client's requests to its owner in the history."""
+        """Store the proposals, and record the client's requests to its owner in the history."""
         self.informed.add(self.acting)
         if isinstance(heard.request, m.Commit | m.CreateTable | m.TakeOver | m.HandBack):
             reply = heard.answer
@@ -439,8 +438,8 @@ class ClientScenario(Scenario):
         return set() if table is None else data_files(lines or (), ("add", "cdc"), Path(table.location))
 
     def _note_names(self, lines: tuple[str, ...]) -> None:
-        """Which requested files are in which of the client's own: all are in its first one, unless it wrote one for
-        each."""
+        """Map the client's own files to the requested ones: one to one if their number is equal, otherwise all to the
+        first."""
         wanted = self.requested.get(self.acting, ())
         adds = [add for line in lines if (add := proposals.body_of(line, "add")) is not None]
         paths = [self.decoded(str(add.get("path"))) for add in adds]
@@ -452,7 +451,7 @@ class ClientScenario(Scenario):
             self.renamed[paths[0]] = wanted
 
     def _lines(self, request: m.Commit | m.CreateTable | m.TakeOver | m.HandBack) -> tuple[str, ...] | None:
-        """The actions of a proposal, wherever they are."""
+        """The actions of a proposal, inline or from its staged file."""
         if request.actions is not None:
             return request.actions
         staged = getattr(request, "staged_file", None)

@@ -14,14 +14,14 @@ from conformance.interface import messages as m
 from conformance.interface.messages import name_of
 
 LONGEST: Final = 300
-"""The length limit of an answer without words of its own."""
+"""The maximum length of an answer that is shown as JSON."""
 
 _LONGEST_VALUE: Final = 80
-"""Characters of the value of a field."""
+"""The maximum number of characters of a field's value."""
 _MISSING: Final = object()
 
 NO_SUCH_JOB: Final = "the client does not do that"
-"""The beginning of the reason of a case whose operation a client under test does not have."""
+"""The beginning of the reason if a client under test does not support an operation."""
 
 
 def in_words(answer: m.Answer) -> str:
@@ -60,7 +60,7 @@ def _versions(entries: Iterable[m.CommitEntry]) -> str:
 
 
 def versions_in_words(versions: Iterable[int]) -> str:
-    """Versions in the order in which they come; more than three that follow each other are `1 to 9`."""
+    """Versions in the given order; more than three consecutive ones are written as `1 to 9`."""
     runs: list[list[int]] = []
     for version in versions:
         if runs and version == runs[-1][-1] + 1:
@@ -93,7 +93,7 @@ def different_action(one: str, first: Iterable[str], other: str, second: Iterabl
             if field is not None:
                 name, left, right = field
                 return f"action {number} differs in `{name}`: {one} {left}, {other} {right}"
-            return f"action {number} is not the same: {difference(one, mine, other, theirs)}"
+            return f"action {number} differs: {difference(one, mine, other, theirs)}"
     return "the actions are the same"
 
 
@@ -107,7 +107,7 @@ def _different_field(one: str, other: str) -> tuple[str, str, str] | None:
     while isinstance(left, dict) and isinstance(right, dict):
         name = next((each for each in (*left, *right) if left.get(each, _MISSING) != right.get(each, _MISSING)), None)
         if name is None:
-            return None  # a doubled key, or 1 and 1.0
+            return None  # a duplicate key, or 1 and 1.0
         path.append(name)
         left, right = left.get(name, _MISSING), right.get(name, _MISSING)
     return ".".join(path), _shown(left), _shown(right)

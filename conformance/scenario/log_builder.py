@@ -1,4 +1,4 @@
-"""Tables with logs as they are found in the field: made file by file, with the snapshots that they must give.
+"""Tables with realistic logs, built file by file, and the snapshots that readers must return.
 
     log = LogBuilder.create(s)                       # version 0, through the kit's owner
     log.land(file("a"), file("b"))                   # version 1
@@ -8,8 +8,8 @@
     log.hide(commit_file(1))                     # as cleanup would
     log.at(2).files                                  # {"b": None}
 
-What a snapshot must be is exchange by a replay of its own: from the newest version to the oldest, and what is met first
-holds. Readers go the other way. Whatever was planted or hidden is as before when the scenario ends.
+The expected snapshot comes from a separate replay, from the newest version to the oldest, in which the first action of
+each kind counts. Readers replay in the opposite order. The end of the scenario restores all planted or hidden files.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ OWNED: Final = ("delta.managedCommit.", TABLE_ID)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a snapshot must be. Paths are decoded once."""
+    """The expected snapshot. Paths are decoded once."""
 
     version: int
     files: dict[str, str | None]
-    """With the value of the column `part`."""
+    """Files, with the value of the column `part`."""
     properties: dict[str, str]
     applications: dict[str, int]
     domains: dict[str, str]
     timestamp: int | None
-    """The in-commit timestamp; None: it has none."""
+    """The in-commit timestamp; None if it has none."""
 
 
 @dataclass(kw_only=True)
 class LogBuilder:
-    """One table's log. `actions` is what each version says, and the only source of what is expected."""
+    """One table's log. `actions` has the actions of each version, and is the only source of expected snapshots."""
 
     s: ClientScenario
     name: str
@@ -59,18 +59,18 @@ class LogBuilder:
     table: TableHandle
     actions: dict[int, list[Action]] = field(default_factory=dict)
     readers: int | None = None
-    """How many readers there were, if each read is another's, who has nothing in memory. None: one reads all."""
+    """The number of readers so far, if each read is by a new reader without a cache. None: one reader reads all."""
     committed: dict[int, Exchange] = field(default_factory=dict)
     """The operations that committed the versions."""
     _before: dict[Path, tuple[bytes, int] | None] = field(default_factory=dict)
-    """Files as they were before the builder touched them."""
+    """The original content of files that the builder changed."""
 
     @classmethod
     def create(
         cls, s: ClientScenario, name: str = "orders", *, in_history: str | None = None, **options: Any
     ) -> LogBuilder:
-        """A table with version 0. `in_history`: what it is called there, if another one has had its name. `options`: of
-        `table_actions`."""
+        """A table with version 0. `in_history`: its name in the history, if another table had its name before.
+        `options`: those of `table_actions`."""
         attempt, shown = s.attempt(), in_history or name
         request = s.creation(
             name, attempt=attempt, actions=table_actions(s.feature, attempt, s.timestamp(0), **options)
@@ -87,7 +87,7 @@ class LogBuilder:
 
     @classmethod
     def filesystem(cls, s: ClientScenario, name: str = "imports") -> LogBuilder:
-        """A table without versions, which no owner knows."""
+        """A table without versions and without an owner."""
         location = str(s.folder / s.physical(name))
         table = TableHandle(name=name, reference=location, versions=0, path=location)
         s.tables.append(table)
@@ -98,7 +98,7 @@ class LogBuilder:
     # Versions
 
     def land(self, *actions: str, timestamp: int | None = None) -> Exchange:
-        """The next version, through the owner."""
+        """Commit the next version through the owner. Returns the exchange."""
         version, attempt = self.table.versions, self.s.attempt()
         time = self.s.timestamp(version) if timestamp is None else timestamp
         lines = (proposals.commit_info(attempt, time), *actions)
@@ -108,7 +108,7 @@ class LogBuilder:
         return exchange
 
     def write(self, *lines: str, modified: int) -> int:
-        """The next version of a filesystem table, with its file's modification time. Its number."""
+        """Write the next version of a filesystem table, with its file's modification time. Returns the version."""
         version = len(self.actions)
         self.actions[version] = [json.loads(line) for line in lines]
         self._put(self.folder / commit_file(version), proposals.content(lines).encode(), modified)
@@ -116,7 +116,7 @@ class LogBuilder:
         return version
 
     def take_over(self, *, timestamp: int, properties: dict[str, str]) -> Exchange:
-        """The owner takes a filesystem table over with its next version, which sets these properties too."""
+        """The owner takes a filesystem table over with its next version, which also sets these properties."""
         version, attempt = len(self.actions), self.s.attempt()
         lines = (
             proposals.commit_info(attempt, timestamp, "SET TBLPROPERTIES"),
@@ -136,10 +136,10 @@ class LogBuilder:
         return exchange
 
     def hand_back(self) -> Exchange:
-        """The owner gives the table back with its next version. Everything before is published."""
+        """The owner hands the table back with its next version. All earlier versions are published."""
         request = giving_back(self.s, self.table)
         exchange = self.s.ask("migrator", request, self.table)
-        self.s.expect(exchange, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner gives the table back")
+        self.s.expect(exchange, m.Ratified, "PROFILE-TRANSFER-01", expected="the owner hands the table back")
         self.table.versions = request.version + 1
         self.table.ownership.append(request.attempt)
         self.actions[request.version] = [json.loads(line) for line in request.actions]
@@ -151,7 +151,7 @@ class LogBuilder:
         self.s.backfill(self.table, version)
 
     def reader(self) -> str:
-        """Who reads next."""
+        """The name of the next reader."""
         if self.readers is None:
             return "reader"
         self.readers += 1
@@ -174,18 +174,18 @@ class LogBuilder:
         return Path(self.location) / LOG
 
     def plant(self, name: str, content: bytes, *, modified: int | None = None) -> None:
-        """Write a file, or write it anew, whole. Its path is below the log folder."""
+        """Create or replace a file atomically. Its path is below the log folder."""
         self._remember(self.folder / name)
         self._put(self.folder / name, content, proposals.BASE_TIME if modified is None else modified)
 
     def touch(self, version: int, modified: int) -> None:
-        """Give a published commit another modification time, as copying a table does."""
+        """Set another modification time of a published commit, as a copy of the table has it."""
         path = self.folder / commit_file(version)
         self._remember(path)
         os.utime(path, ns=(modified * 1_000_000, modified * 1_000_000))
 
     def hide(self, *names: str) -> None:
-        """Take files away, for as long as the scenario lasts or until `restore`."""
+        """Hide files until the end of the scenario or until `restore`."""
         for name in names:
             self._remember(self.folder / name)
             (self.folder / name).unlink()
@@ -195,7 +195,7 @@ class LogBuilder:
         return [str(path.relative_to(self.folder)) for path in sorted(self.folder.glob("_*commits/*.json"))]
 
     def restore(self) -> None:
-        """All files as they were."""
+        """Restore all files."""
         for path, before in self._before.items():
             if before is None:
                 path.unlink(missing_ok=True)
@@ -205,7 +205,7 @@ class LogBuilder:
         self._before.clear()
 
     def checkpoint(self, version: int, *, parts: int = 1) -> list[str]:
-        """A classic checkpoint, or one of several parts. The names of its files."""
+        """Write a classic checkpoint, or one with several parts. Returns the names of its files."""
         actions = self.reconciled(version)
         if parts == 1:
             names = [f"{version:020}.checkpoint.parquet"]
@@ -216,7 +216,7 @@ class LogBuilder:
         return names
 
     def v2_checkpoint(self, version: int, *, form: str = "json") -> list[str]:
-        """A manifest with one sidecar, which holds the files. `form`: `json` or `parquet`."""
+        """Write a manifest with one sidecar, which contains the files. `form`: `json` or `parquet`."""
         identifier, actions = self.s.attempt(), self.reconciled(version)
         in_sidecar = [action for action in actions if "add" in action or "remove" in action]
         content = checkpoint_parquet(in_sidecar)
@@ -240,7 +240,7 @@ class LogBuilder:
         return name
 
     def checksum(self, version: int, *, of: int | None = None, **changed: Any) -> str:
-        """`<version>.crc`. `of`: it says what another version is; `changed`: fields that say something else."""
+        """Write `<version>.crc`. `of`: another version to describe; `changed`: fields with other values."""
         actions = self.reconciled(version if of is None else of)
         adds = [action["add"] for action in actions if "add" in action]
         body = {
@@ -258,11 +258,11 @@ class LogBuilder:
         self.plant(name, json.dumps({**body, **changed}).encode())
         return name
 
-    # What must be
+    # Expected snapshots
 
     def reconciled(self, version: int, start: int = 0) -> list[Action]:
-        """The actions that hold after the versions from `start` to `version`: each is the last one of its kind, of its
-        file, application or domain. Removals are among them, as compactions and checkpoints keep them."""
+        """The valid actions after the versions from `start` to `version`: the last one for each file, application,
+        domain and kind. Removals are included, as in compactions and checkpoints."""
         held: dict[tuple[str, ...], Action] = {}
         for number in range(version, start - 1, -1):
             for action in reversed(self.actions[number]):
@@ -303,7 +303,7 @@ class LogBuilder:
 
 
 def _subject(action: Action) -> tuple[str, ...] | None:
-    """What an action is about; None: nothing that outlives its commit."""
+    """The key of an action; None if only its own commit needs it."""
     (kind, body), *_ = action.items()
     match kind:
         case "protocol" | "metaData":
@@ -340,7 +340,7 @@ def table_actions(
     writer_features: Sequence[str] = ("domainMetadata",),
     properties: dict[str, str] | None = None,
 ) -> tuple[str, ...]:
-    """Version 0. Reader features are writer features too."""
+    """The actions of version 0. Reader features are writer features too."""
     protocol = proposals.with_features(feature, *writer_features, *reader_features)
     if reader_features:
         protocol["minReaderVersion"] = 3
@@ -353,7 +353,7 @@ def table_actions(
 
 
 def file(path: str, partition: str | None = None, *, partitioned: bool = False, **more: Any) -> str:
-    """`add`; `path` as it stands in the log, encoded."""
+    """An `add` action; `path` is encoded, as in the log."""
     body = {**json.loads(proposals.add(path, proposals.BASE_TIME, partition, partitioned=partitioned))["add"], **more}
     return proposals.line("add", body)
 

@@ -5,8 +5,8 @@
     take_over(s, table)
     hand_back(s, table)
 
-Each asks once more with a new attempt where an owner refuses, as it may; one that never stops refusing breaks the
-profile that it declares.
+Each operation retries with a new attempt after a rejection, which is permitted. An owner that rejects every attempt
+breaks the profile that it declares.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenari
 
 
 def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> TableHandle:
-    """A table without an owner, with so many versions from before the history."""
+    """A table without an owner, with this many versions from before the history."""
     if s.identity.storage is None:
-        raise Inconclusive("the subject says no folder (`storage`) below which filesystem tables can be made")
+        raise Inconclusive("the subject declares no folder (`storage`) for filesystem tables")
     path = f"{s.identity.storage.rstrip('/')}/{s.physical(name)}"
     table = TableHandle(name=name, reference=path, versions=versions, before=versions, path=path)
     s.tables.append(table)
@@ -36,7 +36,7 @@ def filesystem_table(s: Scenario, name: str = "imports", versions: int = 1) -> T
         exchange = s.ask("filesystem writer", request, table)
         s.expect(
             exchange, m.Done, "PROFILE-STORAGE-01",
-            expected=f"{path} is below `storage`: the kit may make a table there",
+            expected=f"{path} is below `storage`: the kit may create a table there",
         )  # fmt: skip
     return table
 
@@ -45,8 +45,8 @@ def write_file(
     s: Scenario, table: TableHandle, version: int | None = None, client: str = "filesystem writer",
     put: Callable[[m.Plant], m.Answer] | None = None,
 ) -> tuple[Exchange, bool]:  # fmt: skip
-    """A filesystem commit: put-if-absent of `<version>.json`. Whether it won; that is no fault of anybody. `put`: makes
-    the file, instead of the subject."""
+    """A filesystem commit: put-if-absent of `<version>.json`. Returns whether it won; to lose is not a violation. `put`
+    creates the file, instead of the subject."""
     number = table.versions if version is None else version
     attempt = s.attempt()
     content = _content(s, number, attempt)
@@ -63,7 +63,7 @@ def write_file(
         meaning = m.Conflict()
     exchange = s._ended(operation, commit, meaning)
     s.expect(
-        exchange, (m.Ratified, m.Conflict), "PROFILE-STORAGE-01", expected="`done`, or `conflict` where there is a file"
+        exchange, (m.Ratified, m.Conflict), "PROFILE-STORAGE-01", expected="`done`, or `conflict` if the file exists"
     )
     won = isinstance(exchange.answer, m.Ratified)
     if won:
@@ -73,13 +73,13 @@ def write_file(
 
 
 def is_local(path: str) -> bool:
-    """Whether a filesystem table is in a folder of this machine, where the kit can write beside the subject."""
+    """Whether a filesystem table is in a local folder, to which the kit can write directly."""
     return (Path(path) / LOG / commit_file(0)).is_file()
 
 
 def put_beside(s: Scenario, plant: m.Plant) -> m.Answer:
-    """Put-if-absent of a file while the subject is dead, or busy. A subject without such a folder, or with one that the
-    kit cannot write, is asked all the same."""
+    """Put-if-absent of a file while the subject is crashed or busy. If the kit cannot write to the folder, it requests
+    that from the subject."""
     if not is_local(plant.table):
         return s.subject.ask("filesystem writer", plant)
     path = Path(plant.table) / LOG / plant.file
@@ -125,7 +125,7 @@ def take_over(s: Scenario, table: TableHandle, client: str = "migrator") -> Exch
 
 
 def owned(s: Scenario, table: TableHandle, exchange: Exchange, ratified: m.Ratified) -> None:
-    """The table belongs to the owner from now on."""
+    """Record that the owner owns the table from now on."""
     assert isinstance(exchange.request, m.TakeOver)
     version = exchange.request.version
     s.require(
@@ -141,7 +141,7 @@ def owned(s: Scenario, table: TableHandle, exchange: Exchange, ratified: m.Ratif
 
 
 def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> m.HandBack:
-    """The proposal to end the ownership, as a new attempt: neither the feature nor the owner is left."""
+    """The proposal to end the ownership, as a new attempt: it removes the feature and the owner."""
     number = table.versions if version is None else version
     attempt = s.attempt()
     actions = (
@@ -153,7 +153,7 @@ def giving_back(s: Scenario, table: TableHandle, version: int | None = None) -> 
 
 
 def ask_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
-    """Ask the owner to give the table back. One that refuses may want every commit backfilled first."""
+    """Request a hand-back. An owner that rejects it may require that every commit is backfilled first."""
 
     def ask() -> Exchange:
         exchange = s.ask(client, giving_back(s, table))
@@ -165,19 +165,19 @@ def ask_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Excha
 
 
 def hand_back(s: Scenario, table: TableHandle, client: str = "migrator") -> Exchange:
-    """The owner gives the table back. It may refuse (managed-commits, "Converting a managed-commit table"): then the
-    scenario is inconclusive."""
+    """The owner hands the table back. It may reject that (managed-commits, "Converting a managed-commit table"): then
+    the scenario is inconclusive."""
     exchange = ask_back(s, table, client)
     s.expect(
         exchange, m.Ratified, "PROFILE-TRANSFER-01", may_refuse=True,
-        expected=f"version {table.versions} is the table's next: it is given back with it",
+        expected=f"version {table.versions} is the table's next: the table is handed back with it",
     )  # fmt: skip
     given_back(s, table, exchange)
     return exchange
 
 
 def given_back(s: Scenario, table: TableHandle, exchange: Exchange) -> None:
-    """The commit that ends the ownership is published at once, or the owner sees to it that it is in the end."""
+    """Require that the commit that ends the ownership is published at once, or later by the owner."""
     assert isinstance(exchange.request, m.HandBack)
     version = exchange.request.version
     table.versions = version + 1
@@ -195,7 +195,8 @@ def given_back(s: Scenario, table: TableHandle, exchange: Exchange) -> None:
 
 
 def _published_later(s: Scenario, table: TableHandle, exchange: Exchange, version: int) -> str:
-    """Until then no client can write the table, neither through the owner nor through the filesystem."""
+    """Wait for the publication: until then no client can write, neither through the owner nor through the
+    filesystem."""
     for _ in range(TRIES):
         asked = s.ask_to_backfill(table, version)
         content = s.published(table).get(version)
@@ -204,13 +205,13 @@ def _published_later(s: Scenario, table: TableHandle, exchange: Exchange, versio
     return s.fail(
         "MC-RELEASE-07", "MC-RELEASE-05", "PROFILE-TRANSFER-01", evidence=(exchange, asked), table=table,
         version=version,
-        expected=f"version {version} ends the ownership, and its owner sees to it that it is published",
-        observed=f"{commit_file(version)} is not there, even after requests for it",
+        expected=f"version {version} ends the ownership, and the owner publishes it",
+        observed=f"{commit_file(version)} does not exist, even after requests for it",
     )  # fmt: skip
 
 
 def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Exchange:
-    """Drop the table. Its final log is recorded before: afterwards its owner may forget it."""
+    """Drop the table. Its final log is recorded before, because the owner may forget it afterwards."""
     table.final = s.log_of(table)
     exchange = s.ask(client, m.DropTable(table=table.reference))
     s.expect(exchange, m.Done, "PROFILE-DISCOVERY-01", may_refuse=True, expected="the table is dropped")
@@ -218,12 +219,12 @@ def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Exchange:
 
 
 def create_again(s: Scenario, table: TableHandle, client: str = "creator") -> TableHandle:
-    """Another table with the name of one that was dropped."""
+    """Create another table with the name of a dropped one."""
     again = TableHandle(name=f"{table.name} again", reference="", versions=0)
     exchange = s.ask(client, s.creation(table.name), again)
     ratified = s.expect(
         exchange, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True,
-        expected=f"the table that was called {table.name} is dropped: its name is free",
+        expected=f"the table {table.name} was dropped: its name is free",
     )  # fmt: skip
     if ratified.table is None or ratified.version != 0:
         s.fail("PROFILE-CORE-03", evidence=(exchange,), expected="`ratified` with version 0 and the table",
@@ -243,7 +244,7 @@ def crash(s: Scenario, point: str | None = None) -> None:
 
 
 def restart(s: Scenario) -> None:
-    """Start it again."""
+    """Restart the subject."""
     exchange = s.ask("operator", m.Restart())
     s.recording.fault("restart")
     if isinstance(exchange.answer, m.Unknown):

@@ -10,20 +10,20 @@ from conformance.scenario.scenario import Exchange, Scenario, TableHandle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """The answer to one question for commits, or to one resolution of the table."""
+    """The answer to one request for commits, or to one resolution of the table."""
 
     exchange: Exchange
     order: tuple[int, ...]
     """The versions as they were listed."""
     commits: dict[int, m.CommitEntry]
     latest: int | None
-    """None: it makes no claim (null, or -1)."""
+    """None: the answer makes no claim (null, or -1)."""
 
 
 def ask(
     s: Scenario, table: TableHandle, start: int | None = None, end: int | None = None, client: str = "reader"
 ) -> Listed:
-    """Ask for the commits."""
+    """Request the commits."""
     return listed(s, s.ask(client, m.GetCommits(table=table.reference, start=start, end=end)))
 
 
@@ -35,22 +35,22 @@ def listed(s: Scenario, exchange: Exchange) -> Listed:
 
 
 def resolve(s: Scenario, table: TableHandle, client: str = "reader") -> Listed:
-    """Find the table by its name. Profile `discovery`."""
+    """Resolve the table by its name. Profile `discovery`."""
     exchange = s.ask(client, m.LoadTable(name=s.physical(table.name)), table)
     answer = s.expect(
-        exchange, m.Table, "PROFILE-DISCOVERY-01", expected="the table was created and not dropped: found"
+        exchange, m.Table, "PROFILE-DISCOVERY-01", expected="the table was created and not dropped: it is found"
     )
     return _listed(exchange, answer.commits or (), answer.latest)
 
 
 def location(s: Scenario, table: TableHandle) -> str | None:
-    """Where a resolution says that the table is. None: the owner does not offer it."""
+    """The location in a resolution; None if the owner does not return it."""
     answer = s.ask("reader", m.LoadTable(name=s.physical(table.name)), table).answer
     return answer.location if isinstance(answer, m.Table) else None
 
 
 def resolve_path(s: Scenario, table: TableHandle, path: str | None) -> Listed | None:
-    """Find the table by its path. None: the owner does not offer that."""
+    """Resolve the table by its path; None if the owner does not support that."""
     if path is None:
         return None
     exchange = s.ask("reader", m.LoadTable(path=path), table)

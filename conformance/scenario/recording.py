@@ -1,6 +1,6 @@
 """The history of a scenario: requests and answers, listings of the files, and the final log.
 
-Time is a count of events, so that the same answers give the same bytes.
+Times are counts of events, so that the same answers give the same bytes.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ class Recording:
     def __init__(self, header: events.Header, clock: Callable[[], int] | None = None) -> None:
         self._stream = io.BytesIO()
         self.texts: list[str | tuple[str, ...]] = []
-        """Contents of commits that were proposed or seen, as files or actions: the history has their digests only."""
+        """Contents of commits that were proposed or observed, as files or actions: the history has only their
+        digests."""
         ticks = count(1)
         self._writer = HistoryWriter(self._stream, header, clock=clock or (lambda: next(ticks)))
 
     @property
     def operations(self) -> int:
-        """Requests so far, looks at files included."""
+        """The number of requests so far, including listings."""
         return self._writer.operations
 
     @property
@@ -48,24 +49,27 @@ class Recording:
         return self._writer.tables
 
     def invoke(self, client: str, table: str, request: m.Request) -> int:
-        """Just before a request is sent. The number of the operation, in the history and for its answer."""
+        """Record a request, just before it is sent. Returns the number of the operation."""
         if actions := getattr(request, "actions", None):
             self.texts.append(tuple(actions))
         about = translation.request(request) or events.Other(name="observe")
         return self._writer.invoke(client, table, about)
 
     def ended(self, number: int, request: m.Request, answer: m.Answer) -> bool:
-        """Just after the answer. Whether such a request can have such an answer: if not, the record says unknown."""
+        """Record an answer, just after it arrived. Returns whether it is valid for the request; otherwise `unknown` is
+        recorded."""
         self.seen(commits=getattr(answer, "commits", None) or ())
         if translation.request(request) is None:
             named: events.Answer | None = events.Done()
         else:
             named = translation.answer(request, answer)
-        self._writer.ended(number, named or events.Unknown(reason=f"no answer to this request: {answer}"[:200]))
+        self._writer.ended(
+            number, named or events.Unknown(reason=f"not a valid answer to this request: {answer}"[:200])
+        )
         return named is not None
 
     def lost(self, number: int, why: str) -> None:
-        """No client receives the answer."""
+        """Record that no client receives the answer."""
         self._writer.ended(number, events.Unknown(reason=why))
 
     def fault(self, kind: str, client: str = "", note: str = "") -> None:
@@ -75,18 +79,19 @@ class Recording:
         return self._writer.now()
 
     def look(self, table: str, since: int, files: Iterable[m.LogFile], absent: Iterable[int] = ()) -> int:
-        """What an `observe` that began at `since` showed. `absent`: versions that were looked for one by one."""
+        """Record the result of an `observe` that began at `since`. `absent`: versions that were looked up one by
+        one."""
         files = list(files)
         self.seen(files=files)
         return self._writer.look(table, since, translation.published(files), absent)
 
     def seen(self, files: Iterable[m.LogFile] = (), commits: Iterable[m.CommitEntry] = ()) -> None:
-        """Keep the contents."""
+        """Store the contents."""
         self.texts += [file.content for file in files if file.content is not None and version_of(file.name) is not None]
         self.texts += [tuple(commit.actions) for commit in commits if commit.actions]
 
     def difference(self, message: str) -> str:
-        """The difference of the contents whose digests the message has; empty if they are not known."""
+        """The difference between the contents whose digests are in the message; empty if they are unknown."""
         wanted = dict.fromkeys(_DIGEST.findall(message))
         if len(wanted) != 2:
             return ""
@@ -115,12 +120,12 @@ class Recording:
         return self._stream.getvalue().decode("utf-8")
 
     def judge(self) -> HistoryVerdict:
-        """What the checkers say of it. Raises `InvalidHistoryError` if it was not completed."""
+        """The verdict of the checkers. Raises `InvalidHistoryError` if the history is incomplete."""
         return check_events(list(read_events(io.BytesIO(self._stream.getvalue()))))
 
 
 def _digests(text: str | tuple[str, ...], actions: list[str]) -> Iterator[str]:
-    """All that a history may have in the place of the content."""
+    """All digests by which a history may represent the content."""
     if isinstance(text, str):
         yield digests.of_bytes(text.encode("utf-8", "surrogatepass"))
     with contextlib.suppress(ValueError):
@@ -136,10 +141,10 @@ def witnesses(
     before: int = 0,
     ownership: Iterable[str] = (),
 ) -> list[events.Witness]:
-    """The final log of a table: of every version its published file, else what its owner lists.
+    """The final log of a table: for every version its published file, otherwise the owner's entry.
 
-    `before`: so many versions, from 0 on, were there before the history. `ownership`: attempts that changed the owner,
-    which became commits by becoming visible.
+    `before`: the number of versions, from 0 on, that existed before the history. `ownership`: attempts that changed the
+    owner, which became commits by becoming visible.
     """
     found = final_contents(published, listed)
     changes = set(ownership)
@@ -162,7 +167,8 @@ def witnesses(
 def final_contents(
     published: Iterable[m.LogFile], listed: Iterable[m.CommitEntry]
 ) -> dict[int, tuple[str | None, str | None]]:
-    """By version: the attempt and the content of every commit, from its published file, else as its owner lists it."""
+    """The attempt and the content of every commit, by version, from its published file or else from the owner's
+    list."""
     files = list(published)
     by_name = {file.name: file.content for file in files}
     found: dict[int, tuple[str | None, str | None]] = {}
@@ -182,5 +188,5 @@ def _listed(commit: m.CommitEntry, files: dict[str, str | None]) -> tuple[str | 
     if commit.file_name is None:
         return None, None
     staged = next((content for name, content in files.items() if name.endswith(f"/{commit.file_name}")), None)
-    # A client under test names its staged files itself; the kit identifies its commit by its marker.
+    # A client under test chooses the names of its staged files; the kit identifies its commit by the marker.
     return (attempt_of(staged) if staged else None) or log_names.attempt_of(commit.file_name), staged

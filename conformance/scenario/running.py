@@ -1,4 +1,5 @@
-"""One case: a check on one variant of one subject, and its result, with the requirements that each rule stands for."""
+"""Runs one case: a check on one variant of one subject. `REQUIREMENTS` maps the rules of the checkers to
+requirements."""
 
 from __future__ import annotations
 
@@ -56,14 +57,14 @@ OF_CLIENTS: Final[dict[Rule, tuple[str, ...]]] = {
     Rule.RATIFIED_BUT_LOST: ("PROFILE-CLIENT-02",),
     Rule.RATIFIED_ELSEWHERE: ("PROFILE-CLIENT-02",),
 }
-"""The same for a client under test, whose owner is the kit's own and does nothing wrong."""
+"""The same for a client under test, whose owner is the kit's own and correct."""
 
 OF_RESTARTS: Final = frozenset({Rule.RATIFIED_BUT_LOST, Rule.COMMIT_FORGOTTEN})
-"""What a subject that was started again has forgotten breaks its promise of durability first of all."""
+"""Rules whose violation by a restarted subject first of all breaks its promise of durability."""
 
 
 class BrokenInCaseError(AdapterError):
-    """The subject stopped speaking the interface in a case that shows a violation all the same: `result`."""
+    """The subject sent an invalid answer in a case that already shows a violation, which is in `result`."""
 
     def __init__(self, error: AdapterError, result: CaseResult) -> None:
         super().__init__(error.problem, error.came, error.says)
@@ -76,10 +77,10 @@ class BrokenInCaseError(AdapterError):
 def run_case(
     check: Check, variant: Variant, subject: Subject, *, seed: int = 0, salt: str = "", host: ClientHost | None = None
 ) -> CaseResult:
-    """Run the check once. Raises `AdapterError` if the subject does not speak the interface, `BrokenInCaseError` if a
-    violation is on record even so, and nothing else.
+    """Run the check once. Raises only `AdapterError`, if the subject does not implement the interface, or
+    `BrokenInCaseError`, if a violation was recorded before that.
 
-    `host`: where a client under test finds the kit's owner; the subject was opened with it.
+    `host`: the address of the kit's owner for a client under test, with which the subject was opened.
     """
     name = check.case(variant)
     if check.side == "owner":
@@ -105,8 +106,8 @@ def _run(check: Check, variant: Variant, subject: Subject, scenario: Scenario) -
 def finish(
     check: Check, variant: Variant, subject: Subject, scenario: Scenario, ended: Stopped | AdapterError | None = None
 ) -> CaseResult:
-    """The result of a scenario that is over; `ended`: what ended it before its time. A violation that is on record is
-    judged, whatever ended the scenario, and if its final logs can be read or not. Raises as `run_case` does."""
+    """The result of a finished scenario; `ended` is the exception that stopped it, if any. A recorded violation counts
+    even if the scenario was stopped, or its final logs cannot be read. Raises as `run_case` does."""
     broken = ended if isinstance(ended, AdapterError) else None
     reason = ended.reason if isinstance(ended, Inconclusive) else ""
     operations = scenario.recording.operations
@@ -148,14 +149,14 @@ def _result(
 
 
 def _judge(scenario: Scenario) -> list[Violation]:
-    """What the checkers say of the history. Raises `InvalidHistoryError`."""
+    """The violations that the checkers find in the history. Raises `InvalidHistoryError`."""
     verdict = scenario.recording.judge()
     named = [violation for each in verdict.violations if (violation := _named(each, scenario)) is not None]
     return scenario.audit() + named
 
 
 def _named(found: HistoryViolation, scenario: Scenario) -> Violation | None:
-    """As violations of the catalogue's requirements; None if the subject is held to none of them."""
+    """The breach as a violation of the catalogue's requirements; None if none of them applies to the subject."""
     named = OF_CLIENTS if isinstance(scenario, ClientScenario) else REQUIREMENTS
     if found.rule is Rule.READ_UNPUBLISHED and isinstance(scenario, ClientScenario) and _informed(found, scenario):
         return None
@@ -170,7 +171,7 @@ def _named(found: HistoryViolation, scenario: Scenario) -> Violation | None:
 
 
 def violations_of(verdict: HistoryVerdict) -> list[Violation]:
-    """Of a history alone, without its subject: a rule stands for all its requirements of the table feature."""
+    """The violations in a history without its subject: a rule violates all its requirements of the table feature."""
     foreign = "MC-" if verdict.header.feature == "catalogManaged" else "CM-"
     return [
         _violation(found, tuple(each for each in REQUIREMENTS[found.rule] if not each.startswith(foreign)))
@@ -193,5 +194,5 @@ def _violation(found: HistoryViolation, requirements: tuple[str, ...], where: st
 
 
 def _informed(found: HistoryViolation, scenario: ClientScenario) -> bool:
-    """Whether a client that was given a path asked the owner of the table there, and so knew of what is unpublished."""
+    """Whether a client that got a path asked the owner of that table, and so knew its unpublished commits."""
     return any(operation.id in scenario.informed for operation in found.operations)

@@ -1,11 +1,12 @@
-"""What a check is written with: clients that ask, a network that loses and delays, and demands with their requirements.
+"""The tools of a check: clients that send requests, a network that loses and delays them, and assertions of
+requirements.
 
     table = s.create()
     s.land(table, 1)
     exchange = s.commit(table, 1, client="late")
     s.expect(exchange, Conflict, "MC-COMMIT-02", "CM-COMMIT-08", expected="version 1 is taken: a conflict")
 
-A demand that is not met ends the scenario. At its end the history is judged by the checkers all the same.
+A failed assertion ends the scenario. The checkers then check its history, as at any other end.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from conformance.scenario.formatting import in_words
 from conformance.scenario.recording import NOWHERE, Recording, witnesses
 
 TRIES: Final = 5
-"""Proposals before a subject that refuses by a policy of its own cannot be judged."""
+"""The number of proposals after which a subject that rejects them by its own policy is inconclusive."""
 
 READS: Final = (m.GetCommits, m.LoadTable, m.MaintenancePolicy, m.Observe)
 REPEATABLE: Final = (*READS, m.CreateTable, m.DropTable, m.AttemptOutcome)
-"""Requests that their client sends again, unchanged, when they are refused for now. So are replays of any proposal."""
+"""Requests that the client sends again, unchanged, after a retryable rejection. It does the same with replays."""
 
 A = TypeVar("A", bound=m.Message)
 
@@ -44,11 +45,12 @@ class Stopped(Exception):  # noqa: N818  # it ends a scenario; it is not always 
 
 
 class Violated(Stopped):
-    """A demand was not met."""
+    """An assertion failed."""
 
 
 class Inconclusive(Stopped):
-    """The subject did not get to the point. `reason` says why; a run that is nothing but this is not green."""
+    """The subject did not reach the point of the check; `reason` says why. A run without any other result does not
+    pass."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -60,19 +62,19 @@ class TableHandle:
     """A table of the scenario."""
 
     name: str
-    """In the history."""
+    """The name in the history."""
     reference: m.TableRef
-    """What the subject calls it."""
+    """The subject's reference."""
     versions: int
-    """How many versions it has as far as the scenario knows: the next to propose."""
+    """The number of versions that the scenario knows, which is the next version to propose."""
     before: int = 0
-    """So many of them were there before the history."""
+    """The number of versions that existed before the history."""
     ownership: list[str] = field(default_factory=list)
-    """Attempts that became commits by becoming visible: changes of ownership, and what filesystem writers wrote."""
+    """Attempts that became commits by becoming visible: ownership changes and commits of filesystem writers."""
     path: str | None = None
-    """Of a table that was made through the filesystem: where it is."""
+    """The location of a table that was created through the filesystem."""
     final: list[events.Witness] | None = None
-    """Its log when it was dropped: afterwards its owner need not keep it."""
+    """Its log when it was dropped, because the owner may delete it afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +88,7 @@ class Exchange:
 
 @dataclass(slots=True, kw_only=True)
 class Delayed:
-    """A request that is on its way."""
+    """A request that has not arrived yet."""
 
     number: int
     client: str
@@ -99,7 +101,7 @@ def _refused_for_now(answer: m.Answer) -> bool:
 
 
 def persist(ask: Callable[[], Exchange]) -> Exchange:
-    """Ask again while the subject refuses by its own policy, `TRIES` times in all; `ask` proposes a new attempt."""
+    """Retry while the subject rejects by its own policy, `TRIES` times in all; `ask` proposes a new attempt."""
     for _ in range(TRIES - 1):
         exchange = ask()
         if not isinstance(exchange.answer, m.Rejected):
@@ -108,7 +110,7 @@ def persist(ask: Callable[[], Exchange]) -> Exchange:
 
 
 class Scenario:
-    """One run of a check. `requirements` are all that the check is evidence for on this variant."""
+    """One run of a check. `requirements` are all that the check tests on this variant."""
 
     def __init__(
         self,
@@ -121,31 +123,31 @@ class Scenario:
         judged: m.Identity | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
-        """`clock`: of real time, in ns, for clients that ask at the same time; otherwise time is a count of events."""
+        """`clock`: real time in ns, for concurrent clients; by default time is a count of events."""
         self.subject = subject
         self.identity = subject.identity if judged is None else judged
-        """Of whom the verdict speaks."""
+        """The subject of the verdict."""
         self.variant = variant
         self.feature = variant.feature
         self.commit_mode = variant.commit_mode
         self.random = Random(f"{seed}/{name}/{salt}")
         self.name = name
         self.salt = salt
-        """Makes the names of tables, and attempts, unique where a subject remembers those of earlier runs."""
+        """Makes the names of tables, and attempts, unique for subjects that remember those of earlier runs."""
         self.tables: list[TableHandle] = []
         self.mortal = False
-        """Whether the subject was crashed: it is started again before its final log is asked for."""
+        """Whether the subject was crashed; then it is restarted before its final log is requested."""
         self.broken = False
-        """Whether the subject does not speak the interface any more: it is not asked for its final log."""
+        """Whether the subject sent an invalid message; then its final log is not requested."""
         self.violations: list[Violation] = []
         self.made: dict[tuple[str, int], int] = {}
-        """By table and version: the operation that was first answered with it."""
+        """The operation that was first answered with a version, by table and version."""
         self.sent: set[m.AttemptId] = set()
-        """Attempts that were sent: another request with one of them is a replay."""
+        """Attempts that were sent; another request with one of them is a replay."""
         self.unresolved: dict[tuple[str, int], int] = {}
-        """By table and version: the last proposal that the subject answered by `unknown`."""
+        """The last proposal that the subject answered `unknown`, by table and version."""
         self.looked: int | None = None
-        """The last operation, if it was a look at the files."""
+        """The last operation, if it was a listing."""
         promises = tuple(promise for promise in Promise if promise.value in self.identity.promises)
         self.recording = Recording(
             events.Header(
@@ -161,10 +163,11 @@ class Scenario:
             clock,
         )
 
-    # Asking
+    # Requests
 
     def ask(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
-        """Ask, and record it. A request that can be repeated safely is sent again while it is refused for now."""
+        """Send a request, and record it. A request that can be repeated safely is retried after a retryable
+        rejection."""
         repeatable = isinstance(request, REPEATABLE) or getattr(request, "attempt", None) in self.sent
         for _ in range(TRIES):
             number = self._invoke(client, request, table)
@@ -172,7 +175,7 @@ class Scenario:
             if not (repeatable and _refused_for_now(exchange.answer)):
                 return exchange
         if isinstance(request, READS):
-            raise Inconclusive(f"operation {number}: {TRIES} times refused for now: {in_words(exchange.answer)}")
+            raise Inconclusive(f"operation {number}: {TRIES} retryable rejections: {in_words(exchange.answer)}")
         return exchange
 
     def _invoke(self, client: str, request: m.Request, table: TableHandle | None) -> int:
@@ -181,8 +184,8 @@ class Scenario:
         return self.recording.invoke(client, self._name(request) if table is None else table.name, request)
 
     def lose(self, client: str, request: m.Request, table: TableHandle | None = None) -> Exchange:
-        """Ask, and lose the answer: for the client the outcome is unknown. `answer` is what it would have been. A
-        transport that can lose it on the wire does, so that the subject sees a client that hung up."""
+        """Send a request, and lose the answer, so that the client does not know the outcome. `answer` is the lost one.
+        A transport that can lose it on the wire does so, and the subject then sees a closed connection."""
         number = self._invoke(client, request, table)
         self.recording.fault("lost answer", client)
         answer = getattr(self.subject, "lose", self.subject.ask)(client, request)
@@ -196,14 +199,14 @@ class Scenario:
         return Delayed(number=number, client=client, request=request)
 
     def give_up(self, delayed: Delayed) -> None:
-        """Its client stops waiting; the request may still arrive."""
+        """The client stops waiting; the request may still arrive."""
         delayed.given_up = True
         self.recording.lost(delayed.number, "no answer in time")
 
     def deliver(self, delayed: Delayed) -> Exchange:
-        """It arrives. The answer is lost if its client gave up."""
+        """The delayed request arrives. The answer is lost if the client gave up."""
         if delayed.given_up:
-            self.recording.fault("a request that was given up arrives", delayed.client)
+            self.recording.fault("a request whose client stopped waiting arrives", delayed.client)
             answer = self.subject.ask(delayed.client, delayed.request)
             return Exchange(number=delayed.number, request=delayed.request, answer=answer)
         answer = self.subject.ask(delayed.client, delayed.request)
@@ -223,7 +226,7 @@ class Scenario:
                 message=answer.reason,
             )  # fmt: skip
         if not belongs:
-            message = f"`{name_of(request)}` was answered by {in_words(answer)}, which is no answer to it."
+            message = f"`{name_of(request)}` was answered {in_words(answer)}, which is not a valid answer to it."
             self.fail(
                 "PROFILE-CORE-03", evidence=(exchange,), expected="one of the outcomes of the request", message=message
             )
@@ -244,11 +247,11 @@ class Scenario:
         return str(uuid.UUID(int=self.random.getrandbits(128), version=4))
 
     def timestamp(self, version: int) -> int:
-        """In-commit timestamps increase with the version."""
+        """The in-commit timestamp of a version; it increases with the version."""
         return proposals.BASE_TIME + version * 1000
 
     def physical(self, name: str) -> str:
-        """The name of a table as the subject hears it."""
+        """The name of a table in requests to the subject."""
         return f"{self.name}-{name}{self.salt}".replace("/", "-").replace("[", "-").replace("]", "")
 
     def logical(self, name: str) -> str:
@@ -264,7 +267,7 @@ class Scenario:
         )  # fmt: skip
 
     def create(self, name: str = "orders", client: str = "creator", **options: Any) -> TableHandle:
-        """A table with its version 0, or the scenario is inconclusive."""
+        """Create a table; if that is rejected, the scenario is inconclusive."""
         exchange = self.ask(client, self.creation(name, **options))
         ratified = self.expect(
             exchange, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03", may_refuse=True,
@@ -273,10 +276,10 @@ class Scenario:
         return self.created(name, exchange, ratified)
 
     def created(self, name: str, exchange: Exchange, ratified: m.Ratified) -> TableHandle:
-        """The table that a `create_table` made."""
+        """The table that a `create_table` created."""
         if ratified.table is None or ratified.version != 0:
             self.fail("PROFILE-CORE-03", evidence=(exchange,), expected="`ratified` with version 0 and the table",
-                      message=f"`create_table` was answered by {in_words(ratified)}.")  # fmt: skip
+                      message=f"`create_table` was answered {in_words(ratified)}.")  # fmt: skip
         table = TableHandle(name=name, reference=ratified.table, versions=1)
         self.tables.append(table)
         return table
@@ -285,7 +288,7 @@ class Scenario:
         self, table: TableHandle, version: int | None = None, *, attempt: str | None = None,
         actions: Sequence[str] | None = None,
     ) -> m.Commit:  # fmt: skip
-        """A commit that adds one file; without a version, the next one."""
+        """A proposal that adds one file; by default, of the next version."""
         number = table.versions if version is None else version
         own = attempt or self.attempt()
         content = proposals.append(own, self.timestamp(number)) if actions is None else tuple(actions)
@@ -298,8 +301,8 @@ class Scenario:
         return self.ask(client, self.proposal(table, version, **options))
 
     def land(self, table: TableHandle, client: str = "writer", **options: Any) -> Exchange:
-        """Commit the next version: nothing stands in the way. A subject that refuses by its own policy is asked again
-        with new attempts, `TRIES` times; then the scenario is inconclusive."""
+        """Commit the next version, without a race. If the subject rejects it by its own policy, retry with new
+        attempts, `TRIES` times; then the scenario is inconclusive."""
         exchange = persist(lambda: self.commit(table, client=client, **options))
         earlier = self.unresolved.get((table.name, table.versions))
         if isinstance(exchange.answer, m.Conflict) and earlier is not None and not self.mortal:
@@ -318,16 +321,16 @@ class Scenario:
         return [self.land(table, client=client) for _ in range(number)]
 
     def contend(self, table: TableHandle, version: int, client: str = "writer", **options: Any) -> Exchange:
-        """Propose a version that is taken: a conflict, and never a success. A subject that refuses by its own policy
-        is asked again with new attempts; one that refuses all of them calls a lost race something else."""
+        """Propose a version that is taken: a conflict, never a success. If the subject rejects it by its own policy,
+        retry with new attempts; if it rejects all of them, it does not answer lost races with a conflict."""
         exchange = persist(lambda: self.commit(table, version, client=client, **options))
         broken: tuple[str, ...] = ()
         if isinstance(exchange.answer, m.Ratified):
             elsewhere = exchange.answer.version != version
             broken = ("MC-API-03", "CM-CATALOG-03") if elsewhere else ("MC-COMMIT-02", "CM-COMMIT-08")
         self.expect(exchange, m.Conflict, *broken, "PROFILE-CORE-04",
-                    expected=f"version {version} is taken: the proposal is answered as a conflict, so that its writer "
-                    f"knows to rebase and propose again")  # fmt: skip
+                    expected=f"version {version} is taken: the proposal is answered `conflict`, so that its writer "
+                    f"rebases and proposes again")  # fmt: skip
         return exchange
 
     def get_commits(
@@ -337,17 +340,17 @@ class Scenario:
         return self.expect(exchange, m.Commits, "PROFILE-CORE-03", expected="the commits and the latest version")
 
     def ask_to_backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
-        """A request that is refused for now (`retryable`) is sent again, `TRIES` times; then the scenario is
+        """Request a backfill. A retryable rejection is retried, `TRIES` times; then the scenario is
         inconclusive."""
         for _ in range(TRIES):
             exchange = self.ask(client, m.BackfillToVersion(table=table.reference, version=version))
             if not _refused_for_now(exchange.answer):
                 return exchange
-        raise Inconclusive(f"operation {exchange.number}: {TRIES} times refused for now: {in_words(exchange.answer)}")
+        raise Inconclusive(f"operation {exchange.number}: {TRIES} retryable rejections: {in_words(exchange.answer)}")
 
     def backfill(self, table: TableHandle, version: int, client: str = "publisher") -> Exchange:
-        """Backfill up to a ratified version; it must succeed. A catalog may leave all publishing to clients that do it
-        themselves (catalog-managed, "Publishing Commits"): then the scenario is inconclusive."""
+        """Backfill up to a ratified version; it must succeed. A catalog may leave all publishing to clients
+        (catalog-managed, "Publishing Commits"): then the scenario is inconclusive."""
         exchange = self.ask_to_backfill(table, version, client)
         if self.feature == "catalogManaged" and isinstance(exchange.answer, m.Unsupported | m.Rejected):
             raise Inconclusive(
@@ -358,8 +361,8 @@ class Scenario:
         return exchange
 
     def observe(self, table: TableHandle, client: str = "observer") -> list[m.LogFile]:
-        """All files of the log, with contents. A version that the listing lacks was looked for too: there was a moment
-        during the listing at which it was not there, and no more than that is concluded."""
+        """All files of the log, with contents. A version that the listing lacks counts as missing at some moment during
+        the listing."""
         since = self.recording.now()
         request = m.Observe(table=table.reference)
         answer = self.subject.ask(client, request)
@@ -374,26 +377,28 @@ class Scenario:
         raise AssertionError("unreachable")
 
     def published(self, table: TableHandle) -> dict[int, str]:
-        """Content by version, of the published commits that an external observer sees."""
+        """The content of published commits, by version, as an external observer sees them."""
         versions = [(version_of(file.name), file.content or "") for file in self.observe(table)]
         return {version: content for version, content in versions if version is not None}
 
-    # Demands
+    # Assertions
 
     def expect(
         self, exchange: Exchange, kinds: type[A] | tuple[type[A], ...], *requirements: str, expected: str,
         may_refuse: bool = False, because: Sequence[Exchange] = (), what: str = "",
     ) -> A:  # fmt: skip
-        """The answer, which must be of the kind. `may_refuse`: a `rejected` leaves the scenario inconclusive; so does,
-        always, an outcome that stayed unknown. `because`: the operations that make it the only right answer. `what`:
-        the request in words, for the headline."""
+        """Require that the answer is of this kind, and return it. `may_refuse`: the answer `rejected` makes the
+        scenario inconclusive, as an unknown outcome always does. `because`: the operations that make it the only right
+        answer. `what`: the request in words, for the headline."""
         answer: Any = exchange.answer
         if isinstance(answer, kinds):
             return answer
         if isinstance(answer, m.Unknown):
             raise Inconclusive(f"operation {exchange.number}: the outcome stayed unknown: {answer.reason}")
         if isinstance(answer, m.Rejected) and may_refuse:
-            raise Inconclusive(f"operation {exchange.number} was refused, which its owner may do: {answer.reason}")
+            raise Inconclusive(
+                f"operation {exchange.number} was rejected, which the specification permits: {answer.reason}"
+            )
         if isinstance(answer, m.Unsupported):
             self.fail("PROFILE-CORE-07", evidence=(exchange,), expected=expected,
                       message=f"`{name_of(exchange.request)}` is unsupported, but a declared profile needs it: "
@@ -407,7 +412,7 @@ class Scenario:
         self, condition: bool, *requirements: str, evidence: Sequence[Exchange] = (), expected: str, observed: str = "",
         table: TableHandle | None = None, version: int | None = None,
     ) -> None:  # fmt: skip
-        """Something that must be so."""
+        """Require that a condition holds."""
         if not condition:
             self.fail(
                 *requirements, evidence=evidence, expected=expected, observed=observed, table=table, version=version
@@ -418,10 +423,10 @@ class Scenario:
         message: str = "",
         table: TableHandle | None = None, version: int | None = None,
     ) -> NoReturn:  # fmt: skip
-        """These requirements are violated, as far as the subject is held to them."""
+        """End the scenario with a violation of those of the requirements that apply to the subject."""
         held = tuple(each for each in requirements if applies(each, self.identity, self.variant))
         if not held:
-            raise AssertionError(f"{self.name}: none of {requirements} holds for {self.variant} and these profiles")
+            raise AssertionError(f"{self.name}: none of {requirements} applies to {self.variant} and these profiles")
         self.violations.append(
             Violation(
                 requirements=held,
@@ -438,8 +443,8 @@ class Scenario:
     def _evidence(
         self, evidence: Sequence[Exchange], table: TableHandle | None, version: int | None
     ) -> tuple[int, ...]:
-        """The operations that contradict each other. Beside one alone: the look at the files that showed it, or the
-        commit that made the version which it is about, or else the newest one."""
+        """The operations that contradict each other. A single one is completed by the listing that showed it, by the
+        commit of its version, or else by the newest commit."""
         numbers = [exchange.number for exchange in evidence]
         if len(numbers) < 2 and self.looked is not None:
             numbers.append(self.looked)
@@ -457,12 +462,12 @@ class Scenario:
     # The end
 
     def audit(self) -> list[Violation]:
-        """What else is wrong, beside the scenario's demands and what its history shows."""
+        """Further violations, beyond the scenario's assertions and its history."""
         return []
 
     def conclude(self) -> str:
-        """Ask for the final log of every table, and complete the history. Of a table whose log cannot be read, what is
-        on record is judged. Returns why the first of these cannot be read; empty if all were."""
+        """Request the final log of every table, and complete the history. For a table whose log cannot be read, the
+        recorded operations are checked. Returns the first reason why a log cannot be read; empty if all were read."""
         if self.mortal and not self.broken:
             self.subject.ask("kit", m.Restart())
         unseen = list(self._find_the_rest())
@@ -480,15 +485,15 @@ class Scenario:
         return unseen[0].reason if unseen else ""
 
     def _unseen(self, name: str, reason: str, table: TableHandle | None = None) -> events.Unseen:
-        """Filesystem writers and ownership changes make commits by their being visible, whatever the commit mode."""
+        """Commits of filesystem writers and ownership changes count by being visible, in every commit mode."""
         filesystem = table is None or table.path is not None or bool(table.ownership)
         mode = None if filesystem or self.commit_mode == "direct" else self.commit_mode
         before = 0 if table is None else table.before
         return events.Unseen(table=name, reason=reason, before=before, commit_mode=mode)  # type: ignore[arg-type]
 
     def _find_the_rest(self) -> Iterator[events.Unseen]:
-        """Tables of which the scenario has no handle, because it ended before it got one; those that cannot be looked
-        up any more are returned."""
+        """Look up tables without a handle, because the scenario ended before it got one. Returns those that cannot be
+        looked up."""
         for name in sorted(self.recording.tables - {table.name for table in self.tables} - {NOWHERE}):
             try:
                 found = self._looked_up(m.LoadTable(name=self.physical(name)), name)
@@ -498,16 +503,16 @@ class Scenario:
             if isinstance(found, m.Table):
                 self.tables.append(TableHandle(name=name, reference=found.table, versions=0))
             elif self.violations:
-                yield self._unseen(name, f"the final log of {name} cannot be seen: the table was not found")
+                yield self._unseen(name, f"the final log of {name} cannot be read: the table was not found")
 
     def log_of(self, table: TableHandle) -> list[events.Witness]:
-        """The log as it is now: what is published, and what the owner lists. Raises `Inconclusive`, also if a violation
-        is on record already and the list ends before the latest version: a commit that is not listed is not lost."""
+        """The current log: published and listed commits. Raises `Inconclusive`, also if a violation is already recorded
+        and the list ends before the latest version, because an unlisted commit need not be lost."""
         listed = self._looked_up(m.GetCommits(table=table.reference), table.name)
         seen = self._looked_up(m.Observe(table=table.reference), table.name)
         if not isinstance(seen, m.Observation):
-            raise Inconclusive(f"the final log of {table.name} cannot be seen: {in_words(seen)}")
-        commits = listed.commits if isinstance(listed, m.Commits) else ()  # a table that is given back has no owner
+            raise Inconclusive(f"the final log of {table.name} cannot be read: {in_words(seen)}")
+        commits = listed.commits if isinstance(listed, m.Commits) else ()  # a table that was handed back has no owner
         self.recording.seen(seen.files, commits)
         log = witnesses(
             table.name,
@@ -520,20 +525,21 @@ class Scenario:
         known = max((each.version for each in log), default=-1)
         if self.violations and isinstance(listed, m.Commits) and listed.latest is not None and listed.latest > known:
             raise Inconclusive(
-                f"the final log of {table.name} cannot be seen: the latest version is {listed.latest}, and versions "
+                f"the final log of {table.name} cannot be read: the latest version is {listed.latest}, and versions "
                 f"above {known} are neither listed nor published"
             )
         return log
 
     def _looked_up(self, request: m.Request, name: str) -> m.Answer:
-        """Asked once more after an unknown outcome, and again while it is refused for now. Raises `Inconclusive`."""
+        """Look up a table, with one retry after an unknown outcome, and retries after retryable rejections. Raises
+        `Inconclusive`."""
         if self.broken:
-            raise Inconclusive(f"the final log of {name} cannot be seen: the subject does not speak the interface")
+            raise Inconclusive(f"the final log of {name} cannot be read: the subject does not implement the interface")
         answer = self.subject.ask("kit", request)
         tries = 1
         while (_refused_for_now(answer) and tries < TRIES) or (isinstance(answer, m.Unknown) and tries < 2):
             answer = self.subject.ask("kit", request)
             tries += 1
         if isinstance(answer, m.Unknown) or _refused_for_now(answer):
-            raise Inconclusive(f"the final log of {name} cannot be seen: {in_words(answer)}")
+            raise Inconclusive(f"the final log of {name} cannot be read: {in_words(answer)}")
         return answer

@@ -1,11 +1,11 @@
-"""What a check demands of a reader, against the snapshot that a fixture's log must give.
+"""Assertions of a check about a reader, compared with the expected snapshot of a fixture's log.
 
     must_read(log, 3, "MC-READ-07", expected="version 3 was ratified before the read began")
     must_read(log, 1, "LOG-09", version=1, expected=...)          # a pinned read
     must_refuse(log, "LOG-11", version=9, expected=...)
 
-A reader of a managedCommit table may do without its owner, unless it promises fresh snapshots: then whatever it reads
-must be an older snapshot as it was, and the scenario is inconclusive for what it did not see.
+A reader of a managedCommit table need not ask its owner, unless it promises fresh snapshots: then its snapshot must be
+a correct older one, and the scenario is inconclusive about later versions.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def must_read(
     log: LogBuilder, version: int, /, *requirements: str, expected: str, because: Sequence[Exchange] = (),
     may_refuse: bool = False, about: Sequence[str] = (), client: str | None = None, **asked: Any,
 ) -> m.SnapshotRead:  # fmt: skip
-    """A read that gives the snapshot of `version`, whole and right. `about`: fields of the answer that the demand is
-    about; a reader that cannot tell them leaves the scenario inconclusive. `may_refuse`: the table needs what a reader
-    need not support. `asked`: more fields of the request."""
+    """A read must return the complete, correct snapshot of `version`. `about`: fields of the answer that the assertion
+    needs; if the reader does not return them, the scenario is inconclusive. `may_refuse`: the table has a feature that
+    a reader need not support. `asked`: more fields of the request."""
     published = log.published
     exchange, since = ask(log, client, **asked)
     read = exchange.answer
@@ -53,7 +53,7 @@ def must_read(
 def must_refuse(
     log: LogBuilder, /, *requirements: str, expected: str, client: str | None = None, **asked: Any
 ) -> Exchange:
-    """A read that must not succeed. How the reader says so is its own affair."""
+    """A read must not succeed; any kind of error is valid."""
     exchange, _ = ask(log, client, **asked)
     if isinstance(exchange.answer, m.SnapshotRead):
         log.s.fail(
@@ -64,14 +64,14 @@ def must_refuse(
 
 
 def may_read(log: LogBuilder, version: int, /, *requirements: str) -> None:
-    """A read of a version before what is corrupt. It may fail, because a reader may open the newest version first."""
+    """A read of a version before the corrupt one. It may fail, because a reader may open the newest version first."""
     exchange, _ = ask(log, version=version)
     if isinstance(exchange.answer, m.SnapshotRead):
         is_snapshot(log, exchange, exchange.answer, *requirements)
 
 
 def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: str) -> None:
-    """A read of something corrupt, which ends with a warning or with an error."""
+    """A read of a corrupt file must end with a warning or an error."""
     exchange, _ = ask(log)
     if isinstance(exchange.answer, m.SnapshotRead) and _excuse(log, exchange, version, log.published, -1) is None:
         log.s.require(
@@ -81,14 +81,14 @@ def must_report(log: LogBuilder, version: int, /, *requirements: str, expected: 
 
 
 def held(s: ClientScenario, requirements: Sequence[str]) -> tuple[str, ...]:
-    """The requirements, and if none of them is of this table feature and commit mode, that a reader reads at all."""
+    """The requirements that apply to this table feature and commit mode; if none does, the basic one of readers."""
     if any(applies(each, s.identity, s.variant) for each in requirements):
         return tuple(requirements)
     return (*requirements, "PROFILE-CLIENT-01")
 
 
 def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Exchange, int]:
-    """A read, and how much the reader had asked its owner before: for `newest_returned`."""
+    """Read, and count the reader's earlier requests to its owner, for `newest_returned`."""
     since, who = len(log.s.owner.exchanges), log.reader() if client is None else client
     if "path" not in asked:
         asked.update({"path": log.location} if log.s.feature == FILESYSTEM else {"table": log.s.physical(log.name)})
@@ -96,7 +96,7 @@ def ask(log: LogBuilder, /, client: str | None = None, **asked: Any) -> tuple[Ex
 
 
 def newest_returned(s: ClientScenario, since: int) -> int:
-    """The newest version that the owner returned to a reader since then; -1: it returned no version."""
+    """The newest version that the owner returned to the reader since then; -1 if it returned none."""
     answers = [heard.answer for heard in s.owner.exchanges[since:]]
     returned = [each.latest for each in answers if isinstance(each, m.Table | m.Commits) and each.latest is not None]
     returned += [c.version for each in answers if isinstance(each, m.Table | m.Commits) for c in each.commits or ()]
@@ -107,7 +107,7 @@ def is_snapshot(
     log: LogBuilder, exchange: Exchange, read: m.SnapshotRead, *requirements: str, because: Sequence[Exchange] = (),
     about: Sequence[str] = (), expected: str = "",
 ) -> None:  # fmt: skip
-    """What was read is the snapshot of its version, as far as the reader tells."""
+    """Require that the returned fields are those of the version's snapshot."""
     if read.version not in log.actions:
         log.s.fail(
             *held(log.s, requirements), evidence=(exchange,), table=log.table, version=read.version,
@@ -116,15 +116,15 @@ def is_snapshot(
     different = differences(log, log.at(read.version), read)
     log.s.require(
         not different, *held(log.s, requirements), evidence=(exchange, *because), table=log.table, version=read.version,
-        expected=expected or f"version {read.version} as all commits up to it make it", observed="; ".join(different),
+        expected=expected or f"the result of all commits up to version {read.version}", observed="; ".join(different),
     )  # fmt: skip
     untold = [field for field in about if getattr(read, field) is None]
     if untold:
-        raise Inconclusive(f"operation {exchange.number}: the reader does not tell {', '.join(untold)}")
+        raise Inconclusive(f"operation {exchange.number}: the reader does not return {', '.join(untold)}")
 
 
 def differences(log: LogBuilder, expected: Expected, read: m.SnapshotRead) -> list[str]:
-    """In words. Fields that the reader leaves out differ from nothing."""
+    """The differences in words. Fields that the reader does not return are not compared."""
     found: list[str] = []
     right = sorted(_spelled(log, path) for path in expected.files)
     files = sorted(_spelled(log, path) for path in read.files)
@@ -147,20 +147,20 @@ def differences(log: LogBuilder, expected: Expected, read: m.SnapshotRead) -> li
 
 
 def does_without_its_owner(s: ClientScenario) -> bool:
-    """Whether the reader may."""
+    """Whether the reader may read without asking the owner."""
     return s.feature == "managedCommit" and Promise.FRESH_SNAPSHOTS.value not in s.identity.promises
 
 
 def _spelled(log: LogBuilder, path: str) -> str:
-    """One spelling for a file in the table's folder, however absolute its path is."""
+    """A file in the table's folder by its relative path, also if its path is absolute."""
     for scheme in ("file://", "file:"):
         path = path.removeprefix(scheme)
     return path.removeprefix(f"{log.location}/")
 
 
 def _excuse(log: LogBuilder, exchange: Exchange, version: int, published: int, known: int) -> str | None:
-    """Why the reader may have missed `version`; None: it did not, or must not. `published`, `known`: the newest version
-    that was published before the read, and that the owner returned during it."""
+    """Why the reader may have missed `version`; None if it did not, or must not. `published` is the newest version that
+    was published before the read, `known` the newest that the owner returned during it."""
     read, request = exchange.answer, exchange.request
     assert isinstance(request, m.Snapshot)
     travels = request.version is not None or request.timestamp is not None

@@ -1,7 +1,7 @@
-"""What a check does to a table's files itself. Profile `storage-access`.
+"""A check's own changes to a table's files. Profile `storage-access`.
 
-What is planted is for the kit to account for: a commit that an external writer publishes is recorded as a request whose
-answer was lost, and whatever no owner could have written has to be removed again before the scenario ends.
+The kit accounts for planted files: a commit that an external writer publishes is recorded as a request whose answer was
+lost, and a file that no owner could have written must be removed before the scenario ends.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ def plant(
     if_absent: bool = False,
     client: str = "external writer",
 ) -> Exchange:
-    """A file below the log folder. `if_absent`: the answer may be a conflict."""
+    """Write a file below the log folder. `if_absent`: the answer may be a conflict."""
     exchange = s.ask(client, m.Plant(table=table.reference, file=file, content=content, if_absent=if_absent))
     kinds = (m.Done, m.Conflict) if if_absent else m.Done
-    s.expect(exchange, kinds, "PROFILE-STORAGE-01", expected=f"`done`: {file} is planted")
+    s.expect(exchange, kinds, "PROFILE-STORAGE-01", expected=f"`done`: {file} is written")
     return exchange
 
 
 def remove(s: Scenario, table: TableHandle, file: str, client: str = "external writer") -> Exchange:
     exchange = s.ask(client, m.Remove(table=table.reference, file=file))
-    s.expect(exchange, m.Done, "PROFILE-STORAGE-01", expected=f"`done`: {file} is gone")
+    s.expect(exchange, m.Done, "PROFILE-STORAGE-01", expected=f"`done`: {file} is deleted")
     return exchange
 
 
@@ -38,7 +38,7 @@ def stage(
     s: Scenario, table: TableHandle, version: int | None = None, *, content: str | None = None,
     attempt: str | None = None, client: str = "writer",
 ) -> m.Commit:  # fmt: skip
-    """A staged file that the kit writes, and the proposal of it; `content` is a commit's, however it is laid out."""
+    """Write a staged file. Returns the proposal of it. `content`: the content of the commit, in any layout."""
     number = table.versions if version is None else version
     own = attempt or s.attempt()
     text = proposals.content(proposals.append(own, s.timestamp(number))) if content is None else content
@@ -48,19 +48,19 @@ def stage(
 
 
 def publish(s: Scenario, table: TableHandle, proposal: m.Commit, client: str) -> Exchange:
-    """A commit by put-if-absent that its client makes without the owner. `answer` is what the storage said."""
+    """A commit by put-if-absent without notification of the owner. `answer` is that of the storage."""
     content = proposals.content(proposal.actions or ())
     number = s.recording.invoke(client, table.name, proposal)
     s.recording.fault("a commit by put-if-absent without the owner", client)
     file = commit_file(proposal.version)
     planted = m.Plant(table=table.reference, file=file, content=content, if_absent=True)
     answer = s.subject.ask(client, planted)
-    s.recording.lost(number, "the owner never heard of it")
+    s.recording.lost(number, "the owner was not notified")
     return Exchange(number=number, request=proposal, answer=answer)
 
 
 def staged(s: Scenario, table: TableHandle) -> dict[str, str]:
-    """Content by name of the files in the staging folder, as an external observer sees it."""
+    """The content of the files in the staging folder, by name, as an external observer sees them."""
     prefix = f"{STAGING[s.feature]}/"
     return {file.name.removeprefix(prefix): file.content or "" for file in s.observe(table)
             if file.name.startswith(prefix)}  # fmt: skip

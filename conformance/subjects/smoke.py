@@ -114,7 +114,7 @@ class SmokeReport:
     def __str__(self) -> str:
         who = f"{self.identity.name} {self.identity.version} ({self.identity.side})"
         if self.adapter:
-            verdict = "the adapter is broken; repair it to get a verdict"
+            verdict = "the adapter is broken; fix it to get a verdict"
         elif self.owner:
             verdict = "the adapter works; the owner's answers are wrong"
         else:

@@ -273,7 +273,7 @@ def test_a_contradiction_names_the_look_and_the_answer() -> None:
     draft.asked.append(backfill(1, 4, 5))
     (violation,) = verdict_on(draft).violations
     assert [operation.id for operation in violation.operations] == [3, 2]
-    assert "a look at the files (operation 3, 6..6: version 0 published, no version 1)" in violation.message
+    assert "a listing (operation 3, 6..6: version 0 published, no version 1)" in violation.message
     assert "m's backfill_to_version at version 1 (operation 2, 4..5: done)" in violation.message
 
 

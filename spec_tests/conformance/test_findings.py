@@ -120,7 +120,7 @@ def test_the_report_of_a_finding_stands_alone() -> None:
     asked = markdown.report(landed).split("## What is asked for")[1].split("## Steps")[0]
     assert asked.count("\n- ") == 1
     assert "MC-FEATURE-03, MUST" in asked
-    assert "fail for the same cause, by: PROFILE-TRANSFER-01." in asked
+    assert "fail for the same cause: PROFILE-TRANSFER-01." in asked
     for found in FINDINGS:
         assert "The same:" not in found.about.cause, "as if another report had been read before"
 

@@ -77,7 +77,7 @@ def test_an_invalid_history_does_not_pass(tmp_path: Path, capsys: pytest.Capture
     assert main(["check", str(cut)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith(f"{cut}: this history cannot be judged: it ends after line 17 without a footer")
+    assert printed.err.startswith(f"{cut}: invalid history: it ends after line 17 without a footer")
     assert main(["check", str(cut), "--json"]) == 2
     report = json.loads(capsys.readouterr().out)
     assert (report["verdict"], report["line"]) == ("invalid", None)
@@ -104,7 +104,7 @@ def test_a_history_without_its_final_log_is_never_conformant(
         {"orders": 0},
     )
     assert main(["check", str(cut)]) == code
-    assert "orders: no final log, judged by the answers alone: status 500" in capsys.readouterr().out
+    assert "orders: no final log, checked by the answers alone: status 500" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_invalid_history_is_reported_by_line(
     assert json.loads(capsys.readouterr().out)["line"] == line
     assert main(["check", str(file)]) == 2
     where = "" if line is None else f", line {line}"
-    assert capsys.readouterr().err.startswith(f"{file}{where}: this history cannot be judged: ")
+    assert capsys.readouterr().err.startswith(f"{file}{where}: invalid history: ")
 
 
 def test_the_schema_can_be_printed(capsys: pytest.CaptureFixture[str]) -> None:

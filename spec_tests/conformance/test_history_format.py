@@ -135,9 +135,9 @@ def with_a_line_twice(found: list[Event]) -> None:
         (with_a_line_twice, "1 `fault` lines, found 2"),
         (footer(counts=msgspec.structs.replace(COUNTS, ok=3)), "3 `ok` lines, found 2"),
         (without_a_version, "2 versions in the final log of 'orders', found 1"),
-        (footer(tables={}), "'orders' is missing in the footer"),
+        (footer(tables={}), "the footer lacks table 'orders'"),
         (footer(tables={"orders": 2, "ghost": 3}), "'ghost'"),
-        (footer(complete=False), "not complete"),
+        (footer(complete=False), "marked it as incomplete"),
     ],
 )
 def test_a_footer_that_does_not_agree_with_the_lines_says_in_what(
@@ -154,11 +154,13 @@ INVALID: dict[str, tuple[Callable[[list[Event]], object], int, str]] = {
     "no header": (lambda found: found.pop(0), 1, "begins with its header, not with `invoke`"),
     "two headers": (lambda found: found.insert(1, found[0]), 2, "second header"),
     "unknown schema": (at(1, schema=2), 1, "schema 2; this version reads 1"),
-    "swapped": (swapped, 4, "time goes back from 3 to 2"),
+    "swapped": (swapped, 4, "time decreases from 3 to 2"),
     "an id twice": (at(4, id=0), 4, "operation 0 follows operation 0"),
-    "never asked": (at(3, id=77), 3, "operation 77, which was never asked"),
+    "never asked": (at(3, id=77), 3, "operation 77, which was never sent"),
     "answered twice": (lambda found: found.insert(3, found[2]), 4, "operation 0, which was answered before"),
-    "no answer to it": (at(3, answer=events.Landed(version=0)), 3, "`landed` is no answer to `commit` (operation 0)"),
+    "no answer to it": (
+        at(3, answer=events.Landed(version=0)), 3, "`landed` is not a valid answer to `commit` (operation 0)",
+    ),
     "begun too late": (at(11, since=11), 11, "began at 11, after its end at 10"),
     "footer in the middle": (lambda found: found.append(found[-2]), 15, "follows the footer"),
     "fault after the log": (
@@ -179,7 +181,7 @@ def test_an_invalid_event_is_rejected_at_its_line(
     ("change", "said"),
     [
         (at(13, version=0), "from version 0 to 0; it must be ascending"),
-        (at(13, before=True), "version 1 of 'orders' was there before the history, 0 was not"),
+        (at(13, before=True), "version 1 of 'orders' existed before the history, but 0 did not"),
         (at(13, attempt=None), "version 1 of 'orders' has no attempt"),
     ],
 )

@@ -192,7 +192,7 @@ def test_the_work_of_a_learner_is_not_overwritten(exercise: Path) -> None:
     (exercise / "owner.py").write_text("my work", encoding="utf-8")
     again = learn(exercise)
     assert again.exit_code == 2
-    assert "is an exercise already" in again.stderr
+    assert "is already an exercise" in again.stderr
     assert (exercise / "owner.py").read_text(encoding="utf-8") == "my work"
 
 
@@ -200,7 +200,7 @@ def test_the_work_of_a_learner_is_not_overwritten(exercise: Path) -> None:
     ("words", "problem"),
     [
         (["{new}", "check"], "is not an exercise: it has no exercise.json"),
-        (["{full}", "check"], "is not an exercise: it has no exercise.json; to make one in a new directory"),
+        (["{full}", "check"], "is not an exercise: it has no exercise.json; to create one in a new directory"),
         (["{mine}", "chekc"], "unknown action 'chekc'; expected check, watch, hint"),
         (["{file}"], "is a file; expected a new or an empty directory"),
         (["{full}"], "is not empty"),

@@ -169,7 +169,7 @@ def test_it_is_asked_again_until_it_is_done() -> None:
 
 def test_an_owner_that_never_finds_time_is_not_judged() -> None:
     s, table = committed(TooBusy())
-    with pytest.raises(Inconclusive, match=f"{TRIES} times refused for now"):
+    with pytest.raises(Inconclusive, match=f"{TRIES} retryable rejections"):
         s.backfill(table, 1)
     assert s.violations == []
 

@@ -123,7 +123,7 @@ def test_a_subject_that_is_an_object_of_this_process_has_no_verdict() -> None:
     """Its clients would only wait for each other."""
     result = run_case(AT_ONCE, INLINE, InProcess(ModelOwner()))
     assert result.verdict is Verdict.INCONCLUSIVE
-    assert "at the same time" in result.reason
+    assert "cannot be concurrent" in result.reason
 
 
 def test_its_processes_end_with_the_subject() -> None:

@@ -179,7 +179,7 @@ HEADER, *EVENTS = bad("lost-on-restart").read_text().splitlines(keepends=True)
         (HEADER, "it ends after line 1 without a footer"),
         (HEADER + EVENTS[0] + "x\n", "line 3: this history cannot be played: not an event of a history"),
         ("".join([HEADER, *EVENTS])[:-20], "line 9: this history cannot be played: cut off after"),
-        ('{"turns": 1}', "is no trace that can be run again here"),
+        ('{"turns": 1}', "cannot be run again here"),
         ('{"violations": 1}', "is no finding of a run"),
     ],
     ids=["empty", "text", "object", "nested", "headless", "header-only", "line", "truncated", "trace", "finding"],

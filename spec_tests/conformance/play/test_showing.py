@@ -67,7 +67,7 @@ def test_scripts_get_the_steps_as_json() -> None:
     ("words", "message"),
     [
         (["no-such"], "no scenario or file is called 'no-such'; expected a file, or one of lost-write, "),
-        (["--html", "x.html"], "no scenario is named; name one, or use --all"),
+        (["--html", "x.html"], "no scenario given; name one, or use --all"),
         (["--all"], "--all needs --html DIRECTORY"),
         (["--all", "--html", __file__], "is a file; expected a directory"),
         (["commit", "--html", str(Path(__file__).parent)], "is a directory; expected a file to write, or --all"),
@@ -230,7 +230,7 @@ def test_a_verdict_that_takes_long_replaces_the_beginning(monkeypatch: pytest.Mo
             return before, str(player.query_one("#now", Static).render())
 
     before, after = asyncio.run(wait())
-    assert "is being judged" in before
+    assert "is being computed" in before
     assert after.startswith("6 of 7. Violation")
 
 

@@ -205,8 +205,8 @@ def test_an_unreadable_history_has_no_times(history: str | None) -> None:
 
 def test_every_notation_of_a_time_is_understood() -> None:
     times = Times(unit="us", first=1000)
-    assert times.in_words("a look at the files (operation 3, 1500..2500: no version 1)") == (
-        "a look at the files (operation 3, 0.500..1.500 ms: no version 1)"
+    assert times.in_words("a listing (operation 3, 1500..2500: no version 1)") == (
+        "a listing (operation 3, 0.500..1.500 ms: no version 1)"
     )
     assert (
         times.in_words("w's commit (operation 4, 1000..: no answer)")

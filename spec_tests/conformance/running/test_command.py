@@ -183,7 +183,7 @@ def test_a_list_of_known_failures_is_not_overwritten_by_accident(tmp_path: Path)
     file = tmp_path / "known.toml"
     file.write_text("# my reasons\n", "utf-8")
     ran = command("run", "model", *SMALL, "--write-known", file)
-    assert (ran.exit_code, "exists already" in ran.stderr) == (ExitCode.USAGE, True)
+    assert (ran.exit_code, "already exists" in ran.stderr) == (ExitCode.USAGE, True)
     assert file.read_text("utf-8") == "# my reasons\n"
     assert command("run", "model", *SMALL, "--write-known", file, "--known", file).exit_code == ExitCode.CONFORMANT
     assert "Known failures of model" in file.read_text("utf-8")
