@@ -18,13 +18,20 @@ from typing import TYPE_CHECKING, Any, Final, Self, overload
 
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy
 from refimpl.environment import Environment, HostLock
-from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OwnerUnavailableError
+from refimpl.errors import (
+    CorruptLedgerError,
+    InvalidRequestError,
+    LocationError,
+    OwnerUnavailableError,
+    TableNotFoundError,
+)
 from refimpl.object_store import check_store, record_store, with_stores
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
 if TYPE_CHECKING:
     from refimpl.client.table import Table
+    from refimpl.owner.verify import Finding
     from refimpl.remote_owner.owner import RemoteOwner
 
 
@@ -109,6 +116,31 @@ class Warehouse(_Tables):
         from refimpl.client.table import Table
 
         return Table.resolved(self.owner.undrop_table(reference), self.owner, self.environment)
+
+    def verify(self) -> list[Finding]:
+        """What is wrong with the ledger and the tables: see `refimpl.owner.verify`; and the checkpoints that cannot be
+        read. Reads only."""
+        from refimpl.client.maintenance import unreadable_checkpoints
+        from refimpl.owner.verify import Finding, Severity, verify
+
+        found = verify(self.owner)
+        try:
+            tables = self.owner.recorded_tables()
+        except CorruptLedgerError:  # which is a finding
+            return found
+        for table in tables:
+            label = table.name or table.table_id
+            with contextlib.suppress(CorruptLedgerError, TableNotFoundError):  # a finding; or dropped meanwhile
+                for path, error, replaced in unreadable_checkpoints(self.table(table.table_id)):
+                    message = (
+                        f"{error}; older files are read instead, but other readers may fail: remove {path.name}, then "
+                        f"write it again: commit-owner checkpoint {label} --version {path.version}"
+                        if replaced
+                        else f"{error}, and older files do not have what it held: restore it from a backup"
+                    )
+                    severity = Severity.WARNING if replaced else Severity.ERROR
+                    found.append(Finding(table=label, severity=severity, code="checkpoint-unreadable", message=message))
+        return found
 
     @property
     def lock(self) -> HostLock:

@@ -310,15 +310,14 @@ def policy(
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner verify -w /data/warehouse --json")
 def verify(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
-    """Check the ledger and all tables, read-only.
+    """Check the ledger and all tables, their commits and checkpoints, read-only.
 
     Exit code 1: an invariant is violated.
     """
     from refimpl.owner.verify import Severity
-    from refimpl.owner.verify import verify as verified
 
     with opened(warehouse) as place:
-        findings = verified(place.owner)
+        findings = place.verify()
         tables = len(place.owner.tables())
     wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
     if json:

@@ -8,6 +8,7 @@ table has none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,7 @@ from refimpl import log_path
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
 from refimpl.client import checkpointing, checksum
 from refimpl.client.checkpointing import Checkpointed, ask, check_published, point_to
+from refimpl.client.loading import load
 from refimpl.client.log_reading import last_checkpoint
 from refimpl.client.log_segment import complete_checkpoints, known_commits
 from refimpl.client.properties import LOG, retention
@@ -101,6 +103,27 @@ def _identity(action: Action) -> object | None:
         case CommitInfo():
             return None
     return None
+
+
+def unreadable_checkpoints(table: Table) -> Iterator[tuple[LogPath, CorruptLogError, bool]]:
+    """The first file of each complete checkpoint that cannot be read, why, and whether older files have what it
+    holds."""
+    for files in complete_checkpoints(table.log.listing()):
+        from refimpl.client import checkpoint  # slow to import, and most often not needed
+
+        try:
+            checkpoint.read(table.log, files)
+        except FileNotFoundError:  # cleaned up since it was listed
+            continue
+        except CorruptLogError as error:
+            if table.log.find(files[0].name) is None:
+                continue
+            try:
+                load(table.reader, files[0].version)
+                replaced = True
+            except (CorruptLogError, NotFoundInHistoryError):
+                replaced = False
+            yield files[0], error, replaced
 
 
 KEPT_WITHOUT_FEATURE: Final = 1

@@ -4,7 +4,7 @@ The invariants of a table: the recorded versions are contiguous up to the latest
 timestamps increase; every version is either stored (inline bytes, or its staged file, unaltered) or
 published with the ratified bytes; published files have no gap and none is above the latest; no
 promise is open. Published versions from before this owner's time are allowed, and metadata cleanup
-may have removed the oldest ones.
+may have removed the oldest ones. Checkpoints are the client's: `Warehouse.verify` reads them, too.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ from refimpl.table_feature import CommitMode, TableFeature, feature_of
 STAGING_AGE_MS: Final = 24 * 3600 * 1000
 """A table that was staged longer ago than this and never registered gets a note."""
 
+AHEAD_MS: Final = 3600 * 1000
+"""An in-commit timestamp so far after this host's clock is worth a warning: the clocks of a network differ by less."""
+
 DEEPEST: Final = 8
 """Maximum depth of the search for tables: symbolic links may form a cycle."""
 
@@ -43,7 +46,8 @@ class Severity(Enum):
     ERROR = "error"
     """An invariant is broken."""
     WARNING = "warning"
-    """Something is unfinished; the next call, or repair, finishes it."""
+    """No invariant is broken. Something is unfinished, and the next call, or repair, finishes it; or an operator must
+    look at it, as the message says."""
     NOTE = "note"
     """Harmless leftovers."""
 
@@ -218,6 +222,18 @@ class _Check:
                     "timestamp-order",
                     f"in-commit timestamp {later} of version {after} is not greater than {earlier} of {before}",
                 )
+        now = self._context.now
+        for version in versions:
+            time = self._commits[version][0].in_commit_timestamp
+            if time > now + AHEAD_MS:
+                yield self._finding(
+                    Severity.WARNING,
+                    "timestamp-ahead",
+                    f"in-commit timestamp {time} of version {version} is {(time - now) // AHEAD_MS} h after this "
+                    f"host's clock ({now}); until then each later commit is one ms after the one before, and "
+                    f"timestamps select the wrong version: set the clocks of the writers and of this host",
+                )
+                return
 
     def _bytes(self) -> Iterator[Finding]:
         """Every version is stored or published, with the bytes that were ratified."""

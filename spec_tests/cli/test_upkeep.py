@@ -6,6 +6,8 @@ import pytest
 
 import refimpl
 from refimpl.cli.output import ExitCode
+from refimpl.client.maintenance import write_checkpoint
+from refimpl.owner.verify import Finding, Severity
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 
@@ -149,6 +151,35 @@ def test_verify_fails_where_a_published_commit_was_altered(cli: CommandLine, war
         "published-altered"
     ]
     assert "published-altered" in cli("verify").out
+
+
+def test_verify_reads_the_checkpoints(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    """One that cannot be read is a warning where older files have what it held, and else an error."""
+
+    def found() -> list[Finding]:
+        return [each for each in warehouse.verify() if each.code == "checkpoint-unreadable"]
+
+    table = warehouse.table(busy)
+    table.publish()
+    path = _log(warehouse, busy) / write_checkpoint(table).name
+    whole = path.read_bytes()
+    assert found() == []
+    for content in (b"", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        (finding,) = found()
+        assert (finding.table, finding.severity) == (busy, Severity.WARNING)
+        assert f"remove {path.name}, then write it again: commit-owner checkpoint {busy} --version 3" in finding.message
+    path.unlink()
+    write_checkpoint(table, 3)
+    assert found() == []
+
+    path.write_bytes(b"PAR1")
+    (_log(warehouse, busy) / f"{0:020d}.json").unlink()
+    (finding,) = found()
+    assert finding.severity is Severity.ERROR
+    answer = cli("verify", "--json")
+    assert answer.code == ExitCode.REFUSED
+    assert "checkpoint-unreadable" in {each["code"] for each in answer.json["findings"]}
 
 
 def test_repair_finishes_a_backfill(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:

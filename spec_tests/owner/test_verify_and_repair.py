@@ -33,7 +33,7 @@ from refimpl.log_store import LogStore
 from refimpl.owner import repair as repair_module
 from refimpl.owner.context import Context
 from refimpl.owner.repair import repair
-from refimpl.owner.verify import STAGING_AGE_MS, Severity, verify
+from refimpl.owner.verify import AHEAD_MS, STAGING_AGE_MS, Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, COORDINATED_COMMITS, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.benchmarks import table as made
@@ -138,6 +138,21 @@ def test_damage_is_named(setting: Setting, damage: Callable[[Setting], object], 
     setting.commit(2)
     damage(setting)
     assert setting.errors() == codes
+
+
+def test_a_timestamp_far_ahead_of_the_clock_is_a_warning(setting: Setting) -> None:
+    """Of the first version that has one: each later commit is one ms after it, whatever the clocks say."""
+    setting.commit(1)
+    times = [commit.in_commit_timestamp for commit in setting.owner.get_commits(setting.table.table_id).commits]
+    found: list[list[tuple[str, str]]] = []
+    for now in (times[-1], times[-1] - AHEAD_MS, times[-1] - AHEAD_MS - 1):
+        environment = replace(setting.warehouse.environment, now=lambda now=now: now)
+        with refimpl.open(setting.directory, environment=environment) as warehouse:
+            codes = [
+                (each.severity.value, each.code) for each in verify(warehouse.owner) if "version 1" in each.message
+            ]
+            found.append(codes)
+    assert found == [[], [], [("warning", "timestamp-ahead")]]
 
 
 def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) -> None:
