@@ -618,6 +618,25 @@ def an_incomplete_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
         )  # fmt: skip
 
 
+@check(Family.MAINTENANCE, "LOG-36", side="client", features=EVERY_TABLE)
+def a_corrupt_checkpoint_is_no_cut_off(s: ClientScenario) -> None:
+    """A checkpoint that cannot be read does not count: what it held is only in the older files. Once it is whole,
+    cleanup may cut off there."""
+    log = prepare(s)
+    (name,) = log.checkpoint(5)
+    whole = (log.folder / name).read_bytes()
+    for content, why in (
+        (whole[: len(whole) // 2], "the checkpoint of version 5 is truncated: all commits are needed"),
+        (whole, "the checkpoint of version 5 is whole, and later commits stay"),
+    ):
+        log.plant(name, content)
+        cleaned = clean(s, log)
+        s.require(
+            s.kit_reads(log.table, log.latest) == set(log.at(log.latest).files), "LOG-36",
+            evidence=(cleaned.exchange,), expected=why, observed="the table cannot be read after the cleanup",
+        )  # fmt: skip
+
+
 @check(Family.MAINTENANCE, "MC-CLEANUP-09", *KEEPS, side="client")
 def the_newest_published_commit_stays(s: ClientScenario) -> None:
     """The newest backfilled commit stays even if a checkpoint covers it."""

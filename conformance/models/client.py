@@ -14,7 +14,16 @@ from urllib.parse import unquote
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
 from conformance.models import proposals
-from conformance.models.log_files import HINT, Listing, actions_in, checkpoint_parquet, vector_file
+from conformance.models.log_files import (
+    HINT,
+    Checkpoint,
+    Listing,
+    Unreadable,
+    actions_in,
+    checkpoint_actions,
+    checkpoint_parquet,
+    vector_file,
+)
 from conformance.models.owner import COMMIT_MODES, OWNER_PROPERTY
 from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
 from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure
@@ -203,11 +212,17 @@ class ModelMaintainer(ModelReader):
         self._delete(self._staged(table, cut_off))
 
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
-        """The cut-off checkpoint: the newest complete one at or before the newest commit that is not later than the
-        time."""
+        """The cut-off checkpoint: the newest complete one that can be read, at or before the newest commit that is not
+        later than the time."""
         commit = self._cut_off_commit(table, listed, older_than)
-        versions = [each.version for each in listed.checkpoints if each.complete and each.version <= commit]
+        versions = [each.version for each in listed.checkpoints if each.version <= commit and self._is_whole(each)]
         return max(versions, default=None)
+
+    def _is_whole(self, checkpoint: Checkpoint) -> bool:
+        try:
+            return checkpoint.complete and bool(checkpoint_actions(checkpoint))
+        except Unreadable:
+            return False
 
     def _cut_off_commit(self, table: Resolved, listed: Listing, older_than: int) -> int:
         try:

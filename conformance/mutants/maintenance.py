@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING
 from conformance.models.client import ModelClient
-from conformance.models.log_files import HINT, Listing, actions_in
+from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.reader import Actions, Resolved, State, file_of
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
@@ -293,6 +293,14 @@ class CountsIncompleteCheckpoints(ModelClient):
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
         commit = self._cut_off_commit(table, listed, older_than)
         return max((each.version for each in listed.checkpoints if each.version <= commit), default=None)
+
+
+@mutant("LOG-36", bugs=("FB29",), side="client")
+class CutsOffAtACorruptCheckpoint(ModelClient):
+    """Uses a checkpoint as the cut-off checkpoint without reading it."""
+
+    def _is_whole(self, checkpoint: Checkpoint) -> bool:
+        return checkpoint.complete
 
 
 @mutant("MC-CLEANUP-02", "CM-CLEANUP-02", "MC-CLEANUP-01", "CM-CLEANUP-01", "LOG-36", bugs=("FB30",), side="client")
