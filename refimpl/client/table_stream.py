@@ -102,6 +102,13 @@ class TableStream:
         if options.starting_timestamp is None and options.starting_version is None:
             return Offset.first(newest.metadata.id, version, initial=True)
         asked = version + 1 if options.starting_version == "latest" else options.starting_version
+        if asked is not None and asked > version + 1:
+            raise NotFoundInHistoryError(
+                f"startingVersion {asked} is above the newest version of {self._table.label}, which is {version}; "
+                f"expected at most {version + 1}, or latest",
+                version=asked,
+                latest=version,
+            )
         if asked == version + 1:
             first = asked
         else:
@@ -153,6 +160,14 @@ class TableStream:
                 f"the stream has read another table: its offset is of the table with the id {offset.table_id}, and "
                 f"{self._table.label} has the id {newest.metadata.id}; begin a new stream, with a new checkpoint "
                 "location"
+            )
+        reached = offset.version if offset.initial or offset.index else offset.version - 1
+        if reached > newest.version and not newest.stale:  # a path may lead to older versions than the owner
+            raise NotFoundInHistoryError(
+                f"the stream has reached version {reached} of {self._table.label}, whose newest version is "
+                f"{newest.version}: an older state was restored; begin a new stream, with a new checkpoint location",
+                version=reached,
+                latest=newest.version,
             )
         return newest
 

@@ -112,7 +112,7 @@ def test_starting_time_of_a_commit(table: Table) -> None:
     assert drained(table, TableStream(table, StreamOptions(starting_timestamp=second))) == [[2, 3]]
     with pytest.raises(NotFoundInHistoryError):
         TableStream(table, StreamOptions(starting_timestamp=table.snapshot().timestamp + 1)).initial()
-    with pytest.raises(NotFoundInHistoryError):
+    with pytest.raises(NotFoundInHistoryError, match=r"startingVersion 5 .* is 3; expected at most 4"):
         TableStream(table, StreamOptions(starting_version=5)).initial()
     with pytest.raises(InvalidRequestError):
         StreamOptions(starting_version=1, starting_timestamp=1)
@@ -221,6 +221,26 @@ def test_another_table_is_refused(table: Table, warehouse: Warehouse) -> None:
     other = warehouse.create_table("other", SCHEMA)
     with pytest.raises(InvalidRequestError, match="has read another table"):
         TableStream(other).end(start)
+
+
+def test_a_stream_of_a_table_that_went_back_ends(table: Table) -> None:
+    """An offset right after the newest version waits for the next one; a later one would wait in vain."""
+    stream = TableStream(table)
+    begun = stream.initial()
+    after = begun.at(4)
+    assert stream.end(after) == after
+    for offset, reached in (
+        (begun.at(5), 4),
+        (begun.at(4, index=1), 4),
+        (begun.at(9), 8),
+        (msgspec.structs.replace(begun, version=4), 4),
+    ):
+        for use in (stream.end, lambda end: stream.files(begun, end)):
+            with pytest.raises(
+                NotFoundInHistoryError, match=f"has reached version {reached} .*newest version is 3"
+            ) as caught:
+                use(offset)
+            assert (caught.value.version, caught.value.latest) == (reached, 3)
 
 
 def feed_of(table: Table, stream: TableStream, **limits: int) -> list[Sequence[tuple[str, int, int]]]:
