@@ -244,11 +244,17 @@ def gather_or_delete(messages: pa.Table, location: Path, objects: ObjectFiles | 
     try:
         return gather(messages)
     except DeltaError:
-        for text in messages.column("action").drop_null().to_pylist():
-            with contextlib.suppress(DeltaError):
-                found = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
-                data_files.delete(location, found, objects)
+        delete_files(messages, location, objects)
         raise
+
+
+def delete_files(messages: pa.Table, location: Path, objects: ObjectFiles | None) -> None:
+    """Delete the files of a job that is certainly not committed. Files that no message names stay until VACUUM: those
+    of a killed task, and of one whose message had not arrived when another task failed."""
+    for text in messages.column("action").drop_null().to_pylist():
+        with contextlib.suppress(DeltaError):
+            found = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
+            data_files.delete(location, found, objects)
 
 
 def _is_file(action: actions.Action) -> TypeGuard[Add | Cdc]:

@@ -40,7 +40,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 import refimpl
-from refimpl.actions import Add, Cdc
 from refimpl.client import change_feed, data_files
 from refimpl.client.change_feed import ChangedFile, FeedReader
 from refimpl.client.data_files import read_file
@@ -49,7 +48,7 @@ from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.table_stream import Offset, StreamOptions, TableStream
 from refimpl.errors import CorruptionError, InvalidRequestError, LocationError, NameTakenError
-from refimpl.spark.commit_protocol import JobFiles, gather, gather_or_delete
+from refimpl.spark.commit_protocol import JobFiles, delete_files, gather_or_delete
 from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
 from refimpl.spark.reader import milliseconds_of
 from refimpl.spark.tables import NamedTarget, PathTarget, Tables, is_utc
@@ -555,13 +554,8 @@ class _Work:
         """Delete the files of a job in which a task failed. Where all tasks have reported, the commit has begun, and
         may have landed: then the files stay."""
         for message in messages:
-            if None in messages and isinstance(message, _Message):
-                data_files.delete(Path(self.plan.location), _files_of(message), self.plan.objects)
-
-
-def _files_of(message: _Message) -> list[Add | Cdc]:
-    files = gather(message.rows)
-    return [*files.added, *files.changes]
+            if None in messages and isinstance(message, _Message):  # by its own plan: this one is of a new writer
+                delete_files(message.rows, Path(message.plan.location), message.plan.objects)
 
 
 class _Writer(DataSourceArrowWriter):

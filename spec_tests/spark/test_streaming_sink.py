@@ -174,6 +174,25 @@ def test_the_files_of_a_job_with_a_failed_task_are_deleted(warehouse: Warehouse,
     assert files(table) == before
 
 
+def test_an_abort_deletes_what_other_tasks_wrote_than_the_one_that_refused(warehouse: Warehouse) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("month", pa.int32())])
+    strict = warehouse.create_table("strict", schema)
+    writer = source(warehouse, path="strict").streamWriter(COLUMNS, False)
+    refused = message(writer, (None, 1), split=1)  # type: ignore[arg-type]
+    writer.abort([None, refused, message(writer, (5, 1), split=2)], 0)
+    assert files(strict) == 0
+
+
+def test_an_abort_deletes_files_of_a_table_that_was_created_again(warehouse: Warehouse, table: Table) -> None:
+    """Spark makes a new writer for it, which plans for the table that has the name by now."""
+    before = files(table)
+    sent = message(stream(warehouse), (3, 1))
+    warehouse.owner.drop_table(warehouse.owner.resolve("sink").table_id)
+    warehouse.create_table("sink", SCHEMA, partition_columns=["month"])
+    stream(warehouse).abort([sent, None], 0)
+    assert files(table) == before
+
+
 @pytest.mark.parametrize("queries", [(None,), (QUERY, None), (QUERY, "another")])
 def test_without_one_query_id_nothing_is_committed(
     warehouse: Warehouse, table: Table, queries: tuple[str | None, ...]
