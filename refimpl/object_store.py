@@ -33,6 +33,8 @@ SUFFIX: Final = ".store"
 _SCHEME: Final = "s3://"
 _SCHEMES: Final = ("s3", "s3a", "s3n")
 """How engines spell it."""
+LONGEST_KEY: Final = 1024
+"""Bytes of UTF-8: S3 rejects a longer key."""
 _TIMEOUTS: Final = {"timeout": "30s", "connect_timeout": "5s"}
 _RETRIES: Final[Any] = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 """The owner's lock may be held meanwhile."""
@@ -60,7 +62,7 @@ def check_store(name: str, url: str) -> None:
 
 def record_store(owner_folder: Path, name: str, url: str) -> None:
     """Record a store that was checked. The same call again changes nothing; `InvalidRequestError` for a name that is
-    taken.
+    taken. The caller holds the owner's lock.
 
     Order: first the file that keeps others from writing at that path, then the record of the store.
     """
@@ -241,6 +243,13 @@ class ObjectFiles:
     def holds(self, path: Path) -> bool:
         """Whether this is the path of an object."""
         return any(path.is_relative_to(place) for place in self._urls)
+
+    def key_size(self, path: Path) -> int:
+        """Bytes of the key that the object has in its bucket."""
+        found = self._object(path)
+        assert found is not None
+        store, key = found
+        return len(f"{store.url.rstrip('/')}/{key}".removeprefix(_SCHEME).partition("/")[2].encode())
 
     def path_of(self, url: str, location: Path) -> Path | None:
         """The path of an object below a store, by its URL-encoded URL; None for any other text.

@@ -260,8 +260,9 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
             _refuse_lost_owner(owner, home, environment)
             _make_folders(folder, environment)
         if stores:
-            for name, url in stores.items():
-                record_store(folder, name, url)
+            with owner.context.lock():
+                for name, url in stores.items():
+                    record_store(folder, name, url)
             environment = with_stores(host, folder)
             owner = LocalOwner(home, environment)
         if not owner.ledger.exists():

@@ -42,7 +42,7 @@ from refimpl.environment import random_uuid
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 from refimpl.files import FileStatus, PosixFiles
 from refimpl.log_path import LOG_FOLDER
-from refimpl.object_store import ObjectFiles, StoreError
+from refimpl.object_store import LONGEST_KEY, ObjectFiles, StoreError
 
 if TYPE_CHECKING:
     from refimpl.client.condition import FileTest
@@ -243,6 +243,11 @@ class DataFileWriter:
         path = self._location / relative
         if self._objects is None:
             make_folder(self._location, folder)
+        elif (size := self._objects.key_size(path)) > LONGEST_KEY:
+            raise InvalidRequestError(
+                f"a partition value makes a key of {size} bytes, more than the {LONGEST_KEY} of S3: {folder[:100]}...; "
+                "partition by something shorter"
+            )
         if self._dictionary is None:
             self._dictionary = arrow_columns.repetitive_leaves(sample)
         footers: list[Any] = []

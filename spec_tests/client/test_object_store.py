@@ -7,10 +7,11 @@ import signal
 import sys
 import urllib.request
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from threading import Event
 from typing import Any
 from unittest.mock import patch
 
@@ -498,6 +499,28 @@ def test_failed_commit_deletes_its_objects(directory: Path, store: str) -> None:
         assert {name for name in objects(store) - before if name.endswith(".parquet")} == set()
 
 
+def test_partition_value_too_long_for_a_key_is_refused(directory: Path, store: str) -> None:
+    """S3 takes 1024 bytes; of those, some are the store's, the table's and the file's."""
+    schema = pa.schema({"id": pa.int64(), "p": pa.string()})
+    with refimpl.open(directory) as warehouse:
+        location = directory / "s3.store" / "orders"
+        table = warehouse.create_table("orders", schema, location=location, partition_columns=["p"])
+
+        def append(value: str) -> None:
+            table.append(pa.table({"id": [1, 2], "p": ["short", value]}, schema=schema))
+
+        append("x")
+        (name,) = [name for name in objects(store) if "/p=x/" in name]
+        longest = 1024 - len(f"{store.split('/', 3)[3]}/{name}") + 1
+        append("ü" * (longest // 2) + "y" * (longest % 2))
+        before = objects(store)
+        with pytest.raises(
+            InvalidRequestError, match=r"a key of 1025 bytes, .*: p=yyy.*; partition by something shorter"
+        ):
+            append("y" * (longest + 1))
+        assert (objects(store), table.snapshot().version) == (before, 2)
+
+
 def test_failed_write_deletes_its_objects(directory: Path, store: str) -> None:
     with refimpl.open(directory) as warehouse:
         table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
@@ -546,6 +569,36 @@ def test_store_that_cannot_be_used_is_refused(directory: Path, store: str, name:
     with pytest.raises(InvalidRequestError, match="choose another name"):
         refimpl.open(directory, stores={"s3": f"{store}/elsewhere"})
     refimpl.open(directory, stores={"s3": store}).close()
+
+
+def test_second_of_two_that_add_one_name_at_once_is_refused(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins while the first one writes, and gets as far as the lock of the owner allows."""
+    write, begun, waits = object_store._write_durably, list[Future[None]](), Event()
+
+    def hold(path: Path, real: HostLock) -> Iterator[None]:
+        waits.set()
+        with real():
+            yield
+
+    def add_another() -> None:
+        environment = Environment(host_lock=watched_lock(hold))
+        refimpl.open(tmp_path / "lake", create=True, stores={"s3": f"{store}/b"}, environment=environment)
+
+    def write_late(path: Path, text: str) -> None:
+        if not begun:
+            begun.append(threads.submit(add_another))
+            assert waits.wait(120)
+        write(path, text)
+
+    with ThreadPoolExecutor(1) as threads:
+        monkeypatch.setattr(object_store, "_write_durably", write_late)
+        refimpl.open(tmp_path / "lake", create=True, stores={"s3": f"{store}/a"}).close()
+    with pytest.raises(InvalidRequestError, match="exists; choose another name"):
+        begun[0].result()
+    for folder in (tmp_path / "lake", tmp_path / "lake" / "_owner"):
+        assert (folder / "s3.store").read_text() == f"{store}/a\n"
 
 
 def test_store_that_cannot_be_reached_is_refused(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
