@@ -63,10 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stale = run.stale(entries, mutation.mutants, killed, package.targets)
     survivors = [each for each in result.verdicts if each.killer is None and each.reason is None]
     if options.json:
-        print(json.dumps({"verdicts": [asdict(each) for each in result.verdicts], "stale": stale}, indent=1))
+        verdicts = [asdict(each) for each in result.verdicts]
+        print(json.dumps({"verdicts": verdicts, "stale": stale, "unjudged": result.unjudged}, indent=1))
     else:
         _tell(result.verdicts, survivors, stale, time.monotonic() - started)
-    return 1 if survivors or stale else 0
+        for line in result.unjudged:
+            print(f"NOT JUDGED {line}")
+    return 3 if result.unjudged else 1 if survivors or stale else 0
 
 
 def _sabotage(arguments: Sequence[str]) -> int:

@@ -109,10 +109,12 @@ class Verdict:
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What came of a run. `broken`: checks that fail on the unchanged source, and mutants that could not be judged."""
+    """What came of a run. `broken`: checks that fail on the unchanged source; then there are no verdicts. `unjudged`:
+    mutants that no check could begin with, and why."""
 
     verdicts: list[Verdict]
     broken: list[str]
+    unjudged: list[str]
 
 
 class Run:
@@ -132,6 +134,7 @@ class Run:
         self._first = {file: _POINTS_OF_A_FILE * at for at, file in enumerate(self.texts)}
         self._checks: list[Check] = []
         self._broken: list[str] = []
+        self._unjudged: list[str] = []
         self._killers: dict[tuple[str, str], list[str]] = {}
         self._verdicts: list[Verdict] = []
 
@@ -147,7 +150,7 @@ class Run:
         if not self._broken:
             _say(f"{len(self._checks)} checks pass on the unchanged source; {len(chosen)} mutants")
             checking.run(self._jobs(chosen, reasons), held, self._copy.parent, at_once=self._at_once)
-        return msgspec.json.encode(Result(verdicts=self._verdicts, broken=self._broken))
+        return msgspec.json.encode(Result(verdicts=self._verdicts, broken=self._broken, unjudged=self._unjudged))
 
     def _measure(self, held: Collected) -> None:
         """Run every check on the unchanged source: it must pass, and shows its duration and the points it reaches."""
@@ -173,14 +176,21 @@ class Run:
 
             def done(ended: Ended, mutant: Mutant = mutant) -> None:
                 if ended.broken is not None:
-                    self._broken.append(f"{mutant.file}:{mutant.line} cannot be judged: {ended.broken}")
+                    self._unjudged.append(
+                        f"{mutant.file}:{mutant.line} {mutant.function}: {mutant.operator} of `{mutant.source}`, "
+                        f"{mutant.change}: {ended.broken}"
+                    )
                 else:
                     self._judged(mutant, ended, reasons.get(mutant.key), len(chosen))
 
             if not checks:
                 done(Ended(detail="no check reaches it"))
                 continue
-            tree = operators.mutated(self.texts[mutant.file], mutant.number)
+            try:
+                tree = operators.mutated(self.texts[mutant.file], mutant.number)
+            except ValueError as error:
+                done(Ended(broken=str(error)))
+                continue
             yield Job(modules={mutant.file: tree}, checks=checks, done=done, usual=usual)
 
     def _checks_of(self, mutant: Mutant, budget: float) -> list[str]:

@@ -225,6 +225,9 @@ class Run:
         path.write_text(changed, encoding="utf-8")
         try:
             ended = self._pytest(each)
+        except subprocess.TimeoutExpired as error:
+            self._result.errors.append(f"{each.id} cannot be judged: its tests took more than {error.timeout} s")
+            return
         finally:
             path.write_text(text, encoding="utf-8")
         if ended.returncode not in (0, 1):

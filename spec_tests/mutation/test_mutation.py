@@ -1,6 +1,7 @@
 """Each operator makes its edit, and no other; a run finds a missing fsync, and refuses a stale explanation."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent, indent
 
@@ -8,7 +9,7 @@ import pytest
 
 from spec_tests.mutation.__main__ import main
 from spec_tests.mutation.operators import instrumented, mutants, mutated
-from spec_tests.mutation.run import FILE, Key, Result, Run, load, reasons, stale
+from spec_tests.mutation.run import FILE, Key, Result, Run, Verdict, load, reasons, stale
 
 LOCKED = """
 with self._lock():
@@ -207,14 +208,19 @@ def copy(tmp_path: Path) -> Path:
 
 
 def run(copy: Path, explained: dict[Key, str]) -> Result:
+    """Of all mutants, and of one that cannot be made."""
     found = Run(copy, [""], at_once=2, seconds=10.0)
     chosen = [each for each in found.mutants if each.operator in ("delete-effect", "swap-effects")]
+    chosen.insert(0, replace(chosen[0], number=99))
     return found.go(chosen, explained)
 
 
 def test_a_removed_fsync_is_found_and_what_no_check_sees_survives(copy: Path) -> None:
     entry = ("refimpl/log_store.py", "put", "delete-effect", "files.close()", 1)
     judged = run(copy, {entry: "the file is closed by its caller"})
+    (unjudged,) = judged.unjudged
+    assert "put: delete-effect of `files.write(content)`" in unjudged
+    assert "no edit 99" in unjudged
     fates = {(each.mutant.operator, each.mutant.source): each for each in judged.verdicts}
     missing = fates["delete-effect", "files.fsync()"]
     assert missing.killer == "spec_tests/owner/test_put.py::test_it_is_durable"
@@ -234,6 +240,23 @@ def test_a_source_that_fails_its_own_checks_is_not_judged(copy: Path) -> None:
     assert judged.verdicts == []
     assert len(judged.broken) == 1
     assert "test_it_is_durable" in judged.broken[0]
+
+
+def test_a_mutant_that_cannot_be_judged_costs_no_verdict(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    survivor = next(each for each in mutants("refimpl/log_store.py", SOURCE) if each.source == "files.close()")
+    verdict = Verdict(mutant=survivor, killer=None, detail="", checks=1, seconds=0.1)
+    result = Result(verdicts=[verdict], broken=[], unjudged=["refimpl/log_store.py:3: cannot be made"])
+    (tmp_path / "equivalent.toml").touch()
+    monkeypatch.setattr("spec_tests.mutation.run.FILE", tmp_path / "equivalent.toml")
+    monkeypatch.setattr("spec_tests.mutation.checking.copied", lambda target: copy)
+    monkeypatch.setattr(Run, "go", lambda *_: result)
+    assert main([]) == 3
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("1 mutants in")
+    assert printed[1].startswith("SURVIVES refimpl/log_store.py:5 put")
+    assert printed[2:] == ["NOT JUDGED refimpl/log_store.py:3: cannot be made"]
 
 
 ENTRY = """

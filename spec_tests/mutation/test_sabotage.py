@@ -163,3 +163,13 @@ def test_every_entry_fits_the_code() -> None:
             text = (ROOT / path).read_text(encoding="utf-8")
             assert all(re.search(rf"(def|class) {part}\b", text) for part in name.split("::") if part), each.id
     assert set(Counter(each.package for each in entries)) == {"owner", "client", "server", "spark", "files"}
+
+
+def test_the_page_counts_the_entries() -> None:
+    entries = sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
+    of = Counter(each.package for each in entries)
+    stated = (
+        f"The catalogue has {len(entries)} edits ({of['client']} of the client, {of['owner']} of the owner, "
+        f"{of['server']} of the server, {of['spark']} of the pipeline, {of['files']} of the layer below)."
+    )
+    assert stated in (ROOT / "spec_tests/README.md").read_text(encoding="utf-8")

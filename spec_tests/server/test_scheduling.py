@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -227,25 +227,32 @@ def test_a_call_that_does_not_end_is_answered_at_its_deadline(
     monkeypatch.setattr(scheduling, "GRACE_SECONDS", 0.0)
     pool, go_on, begun = Pool(1, 10, lock=lock), threading.Event(), threading.Event()
     carried_out: list[int] = []
+    submit = pool._threads.submit
 
     def hang() -> None:
         begun.set()
         go_on.wait(120)
 
+    def submit_and_wait(work: Callable[[], Any]) -> Future[Any]:
+        """The deadline comes after the thread has begun, however busy the host is."""
+        call = submit(work)
+        assert begun.wait(120)
+        return call
+
     async def ended(work: Callable[[], Any]) -> Exception | None:
         try:
-            await pool.run(work, time.monotonic() + 0.05)
+            await pool.run(work, time.monotonic())
         except (OutcomeUnknown, OwnerUnavailableError) as error:
             return error
         return None
 
     async def play() -> None:
         first = asyncio.create_task(ended(hang))
-        while not begun.is_set():
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         assert type(await ended(lambda: carried_out.append(1))) is OwnerUnavailableError
         assert type(await first) is running
 
+    monkeypatch.setattr(pool._threads, "submit", submit_and_wait)
     try:
         asyncio.run(play())
         assert not pool.close(0.0)
@@ -268,8 +275,7 @@ def test_nothing_is_kept_or_reported_of_calls_that_ended() -> None:
     async def play() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
         gone = asyncio.create_task(pool.run(fail, time.monotonic() + 60))
-        while not begun.is_set():
-            await asyncio.sleep(0)
+        assert await asyncio.to_thread(begun.wait, 120)
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await gone
