@@ -441,26 +441,29 @@ def vacuumed(
         raise Inconclusive(f"operation {call.number}: the client deleted no file, not even one of no version")
 
 
-@check(
-    Family.MAINTENANCE, "LOG-37", side="client", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",)
-)  # fmt: skip
-def vacuum_spares_what_an_action_names(s: ClientScenario) -> None:
-    """Actions name files of the table by relative and by absolute paths, and files of deletion vectors, even if the
-    data is elsewhere: on this host, or in a store that the client does not support. VACUUM may delete a vector that no
-    action names."""
-    log = LogBuilder.create(s, reader_features=("deletionVectors",))
-    table = log.folder.parent
-    beside, below, far, farthest, free = (stored_vector(s.attempt(), prefix) for prefix in ("", "ab", "", "cd", ""))
-    by_url = {**beside, "storageType": "p", "pathOrInlineDv": (table / "by url.bin").as_uri()}
-    log.land(
-        masked("a", beside), masked("b", below), masked("c", by_url), file((table / "by url.parquet").as_uri()),
-        masked((s.place / "elsewhere" / "part.parquet").as_uri(), far),
-    )  # fmt: skip
-    named = ["a", "b", "c", "by url.parquet", "by url.bin", *(vector_file(each) or "" for each in (beside, below, far))]
+@check(Family.MAINTENANCE, "LOG-37", side="client", features=EVERY_TABLE)
+def vacuum_spares_files_with_absolute_paths(s: ClientScenario) -> None:
+    """The log names a file of the table's folder by its URL, and one that is elsewhere on this host: VACUUM spares the
+    first, as it does a file with a relative path."""
+    log = LogBuilder.create(s, writer_features=())
+    table, elsewhere = log.folder.parent, s.place / "elsewhere" / "part.parquet"
+    log.land(file("a"), file((table / "by url.parquet").as_uri()), file(elsewhere.as_uri()))
+    vacuumed(s, log, ["a", "by url.parquet"], "LOG-37", why="the actions of version 1 name the files")
+
+
+@check(Family.MAINTENANCE, "LOG-37", side="client", features=EVERY_TABLE)
+def vacuum_spares_deletion_vectors(s: ClientScenario) -> None:
+    """Deletion vectors are in files of the table's folder, with relative or absolute paths. VACUUM spares them, also if
+    the data is in a store that the client does not support; it may delete a vector that no action names."""
+    log = LogBuilder.create(s, reader_features=("deletionVectors",), writer_features=())
+    beside, below, far, free = (stored_vector(s.attempt(), prefix) for prefix in ("", "ab", "", ""))
+    by_url = {**beside, "storageType": "p", "pathOrInlineDv": (log.folder.parent / "by url.bin").as_uri()}
+    log.land(masked("a", beside), masked("b", below), masked("c", by_url))
+    named = ["a", "b", "c", *(vector_file(each) or "" for each in (beside, below)), "by url.bin"]
     others = [vector_file(free) or ""]
     vacuumed(s, log, named, "LOG-37", why="the actions of version 1 name the files", others=others)
-    log.land(masked("s3://elsewhere/part.parquet", farthest))
-    named.append(vector_file(farthest) or "")
+    log.land(masked("s3://elsewhere/part.parquet", far))
+    named.append(vector_file(far) or "")
     vacuumed(s, log, named, "LOG-37", why="the actions of versions 1 and 2 name the files", others=others)
 
 
@@ -469,13 +472,11 @@ def masked(path: str, vector: dict[str, Any]) -> str:
     return file(path, deletionVector=vector, stats='{"numRecords":3}')
 
 
-@check(
-    Family.MAINTENANCE, "LOG-40", side="client", needs=(Profile.MAINTENANCE_POLICY,), features=("catalogManaged",)
-)  # fmt: skip
+@check(Family.MAINTENANCE, "LOG-40", side="client", features=EVERY_TABLE)
 def vacuum_spares_recent_files(s: ClientScenario) -> None:
     """Two files were removed, one of them long ago. VACUUM does not delete the other, which readers of the previous
     version may open, nor a recent file that no version has, because a transaction may commit it next."""
-    log = LogBuilder.create(s)
+    log = LogBuilder.create(s, writer_features=())
     log.land(file("removed"), file("removed-long-ago"))
     log.land(gone("removed", deletionTimestamp=LATE), gone("removed-long-ago", deletionTimestamp=LONG_AGO))
     why = "within the retention the first file was removed, or was written:"

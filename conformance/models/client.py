@@ -158,7 +158,9 @@ class ModelMaintainer(ModelReader):
     # Jobs that need the owner's permission
 
     def _ask_for(self, client: str, table: Resolved, job: str) -> None:
-        """Request the owner's policy. Raises `Refused` if it does not allow the job."""
+        """Request the owner's policy. Raises `Refused` if it does not allow the job. A plain table has no owner."""
+        if table.reference is None:
+            return
         reply = self.owner(client, m.MaintenancePolicy(table=table.reference or ""))
         if not isinstance(reply, m.Policy) or job not in reply.allowed:
             raise Refused(f"the owner does not allow {job}")
@@ -197,8 +199,7 @@ class ModelMaintainer(ModelReader):
 
     def _cleanup(self, client: str, table: Resolved, older_than: int) -> None:
         """Delete files older than the cut-off checkpoint; without one, nothing."""
-        if table.reference is not None:
-            self._ask_for(client, table, METADATA_CLEANUP)
+        self._ask_for(client, table, METADATA_CLEANUP)
         listed = self._gather(client, table)
         cut_off = self._cut_off(table, listed, older_than)
         if cut_off is None:

@@ -120,6 +120,10 @@ def test_what_duckdb_violates_as_a_client_is_known(tmp_path: Path) -> None:
         ("a-server-error-is-an-unknown-outcome", "LOG-37"),
         ("a-server-error-is-an-unknown-outcome", "PROFILE-UNKNOWN-03"),
         ("a-server-error-is-an-unknown-outcome", "PROFILE-CLIENT-02"),
+        ("a-refusal-after-a-lost-answer-proves-nothing", "LOG-37"),
+        ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-UNKNOWN-01"),
+        ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-UNKNOWN-03"),
+        ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-CLIENT-02"),
         ("a-transaction-after-a-lost-race-starts-anew", "PROFILE-CLIENT-02"),
     }
 

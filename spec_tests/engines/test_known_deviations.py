@@ -74,7 +74,7 @@ def test_an_unpublished_winner_fails_only_the_older_kernel(version: str, verdict
 # delta-rs: on plain tables
 
 DELTA_RS: Final = {
-    "LOG-21", "LOG-26", "LOG-32", "LOG-35", "LOG-36", "LOG-38", "LOG-39", "FIELD-03", "CONFLICT-FILES-02",
+    "LOG-21", "LOG-26", "LOG-32", "LOG-35", "LOG-36", "LOG-37", "LOG-38", "LOG-39", "FIELD-03", "CONFLICT-FILES-02",
     "CONFLICT-FILES-05",
 }  # fmt: skip
 
@@ -140,7 +140,7 @@ WRONG: Final = {
         "the-catalogs-latest-version-limits-the-snapshot": "CM-READ-04",
         "a-client-backfills-a-full-backlog": "CONFLICT-RETRY-06",
         "a-writer-that-never-wins-gives-up": "CONFLICT-RETRY-06",
-        "a-server-error-is-an-unknown-outcome": "PROFILE-UNWRONG-01",
+        "a-server-error-is-an-unknown-outcome": "PROFILE-UNKNOWN-01",
         "a-checkpoint-of-the-clients-choice-is-published": "CM-POLICY-01",
     },
     "delta-spark-coordinated": {

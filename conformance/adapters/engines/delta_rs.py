@@ -10,14 +10,15 @@ What it does by itself (`crates/core/src/kernel/transaction`, `protocol/checkpoi
 
 What the kit's requests become: `create_write_transaction` with the kit's file names, in the mode `overwrite` if the
 transaction replaces all files; `RemoveAction`, where the version has it; `alter` for properties and features;
-`create_checkpoint`, `compact_logs`, `cleanup_metadata`. A batch that the table has recorded is not written again:
-delta-rs leaves that to its user. Everything else is `unsupported`.
+`create_checkpoint`, `compact_logs`, `cleanup_metadata`; `vacuum`, with `full` where the version has it. A batch that
+the table has recorded is not written again: delta-rs leaves that to its user. Everything else is `unsupported`.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import importlib
+import inspect
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -222,6 +223,16 @@ class DeltaRs(EngineClient):
         def run() -> m.Answer:
             with _moved(Path(request.table) / LOG, request.older_than):
                 return self._done(self._table(request.table, None).cleanup_metadata())
+
+        return _answered(run)
+
+    def maintain(self, client: str, request: m.Maintain) -> m.Answer:
+        def run() -> m.Answer:
+            if request.job != "vacuum":
+                raise Unable(f"no {request.job} of files that hold no rows")
+            table = self._table(request.table, None)
+            full = {"full": True} if "full" in inspect.signature(table.vacuum).parameters else {}
+            return self._done(table.vacuum(dry_run=False, **full))
 
         return _answered(run)
 
