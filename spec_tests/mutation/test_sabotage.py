@@ -1,6 +1,8 @@
 """The catalogue of sabotages: every entry fits the code; a run names the survivors and the invalid entries."""
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -163,6 +165,16 @@ def test_every_entry_fits_the_code() -> None:
             text = (ROOT / path).read_text(encoding="utf-8")
             assert all(re.search(rf"(def|class) {part}\b", text) for part in name.split("::") if part), each.id
     assert set(Counter(each.package for each in entries)) == {"owner", "client", "server", "spark", "files"}
+
+
+def test_no_edit_uses_a_name_that_is_missing(tmp_path: Path) -> None:
+    """Any test would kill it."""
+    for each in sabotage.load(sabotage.FILE.read_text(encoding="utf-8")):
+        edited = sabotage.sabotaged((ROOT / each.file).read_text(encoding="utf-8"), each)
+        (tmp_path / f"{each.id}.py").write_text(edited, encoding="utf-8")
+    command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"]
+    done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_page_counts_the_entries() -> None:
