@@ -38,7 +38,6 @@ from refimpl.client.row_changes import (
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Primitive
 from refimpl.client.table import Table
 from refimpl.errors import InvalidRequestError
-from refimpl.object_store import objects_at
 from refimpl.spark import commit_protocol
 from refimpl.spark.commit_protocol import NewRows
 from refimpl.spark.frames import quoted, spark_schema, table_schema
@@ -53,6 +52,9 @@ if TYPE_CHECKING:
 _FILES_PER_TASK: Final = 16
 _KEYS: Final = 10_000
 """So many distinct keys of a MERGE's source exclude files of the target; with more of them, all files are read."""
+_ATTEMPTS: Final = 4
+_LOST_ROWS: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
+"""Spark's error where an executor was lost with the rows of `DataFrame.localCheckpoint`."""
 _ROW: Final = "__row"
 _IN_SOURCE: Final = "__in_source"
 _KEY_TYPES: Final = tuple(Primitive(name=name) for name in ("long", "integer", "short", "byte", "string", "date"))
@@ -150,7 +152,7 @@ class _Work:
         self._table = table
         self.change = RowChange(table.transaction(operation=operation, landed=table.checkpoint_if_due))
         self.schema = self.change.snapshot.schema
-        self._objects = objects_at(table.environment, table.location)
+        self._objects = self.change.snapshot.objects
         self._by_path: dict[str, Add] = {}
         self._new_rows: dict[str, NewRows] = {}
         """By the text in `_change_type` that marks them."""
@@ -433,12 +435,22 @@ class DeltaMerge:
         return self
 
     def execute(self) -> RowsChanged:
-        """Run it, on the table's newest version. Several source rows for one target row are always refused here."""
-        work = _MergeWork(self._access, self._table, self._source, self._on, self._aliases, self._clauses)
-        work.check_rules()
-        self._clauses.begin(work.change.transaction, self._on)
-        with work.change:
-            return work.run()
+        """Run it, on the table's newest version. Several source rows for one target row are always refused here.
+
+        If an executor is lost with rows of the source, the whole operation starts again, up to `_ATTEMPTS` times.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            work = _MergeWork(self._access, self._table, self._source, self._on, self._aliases, self._clauses)
+            work.check_rules()
+            self._clauses.begin(work.change.transaction, self._on)
+            try:
+                with work.change:
+                    return work.run()
+            except Exception as error:  # every Spark job is before the commit
+                if attempt == _ATTEMPTS or _LOST_ROWS not in str(error):
+                    raise
 
 
 class _MergeWork(_Work):

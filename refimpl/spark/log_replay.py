@@ -156,18 +156,22 @@ _ELSEWHERE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SparkReplay:
-    """See `LogReader.replay`."""
+    """See `LogReader.replay`. It remembers the newest version that it replayed."""
 
     spark: SparkSession
+    _newest: int = -1
+    _rdd: int = 0
+    """The id of the RDD with its rows."""
+    _bytes: int = 0
 
     def __call__(self, reader: LogReader, segment: LogSegment, warnings: Sequence[str]) -> OnSpark | None:
         """The version; None if its log is small enough for the driver. Raises what `loading.load` handles."""
         sources = list(_sources(reader, segment))
         if sum(source.size for source in sources) <= self._bound():
             return None
-        rows = self._latest(reader.log, sources)
+        rows = self._latest(reader.log, sources, segment.version)
         found: dict[str, list[tuple[str, str]]] = {}
         for kind, key, line in rows.where(f"kind <> '{_FILE}'").select("kind", "key", "action").collect():
             found.setdefault(kind, []).append((key, line))
@@ -193,13 +197,21 @@ class SparkReplay:
         time = loading.checked_time(reader, segment, state, changes.commit_info, newest)
         return OnSpark(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings), rows=files)
 
+    def is_lost(self) -> bool:
+        """Whether an executor was lost with rows of the newest version."""
+        return self._stored() < self._bytes
+
+    def _stored(self) -> int:
+        executors = self.spark._jvm.org.apache.spark.SparkEnv.get().blockManager().master().getStorageStatus()
+        return sum(each.diskUsedByRdd(self._rdd) for each in executors)
+
     def _bound(self) -> int:
         text = self.spark.conf.get(SETTING, str(DEFAULT_BYTES)) or ""
         if not (text.isascii() and text.isdecimal()):
             raise InvalidRequestError(f"invalid {SETTING} {text!r}; expected a number of bytes")
         return int(text)
 
-    def _latest(self, log: LogStore, sources: Sequence[_Source]) -> DataFrame:
+    def _latest(self, log: LogStore, sources: Sequence[_Source], version: int) -> DataFrame:
         """The last action on each thing. Computed now, and once: later the files of the log may be cleaned up."""
         from pyspark import StorageLevel
         from pyspark.sql import functions
@@ -210,7 +222,11 @@ class SparkReplay:
         decoded = work.mapInArrow(_ReplayTask(location=str(log.location)).__call__, _ROWS)
         newest = functions.max_by(functions.struct("action", "size", "masked"), "position").alias("newest")
         last = decoded.groupBy("kind", "key").agg(newest).select("kind", "key", "newest.*")
-        return last.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+        rows = last.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+        if version >= self._newest:
+            self._newest, self._rdd = version, rows._jdf.queryExecution().analyzed().rdd().id()
+            self._bytes = self._stored()
+        return rows
 
 
 def _sources(reader: LogReader, segment: LogSegment) -> Iterator[_Source]:

@@ -22,6 +22,7 @@ from refimpl.object_store import objects_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from refimpl.spark.log_replay import SparkReplay
     from refimpl.warehouse import AnyWarehouse
 
 
@@ -64,7 +65,7 @@ class TableAccess(Tables):
     def __init__(self, spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
         super().__init__(warehouse)
         self.spark = spark
-        self._reading: dict[str, Table] = {}
+        self._reading: dict[str, tuple[Table, SparkReplay]] = {}
 
     def reading(self, table: Table) -> Table:
         """A handle for reads, whose snapshots are replayed by Spark where the log is large; not those
@@ -75,9 +76,11 @@ class TableAccess(Tables):
             return table
         if table.table_id is None:
             return table.replayed_by(SparkReplay(spark=self.spark))
-        known = self._reading.get(table.table_id)
-        if known is None:
-            known = self._reading[table.table_id] = table.replayed_by(SparkReplay(spark=self.spark))
+        known, replay = self._reading.get(table.table_id, (table, None))
+        if replay is None or replay.is_lost():
+            replay = SparkReplay(spark=self.spark)
+            known = table.replayed_by(replay)
+            self._reading[table.table_id] = (known, replay)
         return known
 
     @property

@@ -30,3 +30,10 @@ def time_zone(spark: SparkSession) -> Iterator[None]:
 def rows(spark: SparkSession) -> DataFrame:
     """Ids 0 to 11, months 0 to 2, four rows each."""
     return spark.range(0, 12, numPartitions=2).selectExpr("id", "cast(id % 3 as int) month")
+
+
+def lose_checkpoints(spark: SparkSession) -> None:
+    """As if the executors that have the rows of local checkpoints were lost."""
+    blocks = spark._jvm.org.apache.spark.SparkEnv.get().blockManager().master()  # type: ignore[attr-defined]
+    for number in spark._jsc.getPersistentRDDs():  # type: ignore[attr-defined]
+        blocks.removeRdd(number, True)

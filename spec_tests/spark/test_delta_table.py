@@ -19,6 +19,7 @@ from refimpl.spark.delta_table import DeltaMerge, DeltaTable
 from refimpl.warehouse import Warehouse
 from spec_tests.client.test_row_rules import column, generated, identity, struct
 from spec_tests.client.test_row_tracking import preserved, stable
+from spec_tests.spark.conftest import lose_checkpoints
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,6 +173,33 @@ def test_bad_requests_leave_no_version(delta: DeltaConnection, warehouse: Wareho
     finally:
         delta.spark.conf.unset("spark.sql.ansi.enabled")
     assert table.snapshot().version == 1
+
+
+@pytest.mark.parametrize(("lost", "landed"), [(3, True), (4, False)])
+def test_a_merge_starts_again_after_a_lost_executor(
+    delta: DeltaConnection, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, lost: int, landed: bool
+) -> None:
+    table, handle = made(warehouse, "t", ()), delta.table("t")
+    source = delta.spark.createDataFrame(SOURCE)
+    evaluate, evaluated = type(source).localCheckpoint, []
+
+    def and_lose(frame: DataFrame) -> DataFrame:
+        rows = evaluate(frame)
+        evaluated.append(rows)
+        if len(evaluated) <= lost:
+            lose_checkpoints(delta.spark)
+        return rows
+
+    monkeypatch.setattr(type(source), "localCheckpoint", and_lose)
+    merge = handle.merge(source, "target.id = source.id").whenMatchedUpdate(set={"name": "'new'"})
+    before = set(table.location.rglob("*.parquet"))
+    if landed:
+        assert merge.execute().metrics["numTargetRowsUpdated"] == 2
+        assert table.snapshot().version == 2
+    else:
+        with pytest.raises(Exception, match="CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"):
+            merge.execute()
+        assert (table.snapshot().version, set(table.location.rglob("*.parquet"))) == (1, before)
 
 
 RULES: list[dict[str, Any]] = [

@@ -22,6 +22,7 @@ from refimpl.spark import DeltaConnection
 from refimpl.spark.log_replay import SETTING, OnSpark, SparkReplay
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from refimpl.warehouse import Warehouse
+from spec_tests.spark.conftest import lose_checkpoints
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,6 +176,15 @@ def test_rows_are_read_without_files_on_the_driver(delta: DeltaConnection, wareh
     delta.spark.conf.set(SETTING, "few")
     with pytest.raises(InvalidRequestError, match="'few'"):
         on_spark(delta, table)
+
+
+def test_a_version_is_replayed_again_after_a_lost_executor(delta: DeltaConnection, warehouse: Warehouse) -> None:
+    table = warehouse.create_table("t", SCHEMA)
+    table.append(pa.table({"id": [1, 2], "month": ["1", "2"]}, schema=SCHEMA))
+    assert delta.read.table("t").count() == 2
+    assert delta.read.option("versionAsOf", 0).table("t").count() == 0
+    lose_checkpoints(delta.spark)
+    assert delta.read.table("t").count() == 2
 
 
 def test_files_of_the_log_that_cannot_be_read(delta: DeltaConnection, warehouse: Warehouse) -> None:
