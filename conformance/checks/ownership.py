@@ -310,12 +310,8 @@ def an_owner_hands_back_a_table(s: Scenario) -> None:
     table = s.create()
     s.land(table)
     call = ask_back(s, table)
-    ratified = s.expect(
-        call,
-        m.Ratified,
-        "PROFILE-TRANSFER-01",
-        expected="version 2 is the table's next: the table is handed back with it",
-    )
+    expected = "version 2 is the table's next: the table is handed back with it"
+    ratified = s.expect(call, m.Ratified, "PROFILE-TRANSFER-01", expected=expected)
     s.require(ratified.version == 2, "PROFILE-TRANSFER-01", evidence=(call,), expected="handed back with version 2",
               observed=f"the table was handed back with version {ratified.version}")  # fmt: skip
     given_back(s, table, call)

@@ -161,7 +161,7 @@ class ModelMaintainer(ModelReader):
         """Request the owner's policy. Raises `Refused` if it does not allow the job. A plain table has no owner."""
         if table.reference is None:
             return
-        reply = self.owner(client, m.MaintenancePolicy(table=table.reference or ""))
+        reply = self.owner(client, m.MaintenancePolicy(table=table.reference))
         if not isinstance(reply, m.Policy) or job not in reply.allowed:
             raise Refused(f"the owner does not allow {job}")
 

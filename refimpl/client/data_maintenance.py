@@ -28,7 +28,6 @@ from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance
 from refimpl.errors import CorruptLogError, InvalidRequestError, MaintenanceRefusedError, UnsupportedFeatureError
 from refimpl.log_path import LogPath, Version
-from refimpl.object_store import objects_at
 
 TARGET_SIZE: Final = 128 * 1024 * 1024
 """Approximate size in bytes of a file that OPTIMIZE writes. Smaller files are combined, larger ones stay."""
@@ -189,7 +188,7 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     Raises `MaintenanceRefusedError` if the owner does not allow it, or for a retention that is too short.
     """
     snapshot = table.snapshot()
-    objects = objects_at(table.environment, table.location)
+    objects = snapshot.objects
     ask(snapshot, Maintenance.VACUUM)
     check_writable(snapshot.protocol, snapshot.metadata)
     least = retention(snapshot.metadata, DELETED_FILES)
@@ -227,7 +226,7 @@ def _needed(table: Table, oldest: int, *, from_commits: bool) -> set[str]:
     logged = _removed_since(snapshot, oldest) if from_commits else ()
     proposed = _still_proposed(table, snapshot.version, staged)
     needed: set[str] = set()
-    objects = objects_at(table.environment, table.location)
+    objects = snapshot.objects
     for action in itertools.chain(snapshot.files.values(), removed, logged, proposed):
         vector = None if isinstance(action, Cdc) else action.deletion_vector
         for path in (action.path, None if vector is None else deletion_vectors.relative_file(vector)):

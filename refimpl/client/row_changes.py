@@ -32,7 +32,6 @@ from refimpl.client.features import feeds_changes
 from refimpl.client.file_statistics import row_count
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct
 from refimpl.client.transaction import Committed, Transaction
-from refimpl.object_store import objects_at
 
 DELETED, INSERTED, BEFORE, AFTER = "delete", "insert", "update_preimage", "update_postimage"
 """Delta's values of `_change_type`."""
@@ -64,7 +63,7 @@ class RowChange:
         self.snapshot = transaction.snapshot
         self._location = transaction.snapshot.location
         self._environment = transaction.reader.log.environment
-        self._objects = objects_at(self._environment, self._location)
+        self._objects = self.snapshot.objects
         self._started = self._environment.now()
         self._adds: list[Add] = []
         self._removed: list[Add] = []

@@ -57,7 +57,6 @@ from refimpl.commits import AttemptId
 from refimpl.environment import Environment
 from refimpl.errors import CERTAINLY_NOT_COMMITTED, CorruptLogError, InvalidRequestError, PathAccessError
 from refimpl.log_path import Version
-from refimpl.object_store import objects_at
 from refimpl.table_feature import (
     IN_COMMIT_TIMESTAMP_FEATURE,
     IN_COMMIT_TIMESTAMP_PROPERTY,
@@ -357,7 +356,7 @@ class Transaction:
             snapshot.partition_columns,
             new_id=self._environment.new_id,
             indexed=snapshot.indexed_columns,
-            objects=objects_at(self._environment, snapshot.location),
+            objects=snapshot.objects,
         )
 
     @property
@@ -380,8 +379,7 @@ class Transaction:
             from refimpl.client import data_files
 
             if not self._may_have_landed:
-                objects = objects_at(self._environment, self.snapshot.location)
-                data_files.delete(self.snapshot.location, files, objects)
+                data_files.delete(self.snapshot.location, files, self.snapshot.objects)
             raise
 
     def commit(self) -> Committed:
@@ -466,8 +464,7 @@ class Transaction:
             rules = RowRules.of(protocol, after, now=self._environment.now())
             kept = (add for key, add in before.files.items() if key not in self._removes)
             location = self.snapshot.location
-            objects = objects_at(self._environment, location)
-            rules.check_files(location, [*kept, *self._adds.values()], after.partition_columns, objects)
+            rules.check_files(location, [*kept, *self._adds.values()], after.partition_columns, before.objects)
 
     def _check_clustering(self) -> None:
         """DELTA.md#clustering: a clustered table must have its clustering columns and no partitions."""

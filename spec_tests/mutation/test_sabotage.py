@@ -155,33 +155,39 @@ def test_an_incomplete_entry_is_refused(text: str, said: str) -> None:
         sabotage.load(text)
 
 
-def test_every_entry_fits_the_code() -> None:
+@pytest.fixture(scope="module")
+def catalogue() -> list[Sabotage]:
+    return sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
+
+
+def edited(entry: Sabotage) -> str:
+    return sabotage.sabotaged((ROOT / entry.file).read_text(encoding="utf-8"), entry)
+
+
+def test_every_entry_fits_the_code(catalogue: list[Sabotage]) -> None:
     """Each edit can be made in exactly one place, and each test that it names is there."""
-    entries = sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
-    for each in entries:
-        sabotage.sabotaged((ROOT / each.file).read_text(encoding="utf-8"), each)
+    for each in catalogue:
+        assert edited(each)
         for test in each.tests:
             path, _, name = test.partition("::")
             text = (ROOT / path).read_text(encoding="utf-8")
             assert all(re.search(rf"(def|class) {part}\b", text) for part in name.split("::") if part), each.id
-    assert set(Counter(each.package for each in entries)) == {"owner", "client", "server", "spark", "files"}
+    assert {each.package for each in catalogue} == {"owner", "client", "server", "spark", "files"}
 
 
-def test_no_edit_uses_a_name_that_is_missing(tmp_path: Path) -> None:
+def test_no_edit_uses_a_name_that_is_missing(tmp_path: Path, catalogue: list[Sabotage]) -> None:
     """Any test would kill it."""
-    for each in sabotage.load(sabotage.FILE.read_text(encoding="utf-8")):
-        edited = sabotage.sabotaged((ROOT / each.file).read_text(encoding="utf-8"), each)
-        (tmp_path / f"{each.id}.py").write_text(edited, encoding="utf-8")
+    for each in catalogue:
+        (tmp_path / f"{each.id}.py").write_text(edited(each), encoding="utf-8")
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"]
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_page_counts_the_entries() -> None:
-    entries = sabotage.load(sabotage.FILE.read_text(encoding="utf-8"))
-    of = Counter(each.package for each in entries)
+def test_the_page_counts_the_entries(catalogue: list[Sabotage]) -> None:
+    of = Counter(each.package for each in catalogue)
     stated = (
-        f"The catalogue has {len(entries)} edits ({of['client']} of the client, {of['owner']} of the owner, "
+        f"The catalogue has {len(catalogue)} edits ({of['client']} of the client, {of['owner']} of the owner, "
         f"{of['server']} of the server, {of['spark']} of the pipeline, {of['files']} of the layer below)."
     )
     assert stated in (ROOT / "spec_tests/README.md").read_text(encoding="utf-8")

@@ -275,9 +275,9 @@ class CoordinatorOwner:
 
         log.make()
         metadata, protocol, _ = self._parsed(actions, None)
-        nobody = self._machine.type("java.util.Optional").empty()
+        empty = self._machine.type("java.util.Optional").empty()
         path = self._machine.type("org.apache.hadoop.fs.Path")(str(log.folder))
-        conf = dict(self._coordinators[batch].registerTable(path, nobody, version - 1, metadata, protocol))
+        conf = dict(self._coordinators[batch].registerTable(path, empty, version - 1, metadata, protocol))
         lines = self._machine.iterator([delta.owned(action, self._named.name, conf) for action in actions])
         target = self._machine.type("org.apache.hadoop.fs.Path")(str(log.published(version)))
         try:
@@ -311,12 +311,12 @@ class CoordinatorOwner:
         log = self._log(location)
         actions = log.actions()
         metadata, protocol, _ = self._parsed(actions, None)
-        nobody = self._machine.type("java.util.Optional").empty()
+        empty = self._machine.type("java.util.Optional").empty()
         conf = self._machine.type("java.util.HashMap")()
         for key, value in delta.table_conf(actions).items():
             conf.put(key, value)
         path = self._machine.type("org.apache.hadoop.fs.Path")(str(log.folder))
-        descriptor = self._machine.type(f"{_COMMIT}.TableDescriptor")(path, nobody, conf)
+        descriptor = self._machine.type(f"{_COMMIT}.TableDescriptor")(path, empty, conf)
         return Table(
             reference=reference, log=log, batch=batch, descriptor=descriptor, metadata=metadata, protocol=protocol
         )
