@@ -1,4 +1,6 @@
-"""Tables with each table feature and each commit mode. That the client works with other owners too, the kit shows."""
+"""Tables with each table feature and each commit mode, made by our own owner. The kit tests the client with other
+owners.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -28,7 +30,7 @@ from spec_tests.support.unreliable_owner import UnreliableOwner
 from spec_tests.support.written_log import SCHEMA
 
 ON_REQUEST = MaintenancePolicy(backfill_every=None)
-"""Nothing is published unless it is asked for."""
+"""The owner publishes a commit only when a test asks for it."""
 
 OWNED_COMMIT_MODES = [
     (feature, commit_mode)
@@ -50,7 +52,7 @@ def appending(table: Table, path: str, **options: int) -> Transaction:
 
 
 def at_once(count: int, act: Callable[[int], object]) -> list[Exception]:
-    """Run `act` in so many threads that begin together; what they raised."""
+    """Run `act` in `count` threads that start together; return the exceptions that they raised."""
     barrier = threading.Barrier(count)
     raised: list[Exception] = []
 
@@ -71,7 +73,7 @@ def at_once(count: int, act: Callable[[int], object]) -> list[Exception]:
 
 @dataclass
 class Setting:
-    """One owner with a host, and the tables that a test makes there."""
+    """One owner with its host, and the tables that a test creates there."""
 
     owner: UnreliableOwner
     host: ScriptedHost
@@ -88,7 +90,7 @@ class Setting:
         properties: dict[str, str] | None = None,
         **options: Any,
     ) -> Table:
-        """A table partitioned by `month`; without a feature, on the file system."""
+        """Create a table partitioned by `month`. Without a feature, it is a filesystem table."""
         if feature is None:
             return create_filesystem_table(
                 self.folder / name,
@@ -112,18 +114,18 @@ class Setting:
         )
 
     def again(self, table: Table) -> Table:
-        """Another handle to the same table, as another process would have it."""
+        """Open the same table again, as another process would."""
         if table.owner is None:
             return Table.by_path(table.location, self.environment)
         assert table.table_id is not None
         return Table.resolve(table.table_id, self.owner, self.environment)
 
     def paths(self, table: Table) -> set[str]:
-        """Of the active files, as another process sees them."""
+        """The paths of the active files, as another process sees them."""
         return {path for path, _ in self.again(table).snapshot().files}
 
     def append(self, table: Table, *paths: str, month: str = "01") -> None:
-        """A blind append by another writer."""
+        """Commit a blind append, as another writer."""
         transaction = self.again(table).transaction()
         transaction.add(*(adding(path, month) for path in paths))
         transaction.commit()
@@ -147,7 +149,7 @@ def setting(tmp_path: Path, host: ScriptedHost) -> Iterator[Setting]:
         yield Setting(UnreliableOwner(warehouse.owner), host, environment, folder)
 
 
-# A table with some history and real data files, and what a test compares of it
+# A table with some history and real data files, and the state that a test compares
 
 
 DAY = 86_400_000
@@ -172,7 +174,9 @@ def written(setting: Setting, table: Table, rows: Rows) -> list[Add]:
 
 
 def busy(setting: Setting, table: Table, commits: int) -> Rows:
-    """So many commits with rows, the later ones replacing those of the first month; the rows that are left."""
+    """Commit rows `commits` times; the last commit also removes the files of the first month. Return the remaining
+    rows.
+    """
     rows: Rows = []
     for number in range(commits):
         transaction = setting.again(table).transaction()
@@ -189,7 +193,7 @@ def busy(setting: Setting, table: Table, commits: int) -> Rows:
 
 
 def state(snapshot: Snapshot) -> tuple[object, ...]:
-    """What a snapshot holds, `dataChange` aside: a checkpoint does not keep it."""
+    """The content of a snapshot without `dataChange`, which a checkpoint does not keep."""
     return (
         snapshot.version,
         snapshot.protocol,

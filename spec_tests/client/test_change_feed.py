@@ -1,4 +1,4 @@
-"""The change data feed: changes applied to one version give a later one, and other readers see the same feed."""
+"""The change data feed: a version plus its changes is a later version, and other readers see the same feed."""
 
 import tempfile
 from collections import Counter
@@ -46,7 +46,7 @@ def applied(before: Rows, feed: Iterable[dict[str, Any]]) -> Rows:
     for change in feed:
         joins = change["_change_type"] in ("insert", "update_postimage")
         after[change["id"], change["month"]] += 1 if joins else -1
-    assert min(after.values(), default=0) >= 0, "only rows that are there are removed"
+    assert min(after.values(), default=0) >= 0, "a change removed a row that did not exist"
     return +after
 
 
@@ -79,7 +79,7 @@ def run(table: Table, operation: str, argument: Any) -> None:
 
 
 def expected(before: Rows, operation: str, argument: Any) -> Rows:
-    """The same operation on plain tuples."""
+    """Apply the same operation to plain tuples."""
     conditions = {
         "id = 3": lambda i, m: i == 3,
         "id > 5": lambda i, m: i is not None and i > 5,
@@ -111,8 +111,10 @@ def expected(before: Rows, operation: str, argument: Any) -> Rows:
 
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(st.lists(OPERATIONS, min_size=1, max_size=5), st.booleans())
-def test_changes_applied_to_a_version_give_the_later_one(operations: list[tuple[str, Any]], partitioned: bool) -> None:
-    """Of every pair of versions; and each operation does what it does to plain tuples."""
+def test_a_version_plus_its_changes_is_the_later_version(operations: list[tuple[str, Any]], partitioned: bool) -> None:
+    """This holds for each pair of versions. Each operation also gives the same rows as the same operation on plain
+    tuples.
+    """
     with tempfile.TemporaryDirectory() as folder:
         columns = ["month"] if partitioned else []
         table = create_filesystem_table(
@@ -124,7 +126,7 @@ def test_changes_applied_to_a_version_give_the_later_one(operations: list[tuple[
             run(table, operation, argument)
             wanted = expected(model[-1], operation, argument)
             if table.snapshot().version == before:
-                assert wanted == model[-1], "nothing is committed only if nothing changes"
+                assert wanted == model[-1], "an operation that changes rows must commit"
             else:
                 model.append(wanted)
             assert at(table, len(model) - 1) == model[-1]
@@ -146,7 +148,7 @@ def busy(table: Table) -> Table:
 
 
 def feed_of(table: Table, first: int = 1, last: int | None = None) -> list[tuple[Any, ...]]:
-    """Sorted; without the times."""
+    """The sorted changes, without their times."""
     found = table.changes(first, last).read_all().drop_columns("_commit_timestamp").to_pylist()
     return sorted(((row["_commit_version"], row["_change_type"], row["id"], row["month"]) for row in found), key=str)
 
@@ -162,7 +164,7 @@ BUSY = [
 
 
 def fed(warehouse: Warehouse, name: str = "fed", **options: Any) -> Table:
-    """Nothing is published unless it is asked for."""
+    """A table with the feed. The owner publishes its commits only when a test asks for it."""
     options = {"partition_columns": ["month"], "properties": FEED, "policy": ON_REQUEST} | options
     return warehouse.create_table(name, SCHEMA, **options)
 
@@ -171,7 +173,7 @@ def fed(warehouse: Warehouse, name: str = "fed", **options: Any) -> Table:
 def test_ratified_commits_are_in_the_feed_before_they_are_published(
     warehouse: Warehouse, commit_mode: CommitMode
 ) -> None:
-    """With the commits' in-commit timestamps."""
+    """The feed has the in-commit timestamps of the commits."""
     table = busy(fed(warehouse, commit_mode=commit_mode))
     assert table.log.published_versions() == {0}
     assert feed_of(warehouse.table("fed")) == sorted(BUSY, key=str)
@@ -183,7 +185,7 @@ def test_ratified_commits_are_in_the_feed_before_they_are_published(
 
 
 def test_other_readers_see_the_same_rows_and_the_same_feed(warehouse: Warehouse) -> None:
-    """delta-rs and DuckDB, of a table whose commits are published; delta-rs reads the feed."""
+    """delta-rs and DuckDB read a table whose commits are published; delta-rs also reads the feed."""
     table = busy(fed(warehouse, feature=MANAGED_COMMIT))
     assert table.table_id is not None
     warehouse.owner.backfill_to_version(table.table_id)
@@ -194,7 +196,7 @@ def test_other_readers_see_the_same_rows_and_the_same_feed(warehouse: Warehouse)
     assert sorted(theirs, key=str) == feed_of(table) == sorted(BUSY, key=str)
 
 
-def test_commits_of_whole_files_have_no_change_files(warehouse: Warehouse) -> None:
+def test_commits_of_whole_files_write_no_change_files(warehouse: Warehouse) -> None:
     table = busy(fed(warehouse))
     with_files = {
         version
@@ -204,12 +206,14 @@ def test_commits_of_whole_files_have_no_change_files(warehouse: Warehouse) -> No
             for action in table.reader.actions(table.reader.ask(version, version).commits[0])  # type: ignore[union-attr]
         )
     }
-    assert with_files == {2, 3, 5}, "the others append, delete a partition, and overwrite"
+    assert with_files == {2, 3, 5}, "the other commits append, delete a partition, or overwrite"
 
 
 @pytest.mark.parametrize("updated", ["0", "1"])
-def test_a_merge_that_changed_no_row_has_no_changes(warehouse: Warehouse, updated: str) -> None:
-    """Delta Spark's replaces files all the same, without change data: DELTA.md#inferred-changes."""
+def test_a_merge_that_changed_no_row_has_an_empty_feed(warehouse: Warehouse, updated: str) -> None:
+    """A MERGE of Delta Spark that changes no row still replaces files, without change data:
+    DELTA.md#inferred-changes.
+    """
     table = fed(warehouse, partition_columns=[])
     table.append(rows([(1, 1)]))
     metrics = {"numTargetRowsInserted": "0", "numTargetRowsUpdated": updated, "numTargetRowsDeleted": "0"}
@@ -221,8 +225,8 @@ def test_a_merge_that_changed_no_row_has_no_changes(warehouse: Warehouse, update
     assert feed_of(table, 2) == replaced
 
 
-def test_a_range_of_times_means_the_commits_in_it(warehouse: Warehouse) -> None:
-    """A time between two commits starts at the later one; a time in the future ends at the newest one."""
+def test_a_time_range_selects_the_commits_in_it(warehouse: Warehouse) -> None:
+    """A start between two commits selects the later one. An end in the future selects the newest commit."""
     table = busy(fed(warehouse))
     times = {entry.version: entry.timestamp for entry in table.history()}
 
@@ -248,15 +252,15 @@ def test_a_range_of_times_means_the_commits_in_it(warehouse: Warehouse) -> None:
         ({"from_version": 1, "to_version": 99}, NotFoundInHistoryError),
     ],
 )
-def test_a_range_outside_the_history_is_refused(
+def test_a_range_outside_the_history_is_rejected(
     warehouse: Warehouse, bounds: dict[str, int], kind: type[Exception]
 ) -> None:
     with pytest.raises(kind):
         busy(fed(warehouse)).changes(**bounds)  # type: ignore[arg-type]
 
 
-def test_rows_of_a_removed_file_have_the_partition_values_that_it_had(tmp_path: Path) -> None:
-    """A `remove` without them is allowed: the version before has the file."""
+def test_rows_of_a_removed_file_have_the_partition_values_of_its_add(tmp_path: Path) -> None:
+    """The protocol permits a `remove` without partition values. The client takes them from the version before."""
     table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA, partition_columns=["month"], properties=FEED)
     table.append(rows([(1, 7)]))
     (add,) = table.snapshot().files.values()
@@ -265,15 +269,15 @@ def test_rows_of_a_removed_file_have_the_partition_values_that_it_had(tmp_path: 
 
 
 @pytest.mark.parametrize(("first", "last"), [(3, 6), (2, 4), (6, 6)])
-def test_both_ends_of_a_range_must_be_in_the_history(first: int, last: int) -> None:
-    """Of what a cleanup has left."""
+def test_a_range_with_an_end_outside_the_history_is_rejected(first: int, last: int) -> None:
+    """A cleanup deleted the older versions."""
     times = CommitTimes(first=3, last=5, enabled=None, modified=[30, 40, 50], stored=lambda _: 0)
     with pytest.raises(NotFoundInHistoryError):
         change_feed.versions(times, from_version=first, to_version=last, from_timestamp=None, to_timestamp=None)
 
 
-def test_versions_with_the_feed_off_are_refused(warehouse: Warehouse) -> None:
-    """DELTA.md#feed-was-off: the commit that enables it counts as on."""
+def test_versions_with_the_feed_off_are_rejected(warehouse: Warehouse) -> None:
+    """DELTA.md#feed-was-off: the feed is on at the commit that enables it."""
     table = fed(warehouse, properties={})
     table.append(rows([(1, 1)]))
     for value in ("true", "false"):
@@ -287,8 +291,8 @@ def test_versions_with_the_feed_off_are_refused(warehouse: Warehouse) -> None:
             table.changes(first, last)
 
 
-def test_a_schema_change_that_old_rows_do_not_fit_is_refused(warehouse: Warehouse) -> None:
-    """DELTA.md#feed-schema: an added column is null in the changes before."""
+def test_a_range_over_an_incompatible_schema_change_is_rejected(warehouse: Warehouse) -> None:
+    """DELTA.md#feed-schema: in the changes before a column was added, the column is null."""
     table = fed(warehouse, partition_columns=[])
     table.append(rows([(1, 1)]))
     text = Field(name="name", type=Primitive(name="string"))
@@ -314,8 +318,8 @@ def test_a_struct_with_a_required_member_may_be_null(warehouse: Warehouse) -> No
     assert table.changes(1).read_all()["s"].to_pylist() == [{"a": 1}, None]
 
 
-def test_a_table_with_a_column_of_the_feed_cannot_enable_it(warehouse: Warehouse) -> None:
-    """DELTA.md#change-feed."""
+def test_a_table_with_a_reserved_column_cannot_enable_the_feed(warehouse: Warehouse) -> None:
+    """DELTA.md#change-feed: the feed has columns of its own."""
     schema = pa.schema([("id", pa.int64()), ("_Commit_Version", pa.int64())])
     with pytest.raises(InvalidRequestError, match="_Commit_Version"):
         warehouse.create_table("clash", schema, properties=FEED)
@@ -324,7 +328,7 @@ def test_a_table_with_a_column_of_the_feed_cannot_enable_it(warehouse: Warehouse
         table.transaction().set_properties(FEED)
 
 
-def test_a_missing_file_of_the_feed_is_named(warehouse: Warehouse) -> None:
+def test_an_error_names_the_missing_file_of_the_feed(warehouse: Warehouse) -> None:
     table = busy(fed(warehouse))
     next(table.location.glob("_change_data/month=1/*.parquet")).unlink()
     with pytest.raises(CorruptionError, match=r"cdc-00000-.* is missing"):

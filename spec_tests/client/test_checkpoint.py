@@ -1,4 +1,4 @@
-"""Checkpoints: what they hold, where they are allowed, the pointer to the last one, and those of others that are read:
+"""Checkpoints: their content, the versions that may have one, `_last_checkpoint`, and checkpoints of other writers:
 DELTA.md#file-names, DELTA.md#log-segment.
 """
 
@@ -47,7 +47,7 @@ from spec_tests.support.written_log import (
 
 @every_kind
 def test_a_checkpoint_holds_the_whole_state(setting: Setting, feature: TableFeature | None) -> None:
-    """Delta's protocol, "Checkpoints": with it, older commits are not needed."""
+    """Delta's protocol, "Checkpoints": a reader of the checkpoint does not need older commits."""
     table = setting.table(feature, policy=EVERY_COMMIT if feature else None)
     rows = busy(setting, table, 5)
     transaction = table.transaction()
@@ -75,7 +75,7 @@ def test_a_checkpoint_holds_the_whole_state(setting: Setting, feature: TableFeat
 def test_a_checkpoint_of_any_length_holds_every_action(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
-    """A checkpoint is written in row groups, and read in batches."""
+    """The client writes a checkpoint in row groups and reads it in batches."""
     monkeypatch.setattr(checkpoint, "ROWS_AT_ONCE", 3)
     table = setting.table(None)
     for kind in ("gone", "kept"):
@@ -99,7 +99,7 @@ def test_a_checkpoint_of_any_length_holds_every_action(
 
 
 def test_a_checkpoint_keeps_deletion_vectors(tmp_path: Path) -> None:
-    """`DELTA.md#file-identity`: a removed file is identified by its path with its deletion vector."""
+    """`DELTA.md#file-identity`: a removed file is identified by its path and its deletion vector."""
     vector = DeletionVector(storage_type="u", path_or_inline_dv="x", offset=1, size_in_bytes=9, cardinality=3)
     log = WrittenLog(tmp_path / "t").create()
     log.publish(1, remove("a", deletion_timestamp=10**15, deletion_vector=vector), add("a"))
@@ -113,7 +113,7 @@ def test_a_checkpoint_keeps_deletion_vectors(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_has_the_columns_that_other_readers_expect(setting: Setting) -> None:
-    """Delta's protocol, "Checkpoint Schema": maps are maps, versions of the protocol are 32 bits wide."""
+    """Delta's protocol, "Checkpoint Schema": maps are maps, and the protocol's versions are 32 bits wide."""
     table = setting.table(None)
     busy(setting, table, 2)
     made = write_checkpoint(table)
@@ -130,7 +130,7 @@ def test_a_checkpoint_has_the_columns_that_other_readers_expect(setting: Setting
 
 
 @both
-def test_a_version_that_is_not_published_is_not_checkpointed(setting: Setting, feature: TableFeature) -> None:
+def test_an_unpublished_version_is_not_checkpointed(setting: Setting, feature: TableFeature) -> None:
     """managed-commits and catalog-managed, on checkpoints; FB16, FB17."""
     table = setting.table(feature)
     busy(setting, table, 3)
@@ -153,7 +153,7 @@ def test_the_newest_published_version_is_checkpointed_by_default(setting: Settin
 
 
 @pytest.mark.parametrize(("age", "kept"), [(7 * DAY - 1, True), (7 * DAY, False)])
-def test_tombstones_stay_as_long_as_the_table_says(setting: Setting, age: int, kept: bool) -> None:
+def test_tombstones_stay_for_the_retention_of_the_table(setting: Setting, age: int, kept: bool) -> None:
     """Delta's protocol: a removed file's tombstone stays until VACUUM may delete the file."""
     table = setting.table(None)
     busy(setting, table, 4)
@@ -177,21 +177,21 @@ def test_the_pointer_moves_forward_only(setting: Setting) -> None:
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
 
 
-def test_a_pointer_to_a_checkpoint_that_is_gone_is_replaced(setting: Setting) -> None:
+def test_a_pointer_to_a_missing_checkpoint_is_replaced(setting: Setting) -> None:
     table = setting.table(None)
     busy(setting, table, 4)
     write_checkpoint(table, 3)
     table.log.delete(log_path.classic_checkpoint(3))
     write_checkpoint(table, 1)
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 1
-    table.log.overwrite(log_path.checkpoint_part(3, 1, 2), b"")  # the other part is gone
+    table.log.overwrite(log_path.checkpoint_part(3, 1, 2), b"")  # part 2 of 2 is missing
     table.log.overwrite(LAST_CHECKPOINT, json.dumps({"version": 3, "size": 1, "parts": 2}).encode())
     write_checkpoint(table, 2)
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 2
 
 
-def test_of_two_checkpoints_at_once_the_newer_is_pointed_to(setting: Setting, storage: FailingFiles) -> None:
-    """FB31: the slower writer of the older checkpoint looks again after its own write."""
+def test_the_pointer_names_the_newer_of_two_concurrent_checkpoints(setting: Setting, storage: FailingFiles) -> None:
+    """FB31: the writer of the older checkpoint reads the pointer again after its own write."""
     table = setting.table(None)
     busy(setting, table, 4)
     waiting = [4]
@@ -202,7 +202,7 @@ def test_of_two_checkpoints_at_once_the_newer_is_pointed_to(setting: Setting, st
             others.append(write_checkpoint(setting.again(table), waiting.pop()))
         return False
 
-    storage.fail_when = be_faster  # runs before the replacement: the older pointer goes over the newer one
+    storage.fail_when = be_faster  # runs before the replacement, so the older pointer overwrites the newer one
     write_checkpoint(table, 2)
     assert [made.version for made in others] == [4]
     pointer = json.loads(table.log.read(LAST_CHECKPOINT))
@@ -237,7 +237,7 @@ def sidecars(table: Table) -> list[str]:
 def test_a_v2_checkpoint_holds_the_whole_state(
     setting: Setting, feature: TableFeature | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DELTA.md#v2-checkpoints. Memory is bounded because a sidecar holds a bounded number of actions."""
+    """DELTA.md#v2-checkpoints. A sidecar holds a bounded number of actions, so the memory is bounded."""
     monkeypatch.setattr(checkpoint, "ACTIONS_OF_A_SIDECAR", 3)
     table = setting.table(feature, policy=EVERY_COMMIT if feature else None, properties=V2)
     rows = busy(setting, table, 5)
@@ -263,7 +263,7 @@ def test_a_v2_checkpoint_holds_the_whole_state(
     }
     assert checkpoint.action_count(table.log, top) == made.actions
     columns = set(pq.read_schema(pa.BufferReader(table.log.read(made.name))).names)
-    assert columns >= {"add", "remove", "sidecar", "checkpointMetadata"}, "Delta Spark reads no file without them"
+    assert columns >= {"add", "remove", "sidecar", "checkpointMetadata"}, "Delta Spark needs these columns"
     hide(table, *range(6))
     after = setting.again(table).snapshot()
     assert after.segment.checkpoint == (top,)
@@ -286,10 +286,10 @@ def test_a_v2_checkpoint_of_a_table_without_files_has_no_sidecar(setting: Settin
 def test_sidecars_are_durable_before_a_checkpoint_names_them(
     setting: Setting, storage: FailingFiles, another_made_the_folder: bool
 ) -> None:
-    """A power cut may not leave a checkpoint without them, or a pointer to a checkpoint that is not there."""
+    """A power cut must not leave a checkpoint without its sidecars, or a pointer to a missing checkpoint."""
     table = setting.table(None, properties=V2)
     busy(setting, table, 3)
-    if another_made_the_folder:  # and died before it synced its name
+    if another_made_the_folder:  # and died before it synced the folder's name
         (table.log.folder / "_sidecars").mkdir()
     storage.done.clear()
     made = write_checkpoint(table)
@@ -307,8 +307,8 @@ def test_sidecars_are_durable_before_a_checkpoint_names_them(
     assert all(step in remaining for step in order), storage.done
 
 
-def test_sidecars_stay_where_the_checkpoint_is_visible(setting: Setting, storage: FailingFiles) -> None:
-    """Its name was there when the sync of the folder failed."""
+def test_sidecars_stay_when_the_checkpoint_is_visible(setting: Setting, storage: FailingFiles) -> None:
+    """The sync of the folder fails after the rename made the checkpoint visible."""
     table = setting.table(None, properties=V2)
     busy(setting, table, 3)
     before = state(table.snapshot())
@@ -325,8 +325,8 @@ def test_sidecars_stay_where_the_checkpoint_is_visible(setting: Setting, storage
     assert state(setting.again(table).snapshot()) == before
 
 
-def test_the_property_lists_the_feature_for_readers_and_writers(setting: Setting) -> None:
-    """Without it, a reader would skip the checkpoint's sidecars."""
+def test_the_v2_policy_adds_the_feature_for_readers_and_writers(setting: Setting) -> None:
+    """Without the feature, a reader would ignore the checkpoint's sidecars."""
     table = setting.table(None)
     transaction = table.transaction()
     transaction.set_properties(V2)
@@ -342,7 +342,7 @@ def test_the_property_lists_the_feature_for_readers_and_writers(setting: Setting
 
 
 def test_a_table_without_the_feature_gets_classic_checkpoints(tmp_path: Path) -> None:
-    """The property of a table that another client made, without the feature."""
+    """Another client set the property without the feature."""
     table = WrittenLog(tmp_path / "t").create(**V2).publish(1, add("a")).table()
     assert write_checkpoint(table).name == log_path.classic_checkpoint(1)
 
@@ -370,7 +370,7 @@ STATE: list[Action] = [
 
 
 def check(snapshot: Snapshot, *, version: int) -> None:
-    """The snapshot is `STATE` and nothing else."""
+    """The snapshot holds exactly `STATE`."""
     assert snapshot.version == version
     assert snapshot.protocol == STATE[0]
     assert snapshot.metadata == STATE[1]
@@ -382,7 +382,7 @@ def check(snapshot: Snapshot, *, version: int) -> None:
 
 @pytest.fixture
 def log(tmp_path: Path) -> WrittenLog:
-    """A log whose commits before 5 are cleaned up: the checkpoint must do."""
+    """A log whose commits before version 5 were cleaned up, so a reader needs the checkpoint."""
     return WrittenLog(tmp_path / "t").publish(5)
 
 
@@ -418,7 +418,7 @@ class TestKinds:
         check(log.table().snapshot(), version=5)
 
     def test_a_v2_checkpoint_with_a_classic_name(self, log: WrittenLog) -> None:
-        """What a checkpoint holds is found by its columns."""
+        """The columns of a checkpoint say what kind it is, not its name."""
         files = [action for action in STATE if isinstance(action, Add | Remove)]
         rest = [row(action) for action in STATE if not isinstance(action, Add | Remove)]
         log.write("_sidecars/x.parquet", classic_content(files))
@@ -427,8 +427,8 @@ class TestKinds:
         check(log.table().snapshot(), version=5)
 
 
-class TestAnotherImplementationsCheckpoint:
-    def test_delta_rs_writes_what_is_read(self, tmp_path: Path) -> None:
+class TestCheckpointsOfOtherWriters:
+    def test_a_checkpoint_by_delta_rs_is_read(self, tmp_path: Path) -> None:
         from deltalake import DeltaTable
 
         log = WrittenLog(tmp_path / "t").create()
@@ -475,7 +475,7 @@ class TestStatisticsAsColumns:
         file["add"] |= {"stats": stats}
         return parquet([*(row(action) for action in STATE[:2]), file], COLUMNS | {"add": pa.struct(members)})
 
-    def test_they_become_json_where_there_is_no_json(self, log: WrittenLog) -> None:
+    def test_column_statistics_become_json_if_the_json_is_missing(self, log: WrittenLog) -> None:
         log.write(log_path.classic_checkpoint(5), self.content(None))
         stats = log.table().snapshot().files["a", None].stats
         assert stats is not None
@@ -486,8 +486,10 @@ class TestStatisticsAsColumns:
             "nullCount": {"id": 0},
         }
 
-    def test_they_become_json_where_only_a_late_file_has_no_json(self, log: WrittenLog) -> None:
-        """Arrow reads the first 65,536 rows as one batch: here, a file with JSON and rows of unknown actions."""
+    def test_column_statistics_become_json_if_only_a_late_file_lacks_json(self, log: WrittenLog) -> None:
+        """Arrow reads the first 65,536 rows as one batch. In this test that batch has a file with JSON, and rows of
+        unknown actions.
+        """
         first = pq.read_table(io.BytesIO(self.content("{}")))
         unknown = pa.table([pa.nulls(65_536, kind) for kind in first.schema.types], schema=first.schema)
         late = {"add": {**first.to_pylist()[-1]["add"], "path": "late", "stats": None}}
@@ -498,7 +500,7 @@ class TestStatisticsAsColumns:
         assert stats is not None
         assert json.loads(stats)["numRecords"] == 3
 
-    def test_json_goes_before_them(self, log: WrittenLog) -> None:
+    def test_json_statistics_win_over_column_statistics(self, log: WrittenLog) -> None:
         log.write(log_path.classic_checkpoint(5), self.content('{"numRecords":9}'))
         assert log.table().snapshot().files["a", None].stats == '{"numRecords":9}'
 
@@ -508,7 +510,7 @@ WHOLE = classic_content([*definition(), add("a"), add("b")])
 
 
 def without(field: str) -> bytes:
-    """A checkpoint with a file that lacks this field."""
+    """A checkpoint with a file whose action lacks `field`."""
     file = row(add("a"))
     file["add"][field] = None
     return parquet([*(row(action) for action in definition()), file])
@@ -539,7 +541,7 @@ UNREADABLE = {
 
 
 class TestCheckpointsThatCannotBeRead:
-    """FB39: the JSON history is enough where it is complete."""
+    """FB39: a client reads the JSON commits instead, if they are complete."""
 
     @pytest.fixture
     def full(self, tmp_path: Path) -> WrittenLog:
@@ -547,7 +549,7 @@ class TestCheckpointsThatCannotBeRead:
         return log.publish(1, add("a")).publish(2, add("b")).publish(3, remove("a"), add("c"))
 
     @pytest.mark.parametrize(("name", "content", "says"), UNREADABLE.values(), ids=UNREADABLE.keys())
-    def test_older_history_serves_and_it_is_reported(
+    def test_the_commits_are_read_instead_with_a_warning(
         self, full: WrittenLog, name: str, content: bytes, says: str
     ) -> None:
         full.write(name, content)
@@ -558,11 +560,11 @@ class TestCheckpointsThatCannotBeRead:
         assert says in warning
         assert "older files were read instead" in warning
 
-    def test_one_that_is_whole_says_nothing(self, full: WrittenLog) -> None:
+    def test_an_undamaged_checkpoint_causes_no_warning(self, full: WrittenLog) -> None:
         full.write(CLASSIC, WHOLE)
         assert full.table().snapshot().warnings == ()
 
-    def test_an_older_checkpoint_serves(self, full: WrittenLog) -> None:
+    def test_an_older_checkpoint_is_read_instead(self, full: WrittenLog) -> None:
         full.write(log_path.classic_checkpoint(1), classic_content([*definition(), add("a")]))
         full.write(log_path.classic_checkpoint(2), b"garbage").delete(log_path.commit(0))
         snapshot = full.table().snapshot()
@@ -577,7 +579,7 @@ class TestCheckpointsThatCannotBeRead:
         assert "cannot be decoded" in caught.value.message
         assert "version 0 is missing" in caught.value.message
 
-    def test_every_one_of_many_bad_ones_is_passed_over(self, full: WrittenLog) -> None:
+    def test_several_damaged_checkpoints_are_skipped(self, full: WrittenLog) -> None:
         for version in range(4):
             full.write(log_path.classic_checkpoint(version), b"garbage").write(v2(version).name, b"garbage")
         snapshot = full.table().snapshot()
@@ -585,8 +587,8 @@ class TestCheckpointsThatCannotBeRead:
         assert len(snapshot.warnings) == 8
 
 
-def test_the_time_of_a_checkpointed_version_is_in_its_commit(tmp_path: Path) -> None:
-    """DELTA.md#ict-commit-time: the checkpoint does not hold it."""
+def test_the_time_of_a_checkpointed_version_comes_from_its_commit(tmp_path: Path) -> None:
+    """DELTA.md#ict-commit-time: a checkpoint does not hold the time."""
     from refimpl.table_feature import MANAGED_COMMIT
 
     log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"))

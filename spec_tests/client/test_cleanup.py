@@ -1,4 +1,4 @@
-"""Metadata cleanup: what goes, what stays, and what stays readable."""
+"""Metadata cleanup: which files it deletes, which it keeps, and which versions stay readable."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from spec_tests.support.written_log import classic_content, lines, parquet, row,
 
 
 def old(setting: Setting, table: Table, *, checkpoint: int | None = 4, compaction: bool = True) -> dict[str, object]:
-    """Six commits, forty days ago, with a checkpoint, checksums and compactions."""
+    """Six commits from forty days ago, with a checkpoint, checksums and compactions."""
     busy(setting, table, 6)
     backfill(setting, table)
     for version in (2, 3, 4, 5):
@@ -43,7 +43,7 @@ def cleaned(setting: Setting, table: Table) -> CleanedUp:
 def test_deletions_are_durable_when_they_are_reported(
     setting: Setting, storage: FailingFiles, stamped: Callable[[TableFeature | None], Table]
 ) -> None:
-    """A power cut may not bring some of them back: the log would have a gap."""
+    """A power cut must not bring some of the files back: the log would have a gap."""
     table = stamped(None)
     old(setting, table)
     storage.done.clear()
@@ -58,7 +58,7 @@ def test_deletions_are_durable_when_they_are_reported(
 
 @pytest.fixture
 def stamped(setting: Setting) -> Callable[[TableFeature | None], Table]:
-    """Tables whose commits carry the host's time, so that no file's modification time matters."""
+    """Tables whose commits carry the host's time, so that a file's modification time does not matter."""
 
     def make(feature: TableFeature | None) -> Table:
         if feature is None:
@@ -72,7 +72,7 @@ def stamped(setting: Setting) -> Callable[[TableFeature | None], Table]:
 def test_cleanup_keeps_everything_from_the_cut_off_checkpoint(
     setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature | None
 ) -> None:
-    """managed-commits and catalog-managed, "Metadata Cleanup"; FB29, FB30: kept versions can be rebuilt."""
+    """managed-commits and catalog-managed, "Metadata Cleanup"; FB29, FB30: the kept versions stay readable."""
     table = stamped(feature)
     before = old(setting, table)
     kept = {version: state(table.snapshot(version=version)) for version in (4, 5, 6)}
@@ -104,10 +104,10 @@ def test_cleanup_keeps_everything_from_the_cut_off_checkpoint(
     assert cleaned(setting, table).deleted == ()
 
 
-def test_a_checkpoint_that_cannot_be_read_cuts_nothing_off(
+def test_an_unreadable_checkpoint_is_no_cut_off(
     setting: Setting, stamped: Callable[[TableFeature | None], Table]
 ) -> None:
-    """FB29: what is kept must really be readable; the older checkpoint serves."""
+    """FB29: the kept versions must be readable, so the cut-off is the older checkpoint."""
     table = stamped(None)
     old(setting, table)
     table.log.overwrite(log_path.classic_checkpoint(4), b"not Parquet")
@@ -117,7 +117,7 @@ def test_a_checkpoint_that_cannot_be_read_cuts_nothing_off(
 
 
 def test_young_commits_stay(setting: Setting, stamped: Callable[[TableFeature | None], Table]) -> None:
-    """Only what is older than the retention: the table's property, thirty days by default."""
+    """Cleanup deletes only files older than the retention: the table's property, or thirty days by default."""
     table = stamped(CATALOG_MANAGED)
     old(setting, table)
     before = names(table)
@@ -129,7 +129,7 @@ def test_young_commits_stay(setting: Setting, stamped: Callable[[TableFeature | 
 
 
 @pytest.mark.parametrize("v2", [False, True])
-def test_nothing_is_deleted_while_the_pointer_may_name_it(
+def test_nothing_is_deleted_until_the_pointer_is_moved(
     setting: Setting, storage: FailingFiles, stamped: Callable[[TableFeature | None], Table], v2: bool
 ) -> None:
     table = stamped(None)
@@ -147,7 +147,7 @@ def test_nothing_is_deleted_while_the_pointer_may_name_it(
     assert json.loads(table.log.read(LAST_CHECKPOINT))["version"] == 4
 
 
-def test_the_pointer_is_moved_to_a_checkpoint_that_can_be_read(
+def test_the_pointer_is_moved_to_a_readable_checkpoint(
     setting: Setting, stamped: Callable[[TableFeature | None], Table]
 ) -> None:
     table = stamped(None)
@@ -161,7 +161,7 @@ def test_the_pointer_is_moved_to_a_checkpoint_that_can_be_read(
 
 
 @pytest.mark.parametrize("crash", range(0, 12, 3))
-def test_an_interrupted_cleanup_goes_on_later(
+def test_an_interrupted_cleanup_is_completed_later(
     setting: Setting, storage: FailingFiles, stamped: Callable[[TableFeature | None], Table], crash: int
 ) -> None:
     table = stamped(None)
@@ -180,7 +180,7 @@ def test_an_interrupted_cleanup_goes_on_later(
     except OSError:
         storage.fail_when = lambda operation, path: False
         left_over = [path.version for path in table.log.listing() if path.kind is FileKind.COMMIT]
-        assert left_over == list(range(left_over[0], 7)), "a log only begins later"
+        assert left_over == list(range(left_over[0], 7)), "the deleted commits must be the oldest ones"
         assert state(setting.again(table).snapshot()) == before["newest"]
         for version in (4, 5, 6):
             assert setting.again(table).snapshot(version=version).version == version
@@ -189,7 +189,7 @@ def test_an_interrupted_cleanup_goes_on_later(
 
 
 def v2_checkpoint(table: Table, version: int, extension: str, *, age: int) -> str:
-    """A checkpoint whose files are in a sidecar of this age in ms; the sidecar's name."""
+    """Write a checkpoint whose files are in a sidecar of this age in ms; return the sidecar's name."""
     snapshot = table.snapshot(version=version)
     sidecar = f"_sidecars/{version}-{age}.parquet"
     (table.log.folder / "_sidecars").mkdir(exist_ok=True)
@@ -205,10 +205,10 @@ def v2_checkpoint(table: Table, version: int, extension: str, *, age: int) -> st
 
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
-def test_sidecars_go_with_the_last_checkpoint_that_names_them(
+def test_sidecars_are_deleted_with_the_last_checkpoint_that_names_them(
     setting: Setting, stamped: Callable[[TableFeature | None], Table], extension: str
 ) -> None:
-    """Those of a checkpoint that is being written are young."""
+    """Young sidecars stay: they may belong to a checkpoint that another process is writing."""
     table = stamped(None)
     busy(setting, table, 6)
     setting.host.clock = START + 40 * DAY
@@ -222,7 +222,7 @@ def test_sidecars_go_with_the_last_checkpoint_that_names_them(
     assert setting.again(table).snapshot().version == 6
 
 
-def test_sidecars_that_we_wrote_are_cleaned_up_with_their_checkpoint(setting: Setting) -> None:
+def test_our_own_sidecars_are_deleted_with_their_checkpoint(setting: Setting) -> None:
     table = setting.table(None, in_commit_timestamps=True, properties={"delta.checkpointPolicy": "v2"})
     busy(setting, table, 6)
     expected = state(table.snapshot())
@@ -235,14 +235,14 @@ def test_sidecars_that_we_wrote_are_cleaned_up_with_their_checkpoint(setting: Se
     setting.host.clock = START + 40 * DAY
     assert cleaned(setting, table).cut_off == 4
     assert {file.name for file in table.log.sidecars()} == sidecars[4]
-    assert sidecars[2], "of which none stays"
+    assert sidecars[2], "the deleted checkpoint must have had sidecars"
     assert state(setting.again(table).snapshot()) == expected
 
 
-def test_sidecars_stay_where_a_checkpoint_cannot_be_read(
+def test_sidecars_stay_while_a_checkpoint_is_unreadable(
     setting: Setting, stamped: Callable[[TableFeature | None], Table]
 ) -> None:
-    """It may name any of them."""
+    """The unreadable checkpoint may name any of the sidecars."""
     table = stamped(None)
     busy(setting, table, 6)
     setting.host.clock = START + 40 * DAY

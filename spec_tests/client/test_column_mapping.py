@@ -1,4 +1,6 @@
-"""Column mapping: files, statistics and partition values have physical names and field ids, rows have the schema's."""
+"""Column mapping: files, statistics and partition values use physical names and field ids; rows use the
+schema's names.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def numbered(name: str, number: int | None, kind: pa.DataType | None = None) -> 
 
 
 class Written:
-    """A table written by hand: files with the columns that a test wants."""
+    """A log and its data files, written by hand with the columns that a test needs."""
 
     def __init__(self, location: Path) -> None:
         self.log = WrittenLog(location)
@@ -95,7 +97,7 @@ def test_a_column_is_found_by_its_field_id(table: Written) -> None:
     assert table.rows() == [{"id": 1, "price": 20, "new": None}]
 
 
-def test_names_count_where_the_protocol_has_no_column_mapping(table: Written) -> None:
+def test_logical_names_are_used_if_the_protocol_has_no_column_mapping(table: Written) -> None:
     table.begin(table_of(mapped("id", "col-1", 1)), Protocol(min_reader_version=1, min_writer_version=2))
     table.file({numbered("id", 7): [1], numbered("col-1", 1): [99]})
     assert table.rows() == [{"id": 1}]
@@ -103,7 +105,7 @@ def test_names_count_where_the_protocol_has_no_column_mapping(table: Written) ->
 
 @MODES
 def test_members_at_any_depth_are_mapped(table: Written, mode: str) -> None:
-    """Their names are swapped, and another member's old name is the new name of one of them."""
+    """Two members have swapped names, and one of them now has the old name of a third one."""
     inner = Struct(fields=(mapped("a", "b", 2), mapped("b", "a", 3), mapped("gone", "new", 4)))
     table.begin(
         table_of(
@@ -129,14 +131,14 @@ def test_members_at_any_depth_are_mapped(table: Written, mode: str) -> None:
 def test_renamed_and_dropped_columns(table: Written) -> None:
     table.begin(table_of(mapped("id", "id", 1), mapped("note", "note", 2)))
     table.file({numbered("id", None): [1], numbered("note", None): [10]})
-    table.begin(table_of(mapped("number", "id", 1), mapped("note", "col-3", 3)))  # dropped, and made again
+    table.begin(table_of(mapped("number", "id", 1), mapped("note", "col-3", 3)))  # dropped, and added again
     table.file({numbered("id", 1): [2], numbered("col-3", 3): [20]})
     assert table.rows() == [{"number": 1, "note": None}, {"number": 2, "note": 20}]
 
 
 @MODES
-def test_files_are_left_out_by_physical_names(table: Written, mode: str) -> None:
-    """Statistics of another column have the name that the condition uses."""
+def test_files_are_skipped_by_physical_names(table: Written, mode: str) -> None:
+    """The statistics have another column under the name that the condition uses."""
     table.begin(table_of(mapped("id", "x", 1), mapped("x", "id", 2), mapped("p", "q", 3), mode=mode, partitioned=["p"]))
     values = {"x": 1, "id": 2}
     stats = {"numRecords": 1, "minValues": values, "maxValues": values}
@@ -148,15 +150,17 @@ def test_files_are_left_out_by_physical_names(table: Written, mode: str) -> None
     assert table.rows("id = 1 AND p = 5") == [{"id": 1, "x": 2, "p": 5}]
 
 
-def test_a_file_without_field_ids_has_no_column_in_mode_id(table: Written) -> None:
-    """The protocol: refuse such a file, or return nulls for each column. Here refused: nulls would be wrong rows."""
+def test_mode_id_rejects_a_file_without_field_ids(table: Written) -> None:
+    """The protocol permits two answers: reject such a file, or return nulls. The client rejects it, because nulls would
+    be wrong rows.
+    """
     table.begin(table_of(mapped("id", "id", 1), mode="id")).file({numbered("id", None): [1]})
     with pytest.raises(CorruptionError, match="no field ids"):
         table.rows()
 
 
 @pytest.mark.parametrize("metadata", [{}, {"delta.columnMapping.physicalName": "x"}, {"delta.columnMapping.id": 1}])
-def test_a_column_without_its_mapping_is_refused(table: Written, metadata: dict[str, Any]) -> None:
+def test_a_column_without_its_mapping_is_rejected(table: Written, metadata: dict[str, Any]) -> None:
     inner = Struct(fields=(Field(name="a", type=LONG, metadata=metadata),))
     table.begin(table_of(mapped("s", "p", 1, inner)))
     with pytest.raises(InvalidTableError, match=r"'s\.a'"):
@@ -164,7 +168,7 @@ def test_a_column_without_its_mapping_is_refused(table: Written, metadata: dict[
 
 
 def created(location: Path, mode: str) -> Table:
-    """`id`, `at: {day, note}`, partitioned by `the month`."""
+    """A table with `id` and `at: {day, note}`, partitioned by `the month`."""
     schema = pa.schema(
         [
             ("id", pa.int64()),
@@ -257,7 +261,7 @@ def test_columns_are_renamed_dropped_and_added_without_a_rewrite(tmp_path: Path)
     before = table.snapshot().metadata
     schema = json.loads(before.schema_string)
     number, month, _ = schema["fields"]
-    number["name"], month["name"] = "the month", "id"  # the names are swapped, the data stays
+    number["name"], month["name"] = "the month", "id"  # the names are swapped; the data is not
     added = {"name": "new", "type": "long", "nullable": True, "metadata": {}}
     schema["fields"] = [number, month, added]
     text = json.dumps(schema)
@@ -278,7 +282,7 @@ def test_columns_are_renamed_dropped_and_added_without_a_rewrite(tmp_path: Path)
 
 
 @pytest.mark.parametrize("change", [{"id": 1}, {"physicalName": "of-number"}, {"id": 9}, {"physicalName": "new"}])
-def test_two_columns_never_share_a_column_of_files(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_two_columns_cannot_share_a_physical_name(tmp_path: Path, change: dict[str, Any]) -> None:
     table = created(tmp_path / "t", "id")
     before = table.snapshot().metadata
     schema = json.loads(before.schema_string)
@@ -290,8 +294,8 @@ def test_two_columns_never_share_a_column_of_files(tmp_path: Path, change: dict[
         table.transaction().set_metadata(msgspec.structs.replace(before, schema_string=json.dumps(schema)))
 
 
-def test_a_replaced_schema_keeps_the_types_that_columns_had(tmp_path: Path) -> None:
-    """DELTA.md#type-widening: the statistics of older files are read by them."""
+def test_a_replaced_schema_keeps_the_earlier_types_of_columns(tmp_path: Path) -> None:
+    """DELTA.md#type-widening: readers need the earlier types for the statistics of older files."""
     changes = [{"fromType": "float", "toType": "double"}]
     widened = Field(name="x", type=Primitive(name="double"), metadata={"delta.typeChanges": changes})
     log = WrittenLog(tmp_path)
@@ -319,8 +323,8 @@ def test_the_mode_of_a_table_cannot_change(tmp_path: Path, mode: str | None) -> 
     assert ids(table) == list(range(6))
 
 
-def test_the_mode_none_becomes_name(tmp_path: Path) -> None:
-    """DELTA.md#mapping-mode: the files that are there keep their rows; afterwards columns are renamed and dropped."""
+def test_the_mode_can_change_from_none_to_name(tmp_path: Path) -> None:
+    """DELTA.md#mapping-mode: the existing files keep their rows; then columns are renamed and dropped."""
     schema = pa.schema([("id", pa.int64()), ("month", pa.string()), ("s", pa.struct([("a", pa.int64())]))])
     properties = {"delta.enableChangeDataFeed": "true"}
     table = create_filesystem_table(
@@ -337,7 +341,7 @@ def test_the_mode_none_becomes_name(tmp_path: Path) -> None:
     table.append(pa.table({"id": [3], "month": ["01"], "s": [{"a": 3}]}, schema=schema))
     table.update({"id": "id + 10"}, "s.a = 2")
     assert by_delta_rs(table.location) == by_duckdb(table.location) == [(1, "01"), (3, "01"), (12, "02")]
-    for name in ("number", "id"):  # renamed, and `s` dropped; then a new one with the old name
+    for name in ("number", "id"):  # renamed, and `s` dropped; then a new column gets the old name
         metadata = table.snapshot().metadata
         columns = json.loads(metadata.schema_string)["fields"]
         columns[2:] = [] if name == "number" else [{"name": name, "type": "long", "nullable": True, "metadata": {}}]
@@ -353,7 +357,7 @@ def test_the_mode_none_becomes_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["id", "NONE"])
-def test_other_modes_are_refused(tmp_path: Path, mode: str) -> None:
+def test_other_changes_of_the_mode_are_rejected(tmp_path: Path, mode: str) -> None:
     table = create_filesystem_table(tmp_path / "t", Environment(), pa.schema([("id", pa.int64())]))
     if mode == "NONE":
         table.alter(properties={"delta.columnMapping.mode": "name"})
@@ -363,8 +367,10 @@ def test_other_modes_are_refused(tmp_path: Path, mode: str) -> None:
     assert table.snapshot().version == before
 
 
-def test_the_new_mode_ignores_what_a_schema_says_of_other_names(tmp_path: Path) -> None:
-    """Files that were written without column mapping have the names of columns; else all values would be null."""
+def test_the_new_mode_ignores_physical_names_in_the_schema(tmp_path: Path) -> None:
+    """Files written without column mapping use the logical names. With other physical names, all their values would be
+    null.
+    """
     log = WrittenLog(tmp_path / "t")
     column = mapped("id", "elsewhere", 7)
     log.publish(
@@ -379,8 +385,8 @@ def test_the_new_mode_ignores_what_a_schema_says_of_other_names(tmp_path: Path) 
     assert ids(log.table()) == [1, 2]
 
 
-def test_a_write_that_began_before_the_new_mode_conflicts(tmp_path: Path) -> None:
-    """DELTA.md#conflict-metadata. An append that landed before the change stays."""
+def test_a_write_from_before_the_mode_change_conflicts(tmp_path: Path) -> None:
+    """DELTA.md#conflict-metadata. An append that landed before the change is kept."""
     table = create_filesystem_table(tmp_path / "t", Environment(), pa.schema([("id", pa.int64())]))
     late, change = table.transaction(), table.transaction()
     table.append(pa.table({"id": [1]}))

@@ -57,7 +57,7 @@ def staged_versions(table: Table) -> list[int]:
 
 
 def compete(setting: Setting, table: Table, times: int) -> None:
-    """Another writer is first at each of the next proposals."""
+    """Another writer wins each of the next `times` races."""
     left = list(range(times))
 
     def be_first() -> None:
@@ -72,8 +72,9 @@ def compete(setting: Setting, table: Table, times: int) -> None:
 
 
 def test_a_missing_time_of_the_previous_commit_is_an_error(setting: Setting) -> None:
-    """A checkpoint replaces the commit, not its time: a stamp by the clock alone might lie
-    before it. The twin with the commit is in test_transaction."""
+    """A checkpoint replaces the commit but does not hold its time. A time by the clock alone might be before the
+    previous commit. test_transaction has the same case with the commit.
+    """
     table = setting.table(None, in_commit_timestamps=True)
     write_checkpoint(table)
     table.log.delete(log_path.commit(0))
@@ -86,10 +87,12 @@ def test_a_missing_time_of_the_previous_commit_is_an_error(setting: Setting) -> 
 
 
 @every_owned_mode
-def test_a_lost_race_is_won_with_a_new_attempt(
+def test_a_lost_race_is_retried_with_a_new_attempt(
     setting: Setting, feature: TableFeature, commit_mode: CommitMode
 ) -> None:
-    """DELTA.md#new-staged-file: a new staged file; catalog-managed: staged files are never used for another version."""
+    """DELTA.md#new-staged-file: each try stages a new file; catalog-managed: a staged file is never used for another
+    version.
+    """
     table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
     setting.append(table, "theirs")
@@ -101,17 +104,17 @@ def test_a_lost_race_is_won_with_a_new_attempt(
     (first, lost), (second, won) = setting.owner.proposals
     assert (first, second) == (1, 2)
     assert lost.attempt != won.attempt == committed.attempt
-    assert "get_commits" not in setting.owner.calls, "the answer held the winners: no further request is needed"
+    assert "get_commits" not in setting.owner.calls, "the answer held the winners, so no further request is needed"
     assert setting.paths(table) == {"mine", "theirs"}
     if commit_mode is CommitMode.STAGED:
-        assert staged_versions(table) == [1, 2], "the loser's file is removed, the winners' stay"
+        assert staged_versions(table) == [1, 2], "the loser's file is removed; the winners' files stay"
 
 
 @every_owned_mode
-def test_a_writer_that_waited_looks_before_it_proposes(
+def test_a_writer_checks_for_winners_before_it_proposes(
     setting: Setting, feature: TableFeature, commit_mode: CommitMode
 ) -> None:
-    """A race that is lost already is not run: no proposal, no staged file."""
+    """A writer whose race is already lost sends no proposal and stages no file."""
     table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
     setting.append(table, "theirs")
@@ -126,7 +129,7 @@ def test_a_writer_that_waited_looks_before_it_proposes(
 
 
 def test_a_writer_far_behind_checks_all_winners(setting: Setting) -> None:
-    """A conflict's payload is bounded; FB35: fifteen intervening commits are nothing."""
+    """FB35: an owner may limit the winners in a conflict, but the writer must check all fifteen."""
     table = setting.table(commit_mode=CommitMode.INLINE)
     transaction = appending(table, "mine")
     others = setting.again(table)
@@ -140,7 +143,7 @@ def test_a_writer_far_behind_checks_all_winners(setting: Setting) -> None:
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize("owned", [True, False])
 def test_each_of_several_winners_is_checked(setting: Setting, position: int, owned: bool) -> None:
-    """The conflict is with one of three winners; the others are harmless."""
+    """One of three winners conflicts; the others are harmless."""
     table = setting.table() if owned else setting.table(None)
     transaction = table.transaction()
     transaction.read_files("month = '02'")
@@ -153,8 +156,8 @@ def test_each_of_several_winners_is_checked(setting: Setting, position: int, own
     assert setting.again(table).snapshot().version == 3
 
 
-def test_a_winner_that_is_not_shown_is_not_skipped(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A conflict that shows the newer of two winners only: the older one may be the one that matters."""
+def test_a_winner_missing_from_the_answer_is_checked_too(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer holds only the newer of two winners. The older one may be the one that conflicts."""
     table = setting.table()
     transaction = table.transaction()
     transaction.read_files("month = '02'")
@@ -175,20 +178,20 @@ def test_a_winner_that_is_not_shown_is_not_skipped(setting: Setting, monkeypatch
     assert setting.again(table).snapshot().version == 2
 
 
-def test_a_time_after_a_lost_race_follows_the_clock(setting: Setting) -> None:
+def test_the_timestamp_after_a_lost_race_follows_the_clock(setting: Setting) -> None:
     """in-commit timestamps, rule 4: later than the last winner, and not before the commit was made."""
     table = setting.table()
     transaction = appending(table, "early")
     for number in range(3):
         setting.append(table, f"theirs-{number}")
-    assert transaction.commit().in_commit_timestamp == START + 4  # every winner was one later than the one before
+    assert transaction.commit().in_commit_timestamp == START + 4  # each winner's time was one later
     transaction = appending(table, "late")
     setting.append(table, "theirs")
     setting.host.clock = START + 1_000_000
     assert transaction.commit().in_commit_timestamp == START + 1_000_000
 
 
-def test_repeated_losses_are_retried_with_growing_pauses(setting: Setting) -> None:
+def test_retries_wait_longer_after_each_lost_race(setting: Setting) -> None:
     """DELTA.md#retry: with back-off and jitter."""
     table = setting.table(commit_mode=CommitMode.INLINE)
     transaction = appending(table, "mine")
@@ -200,7 +203,7 @@ def test_repeated_losses_are_retried_with_growing_pauses(setting: Setting) -> No
     assert 0 < setting.host.pauses[0] < setting.host.pauses[-1] <= LONGEST_PAUSE
 
 
-def test_the_number_of_tries_is_limited(setting: Setting) -> None:
+def test_the_number_of_retries_is_limited(setting: Setting) -> None:
     table = setting.table(commit_mode=CommitMode.STAGED)
     transaction = appending(table, "mine", max_tries=3)
 
@@ -209,11 +212,11 @@ def test_the_number_of_tries_is_limited(setting: Setting) -> None:
         transaction.commit()
     assert caught.value.tries == 3
     assert "mine" not in setting.paths(table)
-    assert staged_versions(table) == [1, 2, 3], "nothing of the loser is left behind"
+    assert staged_versions(table) == [1, 2, 3], "the loser leaves no file behind"
 
 
-def test_a_winner_that_is_ratified_but_shown_late_is_waited_for(setting: Setting) -> None:
-    """FB04: ratified, not yet published, and the list lags behind."""
+def test_a_writer_waits_for_a_winner_that_the_owner_lists_late(setting: Setting) -> None:
+    """FB04: the winner is ratified, but neither published nor listed yet."""
     table = setting.table()
     transaction = appending(table, "mine")
     setting.append(table, "theirs")
@@ -224,8 +227,8 @@ def test_a_winner_that_is_ratified_but_shown_late_is_waited_for(setting: Setting
 
 
 @pytest.mark.parametrize("phantom", [False, True])
-def test_a_conflict_that_shows_nothing_ends_in_an_error(setting: Setting, phantom: bool) -> None:
-    """FB48: no endless retry, no orphan for each try."""
+def test_a_conflict_without_a_visible_winner_ends_in_an_error(setting: Setting, phantom: bool) -> None:
+    """FB48: the writer does not retry without end, and does not leave a staged file for each try."""
     table = setting.table()
     transaction = appending(table, "mine")
     if phantom:
@@ -249,7 +252,7 @@ def test_a_conflict_that_shows_nothing_ends_in_an_error(setting: Setting, phanto
 
 
 def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) -> None:
-    """The staged file is the commit until it is published."""
+    """Until the commit is published, its staged file is the commit."""
     table = setting.table()
     transaction = appending(table, "mine")
     setting.owner.faults.twice = setting.owner.faults.conflict_for_replay = True
@@ -260,8 +263,8 @@ def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) ->
     assert setting.paths(table) == {"mine"}
 
 
-def test_a_conflict_is_one_although_its_winner_was_cleaned_up(setting: Setting) -> None:
-    """A conflict means that the attempt did not land; an owner that cannot look that up any more changes nothing."""
+def test_a_conflict_stays_a_conflict_after_its_winner_was_cleaned_up(setting: Setting) -> None:
+    """A conflict proves that the attempt did not land, even if the owner can no longer look the attempt up."""
     table = setting.table()
     transaction = appending(table, "mine")
 
@@ -283,7 +286,7 @@ def test_a_conflict_is_one_although_its_winner_was_cleaned_up(setting: Setting) 
 
 
 def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) -> None:
-    """FB40: the staged file stays, for the commit may be live."""
+    """FB40: the writer keeps the staged file, because the commit may have landed."""
     table = setting.table()
     transaction = appending(table, "mine")
     setting.owner.faults.lose_answers = 1
@@ -298,10 +301,12 @@ def test_an_outcome_that_stays_unknown_says_how_to_resolve_it(setting: Setting) 
 
 
 @pytest.mark.parametrize("refusal", [TableNotFoundError("dropped"), InvalidRequestError("the token expired")], ids=type)
-def test_an_outcome_that_may_not_be_asked_for_stays_unknown(
+def test_an_outcome_stays_unknown_if_the_lookup_is_rejected(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, refusal: Exception
 ) -> None:
-    """It says nothing about the commit: a table can be undropped, and then its log names the data file."""
+    """A rejected lookup proves nothing about the commit. The owner may restore the table, whose log then names the data
+    file.
+    """
     table = setting.table()
     setting.owner.faults.lose_answers = 1
     monkeypatch.setattr(setting.owner, "attempt_outcome", Mock(side_effect=refusal))
@@ -310,7 +315,7 @@ def test_an_outcome_that_may_not_be_asked_for_stays_unknown(
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
 
 
-def test_an_outcome_is_asked_for_until_it_is_known(setting: Setting) -> None:
+def test_an_outcome_is_looked_up_until_it_is_known(setting: Setting) -> None:
     table = setting.table()
     transaction = appending(table, "mine")
     setting.owner.faults.lose_answers = 1
@@ -319,16 +324,16 @@ def test_an_outcome_is_asked_for_until_it_is_known(setting: Setting) -> None:
     assert len(setting.host.pauses) == MAX_LOOKS - 1
 
 
-def test_trouble_after_the_commit_point_is_no_failed_commit(setting: Setting) -> None:
-    """FB43: an I/O error of the backfill, after the commit landed."""
+def test_an_error_after_the_commit_point_does_not_fail_the_commit(setting: Setting) -> None:
+    """FB43: the backfill fails with an I/O error after the commit landed."""
     table = setting.table()
     transaction = appending(table, "mine")
     setting.owner.faults.raise_after_landing = [OSError("the backfill failed")]
     assert transaction.commit().version == 1
 
 
-def test_trouble_before_the_commit_point_is_raised_as_it_is(setting: Setting) -> None:
-    """The twin of the one above: it did not land, and that is certain."""
+def test_an_error_before_the_commit_point_is_raised_unchanged(setting: Setting) -> None:
+    """The opposite of the test above: the commit certainly did not land."""
     table = setting.table()
     transaction = appending(table, "mine")
 
@@ -342,10 +347,10 @@ def test_trouble_before_the_commit_point_is_raised_as_it_is(setting: Setting) ->
 
 
 @every_owned_mode
-def test_a_replay_that_is_answered_as_a_conflict_is_recognised(
+def test_a_writer_recognises_its_own_commit_in_a_conflict(
     setting: Setting, feature: TableFeature, commit_mode: CommitMode
 ) -> None:
-    """FB09 seen by a client: without the promise of idempotent retry that answer is legal."""
+    """FB09, seen by a client: an owner that does not promise idempotent retry may answer a replay with a conflict."""
     table = setting.table(feature, commit_mode)
     transaction = appending(table, "mine")
     setting.owner.faults.twice = True
@@ -354,10 +359,10 @@ def test_a_replay_that_is_answered_as_a_conflict_is_recognised(
     assert (committed.version, committed.tries) == (1, 1)
     assert setting.again(table).snapshot().version == 1
     if commit_mode is CommitMode.STAGED:
-        assert staged_versions(table) == [1], "the live commit's file is not deleted"
+        assert staged_versions(table) == [1], "the file of the landed commit must not be deleted"
 
 
-# Refusals
+# Rejections
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is full"), OwnerUnavailableError("the disk is full")], ids=type)
@@ -378,8 +383,8 @@ def test_a_backlog_that_cannot_be_emptied_is_an_error(
     assert appending(table, "b").commit().version == 2
 
 
-def test_a_gap_that_the_owner_takes_back_is_no_damage(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A replica that lags behind: asked again, the owner knows the version before."""
+def test_a_gap_that_a_second_answer_fills_is_no_error(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer comes from a replica that lags behind. The second one has the missing version."""
     table = setting.table()
     setting.append(table, "a")
     transaction = appending(table, "mine")
@@ -399,8 +404,8 @@ def test_a_rejection_carries_its_reason(setting: Setting) -> None:
     assert caught.value.reason is RejectionReason.NOT_ACTIVE
 
 
-def test_commits_published_behind_the_owners_back_are_explained(setting: Setting) -> None:
-    """A gap: the reader's log ends above the owner's latest version."""
+def test_commits_that_another_writer_published_are_explained(setting: Setting) -> None:
+    """The log's newest version is above the owner's latest version."""
     table = setting.table(MANAGED_COMMIT)
     other = CommitInfo({"inCommitTimestamp": START + 100, "operation": "WRITE"})
     table.log.put_if_absent(log_path.commit(1), actions.encode([other, adding("other")]))
@@ -414,13 +419,13 @@ def test_commits_published_behind_the_owners_back_are_explained(setting: Setting
 
 
 def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
-    """catalog-managed: the catalog may host the content of small commits."""
+    """catalog-managed: the owner takes the content of small commits only."""
     table = setting.table(commit_mode=CommitMode.INLINE)
     small, large = appending(table, "small"), table.transaction()
     small.commit()
     large.add(adding("large", stats="x" * INLINE_LIMIT))
     large.commit()
-    # Of the large one both tries are staged: the one that lost the race, and the one that won.
+    # The large commit is staged twice: one try lost the race, the other won.
     kinds = [type(proposal) for _, proposal in setting.owner.proposals]
     assert kinds == [DirectProposal, InlineProposal, StagedProposal, StagedProposal]
     assert setting.paths(table) == {"small", "large"}
@@ -436,8 +441,10 @@ def test_a_malformed_winner_stops_the_writer(setting: Setting) -> None:
     assert str(caught.value.path).endswith(log_path.commit(1))
 
 
-def test_a_filesystem_writer_that_races_with_a_take_over_stops(setting: Setting) -> None:
-    """managed-commits, "Converting an existing filesystem based table": it meets the new protocol and aborts."""
+def test_a_filesystem_writer_that_loses_to_a_take_over_stops(setting: Setting) -> None:
+    """managed-commits, "Converting an existing filesystem based table": the writer finds the new protocol and
+    aborts.
+    """
     table = setting.table(None)
     transaction = appending(table, "mine")
     taken = take_over(setting.again(table), setting.owner, "orders", MANAGED_COMMIT)

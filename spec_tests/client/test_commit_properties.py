@@ -1,4 +1,4 @@
-"""Arbitrary histories of writers, faults and maintenance: what is reported is what is in the log."""
+"""Arbitrary histories of writers, faults and maintenance: the log holds exactly the commits that were reported."""
 
 import itertools
 import tempfile
@@ -46,7 +46,7 @@ STEPS = st.lists(
 
 
 def transactions_in(table: Table) -> dict[str, list[int]]:
-    """The versions at which each transaction stands in the log, by its id."""
+    """The versions of each transaction in the log, by its id."""
     versions: dict[str, list[int]] = {}
     for entry in table.history():
         assert isinstance(entry.info, CommitInfo)
@@ -60,7 +60,7 @@ def in_commit_timestamps(table: Table) -> list[int | None]:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(kind=st.sampled_from(OWNED_COMMIT_MODES), steps=STEPS, limit=st.sampled_from([1, 2, 100]))
-def test_every_transaction_lands_as_often_as_it_says(
+def test_every_transaction_lands_as_often_as_reported(
     kind: tuple[TableFeature, CommitMode], steps: list[tuple[object, ...]], limit: int
 ) -> None:
     """FB07, FB08, FB09, FB40, FB46: once if it returned, never if it failed, at most once if the outcome is unknown."""
@@ -112,8 +112,8 @@ def test_every_transaction_lands_as_often_as_it_says(
 
 
 @pytest.mark.parametrize("owned", [True, False], ids=["owned", "filesystem"])
-def test_writers_at_the_same_time_lose_nothing(setting: Setting, owned: bool) -> None:
-    """Four threads append to one table; every file is there once, in as many versions as were committed."""
+def test_concurrent_writers_lose_nothing(setting: Setting, owned: bool) -> None:
+    """Four threads append to one table. The table has each file once, and one version for each commit."""
     table = setting.table(*OWNED_COMMIT_MODES[-1]) if owned else setting.table(None)
     versions: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Storage that fails under a writer, and writers so late that a cleanup took the commits to be checked against."""
+"""Storage that fails during a commit, and slow writers whose intervening commits were cleaned up."""
 
 from pathlib import Path
 
@@ -19,10 +19,10 @@ from spec_tests.support.faults import FailingFiles
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "fsync", "fsync_directory"])
-def test_a_staged_file_that_cannot_be_made_durable_is_not_proposed(
+def test_a_staged_file_that_is_not_durable_is_not_proposed(
     setting: Setting, storage: FailingFiles, operation: str
 ) -> None:
-    """A full disk: nothing is changed, and the same work lands once there is room."""
+    """The disk is full: the table does not change. The same commit lands when there is space again."""
     table = setting.table()
     transaction = appending(table, "mine")
     staging = table.log.folder / CATALOG_MANAGED.staging_folder
@@ -37,7 +37,7 @@ def test_a_staged_file_that_cannot_be_made_durable_is_not_proposed(
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "fsync", "link"])
-def test_a_filesystem_commit_without_its_link_did_not_land(
+def test_a_filesystem_commit_whose_link_failed_did_not_land(
     setting: Setting, storage: FailingFiles, operation: str
 ) -> None:
     table = setting.table(None)
@@ -51,7 +51,7 @@ def test_a_filesystem_commit_without_its_link_did_not_land(
 
 
 def test_a_visible_commit_with_a_failed_fsync_is_unknown(setting: Setting, storage: FailingFiles) -> None:
-    """After a failed fsync the outcome is unknown; the commit is not repeated."""
+    """After a failed fsync the outcome is unknown, and the client does not repeat the commit."""
     table = setting.table(None)
     transaction = appending(table, "mine")
     storage.fail_when = lambda name, path: name == "fsync_directory" and path.name == LOG_FOLDER
@@ -62,8 +62,8 @@ def test_a_visible_commit_with_a_failed_fsync_is_unknown(setting: Setting, stora
     assert setting.paths(table) == {"mine"}
 
 
-def test_a_commit_that_cannot_be_read_back_keeps_its_data(setting: Setting, storage: FailingFiles) -> None:
-    """The disk fails right after the link: the commit is visible, so the rows that it names must stay."""
+def test_an_unreadable_new_commit_keeps_its_data_files(setting: Setting, storage: FailingFiles) -> None:
+    """The disk fails right after the link. The commit is visible, so its data files must stay."""
     table = setting.table(None)
     table.snapshot()
     storage.fail_when = lambda name, path: (
@@ -75,8 +75,8 @@ def test_a_commit_that_cannot_be_read_back_keeps_its_data(setting: Setting, stor
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
 
 
-def test_a_staged_commit_that_cannot_be_read_is_an_error(setting: Setting, storage: FailingFiles) -> None:
-    """Only one that is gone is looked for among the published ones."""
+def test_an_unreadable_staged_commit_is_an_error(setting: Setting, storage: FailingFiles) -> None:
+    """The client looks for the published file only if the staged file is missing."""
     table = setting.table()
     setting.append(table, "a")
     storage.fail_when = lambda name, path: name == "read" and path.parent.name == CATALOG_MANAGED.staging_folder
@@ -85,7 +85,7 @@ def test_a_staged_commit_that_cannot_be_read_is_an_error(setting: Setting, stora
 
 
 def test_a_filesystem_commit_recognises_its_own_bytes(setting: Setting, storage: FailingFiles) -> None:
-    """FB24: the link succeeded, its answer did not arrive; the file that is there is this commit's."""
+    """FB24: the link succeeded but raised an error. The file at the version is this commit's."""
     table = setting.table(None)
     transaction = appending(table, "mine")
     linked: list[str] = []
@@ -99,7 +99,7 @@ def test_a_filesystem_commit_recognises_its_own_bytes(setting: Setting, storage:
     storage.after, storage.error, storage.fail_when = True, 17, lie_once
     assert transaction.commit().version == 1
     assert setting.again(table).snapshot().version == 1
-    assert ("replace", table.log.folder / log_path.commit(1)) in storage.done, "the fsync of it may have failed"
+    assert ("replace", table.log.folder / log_path.commit(1)) in storage.done, "its fsync may have failed"
     transaction = appending(table, "more")
     storage.fail_when = lambda name, path: name in ("link", "replace")
     with pytest.raises(OutcomeUnknown):
@@ -113,7 +113,7 @@ def late(setting: Setting, table: Table, path: str = "late") -> Transaction:
 
 
 def move_on(setting: Setting, table: Table, *, commits: int = 3) -> int:
-    """Others commit, and clean everything up that the newest version does not need; that version."""
+    """Other writers commit and clean up everything before the newest version; return that version."""
     for number in range(commits):
         setting.append(table, f"other-{setting.environment.new_id()}-{number}")
     backfill(setting, table)
@@ -124,8 +124,8 @@ def move_on(setting: Setting, table: Table, *, commits: int = 3) -> int:
 
 
 @every_kind
-def test_a_writer_whose_base_was_cleaned_up_must_redo_its_work(setting: Setting, feature: TableFeature | None) -> None:
-    """The name of its version is free again: a commit there would be acknowledged, and lost."""
+def test_a_writer_whose_base_was_cleaned_up_must_start_again(setting: Setting, feature: TableFeature | None) -> None:
+    """The file name of its version is free again. A commit there would be acknowledged and then lost."""
     table = setting.table(feature, policy=GENEROUS)
     setting.append(table, "first")
     transaction = late(setting, table)
@@ -139,7 +139,7 @@ def test_a_writer_whose_base_was_cleaned_up_must_redo_its_work(setting: Setting,
     assert late(setting, table).commit().version == newest + 1
 
 
-def test_a_writer_of_a_table_taken_over_and_cleaned_up_is_refused(setting: Setting) -> None:
+def test_a_writer_is_rejected_after_a_take_over_and_a_cleanup(setting: Setting) -> None:
     table = setting.table(None)
     transaction = late(setting, table)
     owned = take_over(table, setting.owner, "owned", MANAGED_COMMIT, policy=GENEROUS)
@@ -150,7 +150,7 @@ def test_a_writer_of_a_table_taken_over_and_cleaned_up_is_refused(setting: Setti
     assert late(setting, owned).commit().version == newest + 1
 
 
-def test_no_second_version_0_is_made_below_a_history(setting: Setting) -> None:
+def test_no_second_version_0_is_created_below_a_history(setting: Setting) -> None:
     table = setting.table(None)
     move_on(setting, table)
     before = names(table)
@@ -162,8 +162,9 @@ def test_no_second_version_0_is_made_below_a_history(setting: Setting) -> None:
 @pytest.mark.parametrize("newest", [4, 2])
 @pytest.mark.parametrize("pointer", [True, False], ids=["hint", "no-hint"])
 def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Setting, pointer: bool, newest: int) -> None:
-    """A cleanup of another program that died halfway: version 1 is there, 2 to 3 are gone, 4 is the newest; or version
-    2 is the newest, and only in a checkpoint."""
+    """A cleanup by another program deleted newer commits first and died halfway. The newest version is 4,
+    and 2 and 3 are missing; or the newest version is 2, which only a checkpoint holds.
+    """
     table = setting.table(None)
     setting.append(table, "first")
     transaction = late(setting, table)
@@ -179,8 +180,8 @@ def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Settin
     assert not table.log.published(2)
 
 
-def test_a_writer_of_a_table_made_anew_at_its_place_is_refused(setting: Setting) -> None:
-    """Its version would follow a gap."""
+def test_a_writer_is_rejected_if_the_table_was_created_anew(setting: Setting) -> None:
+    """A commit at the writer's version would leave a gap before it."""
     table = setting.table(None)
     for number in range(3):
         setting.append(table, f"old-{number}")
@@ -193,8 +194,8 @@ def test_a_writer_of_a_table_made_anew_at_its_place_is_refused(setting: Setting)
     assert not table.log.published(4)
 
 
-def test_a_base_that_only_a_checkpoint_holds_is_committed_on(setting: Setting) -> None:
-    """Other programs delete the commit of the checkpoint too."""
+def test_a_commit_can_follow_a_version_that_only_a_checkpoint_holds(setting: Setting) -> None:
+    """Other programs may also delete the commit at the checkpoint's version."""
     table = setting.table(None)
     setting.append(table, "first")
     write_checkpoint(table, 1)
@@ -208,7 +209,7 @@ def test_a_base_that_only_a_checkpoint_holds_is_committed_on(setting: Setting) -
 def test_a_cleanup_during_the_link_leaves_the_outcome_unknown(
     setting: Setting, storage: FailingFiles, landed: bool
 ) -> None:
-    """Both look the same afterwards, and only one of them landed."""
+    """The commit landed in one of the two cases only, but both leave the same files in the log."""
     table = setting.table(None)
     setting.append(table, "first")
     transaction = late(setting, table)
@@ -230,7 +231,7 @@ def test_a_cleanup_during_the_link_leaves_the_outcome_unknown(
     assert ("late" in {path for path, _ in setting.again(table).snapshot().files}) is landed
 
 
-def test_a_cleanup_up_to_the_new_commit_leaves_no_doubt(setting: Setting, storage: FailingFiles) -> None:
+def test_a_cleanup_up_to_the_new_commit_leaves_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
     table = setting.table(None)
     setting.append(table, "first")
     transaction = late(setting, table)
@@ -247,7 +248,7 @@ def test_a_cleanup_up_to_the_new_commit_leaves_no_doubt(setting: Setting, storag
     assert interfered
 
 
-def test_a_winner_that_was_cleaned_up_is_reported(setting: Setting, storage: FailingFiles) -> None:
+def test_a_cleaned_up_winner_is_reported(setting: Setting, storage: FailingFiles) -> None:
     table = setting.table(None)
     setting.append(table, "first")
     transaction = late(setting, table)
@@ -258,7 +259,7 @@ def test_a_winner_that_was_cleaned_up_is_reported(setting: Setting, storage: Fai
     def interfere(operation: str, path: Path) -> bool:
         if (operation, path) == ("read", target):
             reads.append(path)
-            if len(reads) == 2:  # after the one that finds that the winner is another commit
+            if len(reads) == 2:  # after the read that shows that the winner is another commit
                 move_on(setting, table)
         return False
 
@@ -268,7 +269,7 @@ def test_a_winner_that_was_cleaned_up_is_reported(setting: Setting, storage: Fai
     assert not table.log.published(2)
 
 
-def test_writers_right_behind_a_creation_do_not_cast_doubt_on_it(setting: Setting, storage: FailingFiles) -> None:
+def test_writers_right_after_a_creation_leave_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
     folder = setting.folder / "new"
     seen: list[bool] = []
 

@@ -80,7 +80,9 @@ OVERWRITE = (removing("a"), adding("new"))
 
 @dataclass(frozen=True)
 class Row:
-    """One row of the rules: `winner` makes `kind`, `twin` differs in one thing and makes nothing."""
+    """One row of the table of rules: the commit `winner` raises the error `kind`; `twin` differs in one thing and
+    raises none.
+    """
 
     says: str
     kind: type[DeltaError]
@@ -107,7 +109,7 @@ NO_PROPERTY = Metadata(id="t", schema_string=SCHEMA, partition_columns=("month",
 
 
 def appended(says: str, winner: Sequence[Action], twin: Sequence[Action], **more: Any) -> Row:
-    """A row of step 5: an overwrite of one partition meets a winner that adds files."""
+    """A row of step 5: an overwrite of one partition races a winner that adds files."""
     return Row(says, ConcurrentAppendError, winner, twin, **{"reads": SOME, "actions": OVERWRITE, **more})
 
 
@@ -130,7 +132,7 @@ ROWS = [
         actions=(DomainMetadata(domain="d", configuration="2", removed=False),),
     ),
     Row(
-        "3: the same domain, which this one removes",
+        "3: the same domain, which the loser removes",
         ConcurrentTransactionError,
         [DomainMetadata(domain="d", configuration="1", removed=False)],
         [DomainMetadata(domain="e", configuration="1", removed=False)],
@@ -196,13 +198,13 @@ ROWS = [
         [info(blind=True), adding("b", "02")],
     ),
     appended(
-        "isolation: WriteSerializable sees what is no blind append",
+        "isolation: WriteSerializable sees an append that is not blind",
         [info(blind=False), adding("b")],
         [info(blind=True), adding("b")],
         isolation=WRITE_SERIALIZABLE,
     ),
     appended(
-        "isolation: WriteSerializable sees what does not say whether it is a blind append",
+        "isolation: WriteSerializable sees an append that does not say whether it is blind",
         [CommitInfo({"operation": "WRITE"}), adding("b")],
         [info(blind=True), adding("b")],
         isolation=WRITE_SERIALIZABLE,
@@ -250,7 +252,7 @@ def outcome(row: Row, winner: Sequence[Action]) -> ReadBasis:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.says)
-def test_each_rule_finds_its_conflict_and_leaves_the_twin_alone(row: Row) -> None:
+def test_each_rule_rejects_its_winner_and_accepts_the_twin(row: Row) -> None:
     """DELTA.md#order-of-checks, DELTA.md#isolation, DELTA.md#pruning."""
     with pytest.raises(row.kind) as caught:
         outcome(row, row.winner)
@@ -261,8 +263,8 @@ def test_each_rule_finds_its_conflict_and_leaves_the_twin_alone(row: Row) -> Non
     assert outcome(row, row.twin) == expected
 
 
-def test_the_checks_run_in_their_order() -> None:
-    """DELTA.md#conflict-order: a winner that offends several rules is reported by the first of them."""
+def test_the_first_violated_rule_is_reported() -> None:
+    """DELTA.md#conflict-order: the error is that of the first rule, even if the winner violates several."""
     reads = Reads(whole_table=True, files=frozenset({("a", None)}), app_ids=frozenset({"stream"}))
     domain = DomainMetadata(domain="d", configuration="", removed=False)
     work = TransactionSummary.of((EXTENDED, OTHER_COMMENT, domain, removing("a")), reads, SERIALIZABLE)
@@ -281,7 +283,7 @@ def test_the_checks_run_in_their_order() -> None:
 
 
 def test_a_later_winner_may_drop_what_an_earlier_one_added() -> None:
-    """DELTA.md#conflict-order: winners are checked oldest first, each against the state below it."""
+    """DELTA.md#conflict-order: winners are checked oldest first, each against the state before it."""
     work = TransactionSummary.of((adding("new"),), NOTHING, SERIALIZABLE)
     basis = ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED)
     basis = check(work, Winner(version=1, actions=[EXTENDED]), basis)
@@ -292,7 +294,7 @@ def test_a_later_winner_may_drop_what_an_earlier_one_added() -> None:
 
 
 def test_a_deletion_vector_makes_another_file_of_the_same_path() -> None:
-    """DELTA.md#file-identity: the identity of a file is its path with its deletion vector."""
+    """DELTA.md#file-identity: a file is identified by its path and its deletion vector."""
     work = TransactionSummary.of((removing("a"),), Reads(files=frozenset({("a", "u1")})), SERIALIZABLE)
     basis = ReadBasis(protocol=PROTOCOL, metadata=PARTITIONED)
     with pytest.raises(ConcurrentDeleteDeleteError):
@@ -329,12 +331,12 @@ def test_a_transaction_that_changes_no_data_is_downgraded(
         (Reads(files=frozenset({("a", None)})), (adding("a"),), False),
     ],
 )
-def test_a_blind_append_only_adds_and_read_no_file(reads: Reads, actions: tuple[Action, ...], blind: bool) -> None:
+def test_a_blind_append_only_adds_files_and_reads_none(reads: Reads, actions: tuple[Action, ...], blind: bool) -> None:
     """DELTA.md#blind-append."""
     assert is_blind_append(reads, actions) is blind
 
 
-def test_a_winner_that_says_nothing_is_no_blind_append() -> None:
+def test_a_winner_without_commit_info_is_no_blind_append() -> None:
     assert not Winner(version=1, actions=[adding("a")]).blind_append
     assert Winner(version=1, actions=[info(blind=True), adding("a")]).blind_append
 
@@ -385,7 +387,9 @@ def conflict_of(actions: list[Action], reads: Reads, level: IsolationLevel, winn
 def test_a_weaker_isolation_level_never_finds_more(
     actions: list[Action], reads: Reads, winner: list[Action], blind: bool
 ) -> None:
-    """DELTA.md#isolation: the levels differ in step 5 only. Without actions they do not: DELTA.md#downgrade."""
+    """DELTA.md#isolation: the levels differ in step 5 only. A transaction without actions is excluded:
+    DELTA.md#downgrade.
+    """
     winner = [info(blind=blind), *winner]
     strict, middle, weak = (conflict_of(actions, reads, level, winner) for level in IsolationLevel)
     if strict is None:
@@ -397,10 +401,10 @@ def test_a_weaker_isolation_level_never_finds_more(
 
 
 @given(actions=ACTIONS, reads=READS, winner=ACTIONS)
-def test_the_data_change_of_a_winners_files_decides_nothing(
+def test_data_change_of_a_winners_files_does_not_matter(
     actions: list[Action], reads: Reads, winner: list[Action]
 ) -> None:
-    """A compaction rewrites rows that a transaction read: its files are as much of a conflict as new ones."""
+    """A compaction rewrites rows that the transaction read. Its files conflict just as new files do."""
     moved = [replace(each, data_change=False) if isinstance(each, Add | Remove) else each for each in winner]
     assert conflict_of(actions, reads, SERIALIZABLE, moved) is conflict_of(actions, reads, SERIALIZABLE, winner)
 
@@ -412,7 +416,7 @@ def test_a_blind_append_never_conflicts_with_files(winner: list[Action], new: li
 
 
 @given(actions=ACTIONS, reads=READS, winner=ACTIONS, more=READS)
-def test_reading_more_never_hides_a_conflict(
+def test_a_larger_read_keeps_every_conflict(
     actions: list[Action], reads: Reads, winner: list[Action], more: Reads
 ) -> None:
     both = Reads(
@@ -426,7 +430,7 @@ def test_reading_more_never_hides_a_conflict(
 
 
 @given(actions=ACTIONS, reads=READS, winners=st.lists(ACTIONS, max_size=4))
-def test_checked_winners_leave_the_state_that_they_made(
+def test_the_checks_leave_the_state_after_the_last_winner(
     actions: list[Action], reads: Reads, winners: list[list[Action]]
 ) -> None:
     basis, expected = BASIS, BASIS
@@ -442,12 +446,13 @@ def test_checked_winners_leave_the_state_that_they_made(
         assert basis == expected
 
 
-# The conflict table of the course: operation by operation by isolation level
+# The conflict table of the course: each pair of operations at each isolation level
 
 
 def operations(name: str) -> dict[str, tuple[Reads, list[Action]]]:
-    """What each reads and writes on a table partitioned by month, with the file `x` in month 1 and `y` in month 2.
-    `name` makes the paths of new files different."""
+    """The reads and writes of each operation on a table partitioned by month, with file `x` in month 1 and `y` in month
+    2. A new file has the path `name`.
+    """
     january = Reads(predicates=(JANUARY,), files=frozenset({("x", None)}))
     february = Reads(predicates=(FEBRUARY,), files=frozenset({("y", None)}))
     both = Reads(whole_table=True, files=january.files | february.files)
@@ -463,7 +468,7 @@ def operations(name: str) -> dict[str, tuple[Reads, list[Action]]]:
 
 
 def conflict_table() -> str:
-    """As Markdown: a row for each pair that conflicts at some level."""
+    """A Markdown table with a row for each pair that conflicts at some level."""
     rows = [
         "| this operation | lost to | Serializable | WriteSerializable | SnapshotIsolation |",
         "|---|---|---|---|---|",
@@ -478,5 +483,5 @@ def conflict_table() -> str:
     return "\n".join(rows)
 
 
-def test_the_course_shows_the_conflicts_that_the_code_finds() -> None:
+def test_the_course_shows_the_conflicts_of_the_code() -> None:
     assert f"\n\n{conflict_table()}\n\n" in (Path(refimpl.__file__).parent / "LEARN.md").read_text(encoding="utf-8")

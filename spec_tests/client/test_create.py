@@ -1,4 +1,4 @@
-"""Version 0: what it holds, who wins it, and what losers leave behind."""
+"""Version 0: its content, the winner of a race for it, and the clean-up by losers."""
 
 import json
 
@@ -53,7 +53,7 @@ def first_actions(table: Table) -> list[actions.Action]:
     return actions.decode(table.log.read(log_path.commit(0)), source="version 0")
 
 
-# What version 0 says
+# The content of version 0
 
 
 @both
@@ -83,10 +83,10 @@ def test_version_0_enables_feature_and_in_commit_timestamps(setting: Setting, fe
 @pytest.mark.parametrize("feature", [None, *TABLE_FEATURES.values()], ids=lambda f: f.name if f else "filesystem")
 @pytest.mark.parametrize("schema", [SCHEMA, NTZ])
 @pytest.mark.parametrize("append_only", [False, True])
-def test_the_features_that_are_written_are_a_closed_set(
+def test_the_list_of_features_that_are_written_is_closed(
     setting: Setting, feature: TableFeature | None, schema: str, append_only: bool
 ) -> None:
-    """The table in `refimpl.client.features`; each can be written again by this client."""
+    """The list is the table in `refimpl.client.features`. This client can write to a table with any of its features."""
     properties = {"delta.appendOnly": "true"} if append_only else {}
     if feature is None:
         table = create_filesystem_table(setting.folder / "t", setting.environment, schema, properties=properties)
@@ -154,23 +154,23 @@ def test_protected_properties_are_refused_before_creation(setting: Setting, prop
 
 
 @pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["id", "id"]])
-def test_partition_columns_that_cannot_be_are_refused(setting: Setting, columns: list[str]) -> None:
+def test_invalid_partition_columns_are_refused(setting: Setting, columns: list[str]) -> None:
     with pytest.raises(InvalidRequestError):
         create_table(setting.owner, setting.environment, "orders", SCHEMA, partition_columns=columns)
     assert "stage_table" not in setting.owner.calls
 
 
-def test_types_that_are_not_written_are_refused(setting: Setting) -> None:
+def test_types_that_this_client_does_not_write_are_refused(setting: Setting) -> None:
     with pytest.raises((UnsupportedFeatureError, InvalidRequestError)):
         create_table(setting.owner, setting.environment, "t", SCHEMA.replace('"long"', '"variant"'))
     assert "stage_table" not in setting.owner.calls
 
 
-# Who wins
+# Races
 
 
-def test_the_loser_of_a_name_learns_the_winner_and_leaves_nothing(setting: Setting, storage: FailingFiles) -> None:
-    """catalog-managed, "Creating and Dropping": the name is given in the third phase."""
+def test_the_loser_of_a_name_reports_the_winner_and_leaves_no_file(setting: Setting, storage: FailingFiles) -> None:
+    """catalog-managed, "Creating and Dropping": the owner assigns the name in the third phase."""
     mine, theirs = begun(setting), begun(setting)
     data = mine.location / "month=01" / "a b.parquet"
     data.parent.mkdir()
@@ -188,7 +188,7 @@ def test_the_loser_of_a_name_learns_the_winner_and_leaves_nothing(setting: Setti
     assert setting.again(winner).snapshot().version == 0
 
 
-def test_a_directory_with_another_writers_file_stays(setting: Setting) -> None:
+def test_a_directory_with_a_file_of_another_writer_stays(setting: Setting) -> None:
     mine, theirs = begun(setting), begun(setting)
     theirs.finish()
     (mine.location / "foreign").write_bytes(b"")
@@ -197,7 +197,7 @@ def test_a_directory_with_another_writers_file_stays(setting: Setting) -> None:
     assert [path.name for path in mine.location.iterdir()] == ["foreign"]
 
 
-def test_a_taken_name_is_rejected_before_anything_is_made(setting: Setting) -> None:
+def test_a_taken_name_is_rejected_before_any_file_is_written(setting: Setting) -> None:
     setting.table()
     before = sorted(path.name for path in setting.folder.iterdir())
     with pytest.raises(NameTakenError) as caught:
@@ -206,13 +206,13 @@ def test_a_taken_name_is_rejected_before_anything_is_made(setting: Setting) -> N
     assert sorted(path.name for path in setting.folder.iterdir()) == before
 
 
-def test_another_version_0_at_the_same_place_is_no_table_of_mine(setting: Setting) -> None:
-    """managed-commits, "Creating a new managed-commit table": a filesystem creator may be first."""
+def test_another_writers_version_0_at_the_location_is_an_error(setting: Setting) -> None:
+    """managed-commits, "Creating a new managed-commit table": a filesystem creator may write version 0 first."""
     creation = begun(setting)
     create_filesystem_table(creation.location, setting.environment, SCHEMA)
     with pytest.raises(LocationError):
         creation.finish()
-    assert setting.owner.calls["drop_table"] == 1, "nothing stays staged"
+    assert setting.owner.calls["drop_table"] == 1, "the owner must forget the staged table"
     assert Table.by_path(creation.location, setting.environment).snapshot().feature is None
     with pytest.raises(TableNotFoundError):
         setting.owner.resolve("orders")
@@ -227,7 +227,7 @@ def test_another_version_0_at_the_same_place_is_no_table_of_mine(setting: Settin
     ],
     ids=["conflict", "rejected"],
 )
-def test_a_creation_that_the_owner_refuses_leaves_nothing(
+def test_a_creation_that_the_owner_rejects_leaves_no_file(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, answer: Outcome, error: type[DeltaError]
 ) -> None:
     creation = begun(setting)
@@ -252,8 +252,8 @@ def test_a_filesystem_table_is_created_once(setting: Setting) -> None:
 # Unknown outcomes
 
 
-def test_a_visible_table_with_a_failed_fsync_is_unknown(setting: Setting, storage: FailingFiles) -> None:
-    """A caller deletes its data files when no table could be created."""
+def test_a_visible_table_whose_fsync_failed_has_an_unknown_outcome(setting: Setting, storage: FailingFiles) -> None:
+    """The outcome is not "failed": a caller deletes its data files after a failed creation."""
     version_0 = setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)
     storage.fail_when = lambda operation, path: operation == "fsync_directory" and ("link", version_0) in storage.done
     with pytest.raises(OutcomeUnknown):
@@ -265,15 +265,15 @@ def test_a_visible_table_with_a_failed_fsync_is_unknown(setting: Setting, storag
     assert not (setting.folder / "invoices" / LOG_FOLDER / log_path.commit(0)).exists()
 
 
-def test_a_folder_that_cannot_be_made_durable_makes_no_table(setting: Setting, storage: FailingFiles) -> None:
+def test_a_folder_that_is_not_durable_creates_no_table(setting: Setting, storage: FailingFiles) -> None:
     storage.fail_when = lambda operation, path: (operation, path) == ("fsync_directory", setting.folder / "orders")
     with pytest.raises(LocationError):
         setting.table(None)
     assert not (setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)).exists()
 
 
-def test_a_lost_answer_of_the_registration_is_one_table(setting: Setting) -> None:
-    """FB24: the data landed; no error is returned."""
+def test_a_registration_whose_answer_was_lost_creates_one_table(setting: Setting) -> None:
+    """FB24: the creation landed, so the client reports no error."""
     setting.owner.faults.lose_answers = 1
     table = setting.table()
     assert table.snapshot().version == 0
@@ -281,14 +281,14 @@ def test_a_lost_answer_of_the_registration_is_one_table(setting: Setting) -> Non
     assert first == again
 
 
-def test_after_a_lost_answer_an_unavailable_owner_proves_nothing(setting: Setting) -> None:
-    """It is asked until it answers: the table is there, and "nothing landed" would be a lie."""
+def test_an_owner_unavailable_after_a_lost_answer_is_asked_again(setting: Setting) -> None:
+    """The table exists, so "nothing landed" would be wrong. The client repeats the request until the owner answers."""
     faults = setting.owner.faults
     faults.lose_answers, faults.before_proposal = 1, [lambda: None, unavailable]
     assert setting.table().snapshot().version == 0
 
 
-def test_an_unavailable_owner_makes_no_table(setting: Setting) -> None:
+def test_an_unavailable_owner_creates_no_table(setting: Setting) -> None:
     setting.owner.faults.before_proposal = [unavailable]
     with pytest.raises(OwnerUnavailableError):
         setting.table()
@@ -296,8 +296,8 @@ def test_an_unavailable_owner_makes_no_table(setting: Setting) -> None:
         setting.owner.resolve("orders")
 
 
-def test_nothing_is_asked_once_the_table_is_registered(setting: Setting) -> None:
-    """A question that fails after the commit point would make a failure of a table that is there."""
+def test_no_request_follows_the_registration(setting: Setting) -> None:
+    """The table exists after the commit point. A later request that fails would report a failed creation."""
     creation = begun(setting)
     setting.owner.calls.clear()
     table = creation.finish()
@@ -310,8 +310,10 @@ def test_nothing_is_asked_once_the_table_is_registered(setting: Setting) -> None
     )
 
 
-def test_a_creation_that_is_tried_again_knows_its_own_version_0(setting: Setting) -> None:
-    """FB25: it neither fails at its own version 0 nor takes another one for its own."""
+def test_a_retried_creation_recognises_its_own_version_0(setting: Setting) -> None:
+    """FB25: the retry does not fail because of its own version 0, and does not accept the version 0 of
+    another writer.
+    """
     creation = begun(setting)
     setting.owner.faults.lose_requests = MAX_LOOKS
     with pytest.raises(OutcomeUnknown) as caught:
@@ -325,7 +327,7 @@ def test_a_creation_that_is_tried_again_knows_its_own_version_0(setting: Setting
     assert setting.again(table).snapshot().version == 0
 
 
-def test_a_version_0_that_cannot_be_written_makes_no_table(setting: Setting, storage: FailingFiles) -> None:
+def test_a_version_0_that_cannot_be_written_creates_no_table(setting: Setting, storage: FailingFiles) -> None:
     creation = begun(setting)
     storage.fail_when = lambda operation, path: operation == "link" and creation.location in path.parents
     with pytest.raises(OwnerUnavailableError):
@@ -336,7 +338,7 @@ def test_a_version_0_that_cannot_be_written_makes_no_table(setting: Setting, sto
     assert creation.finish().snapshot().version == 0
 
 
-def test_an_abandoned_creation_leaves_nothing_and_frees_the_name(setting: Setting) -> None:
+def test_an_abandoned_creation_leaves_no_file_and_frees_the_name(setting: Setting) -> None:
     creation = begun(setting)
     data = creation.location / "a.parquet"
     data.write_bytes(b"rows")

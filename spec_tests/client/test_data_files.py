@@ -1,4 +1,6 @@
-"""Data files in their final place: DELTA.md#data-files-of-a-distributed-write, DELTA_SPARK.md#writing-data-files."""
+"""Data files, which are written where they stay: DELTA.md#data-files-of-a-distributed-write,
+DELTA_SPARK.md#writing-data-files.
+"""
 
 import datetime as dt
 import decimal
@@ -42,7 +44,7 @@ def _on_disk(location: Path) -> set[str]:
 
 
 def _write(location: Path, table: pa.Table, partition_columns: tuple[str, ...] = (), **options: Any) -> list[Add]:
-    """In two parts."""
+    """Write the table in two parts."""
     writer = d.DataFileWriter(location, s.from_arrow(table.schema), partition_columns, **options)
     return writer.write_all([table.slice(0, 1), table.slice(1)])
 
@@ -58,7 +60,7 @@ def test_a_file_is_named_by_task_and_uuid() -> None:
     assert d.file_name(7, "u", change=True) == "cdc-00007-u.snappy.parquet"
 
 
-def test_change_data_have_a_folder_of_their_own() -> None:
+def test_change_data_files_have_their_own_folder() -> None:
     """DELTA.md#partition-folders; DelayedCommitProtocol, "New Task Temp File"."""
     assert d.file_folder([]) == ("", False)
     assert d.file_folder([("p", "1"), ("q", None)]) == ("p=1/q=__HIVE_DEFAULT_PARTITION__", False)
@@ -68,7 +70,7 @@ def test_change_data_have_a_folder_of_their_own() -> None:
     assert d.file_folder([("__is_cdc", "true"), ("p", "1")]) == ("_change_data/p=1", True)
 
 
-def test_an_unpartitioned_table_gets_one_file_that_holds_all_rows(tmp_path: Path) -> None:
+def test_an_unpartitioned_table_gets_one_file_with_all_rows(tmp_path: Path) -> None:
     [add] = _write(tmp_path, ROWS)
     assert _on_disk(tmp_path) == {add.path}
     assert _rows(tmp_path, add) == ROWS.to_pylist()
@@ -84,7 +86,7 @@ def test_an_unpartitioned_table_gets_one_file_that_holds_all_rows(tmp_path: Path
     }
 
 
-def test_partitions_get_folders_without_the_columns(tmp_path: Path) -> None:
+def test_files_in_partition_folders_lack_the_partition_columns(tmp_path: Path) -> None:
     adds = {add.partition_values["month"]: add for add in _write(tmp_path, ROWS, ("month",))}
     assert set(adds) == {"1", "2", None}
     assert adds["1"].path.startswith("month=1/part-00000-")
@@ -103,13 +105,13 @@ def test_special_characters_are_escaped_and_then_encoded(tmp_path: Path) -> None
     assert _rows(tmp_path, add) == [{"x": 1}]
 
 
-def test_null_and_the_empty_string_share_a_file(tmp_path: Path) -> None:
+def test_null_and_the_empty_string_share_a_partition(tmp_path: Path) -> None:
     [add] = _write(tmp_path, pa.table({"x": [1, 2], "p": ["", None]}), ("p",))
     assert add.partition_values == {"p": None}
     assert _rows(tmp_path, add) == [{"x": 1}, {"x": 2}]
 
 
-def test_no_rows_make_no_file(tmp_path: Path) -> None:
+def test_no_rows_write_no_file(tmp_path: Path) -> None:
     assert _write(tmp_path, ROWS.slice(0, 0), ("month",)) == []
     assert _on_disk(tmp_path) == set()
 
@@ -139,7 +141,7 @@ ALL_TYPES = pa.table(
 )
 
 
-def test_every_type_is_read_back_row_for_row(tmp_path: Path) -> None:
+def test_every_type_is_read_back_unchanged(tmp_path: Path) -> None:
     [add] = _write(tmp_path, ALL_TYPES)
     assert _rows(tmp_path, add) == ALL_TYPES.to_pylist()
     footer = pq.read_metadata(tmp_path / add.path)
@@ -157,11 +159,11 @@ EXTREMES = pa.table(
         "long": pa.array([*MICROSECONDS, 0]),
     }
 )
-"""The lowest and the highest value, and one at the edge of what Python has."""
+"""The lowest and the highest value of the type, and one at the limit of Python's type."""
 
 
-def test_values_that_python_does_not_have_are_read_back(tmp_path: Path) -> None:
-    """Years below 1 and above 9999 have no bounds, which JSON readers could not read either."""
+def test_values_outside_pythons_range_are_read_back(tmp_path: Path) -> None:
+    """Timestamps below year 1 or above 9999 get no bounds: JSON readers could not parse them either."""
     [add] = _write(tmp_path, EXTREMES)
     schema = s.from_arrow(EXTREMES.schema)
     assert read_file(tmp_path, add, schema, ()).equals(EXTREMES)
@@ -198,7 +200,7 @@ PRIMITIVE_COLUMNS = [
 
 
 @pytest.mark.parametrize("column", PRIMITIVE_COLUMNS)
-def test_every_primitive_partitions_and_its_values_come_back(column: str, tmp_path: Path) -> None:
+def test_partition_values_of_every_primitive_type_are_read_back(column: str, tmp_path: Path) -> None:
     table = ALL_TYPES.select([column]).append_column("row", pa.array([0, 1, 2]))
     kind = s.from_arrow(table.schema)[column].type
     found = {}
@@ -216,7 +218,7 @@ def test_every_primitive_partitions_and_its_values_come_back(column: str, tmp_pa
     group_rows=st.integers(1, 9),
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_batches_arrive_whole_and_in_order_in_their_partitions(
+def test_batches_keep_their_rows_and_order_in_each_partition(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
     rows: list[tuple[int | None, str | None]],
@@ -251,7 +253,7 @@ def test_batches_arrive_whole_and_in_order_in_their_partitions(
 
 
 def test_small_batches_become_one_row_group(tmp_path: Path) -> None:
-    """DELTA_SPARK.md#row-groups: `write_batch` alone makes a row group of every batch."""
+    """DELTA_SPARK.md#row-groups: `write_batch` alone would write a row group for every batch."""
     writer = d.DataFileWriter(tmp_path, SCHEMA)
     for _ in range(300):
         writer.write(ROWS)
@@ -271,8 +273,8 @@ def test_a_row_group_is_written_when_it_is_full(tmp_path: Path, monkeypatch: pyt
     assert [footer.row_group(i).num_rows for i in range(footer.num_row_groups)] == [8, 8, 4]
 
 
-def test_only_repetitive_columns_get_a_dictionary(tmp_path: Path) -> None:
-    """DELTA_SPARK.md#dictionaries: a dictionary for every column costs two and a half times as much."""
+def test_only_columns_with_repeated_values_get_a_dictionary(tmp_path: Path) -> None:
+    """DELTA_SPARK.md#dictionaries: a dictionary for every column takes two and a half times as long."""
     count = 2000
     table = pa.table(
         {
@@ -306,7 +308,7 @@ def test_files_then_folders_are_durable_before_the_actions(tmp_path: Path, monke
 def test_a_file_is_synced_with_all_of_its_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_columns: tuple[str, ...]
 ) -> None:
-    """A Parquet file without its footer holds nothing."""
+    """A Parquet file without its footer cannot be read."""
     synced: dict[Path, bytes] = {}
 
     def fsync(fd: int) -> None:
@@ -321,8 +323,8 @@ def test_a_file_is_synced_with_all_of_its_bytes(
 
 
 @pytest.mark.parametrize("odd", [0, 1, 2])
-def test_statistics_are_of_all_row_groups(tmp_path: Path, odd: int) -> None:
-    """Whichever row group holds the NaN, the null or the extreme value."""
+def test_statistics_cover_all_row_groups(tmp_path: Path, odd: int) -> None:
+    """The NaN, the null or the extreme value may be in any row group."""
     rows = [{"x": 1.0, "n": 5, "s": [1]} for _ in range(6)]
     rows[2 * odd] = {"x": float("nan"), "n": 9, "s": None}
     table = pa.Table.from_pylist(rows, pa.schema([("x", pa.float64()), ("n", pa.int64()), ("s", pa.list_(pa.int64()))]))
@@ -340,7 +342,7 @@ def test_statistics_are_of_all_row_groups(tmp_path: Path, odd: int) -> None:
 
 @pytest.mark.parametrize("partition_columns", [(), ("month",)])
 @pytest.mark.parametrize("fails", [Path.is_file, Path.is_dir])
-def test_a_failing_fsync_reports_and_leaves_no_file(
+def test_a_failed_fsync_is_an_error_and_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_columns: tuple[str, ...], fails: Callable[[Path], bool]
 ) -> None:
     def full(fd: int) -> None:
@@ -369,7 +371,7 @@ def test_rows_that_cannot_be_written_are_an_error(tmp_path: Path, monkeypatch: p
         _write(tmp_path, ROWS)
 
 
-def test_abort_deletes_what_this_writer_made_and_nothing_else(tmp_path: Path) -> None:
+def test_abort_deletes_only_the_files_of_this_writer(tmp_path: Path) -> None:
     kept = {add.path for add in _write(tmp_path, ROWS, ("month",))}
     writer = d.DataFileWriter(tmp_path, SCHEMA, ("month",), buffer_bytes=1)
     writer.write(pa.concat_tables([ROWS] * d.BATCH_ROWS).combine_chunks())
@@ -385,7 +387,7 @@ def test_delete_removes_files_and_ignores_missing_ones(tmp_path: Path) -> None:
     assert _on_disk(tmp_path) == set()
 
 
-def test_a_folder_that_cannot_be_listed_is_not_a_missing_one(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
     assert list(d.listing(tmp_path / "gone", ())) == []
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NotADirectoryError):
@@ -411,7 +413,7 @@ def test_columns_are_matched_by_name(tmp_path: Path) -> None:
         pa.table([pa.array([1]), pa.array([2])], names=["id", "id"]),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_and_leave_no_file(rows: pa.Table, tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_the_schema_are_refused_and_leave_no_file(rows: pa.Table, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):
         d.DataFileWriter(tmp_path, SCHEMA).write_all([rows])
     assert _on_disk(tmp_path) == set()
@@ -444,7 +446,7 @@ I64 = pa.int64()
 def test_a_column_whose_values_would_change_is_refused(
     wanted: pa.DataType, given: pa.Array, kept: pa.Array, tmp_path: Path
 ) -> None:
-    """Arrow would round, cut and reinterpret values, and drop members of structs, without a word."""
+    """Arrow would silently round, cut and reinterpret values, and drop members of structs."""
     schema = s.from_arrow(pa.schema([("x", wanted)]))
     with pytest.raises(InvalidRequestError) as refused:
         d.DataFileWriter(tmp_path, schema).write_all([pa.table({"x": given})])
@@ -453,7 +455,7 @@ def test_a_column_whose_values_would_change_is_refused(
     assert len(d.DataFileWriter(tmp_path, schema).write_all([pa.table({"x": kept})])) == 1
 
 
-def test_nanoseconds_are_taken_while_nothing_is_lost(tmp_path: Path) -> None:
+def test_nanoseconds_are_accepted_if_no_digit_is_lost(tmp_path: Path) -> None:
     schema = s.from_arrow(pa.schema([("t", pa.timestamp("us"))]))
     with pytest.raises(InvalidRequestError) as refused:
         d.DataFileWriter(tmp_path, schema).write_all([pa.table({"t": pa.array([1_001], pa.timestamp("ns"))})])
@@ -462,7 +464,7 @@ def test_nanoseconds_are_taken_while_nothing_is_lost(tmp_path: Path) -> None:
     assert _rows(tmp_path, add) == [{"t": _naive(1970, 1, 1, 0, 0, 0, 1)}]
 
 
-def test_a_timestamp_without_a_zone_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_timestamp_without_a_zone_is_refused_with_a_remedy(tmp_path: Path) -> None:
     schema = s.from_arrow(pa.schema([("t", pa.timestamp("us", "UTC"))]))
     naive = pa.array([_naive(2024, 1, 1)], pa.timestamp("us"))
     with pytest.raises(InvalidRequestError, match="assume_timezone"):
@@ -490,7 +492,7 @@ REQUIRED = [
 
 
 @pytest.mark.parametrize(("item", "bad", "good", "where"), REQUIRED)
-def test_a_null_where_the_schema_allows_none_is_refused_by_name(
+def test_the_refusal_of_a_null_names_the_column(
     item: pa.Field, bad: list[Any], good: list[Any], where: str, tmp_path: Path
 ) -> None:
     schema = s.from_arrow(pa.schema([item]))
@@ -507,7 +509,7 @@ def test_a_null_where_the_schema_allows_none_is_refused_by_name(
     assert len(_rows(tmp_path, add)) == len(good)
 
 
-def test_nan_and_missing_collections_are_seen_across_row_groups(
+def test_nan_and_missing_collections_are_found_across_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(d, "BATCH_ROWS", 1)
@@ -523,7 +525,7 @@ def test_nan_and_missing_collections_are_seen_across_row_groups(
     assert statistics["nullCount"] == {"x": 0, "st": {"y": 1}, "a": 2}
 
 
-def test_a_value_too_long_to_name_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_value_too_long_for_a_folder_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):
         _write(tmp_path, pa.table({"x": [1], "p": ["v" * 300]}), ("p",))
     assert _on_disk(tmp_path) == set()

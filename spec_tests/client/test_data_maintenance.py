@@ -1,4 +1,4 @@
-"""OPTIMIZE, VACUUM and automatic checkpoints: what they change, and what they leave alone."""
+"""OPTIMIZE, VACUUM and automatic checkpoints: what they change, and what they keep."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ from spec_tests.support.other_readers import by_delta_rs
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.string())])
 DAY = 86_400_000
 UNDECIDED = "00000000-0000-4000-8000-000000000000"
-"""The attempt of a staged commit that no owner was asked about."""
+"""The attempt of a staged commit that was never proposed to the owner."""
 ALL = MaintenancePolicy(allowed=ALWAYS_ALLOWED | {Maintenance.OPTIMIZE, Maintenance.VACUUM})
 POLICY = msgspec.structs.replace(ALL, backfill_every=None)
 
@@ -61,7 +61,7 @@ def on_disk(table: Table) -> set[str]:
 
 
 def make_old(table: Table, days: int = 30) -> None:
-    """All data files were written, and all removals made, so long ago."""
+    """Set the times of all data files and removals back by `days`."""
     for path in table.location.rglob("*.parquet"):
         status = path.stat()
         os.utime(path, (status.st_atime, status.st_mtime - days * 86_400))
@@ -70,8 +70,8 @@ def make_old(table: Table, days: int = 30) -> None:
 # OPTIMIZE
 
 
-def test_optimize_puts_the_files_of_each_partition_together(table: Table) -> None:
-    """And changes no data: streams and change feeds skip such a commit."""
+def test_optimize_combines_the_files_of_each_partition(table: Table) -> None:
+    """OPTIMIZE sets `dataChange` to false, so streams and change feeds skip the commit."""
     before, rows_before = table.snapshot(), content(table)
     done = optimize(table)
     assert (done.version, done.removed, done.added) == (4, 6, 2)
@@ -92,7 +92,7 @@ def test_optimize_puts_the_files_of_each_partition_together(table: Table) -> Non
     }
 
 
-def test_optimize_takes_only_the_partitions_of_its_condition(table: Table) -> None:
+def test_optimize_rewrites_only_the_partitions_of_its_condition(table: Table) -> None:
     assert optimize(table, "month = '01'").removed == 3
     assert len(files(table)) == 4
 
@@ -122,17 +122,17 @@ def test_an_append_is_no_conflict_for_optimize(warehouse: Warehouse, table: Tabl
 
 
 def test_optimize_loses_against_a_commit_that_removes_its_files(warehouse: Warehouse, table: Table) -> None:
-    """And it leaves no files behind."""
+    """The loser deletes its new files."""
     other = warehouse.table("sales")
     with pytest.raises(ConcurrentDeleteDeleteError):
         _with_a_race(table, lambda: other.overwrite(rows(7)))
     assert content(table) == [(7, "01")]
     assert vacuum(table, older_than=-DAY, force=True).files == tuple(sorted(on_disk(table) - files(table)))
-    assert len(on_disk(table)) == 7, "six that were overwritten, and the new one"
+    assert len(on_disk(table)) == 7, "the six overwritten files, and the new one"
 
 
 def _with_a_race(table: Table, other: object) -> int | None:
-    """OPTIMIZE, and just before its first proposal `other`."""
+    """Run OPTIMIZE; just before its first proposal, run `other`."""
     owner, pending = table.owner, [other]
     assert owner is not None
     commit = owner.commit
@@ -150,8 +150,8 @@ def _with_a_race(table: Table, other: object) -> int | None:
         del owner.commit, owner.turn  # type: ignore[method-assign]
 
 
-def test_after_an_unknown_outcome_the_new_files_stay(setting: Setting) -> None:
-    """The commit may have landed: then its files are all that is left of the rows."""
+def test_new_files_stay_after_an_unknown_outcome(setting: Setting) -> None:
+    """If the commit landed, only the new files hold the rows."""
     table = setting.table(policy=POLICY)
     for number in range(3):
         table.append(rows(2 * number))
@@ -163,7 +163,7 @@ def test_after_an_unknown_outcome_the_new_files_stay(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("job", [optimize, reorg, vacuum])
-def test_the_owner_is_asked_first(warehouse: Warehouse, job: Callable[[Table], object]) -> None:
+def test_maintenance_that_the_owner_forbids_is_refused(warehouse: Warehouse, job: Callable[[Table], object]) -> None:
     """catalog-managed, "Maintenance Operations"."""
     table = warehouse.create_table("strict", SCHEMA)
     table.append(rows(1, 2))
@@ -183,7 +183,7 @@ def vacuumed(table: Table, **options: object) -> set[str]:
     return set(done.files)
 
 
-def test_vacuum_lists_before_it_deletes(table: Table) -> None:
+def test_a_dry_run_of_vacuum_lists_what_vacuum_deletes(table: Table) -> None:
     table.overwrite(rows(9))
     before = on_disk(table)
     listed = vacuum(table, older_than=-DAY, force=True)
@@ -194,10 +194,10 @@ def test_vacuum_lists_before_it_deletes(table: Table) -> None:
     assert content(table) == [(9, "01")]
 
 
-def test_vacuum_keeps_what_was_removed_recently(table: Table) -> None:
+def test_vacuum_keeps_recently_removed_files(table: Table) -> None:
     table.overwrite(rows(9))
     make_old(table)
-    assert vacuumed(table) == set(), "removed just now, although the files are old"
+    assert vacuumed(table) == set(), "the files are old, but were removed just now"
     assert table.snapshot(version=3).to_arrow().num_rows == 6
 
 
@@ -213,8 +213,8 @@ def test_vacuum_keeps_removed_files_for_longer_than_a_checkpoint_does(tmp_path: 
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
-def test_vacuum_keeps_what_was_removed_exactly_so_long_ago(setting: Setting, checkpointed: bool) -> None:
-    """By the newest commit. A checkpoint may have forgotten it."""
+def test_vacuum_keeps_files_whose_retention_ends_now(setting: Setting, checkpointed: bool) -> None:
+    """The newest commit removed them. A checkpoint may have dropped their tombstones."""
     properties = {"delta.deletedFileRetentionDuration": "interval 0 seconds"} if checkpointed else {}
     table = setting.table(feature=None, properties=properties)
     table.append(rows(1))
@@ -250,8 +250,8 @@ def test_vacuum_keeps_the_files_of_unpublished_commits(warehouse: Warehouse, mod
     assert content(table) == before
 
 
-def test_vacuum_keeps_the_files_of_a_staged_commit_that_is_not_decided(warehouse: Warehouse, table: Table) -> None:
-    """Its writer may be about to propose it, or to rebase it."""
+def test_vacuum_keeps_the_files_of_an_undecided_staged_commit(warehouse: Warehouse, table: Table) -> None:
+    """The writer may still propose or rebase this commit."""
     owner = table.owner
     assert owner is not None
     staged: list[str] = []
@@ -275,7 +275,7 @@ def test_vacuum_refuses_a_retention_that_is_too_short(table: Table) -> None:
     assert len(on_disk(table)) == 7
 
 
-def test_vacuum_leaves_alone_what_is_no_data_of_the_table(warehouse: Warehouse, table: Table) -> None:
+def test_vacuum_ignores_files_that_are_not_the_tables_data(warehouse: Warehouse, table: Table) -> None:
     kept = ["_hidden/a.parquet", ".b.parquet", "other/_delta_log/0.json", "other/c.parquet"]
     for name in [*kept, "_change_data/d.parquet", "e.parquet"]:
         path = table.location / name
@@ -299,8 +299,8 @@ def test_a_partition_whose_column_begins_with_an_underscore_is_data(warehouse: W
     assert {path.partition("/")[0] for path in vacuumed(table, older_than=-DAY, force=True)} == {"_p=1"}
 
 
-def test_a_torn_staged_file_does_not_stop_a_vacuum(table: Table) -> None:
-    """A writer that died while it staged leaves one. It cannot be ratified."""
+def test_a_truncated_staged_file_does_not_stop_vacuum(table: Table) -> None:
+    """A writer that died while it wrote left the file. The owner can never ratify it."""
     table.overwrite(rows(9))
     feature = table.feature
     assert feature is not None
@@ -309,8 +309,10 @@ def test_a_torn_staged_file_does_not_stop_a_vacuum(table: Table) -> None:
 
 
 @pytest.mark.parametrize(("operation", "suffix"), [("read", f"{UNDECIDED}.json"), ("unlink", ".parquet")])
-def test_a_failing_disk_stops_a_vacuum(setting: Setting, storage: FailingFiles, operation: str, suffix: str) -> None:
-    """A staged commit that cannot be read may need the files. What cannot be deleted is not reported as deleted."""
+def test_a_failing_disk_stops_vacuum(setting: Setting, storage: FailingFiles, operation: str, suffix: str) -> None:
+    """A staged commit that cannot be read may need any file. A file that could not be deleted is not reported as
+    deleted.
+    """
     table = setting.table(policy=POLICY)
     table.append(rows(1))
     table.overwrite(rows(2))
@@ -322,7 +324,7 @@ def test_a_failing_disk_stops_a_vacuum(setting: Setting, storage: FailingFiles, 
     assert on_disk(table) == before
 
 
-def test_other_readers_read_a_table_that_was_optimized_and_vacuumed(tmp_path: Path) -> None:
+def test_other_readers_read_an_optimized_and_vacuumed_table(tmp_path: Path) -> None:
     table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA, partition_columns=["month"])
     for number in range(3):
         table.append(rows(2 * number, 2 * number + 1))
@@ -351,7 +353,7 @@ def test_a_checkpoint_is_written_after_every_interval(
     assert len(content(warehouse.table("often"))) == 11
 
 
-def test_every_operation_on_rows_counts(warehouse: Warehouse) -> None:
+def test_every_operation_on_rows_writes_due_checkpoints(warehouse: Warehouse) -> None:
     table = warehouse.create_table("busy", SCHEMA, properties={"delta.checkpointInterval": "1"}, policy=ALL)
     table.append(rows(1, 2, 3))
     table.overwrite(rows(4, 5))
@@ -364,7 +366,7 @@ def test_every_operation_on_rows_counts(warehouse: Warehouse) -> None:
     assert checkpoints(table) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_a_commit_without_a_due_checkpoint_asks_the_owner_for_nothing_more(setting: Setting) -> None:
+def test_a_commit_without_a_due_checkpoint_sends_no_more_requests(setting: Setting) -> None:
     table = setting.table()
     begun = table.snapshot()
     asked = dict(setting.owner.calls)
@@ -374,8 +376,8 @@ def test_a_commit_without_a_due_checkpoint_asks_the_owner_for_nothing_more(setti
     assert {name for name, count in setting.owner.calls.items() if count > asked.get(name, 0)} == {"commit"}
 
 
-def test_the_newest_published_version_gets_the_checkpoint(warehouse: Warehouse) -> None:
-    """A checkpoint may not be ahead of what is published: DELTA.md#checkpoint-published."""
+def test_an_automatic_checkpoint_is_of_the_newest_published_version(warehouse: Warehouse) -> None:
+    """DELTA.md#checkpoint-published: an unpublished version gets no checkpoint."""
     properties = {"delta.checkpointInterval": "2"}
     table = warehouse.create_table("slow", SCHEMA, properties=properties, policy=POLICY)
     for number in range(5):
@@ -385,9 +387,7 @@ def test_the_newest_published_version_gets_the_checkpoint(warehouse: Warehouse) 
     assert checkpoints(table) == [1]
 
 
-def test_a_checkpoint_that_cannot_be_written_does_not_fail_the_commit(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_succeeds_although_its_checkpoint_fails(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     table = warehouse.create_table("full", SCHEMA, properties={"delta.checkpointInterval": "1"})
 
     def fails(name: str, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Rows of a snapshot: partition values, evolved schemas, conditions, places of files."""
+"""The rows of a snapshot: partition values, evolved schemas, conditions, locations of files."""
 
 import datetime
 import decimal
@@ -30,7 +30,7 @@ def described(schema: pa.Schema, *partitioned: str) -> Metadata:
 
 @pytest.fixture
 def log(tmp_path: Path) -> WrittenLog:
-    """`id`, partitioned by `month`: 1 and 2 in January, 3 in February, 4 in no month."""
+    """`id`, partitioned by `month`: ids 1 and 2 in January, 3 in February, and 4 with a null month."""
     log = WrittenLog(tmp_path / "t").create()
     write(log, "month=01/a.parquet", {"id": [1, 2]})
     write(log, "month=02/b.parquet", {"id": [3]})
@@ -52,17 +52,17 @@ class TestColumns:
     def test_partition_values_become_columns(self, log: WrittenLog) -> None:
         assert rows(log) == [(1, "01"), (2, "01"), (3, "02"), (4, None)]
 
-    def test_columns_are_those_asked_for_in_that_order(self, log: WrittenLog) -> None:
+    def test_columns_come_in_the_requested_order(self, log: WrittenLog) -> None:
         assert log.table().snapshot().to_arrow(["month", "id"]).column_names == ["month", "id"]
         assert rows(log, "month") == [("01",), ("01",), ("02",), (None,)]
         assert rows(log, "id") == [(1,), (2,), (3,), (4,)]
 
     @pytest.mark.parametrize("columns", [[], ["nonsuch"], ["id", "id"]])
-    def test_columns_that_are_not_there_are_an_error(self, log: WrittenLog, columns: list[str]) -> None:
+    def test_unknown_columns_are_an_error(self, log: WrittenLog, columns: list[str]) -> None:
         with pytest.raises(InvalidRequestError):
             log.table().snapshot().to_arrow(columns)
 
-    def test_a_table_without_files_has_its_columns_and_no_rows(self, tmp_path: Path) -> None:
+    def test_a_table_without_files_has_columns_but_no_rows(self, tmp_path: Path) -> None:
         table = WrittenLog(tmp_path / "t").create().table().snapshot().to_arrow()
         assert (table.num_rows, table.schema.names) == (0, ["id", "month"])
 
@@ -81,10 +81,10 @@ class TestConditions:
             ("month LIKE '0%'", [1, 2, 3]), ("TRUE", [1, 2, 3, 4]), ("FALSE", []), ("NULL", []),
         ],
     )  # fmt: skip
-    def test_rows_for_which_it_is_true_are_read(self, log: WrittenLog, where: str, ids: list[int]) -> None:
+    def test_rows_are_read_if_the_condition_is_true(self, log: WrittenLog, where: str, ids: list[int]) -> None:
         assert [number for (number,) in rows(log, "id", where=where)] == ids
 
-    def test_a_condition_may_be_on_columns_that_are_not_read(self, log: WrittenLog) -> None:
+    def test_a_condition_may_use_columns_that_are_not_read(self, log: WrittenLog) -> None:
         assert rows(log, "month", where="id = 3") == [("02",)]
 
     def test_files_that_cannot_match_are_not_opened(self, log: WrittenLog) -> None:
@@ -113,7 +113,7 @@ class TestPlaces:
             rows(log)
 
     @pytest.mark.parametrize("content", [b"", b"no parquet", None], ids=["empty", "garbage", "missing"])
-    def test_a_file_that_cannot_be_read_is_named(self, log: WrittenLog, content: bytes | None) -> None:
+    def test_an_error_names_the_unreadable_file(self, log: WrittenLog, content: bytes | None) -> None:
         if content is not None:
             (log.location / "x.parquet").write_bytes(content)
         log.publish(2, add("x.parquet"))
@@ -123,7 +123,7 @@ class TestPlaces:
 
 
 class TestTypes:
-    def test_partition_values_have_the_tables_types(self, tmp_path: Path) -> None:
+    def test_partition_values_have_the_types_of_their_columns(self, tmp_path: Path) -> None:
         schema = pa.schema(
             [
                 ("n", pa.int64()), ("i", pa.int32()), ("d", pa.date32()), ("b", pa.bool_()), ("m", pa.decimal128(6, 2)),
@@ -160,7 +160,7 @@ class TestTypes:
         ],
         ids=str,
     )
-    def test_a_partition_value_out_of_its_types_range_is_a_corrupt_log(
+    def test_a_partition_value_out_of_range_is_a_corrupt_log(
         self, tmp_path: Path, kind: pa.DataType, inside: str, outside: str
     ) -> None:
         schema = pa.schema([("n", pa.int64()), ("p", kind)])
@@ -173,7 +173,7 @@ class TestTypes:
             log.table().snapshot().to_arrow()
         assert (caught.value.column, caught.value.value) == ("p", outside)
 
-    def test_added_columns_are_null_and_dropped_ones_not_read(self, tmp_path: Path) -> None:
+    def test_added_columns_are_null_and_dropped_columns_are_not_read(self, tmp_path: Path) -> None:
         inner = pa.struct([("x", pa.int64()), ("y", pa.string())])
         schema = pa.schema([("id", pa.int64()), ("new", pa.string()), ("s", inner), ("l", pa.list_(inner))])
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
@@ -193,8 +193,8 @@ class TestTypes:
         assert table.to_pylist() == [{"id": 1, "new": None, "s": {"x": 1, "y": None}, "l": [{"x": 2, "y": None}]}]
         assert log.table().snapshot().to_arrow(where="new IS NULL").num_rows == 1
 
-    def test_a_required_column_that_a_file_lacks_is_an_error(self, tmp_path: Path) -> None:
-        """No reader may make up nulls where the schema forbids them."""
+    def test_a_file_without_a_required_column_is_an_error(self, tmp_path: Path) -> None:
+        """A reader must not return nulls where the schema forbids them."""
         fields = [pa.field("id", pa.int64()), pa.field("new", pa.string(), nullable=False)]
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(pa.schema(fields)))
         write(log, "old.parquet", {"id": [1]})
@@ -204,8 +204,8 @@ class TestTypes:
             log.table().snapshot().to_arrow()
         assert (caught.value.path, caught.value.column) == (str(log.location / "old.parquet"), "new")
 
-    def test_names_are_found_in_any_case(self, tmp_path: Path) -> None:
-        """Delta's protocol, "Schema Serialization Format": names differ in more than case."""
+    def test_columns_are_found_in_any_case(self, tmp_path: Path) -> None:
+        """Delta's protocol, "Schema Serialization Format": no two names of a schema differ only in case."""
         member = pa.struct([("Key", pa.string()), ("N", pa.int64())])
         columns = [("Id", pa.int64()), ("S", member), ("L", pa.list_(member)), ("M", pa.map_(pa.string(), member))]
         schema = pa.schema([*columns, ("Month", pa.string())])
@@ -233,15 +233,15 @@ class TestTypes:
         ],
         ids=["large list", "list of fixed size", "dictionary"],
     )
-    def test_names_are_found_in_any_case_in_types_of_arrow(self, tmp_path: Path, kind: pa.DataType) -> None:
-        """Polars and pandas write such types; a footer of Arrow's brings them back."""
+    def test_columns_are_found_in_any_case_with_arrow_types(self, tmp_path: Path, kind: pa.DataType) -> None:
+        """Polars and pandas write such types. Arrow stores them in the file's footer and restores them."""
         schema = pa.schema([("l", pa.list_(pa.struct([("N", pa.string())])))])
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
         write(log, "x.parquet", pa.table({"l": pa.array([[{"n": "a"}], None], kind)}))
         log.publish(1, with_values(add("x.parquet"), {}))
         assert log.table().snapshot().to_arrow().to_pylist() == [{"l": [{"N": "a"}]}, {"l": None}]
 
-    def test_of_two_names_that_differ_in_case_the_exact_one_counts(self, tmp_path: Path) -> None:
+    def test_an_exact_column_name_wins_over_one_in_another_case(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(pa.schema([("id", pa.int64())])))
         write(log, "x.parquet", {"ID": [1], "id": [2]})
         log.publish(1, with_values(add("x.parquet"), {}))
@@ -251,7 +251,7 @@ class TestTypes:
             log.table().snapshot().to_arrow()
 
     def test_a_required_member_may_be_null_where_its_parent_is(self, tmp_path: Path) -> None:
-        """And nowhere else, at any depth."""
+        """A null member elsewhere is an error, at any depth."""
         required = pa.struct([pa.field("x", pa.int64(), nullable=False)])
         schema = pa.schema([("s", pa.struct([("inner", required)])), ("l", pa.list_(required))])
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
@@ -269,7 +269,7 @@ class TestTypes:
                 log.table().snapshot().to_arrow()
             assert caught.value.column == next(iter(bad))
 
-    def test_sparks_old_timestamps_are_read(self, tmp_path: Path) -> None:
+    def test_int96_timestamps_of_spark_are_read(self, tmp_path: Path) -> None:
         schema = pa.schema([("t", pa.timestamp("us", tz="UTC"))])
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
         moment = datetime.datetime(2013, 1, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
@@ -286,10 +286,10 @@ class TestTypes:
         ],
         ids=str,
     )
-    def test_ancient_dates_in_sparks_legacy_calendar_are_refused(
+    def test_old_dates_in_sparks_legacy_calendar_are_refused(
         self, tmp_path: Path, kind: pa.DataType, modern: Any, ancient: Any
     ) -> None:
-        """Spark marks such files in their footers; what they hold is another day."""
+        """Spark marks such files in their footers: their dates are days of another calendar."""
         member = pa.struct([("d", kind)])
         schema = pa.schema([("d", kind), ("s", member), ("l", pa.list_(member)), ("m", pa.map_(pa.string(), kind))])
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(schema))
@@ -307,7 +307,7 @@ class TestTypes:
         assert read({"d": ancient}).num_rows == 1
         assert read({"d": modern, "s": {"d": modern}, "l": [], "m": [("k", None)]}, **legacy).num_rows == 1
 
-    def test_a_file_that_does_not_fit_the_schema_is_named(self, log: WrittenLog) -> None:
+    def test_an_error_names_the_file_that_does_not_fit_the_schema(self, log: WrittenLog) -> None:
         write(log, "x.parquet", {"id": ["text"]})
         log.publish(2, add("x.parquet"))
         with pytest.raises(CorruptionError) as caught:
@@ -315,7 +315,7 @@ class TestTypes:
         assert caught.value.column == "id"
 
     def test_nan_is_greater_than_every_number(self, tmp_path: Path) -> None:
-        """As in Spark, so that pruning and reading agree."""
+        """Spark orders NaN like this; pruning and reading must agree."""
         log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(pa.schema([("g", pa.float64())])))
         write(log, "x.parquet", {"g": [1.0, float("nan"), None]})
         stats = json.dumps({"numRecords": 3, "minValues": {"g": 1.0}, "maxValues": {"g": 1.0}, "nullCount": {"g": 1}})
@@ -343,7 +343,7 @@ WIDENED = [
 
 
 class TestWidenedTypes:
-    """DELTA.md#type-widening. Each change that the protocol permits."""
+    """DELTA.md#type-widening: each change of a type that the protocol permits."""
 
     @staticmethod
     def table(tmp_path: Path, old: pa.DataType, value: Any, new: pa.DataType, stats: str | None = None) -> WrittenLog:
@@ -370,8 +370,8 @@ class TestWidenedTypes:
         literal = f"TIMESTAMP_NTZ '{read}'" if isinstance(read, datetime.datetime) else str(read)
         assert log.table().snapshot().to_arrow(where=f"x = {literal}").num_rows == 1
 
-    def test_bounds_of_floats_allow_for_their_digits(self, tmp_path: Path) -> None:
-        """The statistics say 0.7 and 0.1; as doubles, the values are less and greater."""
+    def test_bounds_of_floats_are_widened_by_their_rounding(self, tmp_path: Path) -> None:
+        """The statistics say 0.7 and 0.1. As doubles, the values are a little less and a little greater."""
         for text, where in (("0.7", "x < 0.7"), ("0.1", "x = 0.10000000149011612")):
             stats = f'{{"numRecords":1,"minValues":{{"x":{text}}},"maxValues":{{"x":{text}}},"nullCount":{{"x":0}}}}'
             log = self.table(tmp_path / text, pa.float32(), float(text), pa.float64(), stats)

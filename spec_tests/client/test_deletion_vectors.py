@@ -1,4 +1,4 @@
-"""Files with deletion vectors: which rows are read, and what damage is reported."""
+"""Files with deletion vectors: the rows that are read, and the damage that is reported."""
 
 import struct
 import sys
@@ -27,7 +27,7 @@ NAME = "46aad0af-3d35-4c01-95d3-0eacc040a80e"
 
 
 ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-"""ZeroMQ RFC 32/Z85."""
+"""The alphabet of ZeroMQ RFC 32/Z85."""
 
 
 def z85(content: bytes) -> str:
@@ -39,7 +39,7 @@ def z85(content: bytes) -> str:
 
 
 def test_the_encoding_is_z85() -> None:
-    """The example of ZeroMQ RFC 32/Z85."""
+    """The example in ZeroMQ RFC 32/Z85."""
     assert z85(bytes.fromhex("864FD26FB559F75B")) == "HelloWorld"
 
 
@@ -48,7 +48,7 @@ def bitmap(*rows: int) -> bytes:
 
 
 def stored(content: bytes) -> bytes:
-    """A vector as a file holds it from its offset on."""
+    """A vector as a file stores it, from the vector's offset."""
     return len(content).to_bytes(4) + content + zlib.crc32(content).to_bytes(4)
 
 
@@ -85,7 +85,7 @@ Vector = Callable[..., DeletionVector]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """Ids 0 to 9 in one file, 10 and 11 in another one."""
+    """Ids 0 to 9 are in one file, 10 and 11 in another."""
     table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA)
     table.append(pa.table({"id": list(range(10))}))
     table.append(pa.table({"id": [10, 11]}))
@@ -93,7 +93,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def mask(table: Table, vector: DeletionVector) -> Add:
-    """Commit the vector for the file with ten rows, as Delta Spark's DELETE does."""
+    """Commit the vector for the file with ten rows, as a DELETE of Delta Spark does."""
     file = next(add for add in table.snapshot().files.values() if '"numRecords":10' in (add.stats or ""))
     transaction = table.transaction(operation="DELETE")
     transaction.add_feature("deletionVectors")
@@ -118,7 +118,7 @@ def test_deleted_rows_are_not_read(table: Table, vector: Vector) -> None:
 
 @pytest.mark.parametrize("rows", [(1,), (4, 5, 7)])
 def test_a_padded_last_group_is_read(table: Table, rows: tuple[int, ...]) -> None:
-    """delta-kernel-rs writes a last group of less than four bytes with a `#` for each missing byte."""
+    """delta-kernel-rs pads a last group of less than four bytes with `#`."""
     content = bitmap(*rows)
     assert len(content) % 4 == 2
     number = int.from_bytes(content[-2:])
@@ -128,12 +128,12 @@ def test_a_padded_last_group_is_read(table: Table, rows: tuple[int, ...]) -> Non
     assert ids(table) == [number for number in range(12) if number not in rows]
 
 
-def test_a_vector_of_all_rows_leaves_none(table: Table) -> None:
+def test_a_vector_of_all_rows_leaves_no_row(table: Table) -> None:
     mask(table, inline(table.location, *range(10)))
     assert ids(table) == [10, 11]
 
 
-def test_time_travel_shows_the_rows_before_their_deletion(table: Table) -> None:
+def test_time_travel_reads_the_rows_before_their_deletion(table: Table) -> None:
     mask(table, inline(table.location, 0))
     assert table.snapshot(version=2).to_arrow().num_rows == 12
 
@@ -147,12 +147,12 @@ def test_a_delete_rewrites_a_file_with_a_vector(table: Table, vector: Vector) ->
     assert masked.key in table.snapshot().tombstones
 
 
-def test_deleting_all_rows_counts_those_that_were_left(table: Table) -> None:
+def test_deleting_all_rows_counts_only_those_not_yet_deleted(table: Table) -> None:
     mask(table, inline(table.location, 0, 3))
     assert table.delete().metrics["numDeletedRows"] == 10
 
 
-def test_optimize_leaves_deleted_rows_behind(table: Table) -> None:
+def test_optimize_drops_deleted_rows(table: Table) -> None:
     mask(table, in_a_file(table.location, 0, 3))
     optimize(table)
     assert ids(table) == [1, 2, 4, 5, 6, 7, 8, 9, 10, 11]
@@ -196,7 +196,7 @@ def test_vacuum_deletes_a_vector_that_no_version_needs(table: Table) -> None:
 
 
 def test_vacuum_keeps_the_vector_of_a_file_that_is_elsewhere(table: Table) -> None:
-    """A clone may delete rows of files that are in another store."""
+    """The files of a clone may be in another store."""
     masked = mask(table, in_a_file(table.location, 0, 3))
     transaction = table.transaction()
     transaction.remove(masked)
@@ -243,8 +243,10 @@ def changed(table: Table, first: int, last: int | None = None) -> list[tuple[int
 
 
 @EVERY_STORAGE
-def test_feed_has_the_rows_by_which_vectors_differ(table: Table, vector: Vector) -> None:
-    """DELTA.md#inferred-from-vectors: rows are deleted, others too, and some come back; then the file is removed."""
+def test_the_feed_has_the_rows_by_which_vectors_differ(table: Table, vector: Vector) -> None:
+    """DELTA.md#inferred-from-vectors: a vector deletes rows, a second one deletes others and restores some; then the
+    file is removed.
+    """
     feeding(table)
     masked = mask(table, vector(table.location, 0, 3, 9))
     masked = replace_vector(table, masked, inline(table.location, 3, 4))
@@ -262,7 +264,7 @@ def test_feed_has_the_rows_by_which_vectors_differ(table: Table, vector: Vector)
     ]
 
 
-def test_feed_of_two_spellings_of_one_file_is_that_of_one(table: Table) -> None:
+def test_two_spellings_of_a_path_are_one_file_in_the_feed(table: Table) -> None:
     """DELTA.md#file-identity: the path is a URI."""
     feeding(table)
     file = next(add for add in table.snapshot().files.values() if '"numRecords":10' in (add.stats or ""))
@@ -283,7 +285,7 @@ def test_feed_of_two_spellings_of_one_file_is_that_of_one(table: Table) -> None:
     assert changed(table, 4) == [(5, "delete", 2)]
 
 
-def test_stream_of_the_feed_has_the_rows_by_which_vectors_differ(table: Table) -> None:
+def test_a_stream_of_the_feed_has_the_rows_by_which_vectors_differ(table: Table) -> None:
     """DELTA.md#stream-feed."""
     feeding(table)
     replace_vector(table, mask(table, inline(table.location, 0, 3)), inline(table.location, 3, 4))
@@ -295,7 +297,7 @@ def test_stream_of_the_feed_has_the_rows_by_which_vectors_differ(table: Table) -
     assert sorted(tuple(row.values()) for row in found) == changed(table, 4)
 
 
-def test_changed_files_win_over_vectors(table: Table) -> None:
+def test_change_files_win_over_vectors(table: Table) -> None:
     """DELTA.md#change-files."""
     feeding(table)
     masked = mask(table, inline(table.location, 0, 3))
@@ -304,7 +306,7 @@ def test_changed_files_win_over_vectors(table: Table) -> None:
     assert masked.key in table.snapshot().tombstones
 
 
-def test_feed_names_the_missing_library(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_feed_names_the_missing_library(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     feeding(table)
     mask(table, inline(table.location, 0))
     table.delete()
@@ -355,13 +357,13 @@ def test_a_damaged_description_is_reported(table: Table, change: dict[str, objec
         ids(table)
 
 
-def test_a_vector_of_a_longer_file_is_reported(table: Table) -> None:
+def test_a_vector_with_a_row_beyond_the_file_is_reported(table: Table) -> None:
     mask(table, inline(table.location, 10))
     with pytest.raises(CorruptionError, match="row 10 of a file that has 10"):
         ids(table)
 
 
-def test_a_missing_library_is_named_before_anything_is_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_before_any_file_is_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     mask(table, inline(table.location, 0))
     monkeypatch.setitem(sys.modules, "pyroaring", None)
     with pytest.raises(UnsupportedFeatureError, match=r"pip install 'delta-commit-owner\[deletion-vectors\]'"):

@@ -1,4 +1,4 @@
-"""The files of a checkpoint stay columns until a caller asks for them, and are the same files then."""
+"""The files of a checkpoint stay columns until a caller needs them as actions. Both forms describe the same files."""
 
 import tempfile
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ from spec_tests.support.written_log import (
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many actions were made of rows, call by call."""
+    """The number of actions that each call made from rows."""
     counts: list[int] = []
     actions = FileRows.actions
 
@@ -46,7 +46,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def checkpointed(folder: Path, *actions: Add | Remove) -> WrittenLog:
-    """A log that starts with a checkpoint of version 5."""
+    """A log that begins with a checkpoint of version 5."""
     log = WrittenLog(folder / "t").publish(5)
     return log.write(log_path.classic_checkpoint(5), checkpoint.classic_of([*definition(), *actions])[0])
 
@@ -60,7 +60,7 @@ class TestCost:
         assert "100 files" in repr(snapshot)
         assert made == []
 
-    def test_a_later_commit_makes_the_actions_that_it_names(self, tmp_path: Path, made: list[int]) -> None:
+    def test_a_later_commit_converts_only_the_actions_that_it_names(self, tmp_path: Path, made: list[int]) -> None:
         log = checkpointed(tmp_path, *(add(f"f{number}", size=number) for number in range(100)))
         log.publish(6, remove("f3"), add("f4", size=1000), add("new", size=1))
         snapshot = log.table().snapshot()
@@ -69,7 +69,7 @@ class TestCost:
         assert (len(snapshot.refresh().files), snapshot.refresh().size_in_bytes) == (98, 4950 - 3 - 4 - 5 + 1)
         assert sum(made) <= 4
 
-    def test_snapshots_share_the_actions_of_all_files(self, tmp_path: Path, made: list[int]) -> None:
+    def test_snapshots_share_the_converted_actions(self, tmp_path: Path, made: list[int]) -> None:
         log = checkpointed(tmp_path, *(add(f"f{number}") for number in range(100)))
         first = log.table().snapshot()
         log.publish(6, add("new"))
@@ -93,8 +93,8 @@ class TestCost:
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["null", "no column"])
-def test_missing_partition_values_become_an_empty_map_in_the_next_checkpoint(tmp_path: Path, stored: bool) -> None:
-    """The protocol requires the member, and other readers fail without it."""
+def test_a_checkpoint_replaces_missing_partition_values_by_an_empty_map(tmp_path: Path, stored: bool) -> None:
+    """The protocol requires the member. Other readers fail without it."""
     files = [row(add(f"a{number}")) for number in range(5)]
     for file in files:
         file["add"]["partitionValues"] = None
@@ -136,10 +136,10 @@ def content(snapshot: Snapshot) -> tuple[object, ...]:
     st.booleans(),
     st.booleans(),
 )
-def test_a_state_of_columns_is_one_of_actions(
+def test_columns_and_actions_give_the_same_state(
     stored: list[Add | Remove], commits: list[list[Add | Remove]], listed: bool, unique: bool
 ) -> None:
-    """Whatever the checkpoint holds, as written or read by this client, and whatever the commits after it change."""
+    """This holds for every checkpoint, whether this client or the test wrote it, and for all commits after it."""
     if unique:
         stored = list({file.key: file for file in stored}.values())
     stored.sort(key=lambda file: type(file).__name__, reverse=True)
@@ -174,14 +174,14 @@ def test_a_state_of_columns_is_one_of_actions(
         (add("a", deletion_vector=WITH_OFFSET), remove("a", deletion_vector=WITH_OFFSET)),
     ],
 )
-def test_a_stored_file_is_found_however_its_name_is_spelled(tmp_path: Path, stored: Add, removed: Remove) -> None:
+def test_a_stored_file_is_found_by_every_spelling_of_its_name(tmp_path: Path, stored: Add, removed: Remove) -> None:
     """`DELTA.md#file-identity`."""
     snapshot = checkpointed(tmp_path, stored, add("other", size=3)).publish(6, removed).table().snapshot()
     assert (len(snapshot.files), snapshot.size_in_bytes, snapshot.state.files_with_deletion_vectors) == (1, 3, 0)
 
 
 def test_a_file_that_a_checkpoint_holds_twice_counts_once(tmp_path: Path) -> None:
-    """The last action counts, as in a log."""
+    """The last action wins, as in a log."""
     snapshot = checkpointed(tmp_path, remove("b"), add("a", size=1), add("b"), add("a", size=2)).table().snapshot()
     assert (len(snapshot.files), len(snapshot.tombstones), snapshot.size_in_bytes) == (2, 0, 102)
 
@@ -203,7 +203,7 @@ WHOLE = {"storageType": "u", "pathOrInlineDv": "x", "sizeInBytes": 1, "cardinali
 
 
 class TestTypes:
-    """Writers choose the types of their columns; their values must fit."""
+    """Writers choose the types of a checkpoint's columns; this client converts the values."""
 
     TEXT = pa.map_(pa.large_string(), pa.field("value", pa.string(), nullable=False))
     OTHER = pa.struct(
@@ -215,7 +215,7 @@ class TestTypes:
         ]
     )  # fmt: skip
 
-    def test_they_are_converted(self, tmp_path: Path) -> None:
+    def test_column_types_of_other_writers_are_converted(self, tmp_path: Path) -> None:
         vector = DeletionVector(storage_type="u", path_or_inline_dv="x", offset=1, size_in_bytes=1, cardinality=1)
         files = [add("a", "01", stats="{}", tags={"k": "v"}), add("b", "02", deletion_vector=vector)]
         rows = [row(action) for action in (*definition(), *files)]
@@ -239,7 +239,9 @@ class TestTypes:
     def test_a_value_that_does_not_fit_makes_the_checkpoint_unreadable(
         self, tmp_path: Path, member: str, kind: pa.DataType, value: object
     ) -> None:
-        """At once, not when the file is asked for: the commits serve, and a warning names the checkpoint."""
+        """The client finds this when it opens the checkpoint. It then reads the commits, and warns about the
+        checkpoint.
+        """
         members = {item.name: item.type for item in COLUMNS["add"]} | {member: kind}
         file = row(add("a"))
         file["add"][member] = value
@@ -251,7 +253,7 @@ class TestTypes:
         assert [log_path.classic_checkpoint(1) in warning for warning in snapshot.warnings] == [True]
 
     def test_text_that_is_not_utf_8_makes_the_checkpoint_unreadable(self, tmp_path: Path) -> None:
-        """Parquet's own reader does not look."""
+        """The Parquet reader does not check this itself."""
         content = classic_content([*definition(), add("a", stats="marker")])
         log = WrittenLog(tmp_path / "t").create().publish(1, add("a"))
         log.write(log_path.classic_checkpoint(1), content.replace(b"marker", b"mark\xffr"))

@@ -1,4 +1,4 @@
-"""Statistics of data files, from real footers: bounds that are never wrong."""
+"""Statistics of data files, from real footers: every bound is correct."""
 
 import datetime as dt
 import decimal
@@ -72,14 +72,14 @@ def test_a_column_of_nulls_has_a_count_and_no_bounds(tmp_path: Path) -> None:
 
 
 def test_a_column_with_nan_gets_no_bounds(tmp_path: Path) -> None:
-    """DELTA_SPARK.md#footer-statistics: a footer by Arrow ignores NaN, which Spark orders above everything."""
+    """DELTA_SPARK.md#footer-statistics: Arrow's footers ignore NaN, which Spark orders above every number."""
     table = pa.table({"x": [1.0, math.nan], "y": [1.0, 2.0]})
     stats = _stats(tmp_path, table, with_nan={("x",)})
     assert stats["maxValues"] == {"y": 2}
     assert stats["nullCount"] == {"x": 0, "y": 0}
 
 
-def test_infinities_have_no_place_in_json_and_get_no_bounds(tmp_path: Path) -> None:
+def test_infinities_cannot_be_json_and_get_no_bounds(tmp_path: Path) -> None:
     stats = _stats(tmp_path, pa.table({"x": [1.0, math.inf], "y": [-math.inf, 2.0], "z": [1.0, 2.0]}))
     assert (stats["minValues"], stats["maxValues"]) == ({"z": 1}, {"z": 2})
 
@@ -122,14 +122,14 @@ def test_timestamps_are_widened_to_whole_milliseconds(tmp_path: Path) -> None:
     }
 
 
-def test_the_last_moment_that_python_knows_has_no_upper_bound() -> None:
+def test_pythons_last_timestamp_has_no_upper_bound() -> None:
     last = _naive(9999, 12, 31, 23, 59, 59, 999999)
     assert f.upper_bound(last) is None
     assert f.lower_bound(last) == "9999-12-31T23:59:59.999"
 
 
 @given(st.text(alphabet=st.sampled_from("ab\U0010ffff\ud7ff"), max_size=80))
-def test_cut_bounds_of_strings_still_bound_them(text: str) -> None:
+def test_truncated_bounds_of_strings_are_still_bounds(text: str) -> None:
     low, high = f.lower_bound(text), f.upper_bound(text)
     assert low.encode() <= text.encode() <= high.encode()
     assert len(low) <= 32
@@ -137,18 +137,18 @@ def test_cut_bounds_of_strings_still_bound_them(text: str) -> None:
         assert (low, high) == (text, text)
 
 
-def test_long_strings_are_cut_to_32_characters() -> None:
+def test_long_strings_are_truncated_to_32_characters() -> None:
     assert f.lower_bound("ü" * 40) == "ü" * 32
     assert f.upper_bound("ü" * 40) == "ü" * 32 + "\U0010ffff"
 
 
-def test_strings_beyond_four_kilobytes_only_lose_their_bounds(tmp_path: Path) -> None:
+def test_strings_beyond_four_kilobytes_lose_only_their_bounds(tmp_path: Path) -> None:
     stats = _stats(tmp_path, pa.table({"s": ["x" * 5000, "a"], "t": ["x" * 50, "a"]}))
     assert list(stats["minValues"]) == ["t"]
     assert stats["numRecords"] == 2
 
 
-def test_names_with_dots_are_not_nested_names(tmp_path: Path) -> None:
+def test_a_name_with_dots_is_not_a_nested_name(tmp_path: Path) -> None:
     stats = _stats(tmp_path, pa.table({"a.b": [1], "a": [{"b": 2}]}))
     assert stats["minValues"] == {"a.b": 1, "a": {"b": 2}}
 
@@ -169,7 +169,7 @@ def test_the_first_32_columns_are_indexed_by_default() -> None:
         f.indexed(wide, {"delta.dataSkippingNumIndexedCols": "many"})
 
 
-def test_columns_are_indexed_by_name_where_the_table_names_them() -> None:
+def test_a_table_can_name_the_indexed_columns() -> None:
     stats = f.indexed(
         _wide(50), {"delta.dataSkippingStatsColumns": "st, `c49`", "delta.dataSkippingNumIndexedCols": "1"}
     )

@@ -1,6 +1,6 @@
-"""When versions were committed and what they say: time travel by timestamp, and history.
+"""When versions were committed, and what their commits say: time travel by timestamp, and the history.
 
-DELTA.md#ict-commit-time, DELTA.md#ict-time-travel, DELTA.md#ict-replace, with the effects under them.
+DELTA.md#ict-commit-time, DELTA.md#ict-time-travel, DELTA.md#ict-replace.
 """
 
 from pathlib import Path
@@ -42,7 +42,9 @@ def on(version: int, timestamp: int) -> Metadata:
 
 
 def old(log: WrittenLog, *seconds: int) -> WrittenLog:
-    """Commits of a filesystem table, modified so many seconds after `START`; those of an owner's clock come later."""
+    """The commits of a filesystem table, modified these numbers of seconds after `at(0)`. The owner's clock starts
+    later.
+    """
     for version, second in enumerate(seconds):
         actions = definition() if version == 0 else (add(f"f{version}"),)
         log.publish(version, *actions, carries_time=False).modified(version, START - 1_000_000 + second * 1000)
@@ -58,7 +60,7 @@ class TestByModificationTimes:
     def log(self, tmp_path: Path) -> WrittenLog:
         return old(WrittenLog(tmp_path / "t"), 10, 20, 15, 30)
 
-    def test_a_history_that_was_cleaned_up_begins_at_the_oldest_commit(self, log: WrittenLog) -> None:
+    def test_a_cleaned_up_history_begins_at_the_oldest_commit(self, log: WrittenLog) -> None:
         log.write(log_path.classic_checkpoint(2), classic_content([*definition(), add("f1"), add("f2")]))
         log.delete(log_path.commit(0)).delete(log_path.commit(1))
         table = log.table()
@@ -76,7 +78,7 @@ class TestByModificationTimes:
 
 
 class TestEnabledInTheMiddle:
-    """FB20: versions before the enablement by their files, the others by their commits."""
+    """FB20: the time of a version before the enablement is its file's; the time of a later version is in its commit."""
 
     @pytest.fixture
     def log(self, tmp_path: Path) -> WrittenLog:
@@ -91,7 +93,7 @@ class TestEnabledInTheMiddle:
             START + 4000, START + 3000, START + 2000, at(20), at(10),
         ]  # fmt: skip
 
-    def test_disabled_again_files_tell_everywhere(self, log: WrittenLog) -> None:
+    def test_after_a_disablement_all_times_are_those_of_files(self, log: WrittenLog) -> None:
         """Rule 7."""
         log.publish(5, metadata()).modified(5, at(40))
         table = log.table()
@@ -101,8 +103,8 @@ class TestEnabledInTheMiddle:
         assert table.snapshot(timestamp=at(39)).version == 4
 
     @pytest.mark.parametrize("last", range(1, 10))
-    def test_history_and_snapshots_tell_the_same_times(self, log: WrittenLog, last: int) -> None:
-        """Rules 5 and 7: the newest version decides for all, whatever was enabled at the version itself."""
+    def test_history_and_snapshots_agree_on_the_times(self, log: WrittenLog, last: int) -> None:
+        """Rules 5 and 7: the newest version decides for all versions, whatever was enabled at each of them."""
         later = [(TIMED, metadata()), (add("c"),), (on(7, START + 7000),), (add("d"),), (metadata(),)]
         for version, actions in enumerate(later, start=5):
             log.publish(version, *actions).modified(version, at(version))
@@ -116,13 +118,13 @@ class TestEnabledInTheMiddle:
 
 
 class TestThroughTheOwner:
-    def test_published_commits_above_the_owners_latest_are_no_history(self, tmp_path: Path) -> None:
+    def test_published_commits_above_the_owners_latest_are_not_listed(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().publish(1).publish(2)
         owner = log.owner()
         owner.latest = lambda: 1
         assert [entry.version for entry in log.table(owner).history()] == [1, 0]
 
-    def test_a_commit_without_its_time_is_an_error_that_names_it(self, tmp_path: Path) -> None:
+    def test_an_error_names_the_commit_without_its_time(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, carries_time=False)
         with pytest.raises(CorruptLogError) as caught:
             _ = log.table(log.owner()).snapshot().timestamp
@@ -130,7 +132,7 @@ class TestThroughTheOwner:
 
 
 class TestHistory:
-    def test_it_is_newest_first_with_what_each_commit_says(self, tmp_path: Path) -> None:
+    def test_entries_are_newest_first_with_their_commit_info(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create().stage(1, add("a")).inline(2, add("b"))
         entries = log.table(log.owner()).history()
         assert [(entry.version, entry.stored) for entry in entries] == [
@@ -147,7 +149,7 @@ class TestHistory:
         entry = log.table().history(1)[0]
         assert (entry.operation, entry.parameters, entry.engine, entry.user) == ("DELETE", {"predicate": "x"}, "e", "u")
 
-    def test_a_commit_need_not_say_anything(self, tmp_path: Path) -> None:
+    def test_a_commit_may_lack_its_commit_info(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create().write(log_path.commit(1), encode([add("a")]))
         log.write(log_path.commit(2), encode([add("b"), CommitInfo({"operation": 7})]))
         second, first = log.table().history(2)
@@ -156,7 +158,7 @@ class TestHistory:
         assert (second.info, second.operation) == (CommitInfo({"operation": 7}), None)
 
     @pytest.mark.parametrize(("limit", "versions"), [(0, []), (1, [3]), (3, [3, 2, 1]), (9, [3, 2, 1, 0])])
-    def test_a_limit_takes_the_newest(self, tmp_path: Path, limit: int, versions: list[int]) -> None:
+    def test_a_limit_selects_the_newest_versions(self, tmp_path: Path, limit: int, versions: list[int]) -> None:
         log = WrittenLog(tmp_path / "t").create().publish(1).publish(2).publish(3)
         files = WatchedFiles()
         table = log.table(files=files)
@@ -169,7 +171,7 @@ class TestHistory:
         with pytest.raises(InvalidRequestError):
             WrittenLog(tmp_path / "t").create().table().history(-1)
 
-    def test_it_ends_where_the_log_is_cleaned_up_meanwhile(self, tmp_path: Path) -> None:
+    def test_the_history_ends_where_a_concurrent_cleanup_begins(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create().publish(1).publish(2)
         files = WatchedFiles()
         table = log.table(files=files)
@@ -177,7 +179,7 @@ class TestHistory:
         files.before_read[log_path.commit(2)] = lambda: log.delete(log_path.commit(1))
         assert [entry.version for entry in table.history()] == [2]
 
-    def test_it_does_not_end_at_a_commit_that_is_damaged(self, tmp_path: Path) -> None:
+    def test_a_damaged_commit_does_not_end_the_history(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create().publish(1).publish(2)
         table = log.table()
         table.snapshot()
@@ -185,7 +187,7 @@ class TestHistory:
         with pytest.raises(CorruptLogError):
             list(table.history())
 
-    def test_orphans_in_the_staging_folder_are_no_history(self, tmp_path: Path) -> None:
+    def test_staged_files_that_were_not_ratified_are_not_listed(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().stage(1)
         log.write(f"_commits/{log_path.staged_commit(2, uuid(9))}", log.contents[1])
         assert [entry.version for entry in log.table(log.owner()).history()] == [1, 0]

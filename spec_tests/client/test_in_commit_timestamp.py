@@ -40,12 +40,12 @@ def enabled_at(version: int, timestamp: int) -> Metadata:
     ("protocol", "configuration", "enabled"),
     [
         (SUPPORTED, ON, Enablement(version=0, timestamp=None)),
-        (PLURAL, ON, Enablement(version=0, timestamp=None)),  # the RFC's other spelling
+        (PLURAL, ON, Enablement(version=0, timestamp=None)),  # the spelling in the RFC
         (SUPPORTED, {}, None),
         (LEGACY, ON, None),
     ],
 )
-def test_feature_and_property_together_enable(
+def test_the_feature_and_the_property_enable_together(
     protocol: Protocol, configuration: dict[str, str], enabled: Enablement | None
 ) -> None:
     """Rule 1."""
@@ -56,8 +56,10 @@ class TestRule2TheTimeOfACommit:
     @pytest.mark.parametrize(
         ("now", "previous", "time"), [(2000, 1000, 2000), (500, 1000, 1001), (1000, 1000, 1001), (1000, None, 1000)]
     )
-    def test_it_is_the_clock_or_one_more(self, now: int, previous: int | None, time: int) -> None:
-        """FB19: the clock went on, went back, stood still; the first commit."""
+    def test_the_time_is_the_clock_or_one_more_than_the_previous(
+        self, now: int, previous: int | None, time: int
+    ) -> None:
+        """FB19: the clock went forward, went back, or did not change; the last case is the first commit."""
         assert next_timestamp(now, previous) == time
 
 
@@ -67,16 +69,16 @@ class TestRule3EnabledAfterCreation:
         assert stamped.configuration == {**ON, "other": "kept", ENABLEMENT_VERSION: "7", ENABLEMENT_TIMESTAMP: "1000"}
         assert enablement(SUPPORTED, stamped) == Enablement(version=7, timestamp=1000)
 
-    def test_at_version_0_they_are_not_written(self) -> None:
+    def test_an_enablement_at_version_0_writes_no_properties(self) -> None:
         assert stamp_enablement(metadata(**ON), version=0, timestamp=1000).configuration == ON
 
     @pytest.mark.parametrize("present", [ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP])
-    def test_exactly_one_of_the_two_is_an_error(self, present: str) -> None:
+    def test_exactly_one_of_the_two_properties_is_an_error(self, present: str) -> None:
         with pytest.raises(InvalidTableError):
             enablement(SUPPORTED, metadata(**ON, **{present: "7"}))
         assert enablement(SUPPORTED, enabled_at(7, 1000)) is not None
 
-    def test_one_that_is_no_number_is_an_error(self) -> None:
+    def test_a_property_that_is_no_number_is_an_error(self) -> None:
         with pytest.raises(InvalidTableError):
             enablement(SUPPORTED, metadata(**ON, **{ENABLEMENT_VERSION: "7", ENABLEMENT_TIMESTAMP: "noon"}))
 
@@ -91,10 +93,10 @@ class TestRule3EnabledAfterCreation:
 
 class TestRule4AfterALostRace:
     @pytest.mark.parametrize(("mine", "winner", "time"), [(2000, 1000, 2000), (1000, 1000, 1001), (1000, 5000, 5001)])
-    def test_it_is_mine_or_one_more_than_the_winners(self, mine: int, winner: int, time: int) -> None:
+    def test_the_time_is_mine_or_one_more_than_the_winners(self, mine: int, winner: int, time: int) -> None:
         assert after_lost_race(mine, winner) == time
 
-    def test_a_pending_enablement_is_stamped_again(self) -> None:
+    def test_a_pending_enablement_gets_a_new_version_and_time(self) -> None:
         first = stamp_enablement(metadata(**ON), version=7, timestamp=1000)
         again = stamp_enablement(first, version=8, timestamp=2000)
         assert enablement(SUPPORTED, again) == Enablement(version=8, timestamp=2000)
@@ -104,7 +106,7 @@ class TestRule5TheTimeOfAVersion:
     def test_modification_times_are_made_monotonic(self) -> None:
         assert monotonic([5, 3, 3, 9, 1]) == [5, 6, 7, 9, 10]
 
-    def test_before_enablement_files_tell_and_from_it_on_commits_do(self) -> None:
+    def test_times_come_from_files_before_the_enablement_and_then_from_commits(self) -> None:
         times = history([100, 90, 200], [1000, 1001], Enablement(version=3, timestamp=1000))
         assert [times.of(version) for version in range(5)] == [100, 101, 200, 1000, 1001]
 
@@ -117,9 +119,9 @@ class TestRule5TheTimeOfAVersion:
 
 
 class TestRule6TimeTravel:
-    """FB20: versions before the enablement are never looked up by it, nor later ones by their files."""
+    """FB20: a time after the enablement finds only versions after it, and a time before it only versions before it."""
 
-    def test_before_the_enablement_there_may_be_nothing_left(self) -> None:
+    def test_no_version_may_be_left_before_the_enablement(self) -> None:
         cleaned = history([], [2000, 3000], Enablement(version=3, timestamp=1000), first=4)
         assert cleaned.version_at(2000) == 4
         for timestamp in (500, 1500):
@@ -145,7 +147,7 @@ class TestRule6TimeTravel:
 
     @steady
     @given(st.data())
-    def test_it_agrees_with_looking_at_every_version(self, data: st.DataObject) -> None:
+    def test_version_at_agrees_with_a_search_of_all_versions(self, data: st.DataObject) -> None:
         modified = data.draw(st.lists(st.integers(0, 100), max_size=5))
         enabling = data.draw(st.integers(0, 150))
         steps = data.draw(st.lists(st.integers(1, 30), max_size=5))
@@ -177,7 +179,7 @@ class TestRule7ReplaceAndDisable:
 
 
 def history(modified: list[int], stored: list[int], enabled: Enablement | None, *, first: int = 0) -> CommitTimes:
-    """Versions from `first`: those that only have files, then those that carry their time."""
+    """Versions from `first`: first those with only a file's time, then those with a time in the commit."""
     boundary = first + len(modified)
     return CommitTimes(
         first=first,
@@ -188,7 +190,7 @@ def history(modified: list[int], stored: list[int], enabled: Enablement | None, 
     )
 
 
-def test_before_the_enablement_the_times_are_those_of_the_files() -> None:
-    """Of a history that ends there, as that of an old version does."""
+def test_times_before_the_enablement_come_from_files() -> None:
+    """The history ends before the enablement, as the history of an old version does."""
     times = history([10, 20], [], Enablement(version=5, timestamp=99))
     assert (times.of(0), times.of(1), times.version_at(20)) == (10, 20, 1)

@@ -1,4 +1,4 @@
-"""An immutable mapping whose next version costs only what changed."""
+"""An immutable mapping. A new version of it costs only the changed keys."""
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +13,9 @@ CHANGES = st.dictionaries(KEYS, st.none() | st.integers())
 
 @steady
 @given(st.lists(CHANGES), st.lists(st.booleans()))
-def test_it_is_a_dictionary_with_a_memory(steps: list[dict[int, int | None]], looks: list[bool]) -> None:
+def test_a_layered_map_equals_a_dictionary_at_each_version(
+    steps: list[dict[int, int | None]], looks: list[bool]
+) -> None:
     model: dict[int, int] = {}
     layered: LayeredMap[int, int] = LayeredMap()
     past: list[tuple[LayeredMap[int, int], dict[int, int]]] = []
@@ -44,6 +46,6 @@ def test_a_missing_key_is_a_key_error() -> None:
         layered.updated({"a": None})["a"]
 
 
-def test_no_change_is_the_same_map() -> None:
+def test_an_update_without_changes_returns_the_same_map() -> None:
     layered: LayeredMap[str, int] = LayeredMap[str, int]().updated({"a": 1})
     assert layered.updated({}) is layered

@@ -1,7 +1,7 @@
-"""Which files make up a version: DELTA.md#log-segment.
+"""The files that make up a version: DELTA.md#log-segment.
 
-Examples, and a brute-force oracle on small random logs: it looks at one version at a time and knows nothing of how
-`build` goes about it.
+Examples, and a brute-force oracle for small random logs. The oracle judges one version at a time, independently of how
+`build` works.
 """
 
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ both_features = pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=
 
 
 def sources(segment: LogSegment) -> dict[int, str]:
-    """Where each commit is read from."""
+    """Where each commit is read from: the published file or the owner."""
     return {commit.version: source(commit) for commit in segment.commits}
 
 
@@ -46,8 +46,10 @@ def source(commit: LogPath | RatifiedCommit) -> str:
 class TestTheDocumentsOwnExamples:
     LISTING = (*published(0, 1, 2, 3, 4, 5, 6, 7), classic(2), compaction(3, 5))
 
-    def test_catalog_managed_reads_its_example_as_it_says(self) -> None:
-        """catalog-managed, "Reading Catalog-managed Tables": 7 from the owner although it is published."""
+    def test_the_example_of_catalog_managed(self) -> None:
+        """catalog-managed, "Reading Catalog-managed Tables": version 7 is read from the owner although it is
+        published.
+        """
         owner = answer(staged(7), staged(8), inline(9), latest=9)
         segment = build(self.LISTING, owner, CATALOG_MANAGED)
         assert segment.version == 9
@@ -58,8 +60,10 @@ class TestTheDocumentsOwnExamples:
         assert segment.compactions == (compaction(3, 5),)
         assert [delta.version for delta in segment.deltas()] == [5, 6, 7, 8, 9]
 
-    def test_managed_commit_reads_its_example_through_the_owner(self) -> None:
-        """managed-commits, "Reading managed-commit tables", second choice: 0 to 7 published, 8 and 9 from the owner."""
+    def test_the_example_of_managed_commits(self) -> None:
+        """managed-commits, "Reading managed-commit tables", second choice: versions 0 to 7 are published; 8 and 9 come
+        from the owner.
+        """
         owner = answer(staged(6), staged(7), staged(8), staged(9), latest=9)
         segment = build(self.LISTING, owner, MANAGED_COMMIT)
         assert segment.version == 9
@@ -75,20 +79,20 @@ class TestTheOwnersAnswer:
         [(staged(3), staged(2)), (staged(2), staged(4)), (staged(2), staged(2))],
         ids=["descending", "with a hole", "with a duplicate"],
     )
-    def test_commits_out_of_order_are_no_answer(
+    def test_an_answer_with_unordered_commits_is_rejected(
         self, feature: TableFeature, commits: tuple[RatifiedCommit, ...]
     ) -> None:
         with pytest.raises(CorruptionError):
             build(published(0, 1, 2, 3, 4), answer(*commits, latest=4), feature)
 
     @both_features
-    def test_a_commit_above_the_latest_version_is_no_answer(self, feature: TableFeature) -> None:
+    def test_an_answer_with_a_commit_above_the_latest_version_is_rejected(self, feature: TableFeature) -> None:
         with pytest.raises(CorruptionError) as caught:
             build(published(0, 1), answer(staged(2), latest=1), feature)
         assert caught.value.version == 2
 
     @both_features
-    def test_a_commit_without_a_latest_version_is_no_answer(self, feature: TableFeature) -> None:
+    def test_an_answer_with_commits_but_no_latest_version_is_rejected(self, feature: TableFeature) -> None:
         with pytest.raises(CorruptionError):
             build(published(0), answer(staged(1), latest=None), feature)
 
@@ -108,14 +112,14 @@ class TestTheOwnersAnswer:
             build(published(0, 1), answer(staged(2, file_name=file_name), latest=2), feature)
 
     @both_features
-    def test_the_owner_may_list_commits_that_it_knows_to_be_published(self, feature: TableFeature) -> None:
-        """RULINGS.md#free-commit-lists: published commits listed."""
+    def test_the_owner_may_list_published_commits(self, feature: TableFeature) -> None:
+        """RULINGS.md#free-commit-lists: the owner may list commits that it knows to be published."""
         segment = build(published(0, 1), answer(direct(1), staged(2), latest=2), feature)
         assert [commit.version for commit in segment.commits] == [0, 1, 2]
 
 
 class TestTheTarget:
-    def test_an_absurd_latest_version_is_a_gap_and_costs_nothing(self) -> None:
+    def test_a_huge_latest_version_is_reported_as_a_gap_at_once(self) -> None:
         with pytest.raises(CorruptLogError) as caught:
             build(published(0, 1), answer(latest=2**63 - 1), CATALOG_MANAGED)
         assert caught.value.missing_version == 2
@@ -124,7 +128,7 @@ class TestTheTarget:
 class TestOverlap:
     OWNER = answer(staged(1), staged(2), latest=2)
 
-    def test_a_compaction_does_not_replace_the_owners_copy(self) -> None:
+    def test_a_compaction_does_not_replace_the_owners_commit(self) -> None:
         listing = [*published(0, 1, 2), compaction(0, 2)]
         assert build(listing, self.OWNER, CATALOG_MANAGED).compactions == ()
         assert build(listing, self.OWNER, MANAGED_COMMIT).compactions == (compaction(0, 2),)
@@ -135,29 +139,29 @@ class TestOverlap:
 
 
 class TestCheckpoints:
-    def test_parts_of_two_divisions_do_not_make_one_checkpoint(self) -> None:
+    def test_parts_of_two_different_divisions_are_not_one_checkpoint(self) -> None:
         """FB32."""
         listing = [*published(*range(4)), part(2, 1, 2), part(2, 2, 3), part(2, 3, 3)]
         assert build(listing).checkpoint == ()
         assert build([*listing, part(2, 2, 2)]).checkpoint == tuple(parts(2, 2))
 
-    def test_at_one_version_v2_goes_before_classic_before_multi_part(self) -> None:
+    def test_v2_wins_over_classic_over_multi_part_at_one_version(self) -> None:
         listing = [*published(0, 1, 2), *parts(2, 2)]
         assert build(listing).checkpoint == tuple(parts(2, 2))
         assert build([*listing, classic(2)]).checkpoint == (classic(2),)
         assert build([*listing, classic(2), v2(2)]).checkpoint == (v2(2),)
         assert build([*listing, classic(2), v2(2, "json")]).checkpoint == (v2(2, "json"),)
 
-    def test_a_newer_classic_checkpoint_goes_before_an_older_v2_one(self) -> None:
+    def test_a_newer_classic_checkpoint_wins_over_an_older_v2_one(self) -> None:
         assert build([*published(0, 1, 2), v2(1), classic(2)]).checkpoint == (classic(2),)
 
-    def test_a_checkpoint_that_cannot_be_read_is_passed_over(self) -> None:
+    def test_an_unreadable_checkpoint_is_skipped(self) -> None:
         """FB39."""
         listing = [*published(*range(5)), classic(2), classic(4)]
         assert build(listing, distrusted={classic(4).name}).checkpoint == (classic(2),)
         assert build(listing, distrusted={classic(4).name, classic(2).name}).checkpoint == ()
 
-    def test_one_bad_part_makes_the_checkpoint_incomplete(self) -> None:
+    def test_one_unreadable_part_makes_the_checkpoint_incomplete(self) -> None:
         listing = [*published(*range(5)), *parts(4, 2)]
         assert build(listing, distrusted={part(4, 2, 2).name}).checkpoint == ()
 
@@ -165,12 +169,12 @@ class TestCheckpoints:
 class TestCompactions:
     LISTING = published(*range(13))
 
-    def test_of_overlapping_compactions_the_widest_is_used(self) -> None:
+    def test_the_widest_of_overlapping_compactions_is_used(self) -> None:
         overlapping = (compaction(1, 3), compaction(3, 9), compaction(8, 10), compaction(9, 10))
         listing = [*self.LISTING, *overlapping, compaction(11, 12)]
         assert build(listing).compactions == (compaction(3, 9), compaction(11, 12))
 
-    def test_a_compaction_of_one_commit_saves_nothing(self) -> None:
+    def test_a_compaction_of_one_commit_is_not_used(self) -> None:
         assert build([*self.LISTING, compaction(3, 3)]).compactions == ()
 
 
@@ -186,25 +190,25 @@ class TestOnlyWhatIsNew:
 
 
 class TestKnownCommits:
-    def test_history_is_the_gap_free_run_to_the_latest_version(self) -> None:
+    def test_the_history_ends_at_the_last_gap(self) -> None:
         assert [c.version for c in known_commits([*published(1, 2, 5, 6, 7), classic(5)])] == [5, 6, 7]
 
 
 @pytest.mark.parametrize(("latest", "unclaimed"), [(1, True), (2, False)])
-def test_a_version_is_unclaimed_if_its_owner_knows_only_older_ones(latest: int, unclaimed: bool) -> None:
-    """Else each snapshot would ask the catalog once more who the owner is."""
+def test_a_version_is_unclaimed_if_its_owner_knows_only_older_versions(latest: int, unclaimed: bool) -> None:
+    """Without this mark, the client would look up the owner again for each snapshot."""
     segment = build(published(0, 1, 2), answer(latest=latest), MANAGED_COMMIT)
     assert (segment.version, segment.unclaimed) == (2, unclaimed)
 
 
-def test_a_segment_with_a_hole_cannot_be_made() -> None:
+def test_a_segment_with_a_gap_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="cannot hold"):
         LogSegment(version=3, commits=tuple(published(0, 1, 3)))
     assert LogSegment(version=2, commits=tuple(published(0, 1, 2))).version == 2
 
 
-def test_a_third_feature_needs_no_code() -> None:
-    """Every difference is a field: a third table feature with mixed rules is read by the same code."""
+def test_a_third_table_feature_needs_no_code() -> None:
+    """All differences between features are fields, so a feature with a new combination of rules needs no code."""
     capped_but_published_first = replace(MANAGED_COMMIT, name="third", capped_at_latest=True)
     segment = build(published(0, 1, 2, 3), answer(staged(1), staged(2), latest=2), capped_but_published_first)
     assert segment.version == 2
@@ -271,7 +275,9 @@ def answers(draw: st.DrawFn) -> CommitsAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the rules say: an error, or the target, the checkpoint's version and each commit's source."""
+    """The answer by the rules: an error, or the target version, the checkpoint's version and the source of
+    each commit.
+    """
 
     error: type[DeltaError] | None = None
     missing: int | None = None
@@ -346,7 +352,7 @@ def test_the_segment_of_any_log_follows_the_rules(world: World, known: int) -> N
 
 
 def check_history(world: World, latest: LogSegment | None) -> None:
-    """It is contiguous and ends at the latest version."""
+    """The history has no gap and ends at the latest version."""
     history = known_commits(world.listing, world.answer, world.feature)
     versions = [commit.version for commit in history]
     assert versions == list(range(versions[0], versions[-1] + 1)) if versions else True
@@ -356,7 +362,7 @@ def check_history(world: World, latest: LogSegment | None) -> None:
 
 
 def check_known(world: World, latest: LogSegment, known: int) -> None:
-    """A segment after a known version has exactly the commits after it."""
+    """A segment after a known version has exactly the commits after that version."""
     later = build(world.listing, world.answer, world.feature, known=known)
     assert (later.version, later.checkpoint) == (latest.version, ())
     assert later.commits == tuple(commit for commit in latest.commits if commit.version > known)
@@ -372,7 +378,9 @@ def check_deltas(segment: LogSegment) -> None:
 
 
 def check_compactions(world: World, segment: LogSegment) -> None:
-    """DELTA.md#compaction-range: usable only if checkpoint < x and y <= target; the widest is preferred."""
+    """DELTA.md#compaction-range: a compaction x..y is usable only if checkpoint < x and y <= target; the
+    widest wins.
+    """
     owned = {c.version for c in segment.commits if isinstance(c, RatifiedCommit)}
     must_read = owned if world.feature is CATALOG_MANAGED else set()
 
@@ -391,7 +399,7 @@ def check_compactions(world: World, segment: LogSegment) -> None:
 
 
 def check_checksum(world: World, segment: LogSegment) -> None:
-    """It lies between checkpoint and target."""
+    """The checksum's version lies between the checkpoint and the target."""
     oldest = -1 if segment.checkpoint_version is None else segment.checkpoint_version
     usable = [p.version for p in world.names(FileKind.CHECKSUM) if oldest <= p.version <= segment.version]
     assert (None if segment.checksum is None else segment.checksum.version) == max(usable, default=None)

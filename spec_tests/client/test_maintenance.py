@@ -1,4 +1,4 @@
-"""Compactions, checksums, and the question that every maintenance job asks first."""
+"""Compactions, checksums, and the permission that every maintenance job needs from the owner."""
 
 import json
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from spec_tests.support.other_readers import by_delta_rs
 
 
 @every_kind
-def test_a_compaction_stands_for_its_commits(setting: Setting, feature: TableFeature | None) -> None:
+def test_a_compaction_replaces_its_commits(setting: Setting, feature: TableFeature | None) -> None:
     """Delta's protocol, "Log Compaction Files"."""
     table = setting.table(feature, policy=EVERY_COMMIT if feature else None)
     rows = busy(setting, table, 5)
@@ -49,16 +49,20 @@ def test_a_compaction_stands_for_its_commits(setting: Setting, feature: TableFea
     assert not any(isinstance(action, CommitInfo) for action in compacted)
     keys = [action.key for action in compacted if isinstance(action, Add | Remove)]
     assert len(keys) == len(set(keys))
-    assert any(isinstance(action, Remove) for action in compacted), "it hides a file that was added before it"
-    if feature is None or (feature.path_access and not feature.vacuum_protocol_check):  # which delta-rs does not read
+    assert any(isinstance(action, Remove) for action in compacted), "a removal must stay, for files added earlier"
+    if feature is None or (
+        feature.path_access and not feature.vacuum_protocol_check
+    ):  # delta-rs cannot read the others
         assert by_delta_rs(table.location) == rows
 
 
 @both
-def test_a_commit_that_is_published_meanwhile_is_found(
+def test_a_commit_published_during_a_compaction_is_found(
     setting: Setting, feature: TableFeature, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner is asked before the log is listed: in the other order such a commit is in neither answer."""
+    """The client asks the owner before it lists the log. In the other order, such a commit would be in
+    neither answer.
+    """
     table = setting.table(feature, policy=GENEROUS)
     busy(setting, table, 5)
     backfill(setting, table, 2)
@@ -73,24 +77,26 @@ def test_a_commit_that_is_published_meanwhile_is_found(
     times = snapshot.commit_times()
     assert (times.first, times.last) == (0, 5)
     assert compact(table, 1, 2) == log_path.compaction(1, 2)
-    assert next(published, None) is None, "5 was published while the compaction looked"
+    assert next(published, None) is None, "version 5 must be published during the compaction"
 
 
-def test_a_compaction_keeps_what_this_client_does_not_know(setting: Setting) -> None:
-    """Fields of known actions, and actions of other features in their order; of two about one file the later."""
+def test_a_compaction_keeps_unknown_fields_and_actions(setting: Setting) -> None:
+    """It keeps unknown fields of known actions, and unknown actions in their order. Of two actions on one file it keeps
+    the later.
+    """
     table = setting.table(None)
     old, new = ({"add": {**action, "path": "file:/x/a"}} for action in (_foreign("old"), _foreign("new")))
     unknown = [{"futureAction": {"number": number}} for number in (1, 2)]
     commits = ([{"commitInfo": {}}, old, unknown[0]], [new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}])
     for version, lines in enumerate(commits, start=1):
-        content = b"\n".join(json.dumps(line).encode() for line in lines)  # nothing ends the last line
+        content = b"\n".join(json.dumps(line).encode() for line in lines)  # the last line has no newline
         assert table.log.put_if_absent(log_path.commit(version), content)
     kept = [json.loads(line) for line in table.log.read(compact(table, 1, 2)).splitlines()]
     assert kept == [unknown[0], new, unknown[1], {"add": {**_foreign("b"), "path": "b"}}]
 
 
 def test_commits_of_commit_info_alone_are_not_compacted(setting: Setting) -> None:
-    """A compaction without an action would be an empty file, which no reader can use."""
+    """Such a compaction would be an empty file, which no reader can use."""
     table = setting.table(None)
     for version in (1, 2):
         assert table.log.put_if_absent(log_path.commit(version), b'{"commitInfo":{}}\n')
@@ -127,7 +133,7 @@ def test_a_range_of_fewer_than_two_versions_is_no_compaction(setting: Setting, s
     assert compact(table, 2, 3)
 
 
-def test_commits_that_are_gone_are_not_compacted(setting: Setting) -> None:
+def test_missing_commits_are_not_compacted(setting: Setting) -> None:
     table = setting.table(None)
     busy(setting, table, 4)
     write_checkpoint(table, 2)
@@ -139,7 +145,7 @@ def test_commits_that_are_gone_are_not_compacted(setting: Setting) -> None:
 
 
 @both
-def test_a_checksum_may_come_before_the_publication(setting: Setting, feature: TableFeature) -> None:
+def test_a_checksum_may_be_written_before_the_publication(setting: Setting, feature: TableFeature) -> None:
     """catalog-managed, "Maintenance Operations"; DELTA.md#checksum-any-version."""
     table = setting.table(feature)
     busy(setting, table, 3)
@@ -156,7 +162,7 @@ def test_a_checksum_may_come_before_the_publication(setting: Setting, feature: T
     assert checksum["setTransactions"] == [{"appId": "job", "version": 2, "lastUpdated": START}]
 
 
-def test_a_checksum_that_is_there_stays(setting: Setting) -> None:
+def test_an_existing_checksum_is_kept(setting: Setting) -> None:
     table = setting.table(None)
     busy(setting, table, 1)
     table.log.put_if_absent(log_path.checksum(1), b"{}")
@@ -197,8 +203,10 @@ def job_of(name: str) -> Callable[[Table], object]:
 
 @both
 @pytest.mark.parametrize("name", ["checkpoint", "log-compaction", "checksum", "metadata-cleanup"])
-def test_every_job_asks_the_owner_anew(setting: Setting, feature: TableFeature, name: str) -> None:
-    """catalog-managed, "Maintenance Operations", as tightened: three jobs always, the rest where allowed. FB06."""
+def test_every_job_asks_the_owner_each_time(setting: Setting, feature: TableFeature, name: str) -> None:
+    """catalog-managed, "Maintenance Operations", as tightened: three jobs are always allowed, the others need
+    permission. FB06.
+    """
     table = setting.table(feature, policy=MaintenancePolicy(backfill_every=1))
     busy(setting, table, 2)
     job = job_of(name)
@@ -245,7 +253,7 @@ def test_a_table_that_was_dropped_is_not_maintained(setting: Setting) -> None:
         ("interval 5 milliseconds", 5),
     ],
 )
-def test_durations_are_read_as_delta_spells_them(text: str, expected: int) -> None:
+def test_deltas_spellings_of_a_duration_are_read(text: str, expected: int) -> None:
     assert retention(Metadata(id="t", schema_string=SCHEMA, configuration={LOG: text}), LOG) == expected
 
 
@@ -261,7 +269,7 @@ def test_an_invalid_duration_is_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE], ids=lambda mode: mode.value)
-def test_a_client_publishes_what_the_owner_lists_and_tells_it(setting: Setting, mode: CommitMode) -> None:
+def test_a_client_publishes_listed_commits_and_reports_them(setting: Setting, mode: CommitMode) -> None:
     """catalog-managed, "Publishing Commits"."""
     table = setting.table(CATALOG_MANAGED, mode)
     busy(setting, table, 4)
@@ -270,7 +278,7 @@ def test_a_client_publishes_what_the_owner_lists_and_tells_it(setting: Setting, 
     assert table.log.published_versions() == {0, 1, 2}
     assert table.publish() == Backfilled(through=4, published=2)
     assert {version: table.log.read(log_path.commit(version)) for version in listed} == listed
-    assert setting.owner.get_commits(table.table_id or "").commits == (), "the owner may forget them"
+    assert setting.owner.get_commits(table.table_id or "").commits == (), "the owner may stop listing reported commits"
     assert table.publish() == Backfilled(through=4, published=0)
     assert table.snapshot().version == 4
 
@@ -309,7 +317,7 @@ def test_an_interrupted_publication_is_continued(setting: Setting, storage: Fail
 
 
 def test_nothing_is_published_above_a_missing_version(setting: Setting) -> None:
-    """In order: the version before the first that the owner lists must be published."""
+    """The owner's list begins above the missing version, which must be published first."""
     table = setting.table(CATALOG_MANAGED)
     busy(setting, table, 3)
     table.publish(1)
@@ -320,7 +328,7 @@ def test_nothing_is_published_above_a_missing_version(setting: Setting) -> None:
     assert table.log.published_versions() == {0}
 
 
-def test_a_report_of_what_is_not_published_is_rejected(setting: Setting) -> None:
+def test_a_report_of_unpublished_commits_is_rejected(setting: Setting) -> None:
     table = setting.table(CATALOG_MANAGED)
     busy(setting, table, 2)
     with pytest.raises(InvalidRequestError, match="not published"):
@@ -328,8 +336,8 @@ def test_a_report_of_what_is_not_published_is_rejected(setting: Setting) -> None
     assert len(setting.owner.get_commits(table.table_id or "").commits) == 2
 
 
-def test_publishing_is_refused_where_clients_may_not(setting: Setting) -> None:
-    """managed-commits: the owner backfills."""
+def test_publishing_is_refused_if_clients_may_not_publish(setting: Setting) -> None:
+    """managed-commits: only the owner backfills."""
     managed, plain = setting.table(MANAGED_COMMIT, name="managed"), setting.table(None, name="plain")
     busy(setting, managed, 2)
     catalog = setting.table(CATALOG_MANAGED, name="catalog")

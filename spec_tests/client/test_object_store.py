@@ -98,7 +98,7 @@ def objects(url: str) -> set[str]:
 
 
 def test_table_is_created_written_read_published_and_checkpointed(directory: Path, store: str) -> None:
-    """By one process after another; on the host there is only the ledger."""
+    """Each step runs in another process. The host holds only the ledger."""
     location = directory / "s3.store" / "orders"
     log = "orders/_delta_log"
     with refimpl.open(directory) as warehouse:
@@ -125,7 +125,7 @@ def test_table_is_created_written_read_published_and_checkpointed(directory: Pat
 
 
 @pytest.mark.parametrize("mode", CommitMode)
-def test_writers_with_handles_of_their_own_lose_no_row(directory: Path, mode: CommitMode) -> None:
+def test_writers_with_their_own_handles_lose_no_row(directory: Path, mode: CommitMode) -> None:
     with refimpl.open(directory) as warehouse:
         location = directory / "s3.store" / "orders"
         warehouse.create_table("orders", SCHEMA, location=location, commit_mode=mode)
@@ -147,7 +147,9 @@ def test_writers_with_handles_of_their_own_lose_no_row(directory: Path, mode: Co
 def test_failed_put_of_a_commit_is_resolved(
     directory: Path, monkeypatch: pytest.MonkeyPatch, mode: CommitMode, landed: bool
 ) -> None:
-    """Of the staged or of the published file, with its effect or without: the rows are there once or not at all."""
+    """The put of the staged or of the published file fails, before or after its effect: the rows are in the table once
+    or not at all.
+    """
     plain, failed = obstore.put, []
 
     def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
@@ -179,10 +181,8 @@ def test_failed_put_of_a_commit_is_resolved(
         assert ids_in(warehouse.table("orders")) == [*expected, 2]
 
 
-def test_put_that_is_carried_out_after_it_was_given_up_is_not_denied(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a commit whose commit point is the put."""
+def test_put_that_lands_after_its_timeout_loses_no_row(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In commit mode direct, the put is the commit point."""
     plain, late = obstore.put, []
 
     def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
@@ -203,8 +203,8 @@ def test_put_that_is_carried_out_after_it_was_given_up_is_not_denied(
         assert ids_in(warehouse.table("orders")) == [1, 2]
 
 
-def test_put_whose_answer_was_lost_is_one_commit(directory: Path, store: str) -> None:
-    """The library sends it again, and the store answers that the object exists."""
+def test_put_with_a_lost_answer_is_one_commit(directory: Path, store: str) -> None:
+    """The library sends the put again; the store answers that the object exists."""
     with refimpl.open(directory) as warehouse:
         location = directory / "s3.store" / "orders"
         table = warehouse.create_table("orders", SCHEMA, location=location)
@@ -219,7 +219,7 @@ def test_put_whose_answer_was_lost_is_one_commit(directory: Path, store: str) ->
         assert ids_in(table) == [1]
 
 
-def test_hidden_folder_in_a_store_has_objects_of_its_own(directory: Path, store: str) -> None:
+def test_hidden_folder_in_a_store_has_its_own_objects(directory: Path, store: str) -> None:
     with refimpl.open(directory) as warehouse:
         warehouse.create_table("hidden", SCHEMA, location=directory / "s3.store" / ".orders").append(rows(1))
         warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders").append(rows(2))
@@ -228,7 +228,7 @@ def test_hidden_folder_in_a_store_has_objects_of_its_own(directory: Path, store:
 
 
 def test_forked_process_gets_an_error(directory: Path, store: str) -> None:
-    """It would wait without end for a thread that it does not have."""
+    """Without the error, the child would wait forever for a thread that exists only in its parent."""
     with refimpl.open(directory) as warehouse:
         table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
         child = os.fork()
@@ -267,7 +267,7 @@ def test_rows_are_changed_and_files_compacted(directory: Path, store: str) -> No
                 adding.commit()
 
 
-def test_code_for_files_is_refused_and_writes_nothing(directory: Path, store: str) -> None:
+def test_code_for_local_files_is_refused_and_writes_nothing(directory: Path, store: str) -> None:
     with refimpl.open(directory) as warehouse:
         location = directory / "s3.store" / "orders"
         table = warehouse.create_table("orders", SCHEMA, location=location, partition_columns=["day"])
@@ -284,11 +284,11 @@ def test_code_for_files_is_refused_and_writes_nothing(directory: Path, store: st
 
 
 LATER = -86_400_000
-"""ms: an age by which every object is old enough."""
+"""ms: an age at which every object is old enough."""
 
 
 def vacuumed(table: Any) -> set[str]:
-    """What VACUUM deletes. It lists the same before, and nothing of a younger age."""
+    """The files that VACUUM deletes. A dry run lists the same files; with the default age, VACUUM finds none."""
     listed = vacuum(table, older_than=LATER, force=True)
     assert vacuum(table).files == ()
     assert vacuum(table, older_than=LATER, force=True, dry_run=False) == listed
@@ -296,8 +296,10 @@ def vacuumed(table: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE])
-def test_vacuum_spares_what_a_version_or_a_proposal_needs(directory: Path, store: str, mode: CommitMode) -> None:
-    """Of commits that are ratified and not published, staged and not ratified; partition values of all kinds."""
+def test_vacuum_keeps_files_of_versions_and_proposals(directory: Path, store: str, mode: CommitMode) -> None:
+    """The commits are ratified but not published, or staged but not ratified. The partition values have special
+    characters.
+    """
     schema = pa.schema({"id": pa.int64(), "p": pa.string()})
     values = ["a b", "a:b", "x%41", "ü/ö", None, "plain", "p=q"]
     with refimpl.open(directory) as warehouse:
@@ -325,10 +327,8 @@ def test_vacuum_spares_what_a_version_or_a_proposal_needs(directory: Path, store
         assert ids_in(warehouse.table("orders")) == [0, 1, 2, 4, 5, 6]
 
 
-def test_vacuum_spares_other_tables_and_objects_whose_names_are_no_paths(
-    directory: Path, store: str, server: str
-) -> None:
-    """`orders//FILE` is another object than `orders/FILE`, and as a path it is the same."""
+def test_vacuum_keeps_other_tables_and_objects_that_are_no_paths(directory: Path, store: str, server: str) -> None:
+    """`orders//FILE` and `orders/FILE` are different objects, but the same path."""
     with refimpl.open(directory) as warehouse:
         allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
         location = directory / "s3.store" / "orders"
@@ -349,8 +349,8 @@ def test_vacuum_spares_other_tables_and_objects_whose_names_are_no_paths(
         assert ids_in(warehouse.table("orders")) == [1, 2]
 
 
-def test_files_with_urls_are_read_and_spared(directory: Path, store: str) -> None:
-    """Engines write absolute paths of objects in the log: of clones, and of deletion vectors."""
+def test_files_with_urls_are_read_and_kept(directory: Path, store: str) -> None:
+    """Engines write the URLs of objects into the log, for clones and for deletion vectors."""
     pytest.importorskip("pyroaring")
     with refimpl.open(directory) as warehouse:
         allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
@@ -380,8 +380,8 @@ def test_files_with_urls_are_read_and_spared(directory: Path, store: str) -> Non
         assert changes == [("delete", 2)]
 
 
-def test_files_with_urls_are_spared_where_stores_overlap(tmp_path: Path, store: str) -> None:
-    """The same object has a path below each of the stores."""
+def test_files_with_urls_are_kept_in_overlapping_stores(tmp_path: Path, store: str) -> None:
+    """One object has a path below each of the two stores."""
     bucket = store.rpartition("/")[0]
     stores = {"a": bucket, "b": store, "c": bucket}
     with refimpl.open(tmp_path / "warehouse", create=True, stores=stores) as warehouse:
@@ -398,8 +398,8 @@ def test_files_with_urls_are_spared_where_stores_overlap(tmp_path: Path, store: 
             assert ids_in(table) == [1]
 
 
-def test_tables_do_not_overlap_where_stores_do(tmp_path: Path, store: str) -> None:
-    """Not even while they are created, when no object is there yet."""
+def test_tables_do_not_overlap_in_overlapping_stores(tmp_path: Path, store: str) -> None:
+    """Not even during their creation, when the store has no object yet."""
     stores = {"outer": store.rpartition("/")[0], "inner": store, "same": f"{store}/"}
     with refimpl.open(tmp_path / "warehouse", create=True, stores=stores) as warehouse:
 
@@ -418,8 +418,10 @@ def test_tables_do_not_overlap_where_stores_do(tmp_path: Path, store: str) -> No
             stage(name, other)
 
 
-def test_purge_holds_the_lock_for_few_objects(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deletion is two requests to the store, and meanwhile no other table takes a commit."""
+def test_purge_holds_the_lock_for_few_objects_at_a_time(
+    directory: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deletion is two requests to the store. No other table can commit while purge holds the lock."""
     deleted: list[int] = []
     plain = obstore.delete
 
@@ -444,8 +446,8 @@ def test_purge_holds_the_lock_for_few_objects(directory: Path, store: str, monke
     assert max(deleted) == dropping.BATCH_OF_OBJECTS
 
 
-def test_vacuum_that_died_is_repeated(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each deletion, and after one whose answer was lost."""
+def test_interrupted_vacuum_is_repeated(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """VACUUM dies after each deletion in turn, also when the deletion's answer is lost."""
     plain = obstore.delete
     with refimpl.open(directory) as warehouse:
         allowed = MaintenancePolicy(allowed=frozenset(Maintenance))
@@ -500,7 +502,7 @@ def test_failed_commit_deletes_its_objects(directory: Path, store: str) -> None:
 
 
 def test_partition_value_too_long_for_a_key_is_refused(directory: Path, store: str) -> None:
-    """S3 takes 1024 bytes; of those, some are the store's, the table's and the file's."""
+    """A key in S3 has at most 1024 bytes, and contains the prefix of the store, the table and the file name."""
     schema = pa.schema({"id": pa.int64(), "p": pa.string()})
     with refimpl.open(directory) as warehouse:
         location = directory / "s3.store" / "orders"
@@ -557,7 +559,7 @@ def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: Com
         ("other", "s3://KEY:SECRET@{bucket}/x", "AWS_SECRET_ACCESS_KEY"),
     ],
 )
-def test_store_that_cannot_be_used_is_refused(directory: Path, store: str, name: str, url: str, problem: str) -> None:
+def test_invalid_or_unusable_store_is_refused(directory: Path, store: str, name: str, url: str, problem: str) -> None:
     bucket = store.split("/")[2]
     before = sorted(directory.rglob("*.store"))
     for place in (directory, directory / "new"):
@@ -571,10 +573,10 @@ def test_store_that_cannot_be_used_is_refused(directory: Path, store: str, name:
     refimpl.open(directory, stores={"s3": store}).close()
 
 
-def test_second_of_two_that_add_one_name_at_once_is_refused(
+def test_second_of_two_concurrent_additions_of_a_store_is_refused(
     tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It begins while the first one writes, and gets as far as the lock of the owner allows."""
+    """The second addition begins while the first one writes, and waits for the owner's lock."""
     write, begun, waits = object_store._write_durably, list[Future[None]](), Event()
 
     def hold(path: Path, real: HostLock) -> Iterator[None]:
@@ -601,17 +603,17 @@ def test_second_of_two_that_add_one_name_at_once_is_refused(
         assert (folder / "s3.store").read_text() == f"{store}/a\n"
 
 
-def test_store_that_cannot_be_reached_is_refused(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_store_is_refused(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     with pytest.raises(InvalidRequestError, match=f"cannot be used: {store}: .*AWS_ENDPOINT_URL") as refused:
         refimpl.open(directory, stores={"other": store})
     assert "\n" not in str(refused.value)
 
 
-def test_store_that_does_not_answer_is_no_corruption(
+def test_store_that_does_not_answer_is_not_corruption(
     directory: Path, store: str, cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a script should do about it differs."""
+    """A script handles the two errors differently."""
     with refimpl.open(directory) as warehouse:
         table = warehouse.create_table("orders", SCHEMA, location=directory / "s3.store" / "orders")
         table.append(rows(1))
@@ -639,8 +641,8 @@ def test_store_that_does_not_answer_is_no_corruption(
     assert "no answer; check the store" in answer.err
 
 
-def test_store_is_recorded_durably_after_its_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And recorded by the same call again, whichever effect failed."""
+def test_store_is_recorded_durably_after_its_path_is_reserved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever effect failed, the same call repeated records the store."""
     owner = tmp_path / "_owner"
     steps = [("create", ""), ("write", ""), ("fsync", ""), ("replace", "s.store")]
     expected = [(*step, folder) for folder in (tmp_path, owner) for step in (*steps, ("fsync_directory", ""))]
@@ -659,13 +661,13 @@ def test_store_is_recorded_durably_after_its_path_is_taken(tmp_path: Path, monke
         with monkeypatch.context() as patched, suppress(OSError):
             patched.setattr(object_store, "PosixFiles", lambda files=files: files)
             record_store(owner, "s", "s3://bucket")
-            assert failing == len(expected), "the failure is reported"
+            assert failing == len(expected), "a failed effect must raise an error"
         assert seen == expected[: failing + 1]
         record_store(owner, "s", "s3://bucket")
         assert [(folder / "s.store").read_text() for folder in (tmp_path, owner)] == ["s3://bucket\n"] * 2
 
 
-def test_warehouse_whose_stores_cannot_be_listed_is_not_one_without_stores(tmp_path: Path) -> None:
+def test_failed_listing_of_stores_is_an_error(tmp_path: Path) -> None:
     files = FailingFiles()
     files.fail_when = lambda operation, _: operation == "list_directory"
     with pytest.raises(OSError, match="injected"):
@@ -673,7 +675,7 @@ def test_warehouse_whose_stores_cannot_be_listed_is_not_one_without_stores(tmp_p
 
 
 def fails_at(call: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The store does not answer this call of the library for the so-manieth time."""
+    """Let the given call of the library fail the `number`-th time."""
     original, calls = getattr(obstore, call), count(1)
 
     def called(*words: Any, **options: Any) -> Any:
@@ -685,7 +687,7 @@ def fails_at(call: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("call", "number"), [("put", 1), ("put", 2), ("delete", 1)])
-def test_store_that_fails_while_it_is_tried_is_refused(
+def test_store_that_fails_during_its_check_is_refused(
     store: str, call: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails_at(call, number, monkeypatch)
@@ -694,7 +696,7 @@ def test_store_that_fails_while_it_is_tried_is_refused(
 
 
 @pytest.mark.parametrize("call", ["head", "delete"])
-def test_object_is_not_missing_where_the_store_does_not_answer(
+def test_object_is_not_reported_missing_if_the_store_fails(
     store: str, tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = ObjectFiles(PosixFiles(), {tmp_path: store})
@@ -703,9 +705,7 @@ def test_object_is_not_missing_where_the_store_does_not_answer(
         files.stat(tmp_path / "x") if call == "head" else files.unlink(tmp_path / "x")
 
 
-def test_object_is_stored_at_the_end_of_its_block_unless_that_failed(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_object_is_stored_at_the_end_of_its_block(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ObjectFiles(PosixFiles(), {tmp_path: store})
     whole, half, moved = (tmp_path / name for name in ("whole", "half", "moved"))
     with files.create(whole) as file:
@@ -723,7 +723,7 @@ def test_object_is_stored_at_the_end_of_its_block_unless_that_failed(
     assert [files.exists(str(path)) for path in (whole, half, moved)] == [False, False, True]
 
 
-def test_effects_on_the_hosts_own_files_reach_the_host(tmp_path: Path) -> None:
+def test_effects_on_local_files_use_the_hosts_files(tmp_path: Path) -> None:
     host = FailingFiles()
     files = ObjectFiles(host, {})
     file, other, folder = (tmp_path / name for name in ("file", "other", "folder"))
@@ -753,8 +753,10 @@ def test_missing_package_is_named(directory: Path, store: str, monkeypatch: pyte
             warehouse.table("orders").snapshot()
 
 
-def test_store_that_overwrites_is_refused(directory: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that ignores the condition of a put would let one commit replace another."""
+def test_store_that_ignores_put_conditions_is_refused(
+    directory: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In such a store one commit could replace another."""
     plain = obstore.put
 
     def put(store: Any, key: str, content: bytes, **_: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Tables that Delta Spark 4.4 wrote through our owner, read here; and ours, read by delta-rs and DuckDB.
+"""Tables that Delta Spark 4.4 wrote through our owner, read by our client; and our tables, read by delta-rs and DuckDB.
 
-The former are in `fixtures/delta_spark`; `python -m spec_tests.engines.make_fixtures` made them.
+Delta Spark's tables are in `fixtures/delta_spark`; `python -m spec_tests.engines.make_fixtures` made them.
 """
 
 import decimal
@@ -48,7 +48,7 @@ def expected_of(name: str) -> list[dict[str, Any]]:
 
 
 def rows_at(table: Table, version: int) -> list[dict[str, Any]]:
-    """By id, dates as text."""
+    """The rows ordered by id, with dates as text."""
     rows = table.snapshot(version=version).to_arrow().to_pylist()
     plain = [{k: v.isoformat() if hasattr(v, "isoformat") else v for k, v in row.items()} for row in rows]
     return sorted(plain, key=lambda row: int(row["id"]))
@@ -62,10 +62,10 @@ def assert_reads_as_delta_does(table: Table, expected: list[dict[str, Any]]) -> 
     stamped = int(newest.metadata.configuration.get(ENABLEMENT_VERSION, "0"))
     history = table.history()[::-1]
     assert [(entry.version, entry.operation) for entry in history] == [(e["version"], e["operation"]) for e in expected]
-    # Before that, a commit's time is when its file was modified here: it is that of the checkout.
+    # Before that version, a commit's time is its file's modification time, which is that of the checkout.
     assert [entry.timestamp for entry in history[stamped:]] == [entry["timestamp"] for entry in expected[stamped:]]
     assert newest.version == expected[-1]["version"]
-    assert list(newest.warnings) == []  # Delta's checksums agree with what was replayed
+    assert list(newest.warnings) == []  # Delta's checksums agree with the replayed log
 
 
 @pytest.mark.parametrize("name", ["coordinated", "there_and_back"])
@@ -76,8 +76,10 @@ def test_a_table_is_read_by_its_path_as_delta_reads_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["coordinated", "there_and_back"])
-def test_duckdb_reads_the_same_and_delta_rs_does_not_read_it(name: str) -> None:
-    """Delta demands the feature vacuumProtocolCheck of such tables, and leaves it there; delta-rs 1.6 refuses it."""
+def test_duckdb_reads_the_table_and_delta_rs_refuses_it(name: str) -> None:
+    """Delta adds the feature vacuumProtocolCheck to such tables and does not remove it. delta-rs 1.6 does not support
+    it.
+    """
     expected = sorted((row["id"], row["name"]) for row in expected_of(name)[-1]["rows"])
     assert by_duckdb(FOLDER / name, ("id", "name")) == expected
     with pytest.raises(DeltaError, match="VacuumProtocolCheck"):
@@ -85,7 +87,7 @@ def test_duckdb_reads_the_same_and_delta_rs_does_not_read_it(name: str) -> None:
 
 
 REFUSED_BY_DELTA_RS = {"type_widening": "TypeWidening"}
-"""DELTA.md#features-in-other-readers: what the error names."""
+"""DELTA.md#features-in-other-readers: the text in each error."""
 FEATURES = [
     "mapping_name", "mapping_id", "mapping_upgraded", "mapping_vectors", "type_widening", "row_tracking", "clustered",
     "column_rules", "v2_checkpoint",
@@ -93,7 +95,7 @@ FEATURES = [
 
 
 def as_json(value: Any) -> Any:
-    """As `expected.json` spells a value."""
+    """The value as `expected.json` spells it."""
     match value:
         case dict():
             return {name: as_json(member) for name, member in value.items()}
@@ -105,8 +107,9 @@ def as_json(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_each_version_is_read_as_delta_and_others_read_it(name: str) -> None:
-    """Tables without an owner, each with a feature; every refusal and wrong answer of another reader is here.
+def test_each_version_is_read_as_by_delta_and_other_readers(name: str) -> None:
+    """Tables without an owner, one for each feature. The test knows every refusal and wrong answer of the other
+    readers.
 
     DELTA.md#features-in-other-readers.
     """
@@ -114,7 +117,7 @@ def test_each_version_is_read_as_delta_and_others_read_it(name: str) -> None:
     for entry in expected_of(name):
         version, expected = entry["version"], entry["rows"]
         snapshot = table.snapshot(version=version)
-        assert list(snapshot.warnings) == []  # Delta's checksums agree with what was replayed
+        assert list(snapshot.warnings) == []  # Delta's checksums agree with the replayed log
         rows = [as_json(row) for row in snapshot.to_arrow().to_pylist()]
         assert sorted(rows, key=lambda row: int(row["id"])) == expected, version
         names = snapshot.schema.names
@@ -131,8 +134,8 @@ def test_each_version_is_read_as_delta_and_others_read_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["row_tracking", "clustered", "column_rules", "type_widening", "mapping_id"])
-def test_what_only_other_writers_use_is_kept(tmp_path: Path, name: str) -> None:
-    """Row ids, clustering, and the metadata of columns, in a checkpoint and a log compaction of ours."""
+def test_parts_that_only_other_writers_use_are_kept(tmp_path: Path, name: str) -> None:
+    """Our checkpoints and log compactions keep row ids, clustering and the metadata of columns."""
     location = tmp_path / name
     shutil.copytree(FOLDER / name, location)
     before = Table.by_path(location).snapshot()
@@ -160,10 +163,10 @@ def named(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> list[dict[st
 
 @OWNED
 @pytest.mark.parametrize("backfill_every", [1, None])
-def test_what_delta_staged_is_ratified_by_a_strict_owner_and_read(
+def test_commits_that_delta_staged_are_ratified_and_read(
     tmp_path: Path, name: str, feature: TableFeature, backfill_every: int | None
 ) -> None:
-    """The commits are made anew, from the files that Delta staged: none of them is refused, published or not."""
+    """A strict owner gets the commits again, as files that Delta staged. It rejects none, and publishes none or all."""
     with refimpl.open(tmp_path / "warehouse", create=True) as warehouse:
         owner = warehouse.owner
         policy = MaintenancePolicy(backfill_every=backfill_every)
@@ -183,8 +186,9 @@ def test_what_delta_staged_is_ratified_by_a_strict_owner_and_read(
 
 
 def copied(table: Path, target: Path, feature: TableFeature, ids: tuple[bytes, bytes]) -> list[StagedProposal]:
-    """Data files and staged commits, nothing that is published; the proposals of versions 1, 2 and so on. `ids`: of
-    the table that Delta wrote, and of this one."""
+    """Copy the data files and staged commits, but no published file; return the proposals of versions 1, 2, and so on.
+    `ids` are the id of Delta's table and the id of the copy.
+    """
     shutil.copytree(table, target, ignore=shutil.ignore_patterns(LOG_FOLDER, "expected.json"), dirs_exist_ok=True)
     staged = sorted((table / LOG_FOLDER / feature.staging_folder).iterdir())
     for path in staged:
@@ -223,7 +227,7 @@ def test_other_readers_see_the_same_rows(setting: Setting, feature: TableFeature
 
 
 @pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
-def test_other_readers_see_a_table_that_was_handed_back(setting: Setting, feature: TableFeature) -> None:
+def test_other_readers_see_a_handed_back_table(setting: Setting, feature: TableFeature) -> None:
     """managed-commits, "Converting a managed-commit table to filesystem table"."""
     table = setting.table(feature)
     rows = busy(setting, table, 4)
@@ -239,7 +243,7 @@ def test_other_readers_see_a_table_that_was_handed_back(setting: Setting, featur
 
 @pytest.mark.parametrize("backfilled", [0, 3])
 def test_duckdb_reads_a_catalog_managed_table(setting: Setting, backfilled: int) -> None:
-    """DELTA.md#duckdb: staged commits given as the log's tail."""
+    """DELTA.md#duckdb: DuckDB gets the staged commits as the tail of the log."""
     table = setting.table(CATALOG_MANAGED, CommitMode.STAGED, policy=ON_REQUEST)
     rows = busy(setting, table, 6)
     backfill(setting, table, backfilled)
@@ -256,8 +260,8 @@ def test_duckdb_reads_a_catalog_managed_table(setting: Setting, backfilled: int)
     assert read == rows
 
 
-def test_the_rows_written_here_are_the_rows_that_are_expected(setting: Setting) -> None:
-    """The twin of the tests above: a file that is left out is missed."""
+def test_a_missing_file_changes_the_rows(setting: Setting) -> None:
+    """The check of the tests above: without one file, their comparison fails."""
     table = setting.table(None)
     rows = busy(setting, table, 2)
     transaction = table.transaction()

@@ -1,4 +1,4 @@
-"""Taking filesystem tables over, and handing them back."""
+"""Take-overs of filesystem tables by an owner, and hand-backs."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def taken(setting: Setting, table: Table, feature: TableFeature = MANAGED_COMMIT
 
 
 @both
-def test_a_table_that_is_taken_over_goes_on_with_its_owner(setting: Setting, feature: TableFeature) -> None:
+def test_a_taken_over_table_continues_with_its_owner(setting: Setting, feature: TableFeature) -> None:
     """managed-commits, "Converting an existing filesystem based table"; in-commit timestamps, rule 3."""
     table = setting.table(None, properties={"team": "a"})
     setting.append(table, "a")
@@ -58,7 +58,7 @@ def test_a_table_that_is_taken_over_goes_on_with_its_owner(setting: Setting, fea
     assert (owned.name, owned.feature, owned.location) == ("owned", feature, table.location)
     snapshot = owned.snapshot()
     assert snapshot.version == 2
-    assert table.log.published(2), "the ownership change takes effect as a published commit"
+    assert table.log.published(2), "the commit of the take-over must be published"
     assert feature.enabled_in(snapshot.protocol)
     stamp = snapshot.in_commit_timestamp
     assert stamp is not None
@@ -90,8 +90,10 @@ def test_a_table_that_is_taken_over_goes_on_with_its_owner(setting: Setting, fea
         ),
     ],
 )
-def test_what_legacy_versions_implied_is_listed_by_name(setting: Setting, legacy: Protocol, writer: set[str]) -> None:
-    """Delta's protocol, "Table Features": an upgrade to lists keeps what the versions meant."""
+def test_features_implied_by_legacy_versions_are_listed_by_name(
+    setting: Setting, legacy: Protocol, writer: set[str]
+) -> None:
+    """Delta's protocol, "Table Features": an upgrade to lists keeps the features that the versions implied."""
     location = setting.folder / "legacy"
     location.mkdir()
     table = Table.by_path(location, setting.environment)
@@ -107,8 +109,8 @@ def test_what_legacy_versions_implied_is_listed_by_name(setting: Setting, legacy
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_hand_back_keeps_the_feature_that_the_table_had(setting: Setting, before: bool) -> None:
-    """It came with the table feature only where the table had not got it by itself."""
+def test_a_hand_back_keeps_features_from_before_the_take_over(setting: Setting, before: bool) -> None:
+    """A hand-back removes a feature only if the take-over added it."""
     names = ("vacuumProtocolCheck",) if before else ()
     location = setting.folder / "plain"
     location.mkdir()
@@ -129,8 +131,10 @@ def test_a_hand_back_keeps_the_feature_that_the_table_had(setting: Setting, befo
     assert {key for key in snapshot.metadata.configuration if key.startswith("commitOwner")} == set()
 
 
-def test_a_commit_that_was_first_makes_the_take_over_start_again(setting: Setting) -> None:
-    """managed-commits: if the put-if-absent fails, the owner forgets the change; it is built anew on the winner."""
+def test_a_take_over_that_loses_a_race_starts_again(setting: Setting) -> None:
+    """managed-commits: if the put-if-absent fails, the owner forgets the change. The client builds it again on the
+    winner.
+    """
     table = setting.table(None)
     setting.owner.faults.before_proposal = [lambda: setting.append(table, "racing")]
     owned = taken(setting, table)
@@ -149,7 +153,7 @@ def test_a_commit_that_was_first_makes_the_take_over_start_again(setting: Settin
 
 @both
 def test_the_first_metadata_change_after_a_take_over_adds_the_id(setting: Setting, feature: TableFeature) -> None:
-    """Before it the owner's id is nowhere in the log; a hand-back takes it out again."""
+    """Before this change the owner's id is not in the log. A hand-back removes it."""
     owned = taken(setting, setting.table(None), feature)
     change = owned.transaction(operation="SET TBLPROPERTIES")
     change.set_properties({"team": "b"})
@@ -163,7 +167,7 @@ def test_the_first_metadata_change_after_a_take_over_adds_the_id(setting: Settin
     assert kept["team"] == "b"
 
 
-def test_a_lost_answer_of_a_take_over_is_no_second_take_over(setting: Setting) -> None:
+def test_a_take_over_with_a_lost_answer_happens_once(setting: Setting) -> None:
     table = setting.table(None)
     setting.owner.faults.lose_answers = 1
     owned = taken(setting, table)
@@ -172,7 +176,7 @@ def test_a_lost_answer_of_a_take_over_is_no_second_take_over(setting: Setting) -
     assert first == again
 
 
-def test_after_a_lost_answer_an_unavailable_owner_proves_nothing(setting: Setting) -> None:
+def test_a_take_over_survives_a_lost_answer_and_an_unavailable_owner(setting: Setting) -> None:
     table = setting.table(None)
     faults = setting.owner.faults
     faults.lose_answers, faults.before_proposal = 1, [lambda: None, unavailable]
@@ -185,8 +189,10 @@ def test_after_a_lost_answer_an_unavailable_owner_proves_nothing(setting: Settin
 @pytest.mark.parametrize(
     "refusal", [Rejected(reason=RejectionReason.OWNER_REFUSES, detail="no access"), InvalidRequestError("no access")]
 )
-def test_after_a_lost_answer_a_refusal_proves_nothing(setting: Setting, refusal: Rejected | DeltaError) -> None:
-    """Nothing of the change may be deleted: it may have landed before the client lost its access."""
+def test_a_rejection_after_a_lost_answer_leaves_the_outcome_unknown(
+    setting: Setting, refusal: Rejected | DeltaError
+) -> None:
+    """The client keeps all files of the change: it may have landed before the client lost its access."""
     answers = iter([OutcomeUnknown("lost"), *[refusal] * MAX_LOOKS])
 
     def send() -> Rejected:
@@ -200,7 +206,7 @@ def test_after_a_lost_answer_a_refusal_proves_nothing(setting: Setting, refusal:
         retries.ask_until_answered(send, OutcomeUnknown("may or may not"))
 
 
-def test_an_unavailable_owner_changes_nothing(setting: Setting) -> None:
+def test_a_take_over_with_an_unavailable_owner_changes_nothing(setting: Setting) -> None:
     table = setting.table(None)
     setting.owner.faults.before_proposal = [unavailable]
     with pytest.raises(OwnerUnavailableError):
@@ -208,7 +214,7 @@ def test_an_unavailable_owner_changes_nothing(setting: Setting) -> None:
     assert table.snapshot().version == 0
 
 
-def test_a_take_over_that_is_never_answered_is_unknown(setting: Setting) -> None:
+def test_a_take_over_without_any_answer_is_unknown(setting: Setting) -> None:
     table = setting.table(None)
     setting.owner.faults.lose_requests = MAX_LOOKS
     with pytest.raises(OutcomeUnknown):
@@ -227,7 +233,7 @@ def test_a_table_with_an_owner_is_not_taken_over(setting: Setting) -> None:
         setting.owner.resolve("another")
 
 
-def test_of_two_take_overs_one_wins_and_the_other_learns_it(setting: Setting) -> None:
+def test_one_of_two_take_overs_wins_and_the_other_reports_it(setting: Setting) -> None:
     """managed-commits: the put-if-absent is the commit point, not the owner's promise."""
     table = setting.table(None)
     setting.owner.faults.before_proposal = [lambda: taken(setting, setting.again(table), name="first")]
@@ -239,7 +245,7 @@ def test_of_two_take_overs_one_wins_and_the_other_learns_it(setting: Setting) ->
     assert Table.resolve("first", setting.owner, setting.environment).snapshot().version == 1
 
 
-def test_a_table_that_another_owner_took_over_meanwhile_stays_its_own(setting: Setting, tmp_path: Path) -> None:
+def test_a_table_that_another_owner_took_over_is_left_alone(setting: Setting, tmp_path: Path) -> None:
     table = setting.table(None)
     with refimpl.open(tmp_path / "other", roots=[tmp_path], create=True) as other:
         rival = Table.by_path(table.location, other.environment)
@@ -261,8 +267,10 @@ def test_a_table_that_cannot_be_written_is_not_taken_over(setting: Setting) -> N
 
 
 @both
-def test_a_table_that_is_handed_back_is_a_filesystem_table(setting: Setting, feature: TableFeature) -> None:
-    """managed-commits, "Converting a managed-commit table to filesystem table"; FB38: all is published before."""
+def test_a_handed_back_table_is_a_filesystem_table(setting: Setting, feature: TableFeature) -> None:
+    """managed-commits, "Converting a managed-commit table to filesystem table"; FB38: the owner publishes all commits
+    first.
+    """
     table = setting.table(feature, properties={"team": "a"})
     setting.append(table, "a", "b")
     setting.append(table, "c")
@@ -281,7 +289,7 @@ def test_a_table_that_is_handed_back_is_a_filesystem_table(setting: Setting, fea
 
 
 @both
-def test_a_table_can_go_to_and_fro(setting: Setting, feature: TableFeature) -> None:
+def test_a_table_can_be_taken_over_and_handed_back_repeatedly(setting: Setting, feature: TableFeature) -> None:
     table = setting.table(None)
     before = table.snapshot()
     owned = taken(setting, table, feature)
@@ -293,7 +301,7 @@ def test_a_table_can_go_to_and_fro(setting: Setting, feature: TableFeature) -> N
     assert again.snapshot().metadata.configuration[ENABLEMENT_VERSION] == "1"
 
 
-def test_a_commit_that_was_first_makes_the_hand_back_start_again(setting: Setting) -> None:
+def test_a_hand_back_that_loses_a_race_starts_again(setting: Setting) -> None:
     table = setting.table()
     setting.owner.faults.before_proposal = [lambda: setting.append(table, "racing")]
     setting.owner.proposals.clear()
@@ -302,7 +310,7 @@ def test_a_commit_that_was_first_makes_the_hand_back_start_again(setting: Settin
     assert {path for path, _ in free.snapshot().files} == {"racing"}
 
 
-def test_a_lost_answer_of_a_hand_back_is_no_second_hand_back(setting: Setting) -> None:
+def test_a_hand_back_with_a_lost_answer_happens_once(setting: Setting) -> None:
     table = setting.table()
     setting.owner.faults.lose_answers = 1
     assert hand_back(table).snapshot().version == 1
@@ -315,8 +323,8 @@ def test_a_filesystem_table_cannot_be_handed_back(setting: Setting) -> None:
 
 @both
 @pytest.mark.parametrize("looks", [False, True], ids=["at-the-end", "after-each-step"])
-def test_a_handle_follows_its_table_from_owner_to_owner(setting: Setting, feature: TableFeature, looks: bool) -> None:
-    """A take-over gives the table a new id: the owner's record of the old one stays stale."""
+def test_a_handle_follows_its_table_to_another_owner(setting: Setting, feature: TableFeature, looks: bool) -> None:
+    """A take-over gives the table a new id; the first owner still knows the old id."""
     table = setting.table(feature)
     handle = setting.again(table)
     handle.snapshot()
@@ -381,7 +389,7 @@ def test_a_dropped_table_is_no_longer_found_by_its_handles(setting: Setting, fea
 
 
 @both
-def test_following_costs_nothing_while_the_owner_stays(setting: Setting, feature: TableFeature) -> None:
+def test_following_the_owner_costs_nothing_while_it_stays(setting: Setting, feature: TableFeature) -> None:
     table = setting.table(feature)
     handle = setting.again(table)
     for version in (1, 2, 3):
@@ -392,8 +400,8 @@ def test_following_costs_nothing_while_the_owner_stays(setting: Setting, feature
 
 
 @both
-def test_by_path_every_version_is_judged_by_the_newest(setting: Setting, feature: TableFeature) -> None:
-    """Before the take-over there was no owner; who reads that version now must go to the owner all the same."""
+def test_a_read_by_path_judges_all_versions_by_the_newest(setting: Setting, feature: TableFeature) -> None:
+    """The version is from before the take-over. A reader must still go to the owner to read it."""
     table = setting.table(None)
     setting.append(table, "a")
     by_path = setting.again(table)
@@ -416,7 +424,7 @@ def test_by_path_every_version_is_judged_by_the_newest(setting: Setting, feature
 
 
 @both
-def test_after_a_hand_back_every_version_is_read_by_path(setting: Setting, feature: TableFeature) -> None:
+def test_every_version_is_readable_by_path_after_a_hand_back(setting: Setting, feature: TableFeature) -> None:
     table = setting.table(feature)
     setting.append(table, "a")
     hand_back(table)
@@ -427,8 +435,8 @@ def test_after_a_hand_back_every_version_is_read_by_path(setting: Setting, featu
     assert write_checkpoint(by_path, 1).version == 1
 
 
-def test_old_versions_are_readable_but_stale_without_the_newest(setting: Setting) -> None:
-    """Whether the table has an owner by now cannot be known."""
+def test_an_old_version_is_stale_if_the_newest_is_unreadable(setting: Setting) -> None:
+    """The client cannot know whether the table now has an owner."""
     table = setting.table(None)
     setting.append(table, "a")
     table.log.overwrite(log_path.commit(1), b"{")
@@ -438,7 +446,7 @@ def test_old_versions_are_readable_but_stale_without_the_newest(setting: Setting
         setting.again(table).snapshot()
 
 
-def test_a_staged_commit_that_cannot_be_read_is_no_missing_one(setting: Setting, storage: FailingFiles) -> None:
+def test_an_unreadable_staged_commit_is_not_a_missing_one(setting: Setting, storage: FailingFiles) -> None:
     table = setting.table()
     setting.append(table, "a")
     storage.fail_when = lambda operation, path: operation == "read" and path.parent.name == "_staged_commits"
@@ -446,8 +454,8 @@ def test_a_staged_commit_that_cannot_be_read_is_no_missing_one(setting: Setting,
         setting.again(table).snapshot()
 
 
-def test_a_time_that_cannot_be_read_is_no_missing_one(setting: Setting, storage: FailingFiles) -> None:
-    """Of a version that was read from its checkpoint: the next commit's time must be later."""
+def test_an_unreadable_commit_time_is_not_a_missing_one(setting: Setting, storage: FailingFiles) -> None:
+    """The version was read from its checkpoint. The next commit's time must be later than this one's."""
     table = setting.table(None)
     transaction = table.transaction()
     transaction.enable_in_commit_timestamps()

@@ -39,7 +39,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 
 @pytest.mark.parametrize("name", sorted(VALUES))
 @given(data=st.data())
-def test_a_value_survives_its_text(name: str, data: st.DataObject) -> None:
+def test_a_value_is_unchanged_after_a_round_trip_as_text(name: str, data: st.DataObject) -> None:
     value = data.draw(VALUES[name])
     text = p.to_text(value, _kind(name))
     assert text
@@ -64,7 +64,7 @@ def test_a_value_survives_its_text(name: str, data: st.DataObject) -> None:
         (0.5, "double", "0.5"),
     ],
 )
-def test_values_are_spelled_as_the_protocol_says(value: Any, kind: str, text: str) -> None:
+def test_values_have_the_spelling_of_the_protocol(value: Any, kind: str, text: str) -> None:
     assert p.to_text(value, _kind(kind)) == text
 
 
@@ -96,7 +96,7 @@ def test_null_and_the_empty_string_both_mean_null() -> None:
         ("+10000-01-01 00:00:00", "timestamp"),
     ],
 )
-def test_text_that_is_no_such_value_is_a_corrupt_log(text: str, kind: str) -> None:
+def test_text_that_is_no_value_of_the_type_is_a_corrupt_log(text: str, kind: str) -> None:
     with pytest.raises(CorruptLogError):
         p.from_text(text, _kind(kind))
 
@@ -117,7 +117,7 @@ def test_a_folder_is_hive_escaped_and_a_path_url_encoded() -> None:
 
 
 @given(st.lists(st.tuples(st.text(min_size=1), st.text()), min_size=1, max_size=3))
-def test_a_folder_name_survives_encoding(values: list[tuple[str, str]]) -> None:
+def test_a_folder_name_is_unchanged_after_encoding_and_decoding(values: list[tuple[str, str]]) -> None:
     folder = p.folder(values)
     parts = folder.split("/")
     assert len(parts) == len(values)

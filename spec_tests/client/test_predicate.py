@@ -1,6 +1,6 @@
-"""Conditions in SQL: what is understood, three-valued logic, pruning by partition values and statistics.
+"""Conditions in SQL: the accepted syntax, three-valued logic, pruning by partition values and statistics.
 
-Properties compare with DuckDB, which orders as Spark does: strings by code points, NaN above every number.
+Properties compare with DuckDB, which orders values as Spark does: strings by code points, NaN above every number.
 """
 
 import datetime
@@ -89,7 +89,7 @@ class TestThreeValuedLogicOnPartitionValues:
             ("q = CAST(3.0 AS DECIMAL)", True), ("q < CAST(3.5 AS DOUBLE)", True), ("q = " + "9" * 5000, False),
         ],
     )  # fmt: skip
-    def test_of_a_value(self, text: str, expected: bool | None) -> None:
+    def test_a_condition_on_a_value(self, text: str, expected: bool | None) -> None:
         assert truth(text, q="3", p="a") is expected
 
     @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ class TestThreeValuedLogicOnPartitionValues:
             ("q = 3 AND p = 'a'", None), ("q = 3 OR p = 'a'", True), ("q = 3 OR p = 'b'", None), ("p LIKE 'a%'", True),
         ],
     )  # fmt: skip
-    def test_of_null(self, text: str, expected: bool | None) -> None:
+    def test_a_condition_on_null(self, text: str, expected: bool | None) -> None:
         assert truth(text, q=None, p="a") is expected
 
     def test_the_empty_string_means_null(self) -> None:
@@ -108,7 +108,7 @@ class TestThreeValuedLogicOnPartitionValues:
         assert truth("p IS NULL", p="") is True
         assert truth("p = ''", p="") is None
 
-    def test_a_literal_of_single_precision_is_what_a_float_holds(self) -> None:
+    def test_a_single_precision_literal_equals_the_float(self) -> None:
         """In Spark `1.1F` and `1.1` are different numbers."""
         assert truth("u = 1.1F", u="1.1") is False
         assert truth("u = 1.1F", u="1.100000023841858") is True
@@ -122,7 +122,7 @@ class TestThreeValuedLogicOnPartitionValues:
         assert truth("v < TIMESTAMP '2020-01-01 00:00:01'", v="2020-01-01T00:00:00.500Z") is True
         assert truth("u = 1e1", u="10.0") is True
 
-    def test_a_partition_value_that_is_no_such_value_may_be_anything(self) -> None:
+    def test_an_invalid_partition_value_may_match(self) -> None:
         test = test_of("q = 3")
         assert test.may_match(add(q="three"))
         assert test.may_match(add())
@@ -133,7 +133,7 @@ class TestThreeValuedLogicOnPartitionValues:
             assert test_of(text).may_match(add(u="NaN"))
         assert not test_of("u IS NULL").may_match(add(u="NaN"))
 
-    def test_what_partition_values_do_not_decide_is_not_decided(self) -> None:
+    def test_partition_values_alone_may_leave_a_condition_undecided(self) -> None:
         with pytest.raises(ValueError, match="do not decide"):
             truth("q = 3 AND l = 1", q="3")
         assert truth("q = 3 AND l = 1", q="4") is False
@@ -148,14 +148,14 @@ class TestPartitionOnly:
     def test_conditions_on_other_columns_too(self, text: str) -> None:
         assert not test_of(text).partition_only
 
-    def test_a_partition_is_asked_by_its_values_alone(self) -> None:
+    def test_a_whole_partition_is_tested_by_its_values_alone(self) -> None:
         test = test_of("q = 3 AND l > 100")
         file = add(q="3", stats={"numRecords": 1, "minValues": {"l": 1}, "maxValues": {"l": 2}})
         assert test.may_match_partition(file)
         assert not test.may_match(file)
         assert not test.may_match_partition(add(q="4"))
 
-    def test_a_member_with_the_name_of_a_partition_column_is_another_column(self) -> None:
+    def test_a_struct_member_is_not_the_partition_column_of_its_name(self) -> None:
         inner = {"type": "struct", "fields": [field("q", "long")]}
         schema = parse_schema(json.dumps({"type": "struct", "fields": [field("q", "integer"), field("st", inner)]}))
         test = parse("q = 1 AND st.q = 3").test(schema, ("q",))
@@ -184,14 +184,14 @@ class TestStatistics:
         assert not test_of("l <> 5").may_match(stats("l", 5, 5))
         assert test_of("l <> 5").may_match(stats("l", 5, 6))
 
-    def test_a_column_of_nulls_matches_nothing_but_is_null(self) -> None:
+    def test_a_column_of_nulls_matches_only_is_null(self) -> None:
         nulls = stats("l", nulls=10)
         assert not test_of("l = 5").may_match(nulls)
         assert not test_of("l <> 5").may_match(nulls)
         assert test_of("l IS NULL").may_match(nulls)
         assert not test_of("l IS NOT NULL").may_match(nulls)
 
-    def test_an_unknown_number_of_nulls_may_be_any(self) -> None:
+    def test_an_unknown_null_count_may_match(self) -> None:
         for text in ("l IS NULL", "l IS NOT NULL"):
             assert test_of(text).may_match(stats("l", 1, 2, nulls=None))
 
@@ -203,16 +203,16 @@ class TestStatistics:
         ],
         ids=lambda text: text[:30],
     )  # fmt: skip
-    def test_statistics_that_say_nothing_may_match(self, text: str) -> None:
+    def test_missing_statistics_may_match(self, text: str) -> None:
         for condition in ("l = 5", "l < 5", "l > 5", "l IS NULL", "l IS NOT NULL"):
             assert test_of(condition).may_match(add(stats=text))
 
-    def test_one_bound_alone_prunes_one_side(self) -> None:
+    def test_a_single_bound_prunes_one_side(self) -> None:
         assert not test_of("l < 5").may_match(stats("l", low=5))
         assert test_of("l > 500").may_match(stats("l", low=5))
 
     def test_the_upper_bound_of_a_long_string_may_be_a_prefix(self) -> None:
-        """DELTA.md#truncated-statistics: some writers cut bounds to 32 characters, without rounding up."""
+        """DELTA.md#truncated-statistics: some writers truncate bounds to 32 characters, without rounding up."""
         prefix = "a" * 32
         assert test_of(f"s = '{prefix}b'").may_match(stats("s", prefix, prefix))
         assert not test_of("s = 'b'").may_match(stats("s", "a", "a" * 31))
@@ -228,7 +228,7 @@ class TestStatistics:
             assert test_of(text).may_match(file) is expected, text
         assert not test_of("s NOT LIKE 'k%'").may_match(stats("s", "kiwi", "kiwi"))
 
-    def test_the_upper_bound_of_a_time_may_be_cut_to_milliseconds(self) -> None:
+    def test_the_upper_bound_of_a_time_may_be_truncated_to_milliseconds(self) -> None:
         file = stats("t", "2020-01-01T00:00:00.000Z", "2020-01-01T00:00:00.123Z")
         assert test_of("t = '2020-01-01 00:00:00.123999'").may_match(file)
         assert not test_of("t = '2020-01-01 00:00:00.124'").may_match(file)
@@ -239,8 +239,8 @@ class TestStatistics:
         assert not test_of("t < '9999-01-01 00:00:00'").may_match(file)
 
     @pytest.mark.parametrize("column", ["f", "g"])
-    def test_a_column_of_floats_may_hold_nan_whatever_its_bounds(self, column: str) -> None:
-        """performance and field notes: footers leave NaN out; in Spark it is greater than every number."""
+    def test_a_float_column_may_hold_nan_whatever_its_bounds(self, column: str) -> None:
+        """performance and field notes: footers leave NaN out; Spark orders it above every number."""
         file = stats(column, 1.0, 2.0)
         assert test_of(f"{column} > 5").may_match(file)
         assert test_of(f"NOT {column} <= 5").may_match(file)
@@ -248,7 +248,7 @@ class TestStatistics:
         assert not test_of(f"{column} = 5").may_match(file)
         assert test_of(f"{column} > 5").may_match(stats(column, "NaN", "NaN"))
 
-    def test_bounds_of_single_precision_are_what_the_file_holds(self) -> None:
+    def test_single_precision_bounds_are_compared_as_floats(self) -> None:
         assert test_of("f = 0.10000000149011612").may_match(stats("f", 0.1, 0.1))
         assert not test_of("f = 0.1").may_match(stats("f", 0.1, 0.1))
 
@@ -282,11 +282,11 @@ class TestWhatIsRefused:
             "m = CAST(1.5 AS DECIMAL)", "u < CAST(1e300 AS FLOAT)", "q = CAST('three' AS INT)",
         ],
     )  # fmt: skip
-    def test_what_is_not_understood_is_never_ignored(self, text: str) -> None:
+    def test_unsupported_syntax_is_an_error(self, text: str) -> None:
         with pytest.raises(InvalidRequestError):
             test_of(text)
 
-    def test_an_unknown_column_is_named_with_those_there_are(self) -> None:
+    def test_the_error_for_an_unknown_column_lists_the_columns(self) -> None:
         with pytest.raises(InvalidRequestError) as caught:
             test_of("nonsuch = 3")
         assert "nonsuch" in str(caught.value)
@@ -301,18 +301,18 @@ class TestWhatIsRefused:
         with pytest.raises(InvalidRequestError):
             test_of(text)
 
-    def test_a_condition_of_a_thousand_terms_is_understood(self) -> None:
+    def test_a_condition_of_a_thousand_terms_is_parsed(self) -> None:
         test = test_of(" OR ".join(f"q = {number}" for number in range(1000)))
         assert test.may_match(add(q="999"))
         assert not test.may_match(add(q="1000"))
 
 
-def test_names_are_compared_without_case_and_quoted_ones_too() -> None:
+def test_column_names_match_in_any_case() -> None:
     for text in ("Q = 3", "`q` = 3", "`Q` = 3"):
         assert truth(text, q="3") is True
 
 
-def test_an_exact_name_goes_before_one_in_another_case() -> None:
+def test_an_exact_column_name_wins_over_one_in_another_case() -> None:
     twins = parse_schema(json.dumps({"type": "struct", "fields": [field("Q", "long"), field("q", "long")]}))
     (column,) = set(parse("q = 1").condition(twins).columns())
     assert column.path == ("q",)
@@ -335,10 +335,10 @@ def bounds_of(values: Sequence[Any]) -> dict[str, Any]:
     st.sampled_from(["=", "<>", "<", "<=", ">", ">=", "<=>"]),
     st.sampled_from([("l", "k"), ("g", "h")]),
 )
-def test_a_file_with_a_row_whose_columns_compare_is_never_left_out(
+def test_a_file_with_a_matching_row_is_kept_for_column_comparisons(
     rows: list[tuple[Any, ...]], operator: str, columns: tuple[str, str]
 ) -> None:
-    """Rows are judged by Arrow as Spark does: NaN equals itself and is above all numbers. NULL is no match."""
+    """Arrow judges the rows as Spark does: NaN equals itself and is above all numbers, and NULL does not match."""
     schema = pa.schema([("l", pa.int64()), ("k", pa.int64()), ("g", pa.float64()), ("h", pa.float64())])
     table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=schema)
     test = parse(f"{columns[0]} {operator} {columns[1]}").test(from_arrow(schema), ())
@@ -355,8 +355,8 @@ def test_a_file_with_a_row_whose_columns_compare_is_never_left_out(
     assert test.may_match(add(stats=stats)) or not any(found)
 
 
-def test_an_exact_and_a_float_column_are_compared_as_floats() -> None:
-    """The double nearest to 0.1 is another number than the decimal: bounds would leave the file out."""
+def test_a_decimal_and_a_float_column_are_compared_as_floats() -> None:
+    """The double nearest to 0.1 is not the decimal 0.1. A comparison as decimals would skip the file."""
     schema = pa.schema([("amount", pa.decimal128(10, 2)), ("g", pa.float64())])
     test = parse("amount = g").test(from_arrow(schema), ("g",))
     bounds = {"numRecords": 1, "nullCount": {"amount": 0}, "minValues": {"amount": 0.1}, "maxValues": {"amount": 0.1}}
@@ -372,12 +372,12 @@ def _compares(operator: str, left: Any, right: Any) -> bool:
     )
 
 
-# Properties: conditions as DuckDB judges them, row by row; and files against the rows that they hold
+# Properties: conditions as DuckDB judges them, row by row; and files against their rows
 
 
 CONNECTION = duckdb.connect()
 CONNECTION.execute("PRAGMA disable_optimizer")
-"""Optimised, DuckDB 1.5.5 finds `b = TRUE OR b IS NOT TRUE` false of a null."""
+"""The optimizer of DuckDB 1.5.5 makes `b = TRUE OR b IS NOT TRUE` false for a null."""
 steady = settings(deadline=None, derandomize=True)
 
 ARROW = pa.schema({"n": pa.int32(), "g": pa.float64(), "s": pa.string(), "d": pa.date32(), "b": pa.bool_()})
@@ -446,7 +446,7 @@ def table_of(rows: list[dict[str, Any]]) -> pa.Table:
 def chosen_by_duckdb(rows: list[dict[str, Any]], condition: str) -> list[int]:
     numbered = table_of(rows).append_column("number", pa.array(range(len(rows)), pa.int64()))
     CONNECTION.register("numbered", numbered)
-    # A table of its own: DuckDB must not hand parts of the condition to Arrow.
+    # The rows are copied to a table in DuckDB, so that it does not pass parts of the condition to Arrow.
     CONNECTION.execute("CREATE OR REPLACE TEMP TABLE held AS SELECT * FROM numbered")
     numbers = CONNECTION.execute(f"SELECT number FROM held WHERE {condition} ORDER BY number").fetchall()
     return [number for (number,) in numbers]
@@ -454,14 +454,14 @@ def chosen_by_duckdb(rows: list[dict[str, Any]], condition: str) -> list[int]:
 
 @steady
 @given(ROWS, CONDITIONS)
-def test_the_same_rows_are_chosen_as_by_a_database(rows: list[dict[str, Any]], condition: str) -> None:
+def test_a_condition_selects_the_same_rows_as_duckdb(rows: list[dict[str, Any]], condition: str) -> None:
     expression = parse(condition).condition(MIXED).to_arrow()
     numbered = table_of(rows).append_column("number", pa.array(range(len(rows)), pa.int64()))
     assert numbered.filter(expression)["number"].to_pylist() == chosen_by_duckdb(rows, condition)
 
 
 def statistics(rows: list[dict[str, Any]], *, with_nan: bool) -> str:
-    """Honest statistics, as writers that leave NaN out or put it on top would make them."""
+    """Correct statistics of either kind of writer: one leaves NaN out, the other puts it above all numbers."""
     lower: dict[str, Any] = {}
     upper: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -484,9 +484,7 @@ def spelled(value: Any) -> Any:
 
 @steady
 @given(ROWS, CONDITIONS, st.booleans())
-def test_a_file_that_holds_a_matching_row_is_never_pruned(
-    rows: list[dict[str, Any]], condition: str, with_nan: bool
-) -> None:
+def test_a_file_with_a_matching_row_is_never_pruned(rows: list[dict[str, Any]], condition: str, with_nan: bool) -> None:
     test = parse(condition).test(MIXED, ())
     stats = statistics(rows, with_nan=with_nan)
     file = Add(path="f", size=1, modification_time=0, data_change=True, partition_values={}, stats=stats)
@@ -505,7 +503,7 @@ PARTITIONED = ("n", "s", "d", "b")
     ),
     CONDITIONS,
 )  # fmt: skip
-def test_partition_values_decide_as_for_a_row(row: dict[str, Any], condition: str) -> None:
+def test_partition_values_match_as_a_row_with_these_values(row: dict[str, Any], condition: str) -> None:
     test = parse(condition).test(MIXED, PARTITIONED)
     if not test.partition_only:
         return
@@ -525,7 +523,7 @@ COMPARE = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.
 
 @st.composite
 def exact_comparisons(draw: st.DrawFn) -> tuple[str, str, str, decimal.Decimal]:
-    """A type, a number that it holds, an operator, and any literal."""
+    """A type, a number of that type, an operator and any literal."""
     kind = draw(st.sampled_from(EXACT))
     digits, scale = {"byte": (2, 0), "long": (18, 0)}.get(kind) or decimal_sizes(kind)
     whole = draw(st.integers(-(10**digits) + 1, 10**digits - 1))
@@ -548,7 +546,7 @@ def decimal_sizes(kind: str) -> tuple[int, int]:
 
 @steady
 @given(exact_comparisons())
-def test_exact_numbers_are_compared_with_all_digits_of_any_literal(case: tuple[str, str, str, decimal.Decimal]) -> None:
+def test_exact_numbers_are_compared_with_all_digits_of_a_literal(case: tuple[str, str, str, decimal.Decimal]) -> None:
     kind, text, sign, literal = case
     schema = parse_schema(json.dumps({"type": "struct", "fields": [field("n", kind)]}))
     expected = COMPARE[sign](decimal.Decimal(text), literal)

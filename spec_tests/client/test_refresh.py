@@ -1,4 +1,4 @@
-"""Moving a snapshot forward costs the new commits, and gives what loading anew would give."""
+"""A refresh of a snapshot reads only the new commits, and gives the same snapshot as loading it anew."""
 
 import tempfile
 from pathlib import Path
@@ -58,9 +58,7 @@ class TestCost:
         assert [name for name in files.reads if name.endswith(".json")] == [log_path.commit(0), log_path.commit(1)]
 
     @both_features
-    def test_the_owners_answer_is_asked_for_from_the_next_version_on(
-        self, tmp_path: Path, feature: TableFeature
-    ) -> None:
+    def test_the_owner_is_asked_only_for_the_next_versions(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         owner, files = log.owner(), WatchedFiles()
         snapshot = log.table(owner, files).snapshot()
@@ -82,7 +80,9 @@ class TestCost:
         assert files.listings == 0
 
     @pytest.mark.parametrize("feature", [None, *FEATURES], ids=["filesystem", "managed", "catalog"])
-    def test_nothing_new_is_the_same_snapshot(self, tmp_path: Path, feature: TableFeature | None) -> None:
+    def test_a_refresh_without_new_commits_returns_the_same_snapshot(
+        self, tmp_path: Path, feature: TableFeature | None
+    ) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().publish(1, add("a"))
         files = WatchedFiles()
         snapshot = log.table(None if feature is None else log.owner(), files).snapshot()
@@ -91,7 +91,7 @@ class TestCost:
         assert files.reads == []
         assert log_path.checksum(1) not in files.looks
 
-    def test_a_handle_refreshes_what_it_knows(self, tmp_path: Path) -> None:
+    def test_a_table_handle_refreshes_its_last_snapshot(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create().publish(1, add("a"))
         files = WatchedFiles()
         table = log.table(files=files)
@@ -101,7 +101,7 @@ class TestCost:
         assert table.snapshot().version == 2
         assert files.reads == [log_path.commit(2)]
 
-    def test_an_older_snapshot_stays_what_it_was(self, tmp_path: Path) -> None:
+    def test_a_refresh_does_not_change_the_older_snapshot(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create().publish(1, add("a"), add("b"))
         before = log.table().snapshot()
         expected = content(before)
@@ -116,7 +116,7 @@ class TestCost:
 
 
 class TestWhenTheLogMovedMore:
-    def test_a_hole_is_an_error_and_not_the_end(self, tmp_path: Path) -> None:
+    def test_a_gap_is_an_error_and_not_the_end(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create()
         snapshot = log.table().snapshot()
         log.publish(1, add("a")).publish(2, add("b")).publish(3, add("c"))
@@ -129,7 +129,7 @@ class TestWhenTheLogMovedMore:
         assert snapshot.refresh().version == 3
 
     @both_features
-    def test_a_commit_that_is_ratified_and_nowhere_is_an_error(self, tmp_path: Path, feature: TableFeature) -> None:
+    def test_a_ratified_commit_that_is_missing_is_an_error(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create()
         owner = log.owner()
         snapshot = log.table(owner).snapshot()
@@ -138,7 +138,7 @@ class TestWhenTheLogMovedMore:
             snapshot.refresh()
         assert caught.value.missing_version == 1
 
-    def test_new_commits_cleaned_up_already_are_in_the_checkpoint(self, tmp_path: Path) -> None:
+    def test_new_commits_that_were_cleaned_up_are_in_the_checkpoint(self, tmp_path: Path) -> None:
         from deltalake import DeltaTable
 
         log = WrittenLog(tmp_path / "t").create().publish(1, add("a"))
@@ -151,7 +151,7 @@ class TestWhenTheLogMovedMore:
         assert content(later) == content(log.table().snapshot())
         assert {path for path, _ in later.files} == {"b", "c"}
 
-    def test_a_table_that_was_made_anew_at_its_place_is_seen(self, tmp_path: Path) -> None:
+    def test_a_table_created_anew_at_the_location_is_found(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t").create().publish(1, add("a")).modified(1, 1_000)
         snapshot = log.table().snapshot()
         again = WrittenLog(tmp_path / "t").publish(1, add("other"), add("more"))
@@ -170,7 +170,9 @@ class TestWhenTheLogMovedMore:
 
 
 class TestTheHint:
-    """`_last_checkpoint`: DELTA.md#last-checkpoint; FB31. Nothing depends on it."""
+    """`_last_checkpoint`: DELTA.md#last-checkpoint; FB31. The file only saves work; every snapshot is the same without
+    it.
+    """
 
     def plain(self, tmp_path: Path) -> WrittenLog:
         from deltalake import DeltaTable
@@ -182,7 +184,7 @@ class TestTheHint:
         return plain
 
     def owned(self, tmp_path: Path) -> WrittenLog:
-        """A catalog-managed table with checkpoints at 3 and 5 and its tail with the owner."""
+        """A catalog-managed table with checkpoints at 3 and 5. The owner has the later commits."""
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
         state: list[Action] = [*definition(CATALOG_MANAGED)]
         for version in range(1, 7):
@@ -195,7 +197,7 @@ class TestTheHint:
 
     EVERYTHING = frozenset({f"f{version}" for version in range(1, 8)})
 
-    def test_an_owner_that_caps_readers_saves_the_listing(self, tmp_path: Path) -> None:
+    def test_the_hint_saves_the_listing_if_the_owner_caps_readers(self, tmp_path: Path) -> None:
         log, files = self.owned(tmp_path), WatchedFiles()
         snapshot = log.table(log.owner(), files).snapshot()
         assert {path for path, _ in snapshot.files} == self.EVERYTHING
@@ -220,7 +222,7 @@ class TestTheHint:
         assert {path for path, _ in snapshot.files} == self.EVERYTHING
         assert files.listings == 1
 
-    def test_one_beyond_the_target_is_ignored(self, tmp_path: Path) -> None:
+    def test_a_hint_beyond_the_target_is_ignored(self, tmp_path: Path) -> None:
         log, files = self.owned(tmp_path), WatchedFiles()
         snapshot = log.table(log.owner(), files).snapshot(version=4)
         assert {path for path, _ in snapshot.files} == {"f1", "f2", "f3", "f4"}
@@ -228,14 +230,14 @@ class TestTheHint:
         assert snapshot.segment.checkpoint_version == 3
 
     def test_versions_beyond_the_target_are_not_looked_for(self, tmp_path: Path) -> None:
-        """Time travel costs what lies before its version, not the history that came after it."""
+        """Time travel reads no part of the history after its version."""
         log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')
         files = WatchedFiles()
         assert log.table(log.owner(), files).snapshot(version=4).segment.checkpoint_version == 3
         assert log_path.commit(4) in files.looks
         assert log_path.commit(5) not in files.looks
 
-    def test_an_older_one_costs_reading_and_nothing_else(self, tmp_path: Path) -> None:
+    def test_an_older_hint_gives_the_same_files(self, tmp_path: Path) -> None:
         log = self.owned(tmp_path).write("_last_checkpoint", b'{"version":3,"size":5}')
         assert {path for path, _ in log.table(log.owner()).snapshot().files} == self.EVERYTHING
 
@@ -275,8 +277,8 @@ FILES = st.one_of(
 
 @steady
 @given(st.lists(st.lists(FILES, max_size=4), max_size=8))
-def test_a_state_counts_what_it_holds(commits: list[list[Action]]) -> None:
-    """Sizes and deletion vectors are counted along; a file is active or removed, never both."""
+def test_a_states_totals_match_its_files(commits: list[list[Action]]) -> None:
+    """The total size and the number of deletion vectors are kept up to date. No file is both active and removed."""
     state = ReplayedState()
     for commit in commits:
         changes = Changes()
@@ -289,8 +291,8 @@ def test_a_state_counts_what_it_holds(commits: list[list[Action]]) -> None:
 
 @steady
 @given(COMMITS, st.lists(st.booleans(), min_size=8, max_size=8), st.data())
-def test_refreshing_is_loading(commits: list[list[Action]], looks: list[bool], data: st.DataObject) -> None:
-    """For all commits, commit modes and refreshes in between."""
+def test_a_refresh_equals_a_new_load(commits: list[list[Action]], looks: list[bool], data: st.DataObject) -> None:
+    """This holds for all commits, commit modes and refreshes in between."""
     feature = data.draw(st.sampled_from([None, MANAGED_COMMIT, CATALOG_MANAGED]))
     with tempfile.TemporaryDirectory() as folder:
         log = WrittenLog(Path(folder) / "t", feature).create()

@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and MERGE with the plain client: which rows change, which files, and which conflicts end them."""
+"""DELETE, UPDATE and MERGE with the plain client: the changed rows, the rewritten files, and the conflicts."""
 
 import errno
 import itertools
@@ -109,7 +109,7 @@ class TestRows:
         assert {row[2] for row in contents(table)} == {"x"}
         assert changed.metrics["numUpdatedRows"] == 6
 
-    def test_nothing_matched_commits_nothing_but_at_write_serializable(self, warehouse: Warehouse) -> None:
+    def test_a_match_of_no_row_commits_only_at_write_serializable(self, warehouse: Warehouse) -> None:
         """DELTA.md#nothing-matched."""
         for level, version in (("Serializable", None), ("WriteSerializable", 2)):
             table = warehouse.create_table(level, SCHEMA, properties={"delta.isolationLevel": level})
@@ -122,7 +122,7 @@ class TestRows:
 
 class TestFiles:
     def test_only_files_with_a_matching_row_are_read_and_rewritten(self, table: Table) -> None:
-        """Month 2 goes missing: neither partition values nor statistics lead there."""
+        """Month 2 has no files any more. Partition values and statistics exclude them before the client reads them."""
         for path in (table.location / "month=2").iterdir():
             path.unlink()
         table.delete("id = 2 AND month = 1")
@@ -130,7 +130,7 @@ class TestFiles:
         with pytest.raises(CorruptionError):
             table.delete("id = 5")
 
-    def test_a_whole_partition_is_deleted_without_a_read(self, table: Table) -> None:
+    def test_a_whole_partition_is_deleted_without_reading_it(self, table: Table) -> None:
         for path in (table.location / "month=2").iterdir():
             path.unlink()
         changed = table.delete("month = 2")
@@ -162,7 +162,7 @@ class TestFiles:
 
 
 def test_a_commit_that_only_removes_files_needs_no_change_data(warehouse: Warehouse) -> None:
-    """What was written of it, by this process and by others, is deleted and not committed."""
+    """Change data that this and other processes already wrote is deleted and not committed."""
     table = warehouse.create_table("fed", SCHEMA, properties=FEED)
     table.append(ROWS)
     files = data_files_of(table)
@@ -183,7 +183,7 @@ def test_a_commit_that_only_removes_files_needs_no_change_data(warehouse: Wareho
 
 
 REFUSED: list[tuple[str, Callable[[Table], object]]] = [
-    ("no SQL, with the position", lambda table: table.delete("id >")),
+    ("a syntax error, with its position", lambda table: table.delete("id >")),
     ("an unknown column", lambda table: table.delete("price = 1")),
     ("a value that does not fit", lambda table: table.delete("id = 'one'")),
     ("a random condition", lambda table: table.delete("id < rand()")),
@@ -214,7 +214,7 @@ def test_a_bad_request_leaves_no_version_and_no_file(
 
 
 @pytest.mark.parametrize("kind", ["part", "cdc"])
-def test_a_failing_disk_leaves_no_version_and_no_file(
+def test_a_full_disk_leaves_no_version_and_no_file(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     table = warehouse.create_table("fed", SCHEMA, properties=FEED)
@@ -249,7 +249,7 @@ def test_a_failing_disk_leaves_no_version_and_no_file(
 def test_rows_that_cannot_be_written_are_an_error(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, change: Callable[[Table], object]
 ) -> None:
-    """Whichever rows they are: those that stay, those that change, or those of the change data feed."""
+    """This holds for unchanged rows, changed rows and rows of the change data feed."""
     table = warehouse.create_table("fed", SCHEMA, properties=FEED)
     table.append(ROWS)
     files, write = data_files_of(table), DataFileWriter.write
@@ -267,11 +267,11 @@ def test_rows_that_cannot_be_written_are_an_error(
         except OSError:
             assert (table.snapshot().version, data_files_of(table)) == (1, files)
         else:
-            assert next(calls) == number > 1, "none was missed"
+            assert next(calls) == number > 1, "the loop must reach every write"
             break
 
 
-def test_a_refused_condition_names_its_position(table: Table) -> None:
+def test_the_error_for_a_condition_has_its_position(table: Table) -> None:
     with pytest.raises(InvalidRequestError, match="line 1, column 11"):
         table.delete("month = 1 >")
     with pytest.raises(InvalidRequestError, match="position 19"):
@@ -347,7 +347,7 @@ class TestMerge:
     def test_rows_are_matched_by_keys_and_changed_by_clauses(
         self, table: Table, on: str, clauses: Callable[[Merge], Merge], gone: set[Any], come: set[Any]
     ) -> None:
-        """A NULL key matches nothing."""
+        """A NULL key matches no row."""
         aliases = {"source_alias": "s", "target_alias": "t"} if on.startswith("t.") else {}
         changed = clauses(table.merge(SOURCE, on, **aliases)).execute()
         before = {tuple(row.values()) for row in ROWS.to_pylist()}
@@ -360,7 +360,7 @@ class TestMerge:
 
     @pytest.mark.parametrize("columns", [[], ["key"]], ids=["plain", "partitioned"])
     def test_float_keys_are_compared_as_by_spark(self, warehouse: Warehouse, columns: list[str]) -> None:
-        """Arrow joins by bits; the result of 0 / 0 has another sign than Python's NaN."""
+        """Arrow joins floats by their bits, and the NaN of 0 / 0 has another sign than Python's NaN."""
         schema = pa.schema([("key", pa.float64()), ("id", pa.int64())])
         table = warehouse.create_table("f", schema, partition_columns=columns)
         table.append(pa.table({"key": [math.nan, -0.0, None, 1.0]}))
@@ -385,15 +385,15 @@ class TestMerge:
         with pytest.raises(CorruptionError):
             table.merge(keys, "target.id = source.id").when_not_matched_by_source_delete().execute()
 
-    def test_every_part_of_the_condition_counts(self, table: Table) -> None:
-        """Also for which files are read."""
+    def test_every_part_of_the_merge_condition_is_applied(self, table: Table) -> None:
+        """The client also uses every part to choose the files that it reads."""
         for path in (table.location / "month=2").iterdir():
             path.unlink()
         on = "target.id = source.id AND target.month = 1 AND target.name <> source.name"
         for source, version in ((rows((1, 1, "a"), (4, 2, "x")), None), (rows((1, 1, "x")), 2)):
             assert table.merge(source, on).when_matched_delete().execute().version == version
 
-    def test_several_matches_name_the_key(self, table: Table) -> None:
+    def test_the_error_for_several_matches_names_the_key(self, table: Table) -> None:
         """DELTA.md#several-matches."""
         twice = pa.concat_tables([SOURCE, SOURCE])
         with pytest.raises(InvalidRequestError, match="id = 2"):
@@ -524,7 +524,9 @@ def test_the_conflict_rules_decide_a_race(
     rules: dict[str, str | None],
     level: str,
 ) -> None:
-    """The winner commits between the loser's last file and its proposal. The error names its operation and the rule."""
+    """The winner commits between the loser's last file and its proposal. The error names the winner's operation and the
+    rule.
+    """
     table = warehouse.create_table(
         "raced", SCHEMA, partition_columns=["month"], properties={"delta.isolationLevel": level, **FEED}
     )
@@ -557,13 +559,11 @@ def test_the_conflict_rules_decide_a_race(
     assert data_files_of(table) == before | files, "the loser's files are deleted"
 
 
-def test_a_crash_before_the_commit_leaves_only_files_that_no_log_names(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_before_the_commit_leaves_only_unused_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(transaction: Transaction) -> None:
         raise SimulatedCrash
 
-    monkeypatch.setattr(data_files, "delete", lambda *_: None)  # a process that died deletes nothing
+    monkeypatch.setattr(data_files, "delete", lambda *_: None)  # a dead process deletes no file
     monkeypatch.setattr(Transaction, "commit_if_needed", crash)
     files = data_files_of(table)
     with pytest.raises(SimulatedCrash):
@@ -576,8 +576,8 @@ def test_a_crash_before_the_commit_leaves_only_files_that_no_log_names(
 
 
 @pytest.mark.parametrize("lost", ["answer", "outcome"])
-def test_a_lost_answer_changes_the_rows_once(setting: Setting, lost: str) -> None:
-    """What the owner does not know in time stays unknown, and its files stay."""
+def test_a_change_with_a_lost_answer_lands_once(setting: Setting, lost: str) -> None:
+    """If the owner does not answer in time, the outcome stays unknown, and the client keeps the new files."""
     table = setting.table()
     table.append(pa.table({"id": [1, 2], "month": ["a", "a"]}))
     setting.owner.faults.lose_answers = 1

@@ -1,4 +1,4 @@
-"""Rules of rows: what a table refuses, what it computes, and that nothing changes where a row is refused."""
+"""Rules for rows: which rows a table refuses, which values it computes, and that a refused row leaves no change."""
 
 import contextlib
 import datetime
@@ -63,7 +63,7 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
 
 
 def refused(table: Table, rows: pa.Table) -> InvalidRequestError:
-    """The error of an append, which left nothing behind."""
+    """The error of an append that must leave no file and no version."""
     before = (table.snapshot().version, rows_of(table), sorted(table.location.rglob("*.parquet")))
     with pytest.raises(InvalidRequestError) as caught:
         table.append(rows)
@@ -93,7 +93,7 @@ X = column("x")
         ([identity(), X], {}, {"x": [1]}, {"id": [7], "x": [1]}, {"column": "id"}),
     ],
 )
-def test_a_row_that_breaks_a_rule_is_refused(
+def test_a_row_that_violates_a_rule_is_refused(
     warehouse: Warehouse,
     columns: list[dict[str, Any]],
     properties: Mapping[str, str],
@@ -101,7 +101,9 @@ def test_a_row_that_breaks_a_rule_is_refused(
     bad: dict[str, Any],
     facts: dict[str, Any],
 ) -> None:
-    """DELTA.md#rules-of-rows: the error names the rule, the first row and the count; null is not true."""
+    """DELTA.md#rules-of-rows: the error names the rule, the first row and the count. A rule that gives null is
+    violated.
+    """
     table = made(warehouse, *columns, **properties)
     table.append(pa.table(good))
     error = refused(table, pa.table(bad))
@@ -128,7 +130,7 @@ def test_a_row_that_breaks_a_rule_is_refused(
         ("7", "long", ("long", 1), 7),
     ],
 )
-def test_a_generated_column_is_computed_when_it_is_absent(
+def test_a_missing_generated_column_is_computed(
     warehouse: Warehouse, expression: str, kind: str, given: tuple[str, Any], expected: Any
 ) -> None:
     """DELTA.md#generated-columns."""
@@ -137,12 +139,12 @@ def test_a_generated_column_is_computed_when_it_is_absent(
     assert rows_of(table)[0]["y"] == expected
 
 
-def test_a_value_that_the_column_cannot_hold_is_refused(warehouse: Warehouse) -> None:
+def test_a_value_out_of_the_columns_range_is_refused(warehouse: Warehouse) -> None:
     table = made(warehouse, X, generated("y", "x * 1000", "short"))
     assert refused(table, pa.table({"x": [1, 40]})).column == "y"
 
 
-def test_defaults_are_for_columns_that_the_rows_leave_out(warehouse: Warehouse) -> None:
+def test_a_default_replaces_a_missing_column(warehouse: Warehouse) -> None:
     """DELTA.md#default-columns: an explicit null stays null."""
     moment = column("at", "timestamp", CURRENT_DEFAULT="current_timestamp()")
     kinds = column("kind", "string", nullable=False, CURRENT_DEFAULT="'new'")
@@ -156,7 +158,7 @@ def test_defaults_are_for_columns_that_the_rows_leave_out(warehouse: Warehouse) 
 
 
 class TestIdentityColumns:
-    def test_values_are_assigned_and_the_mark_moves(self, warehouse: Warehouse) -> None:
+    def test_assigned_values_raise_the_high_water_mark(self, warehouse: Warehouse) -> None:
         """DELTA.md#identity-columns."""
         table = made(warehouse, X, identity(start=10, step=-3))
         table.append(pa.table({"x": [1, 2]}))
@@ -173,7 +175,7 @@ class TestIdentityColumns:
         assert {row["x"]: row["id"] for row in rows_of(table)} == {1: 8, 2: 2, 3: 9, 4: 3}
 
     def test_two_writers_never_assign_the_same_value(self, warehouse: Warehouse) -> None:
-        """The mark is metadata, which both change: the second writer has to begin again."""
+        """Both writers change the high-water mark, which is metadata, so the second writer must start again."""
         table = made(warehouse, identity(), X)
         other = warehouse.table("t")
         begun = other.transaction()
@@ -183,8 +185,8 @@ class TestIdentityColumns:
         other.append(pa.table({"x": [2]}))
         assert {row["x"]: row["id"] for row in rows_of(table)} == {1: 1, 2: 2}
 
-    def test_others_are_not_disturbed_by_the_mark(self, warehouse: Warehouse) -> None:
-        """DELTA.md#identity-columns: a transaction that assigns no value does not rely on it."""
+    def test_a_moved_mark_does_not_disturb_other_transactions(self, warehouse: Warehouse) -> None:
+        """DELTA.md#identity-columns: a transaction that assigns no value does not depend on the mark."""
         table = made(warehouse, identity(explicit=True), X)
         table.append(pa.table({"x": [1, 2]}))
         begun = warehouse.table("t").transaction()
@@ -192,12 +194,12 @@ class TestIdentityColumns:
         assert table._commit_with(begun, pa.table({"id": [1], "x": [4]})).rebased_over == 1
 
     @pytest.mark.parametrize(("start", "step"), [(2**63 - 2, 1), (-(2**63) + 1, -1)])
-    def test_a_column_without_values_left_refuses_rows(self, warehouse: Warehouse, start: int, step: int) -> None:
+    def test_a_column_without_free_values_refuses_rows(self, warehouse: Warehouse, start: int, step: int) -> None:
         table = made(warehouse, identity(start=start, step=step), X)
         assert "values left" in refused(table, pa.table({"x": [1, 2, 3]})).message
         table.append(pa.table({"x": [1, 2]}))
 
-    def test_the_mark_moves_beyond_the_values_of_all_tasks(self, warehouse: Warehouse) -> None:
+    def test_the_mark_is_above_the_values_of_all_tasks(self, warehouse: Warehouse) -> None:
         table = made(warehouse, identity(), identity("other", start=0, step=-1), X)
         transaction = table.transaction()
         tasks = [transaction.rules.of_split(number) for number in range(2)]
@@ -210,8 +212,8 @@ class TestIdentityColumns:
             {"id": [4097, 4098], "other": [-4096, -4097]},
         )
 
-    def test_invalid_metadata_of_a_column_is_named(self, warehouse: Warehouse) -> None:
-        """One without `allowExplicitInsert` is inconsistent for Delta Spark."""
+    def test_the_error_for_invalid_column_metadata_names_the_column(self, warehouse: Warehouse) -> None:
+        """Delta Spark calls a column without `allowExplicitInsert` inconsistent."""
         without = column("id", delta__identity__start=1, delta__identity__step=1)
         for invalid in (identity(step=0), without):
             with pytest.raises(InvalidTableError, match="'id'"):
@@ -225,7 +227,7 @@ class TestIdentityColumns:
         assert [row["id"] for row in rows_of(table)] == [5, 6]
 
     @pytest.mark.parametrize(("step", "mark", "expected"), [(1, None, [1, 2, 3]), (-1, 1, [1, 0, -1])])
-    def test_a_replaced_schema_does_not_set_the_mark_back(
+    def test_a_replaced_schema_does_not_lower_the_mark(
         self, warehouse: Warehouse, step: int, mark: int | None, expected: list[int]
     ) -> None:
         table = made(warehouse, identity(step=step), X)
@@ -253,7 +255,7 @@ class TestRowChanges:
                 table.update(values, "id = 2")
         assert table.snapshot().version == 2
 
-    def test_merge_fills_what_an_insert_leaves_out(self, warehouse: Warehouse) -> None:
+    def test_merge_fills_the_columns_that_an_insert_lacks(self, warehouse: Warehouse) -> None:
         default = column("kind", "string", CURRENT_DEFAULT="'new'")
         table = made(warehouse, identity(), X, default, generated("y", "x * 2"), delta__constraints__low="x < 5")
         table.append(pa.table({"x": [1]}))
@@ -270,7 +272,7 @@ class TestRowChanges:
         assert table.snapshot().version == 2
 
     def test_copied_rows_are_not_checked_again(self, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-        """DELTA.md#rules-of-rows: such as rows from before a rule that another client added without a look at them."""
+        """DELTA.md#rules-of-rows: another client may have added a rule without checking the existing rows."""
         table = made(warehouse, X)
         table.append(pa.table({"x": [1, 9]}))
         table.append(pa.table({"x": [2]}))
@@ -287,8 +289,8 @@ class TestRowChanges:
             table.update({"x": "x + 1"}, "x = 9")
 
 
-def test_a_new_constraint_must_be_true_for_the_rows_that_are_there(warehouse: Warehouse) -> None:
-    """DELTA.md#new-rules: and for those that others append meanwhile."""
+def test_a_new_constraint_must_hold_for_all_existing_rows(warehouse: Warehouse) -> None:
+    """DELTA.md#new-rules: also for rows that other writers append in the meantime."""
     table = made(warehouse, X)
     table.append(pa.table({"x": [1, 9]}))
     for text, good in (("x < 5", False), ("x < 10", True)):
@@ -313,7 +315,7 @@ def test_a_new_constraint_must_be_true_for_the_rows_that_are_there(warehouse: Wa
     [("yx", False), ("xz", True), ("zy", False), ("y", False)],
     ids=["swap", "other", "rename", "drop"],
 )
-def test_a_rule_holds_for_the_column_that_gets_the_name(warehouse: Warehouse, names: str, good: bool) -> None:
+def test_a_rule_applies_to_the_column_that_now_has_its_name(warehouse: Warehouse, names: str, good: bool) -> None:
     mode = {"delta.columnMapping.mode": "name", "delta.constraints.positive": "x > 0"}
     table = made(warehouse, column("x"), column("y"), **mode)
     table.append(pa.table({"x": [1], "y": [-1]}))
@@ -333,14 +335,14 @@ def test_a_generated_column_may_be_required(warehouse: Warehouse) -> None:
     assert rows_of(table) == [{"x": 1, "y": 2}]
 
 
-def test_a_rule_holds_that_is_the_last_property(tmp_path: Path) -> None:
+def test_a_rule_in_the_last_property_is_applied(tmp_path: Path) -> None:
     properties = {"delta.constraints.low": "x < 5"}
     table = create_filesystem_table(tmp_path / "t", Environment(), json.dumps(struct(X)), properties=properties)
     assert refused(table, pa.table({"x": [9]})).constraint == "low"
 
 
-def test_a_rule_whose_feature_is_listed_later_is_a_new_rule(tmp_path: Path) -> None:
-    """DELTA.md#new-rules: any change of the metadata lists the feature."""
+def test_a_rule_is_new_when_its_feature_is_added(tmp_path: Path) -> None:
+    """DELTA.md#new-rules: every change of the metadata adds the missing feature."""
     log = WrittenLog(tmp_path)
     configuration = {"delta.constraints.low": "x < 5"}
     schema = json.dumps(struct(X))
@@ -366,7 +368,7 @@ def test_a_rule_whose_feature_is_listed_later_is_a_new_rule(tmp_path: Path) -> N
         ([column("x", CURRENT_DEFAULT="uuid()")], {}, "allowColumnDefaults"),
     ],
 )  # fmt: skip
-def test_a_rule_that_cannot_be_evaluated_is_refused_by_name(
+def test_the_error_for_an_unsupported_rule_names_the_rule(
     warehouse: Warehouse, columns: list[dict[str, Any]], properties: Mapping[str, str], feature: str
 ) -> None:
     with pytest.raises(UnsupportedFeatureError) as caught:
@@ -375,7 +377,7 @@ def test_a_rule_that_cannot_be_evaluated_is_refused_by_name(
     assert warehouse.tables() == []
 
 
-def test_a_rule_of_a_stream_is_checked_batch_by_batch(warehouse: Warehouse) -> None:
+def test_a_rule_is_checked_in_each_batch_of_a_stream(warehouse: Warehouse) -> None:
     table = made(warehouse, identity(), X, delta__constraints__low="x < 5")
     batches = [pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [3]})]
     table.append(pa.RecordBatchReader.from_batches(batches[0].schema, batches))
@@ -386,8 +388,10 @@ def test_a_rule_of_a_stream_is_checked_batch_by_batch(warehouse: Warehouse) -> N
     assert len(list(table.location.rglob("*.parquet"))) == 1
 
 
-def test_delta_rs_reads_what_it_knows_and_refuses_the_rest(warehouse: Warehouse) -> None:
-    """Files of tables with rules are ordinary files; delta-rs itself says which features it does not know."""
+def test_delta_rs_reads_known_rules_and_refuses_the_others(warehouse: Warehouse) -> None:
+    """The data files of tables with rules are ordinary. The errors of delta-rs name the features that it does not
+    support.
+    """
     table = create_filesystem_table(
         warehouse.directory / "outside",
         warehouse.environment,
@@ -400,7 +404,7 @@ def test_delta_rs_reads_what_it_knows_and_refuses_the_rest(warehouse: Warehouse)
 
 
 def clustered(warehouse: Warehouse, columns: str) -> Table:
-    """A table of 40 columns that another client has clustered by these columns."""
+    """A table of 40 columns, clustered by the given columns by another client."""
     table = create_filesystem_table(
         warehouse.directory / "clustered",
         warehouse.environment,
@@ -418,7 +422,9 @@ def clustered(warehouse: Warehouse, columns: str) -> Table:
 
 @pytest.mark.parametrize("columns", ['["c1","c39"]', '[["c1"],["c39"]]'])
 def test_a_clustered_table_stays_clustered(warehouse: Warehouse, columns: str) -> None:
-    """DELTA.md#clustering: its columns have statistics wherever they are, and new files are not clustered."""
+    """DELTA.md#clustering: clustering columns have statistics wherever they are in the schema. New files are not
+    clustered.
+    """
     table = clustered(warehouse, columns)
     table.append(pa.table({f"c{number}": [number] for number in range(40)}))
     table.update({"c2": "7"})
@@ -435,7 +441,7 @@ def test_a_clustered_table_stays_clustered(warehouse: Warehouse, columns: str) -
 @pytest.mark.parametrize(
     "change", [{"partition_columns": ("c3",)}, {"schema_string": json.dumps(struct(column("c1")))}]
 )
-def test_a_clustered_table_keeps_its_columns_and_has_no_partitions(
+def test_a_clustered_table_cannot_change_its_clustering_columns_or_be_partitioned(
     warehouse: Warehouse, change: dict[str, Any]
 ) -> None:
     """DELTA.md#clustering."""

@@ -1,4 +1,4 @@
-"""Row tracking: ids that no two rows share, whatever races a commit lost, and that copied rows keep."""
+"""Row tracking: no two rows get the same id, whatever race a commit lost, and copied rows keep their ids."""
 
 import tempfile
 from pathlib import Path
@@ -40,7 +40,7 @@ def begun(table: Table, path: str, rows: int) -> Transaction:
 
 
 def ranges(table: Table) -> dict[str, tuple[int | None, int | None]]:
-    """First row id and commit version of each active file."""
+    """The first row id and the commit version of each active file."""
     return {add.path: (add.base_row_id, add.default_row_commit_version) for add in table.snapshot().files.values()}
 
 
@@ -73,7 +73,7 @@ def test_a_table_without_row_tracking_gets_no_ids(setting: Setting) -> None:
     "kind", [(None, None), *OWNED_COMMIT_MODES], ids=lambda kind: name_of(*kind) if kind[0] else "no owner"
 )
 def test_ids_and_version_are_assigned_again_after_a_lost_race(setting: Setting, kind: tuple[Any, Any]) -> None:
-    """DELTA.md#row-ids-after-conflict: each attempt has bytes of its own."""
+    """DELTA.md#row-ids-after-conflict: each attempt has its own bytes."""
     table = setting.table(*kind, properties=TRACKED)
     late = begun(setting.again(table), "late", 4)
     begun(setting.again(table), "first", 3).commit()
@@ -84,8 +84,8 @@ def test_ids_and_version_are_assigned_again_after_a_lost_race(setting: Setting, 
     assert mark(table) == 8
 
 
-def test_a_file_that_is_committed_again_keeps_its_ids(setting: Setting) -> None:
-    """DELTA.md#row-ids-assigned: a restored file has the ids that it had."""
+def test_a_restored_file_keeps_its_ids(setting: Setting) -> None:
+    """DELTA.md#row-ids-assigned: a file that is committed again has the ids of its first commit."""
     table = setting.table(properties=TRACKED)
     begun(table, "a", 3).commit()
     begun(table, "b", 2).commit()
@@ -102,7 +102,7 @@ def test_a_file_that_is_committed_again_keeps_its_ids(setting: Setting) -> None:
     assert mark(table) == 4
 
 
-def test_a_file_without_a_number_of_rows_is_refused(setting: Setting) -> None:
+def test_a_file_without_a_row_count_is_refused(setting: Setting) -> None:
     table = setting.table(properties=TRACKED)
     transaction = table.transaction()
     transaction.add(adding("uncounted"))
@@ -111,8 +111,8 @@ def test_a_file_without_a_number_of_rows_is_refused(setting: Setting) -> None:
     assert table.snapshot().version == 0
 
 
-def test_enabling_it_gives_ids_to_the_files_that_are_there(setting: Setting) -> None:
-    """DELTA.md#row-tracking: in the commit that enables it."""
+def test_enabling_row_tracking_gives_ids_to_existing_files(setting: Setting) -> None:
+    """DELTA.md#row-tracking: in the commit that enables row tracking."""
     table = setting.table(None)
     begun(table, "a", 3).commit()
     begun(table, "b", 2).commit()
@@ -128,14 +128,12 @@ def test_enabling_it_gives_ids_to_the_files_that_are_there(setting: Setting) -> 
     enabling = late.transaction(operation="SET TBLPROPERTIES")
     enabling.set_properties(TRACKED)
     begun(setting.again(late), "a", 3).commit()
-    with pytest.raises(ConcurrentModificationError):  # else a file without ids would be in a table that promises them
+    with pytest.raises(ConcurrentModificationError):  # else a table with row tracking has a file without ids
         enabling.commit()
 
 
-def test_a_catalog_that_demands_row_tracking_gets_a_table_that_keeps_ids(
-    setting: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Catalogs demand properties, not the names of the hidden columns."""
+def test_a_required_property_enables_row_tracking_completely(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalog requires properties but does not set the names of the hidden columns."""
     plain = setting.owner.stage_table
 
     def demanding(*arguments: Any, **options: Any) -> Any:
@@ -151,13 +149,13 @@ def test_a_catalog_that_demands_row_tracking_gets_a_table_that_keeps_ids(
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rowIdHighWaterMark":"1"}', "[" * 10**5], ids=len)
-def test_a_mark_that_cannot_be_read_is_named(text: str) -> None:
+def test_the_error_names_an_unreadable_high_water_mark(text: str) -> None:
     domain = DomainMetadata(domain=row_tracking.DOMAIN, configuration=text, removed=False)
     with pytest.raises(CorruptLogError, match=row_tracking.DOMAIN):
         row_tracking.high_water_mark(domain)
 
 
-def test_suspended_row_tracking_assigns_nothing(setting: Setting) -> None:
+def test_suspended_row_tracking_assigns_no_ids(setting: Setting) -> None:
     """DELTA.md#row-tracking."""
     table = setting.table(None, properties=TRACKED)
     snapshot = table.snapshot()
@@ -171,7 +169,7 @@ def test_suspended_row_tracking_assigns_nothing(setting: Setting) -> None:
 
 
 def stable(table: Table, key: str = "id") -> dict[int, tuple[int, int]]:
-    """Row id and row commit version of each row, by its `key`, as PROTOCOL.md has readers reconstruct them."""
+    """The row id and row commit version of each row, by its `key`, computed as PROTOCOL.md tells readers."""
     snapshot = table.snapshot()
     names = [snapshot.metadata.configuration[key] for key in (ROW_ID_COLUMN, ROW_VERSION_COLUMN)]
     found: dict[int, tuple[int, int]] = {}
@@ -228,8 +226,8 @@ def test_copied_rows_keep_their_ids_and_versions(tmp_path: Path, mode: str) -> N
     assert only[0] > max(row_id for row_id, _ in kept.values())
 
 
-def test_rows_that_another_writer_replaces_are_not_said_to_be_kept(setting: Setting) -> None:
-    """DELTA.md#row-ids-kept: of files that a caller wrote, nothing is known."""
+def test_rows_that_a_caller_replaces_are_not_marked_as_kept(setting: Setting) -> None:
+    """DELTA.md#row-ids-kept: the client does not know the row ids in files that a caller wrote."""
     table = setting.table(properties=TRACKED)
     begun(table, "a", 3).commit()
     assert preserved(table) == "true"
@@ -246,7 +244,9 @@ STEPS = st.lists(st.tuples(st.sampled_from(["begin", "commit"]), st.integers(0, 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS, mode=st.sampled_from(list(CommitMode)), lost=st.sampled_from([0, 1]))
 def test_ranges_of_ids_never_overlap(steps: list[tuple[str, int, int]], mode: CommitMode, lost: int) -> None:
-    """Any interleaving of appends, with rebases and lost answers: no id twice, and the mark is the highest one."""
+    """Any interleaving of appends, rebases and lost answers: no id is assigned twice, and the mark is the
+    highest id.
+    """
     host = ScriptedHost()
     environment = host.environment()
     with (

@@ -45,7 +45,7 @@ def test_an_overwrite_leaves_only_the_new_rows(table: Table) -> None:
 
 
 @pytest.mark.parametrize("what", [{"id": [1]}, [1], None, "abc", pa.array([1])], ids=lambda what: type(what).__name__)
-def test_what_is_no_arrow_data_is_refused(table: Table, what: object) -> None:
+def test_a_value_that_is_no_arrow_data_is_refused(table: Table, what: object) -> None:
     with pytest.raises(InvalidRequestError):
         table.append(what)
     assert table.snapshot().version == 0
@@ -65,7 +65,7 @@ def test_rows_that_do_not_fit_leave_no_version_and_no_file(table: Table) -> None
     assert data_files_of(table) == set()
 
 
-def test_an_overwrite_that_lost_leaves_no_file(warehouse: Warehouse, table: Table) -> None:
+def test_an_overwrite_that_lost_a_race_leaves_no_file(warehouse: Warehouse, table: Table) -> None:
     table.append(rows(1))
 
     def read_while_another_writer_appends() -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Schemas: Delta's JSON, Arrow's form, what neither can hold, what a change may do, and rows of random nested ones."""
+"""Schemas: Delta's JSON and its Arrow form, unsupported types, permitted changes, and rows of random nested schemas."""
 
 import datetime
 import decimal
@@ -73,7 +73,7 @@ def test_the_json_is_what_spark_and_delta_write() -> None:
 
 
 @pytest.mark.parametrize("name", ["variant", "void", "interval day to second", "char(3)", "decimal(39,0)", "time(6)"])
-def test_an_unsupported_type_is_refused_by_the_columns_name(name: str) -> None:
+def test_the_error_for_an_unsupported_type_names_the_column(name: str) -> None:
     inner = {"type": "struct", "fields": [{"name": "b", "type": name, "nullable": True, "metadata": {}}]}
     text = json.dumps({"type": "struct", "fields": [{"name": "a", "type": inner, "nullable": True, "metadata": {}}]})
     with pytest.raises(UnsupportedFeatureError) as refused:
@@ -87,7 +87,7 @@ def test_an_unsupported_type_is_refused_by_the_columns_name(name: str) -> None:
     ["", "[]", "7", '"long"', '{"type":"struct"}', '{"type":"struct","fields":[{}]}', "{", "[" * 100_000],
     ids=lambda text: text[:20],
 )
-def test_what_is_not_a_schema_is_an_invalid_table(text: str) -> None:
+def test_text_that_is_no_schema_is_an_invalid_table(text: str) -> None:
     with pytest.raises(InvalidTableError):
         s.parse(text)
 
@@ -115,7 +115,7 @@ def test_arrow_types_become_their_plain_form(given_type: pa.DataType, expected: 
     "given_type",
     [pa.uint64(), pa.uint8(), pa.float16(), pa.null(), pa.time64("us"), pa.duration("s"), pa.decimal256(50, 0)],
 )
-def test_unknown_arrow_types_are_refused_by_the_columns_name(given_type: pa.DataType) -> None:
+def test_the_error_for_an_unknown_arrow_type_names_the_column(given_type: pa.DataType) -> None:
     with pytest.raises(UnsupportedFeatureError) as refused:
         s.from_arrow(pa.schema([("outer", pa.struct([("x", given_type)]))]))
     assert refused.value.column == "outer.x"
@@ -139,8 +139,8 @@ def test_names_that_need_column_mapping_are_refused(name: str) -> None:
     s.check_columns(_columns("id", "naïve-name.x"))
 
 
-def test_the_name_of_the_virtual_column_of_change_data_is_reserved() -> None:
-    """DELTA.md#partition-folders: rows under that name would become change data, not rows of the table."""
+def test_the_reserved_column_of_change_data_is_refused() -> None:
+    """DELTA.md#partition-folders: rows in a column of this name would become change data, not rows of the table."""
     with pytest.raises(InvalidRequestError):
         s.check_columns(_columns("id", "__is_cdc"), ["__is_cdc"])
     s.check_columns(_columns("id", "is_cdc"), ["is_cdc"])
@@ -165,12 +165,12 @@ def test_names_that_differ_in_case_only_are_refused() -> None:
         (Struct(), []),
     ],
 )
-def test_partitionings_that_no_table_can_have_are_refused(schema: Struct, partition_columns: list[str]) -> None:
+def test_invalid_partition_columns_are_refused(schema: Struct, partition_columns: list[str]) -> None:
     with pytest.raises(InvalidRequestError):
         s.check_columns(schema, partition_columns)
 
 
-def test_a_partitioning_by_some_primitive_columns_is_fine() -> None:
+def test_some_primitive_columns_may_be_partition_columns() -> None:
     s.check_columns(_columns("a", "b"), ["b"])
     s.check_columns(ALL_PRIMITIVES, ["c_date", "c_timestamp", "c_string"])
 
@@ -182,7 +182,7 @@ def test_only_timestamps_without_a_zone_need_a_table_feature() -> None:
     assert s.required_features(_columns("x", kind=Primitive(name="timestamp"))) == frozenset()
 
 
-def test_all_three_forms_of_a_schema_are_taken() -> None:
+def test_a_schema_may_be_given_in_three_forms() -> None:
     schema = _columns("a")
     assert s.as_struct(schema) is schema
     assert s.as_struct(schema.to_json()) == schema
@@ -214,7 +214,7 @@ INSIDE = [
 
 
 @pytest.mark.parametrize("inside", INSIDE, ids=["column", "struct", "array", "value", "key"])
-def test_structs_may_gain_members_and_lose_none(inside: object) -> None:
+def test_structs_may_gain_members_but_lose_none(inside: object) -> None:
     assert callable(inside)
     fewer, more = described(of(inside(members("a")))), described(of(inside(members("b", "a"))))
     assert misfit(fewer, more) is None
@@ -222,7 +222,7 @@ def test_structs_may_gain_members_and_lose_none(inside: object) -> None:
 
 
 @pytest.mark.parametrize("inside", INSIDE, ids=["column", "struct", "array", "value", "key"])
-def test_types_stay(inside: object) -> None:
+def test_a_type_may_not_change(inside: object) -> None:
     assert callable(inside)
     for other in (pa.int32(), TEXT, members("a"), pa.list_(LONG)):
         assert misfit(described(of(inside(LONG))), described(of(inside(other)))) is not None
@@ -239,7 +239,7 @@ def test_types_stay(inside: object) -> None:
     ],
     ids=["column", "member", "element", "value"],
 )
-def test_nulls_may_become_allowed_but_not_forbidden(kind: object) -> None:
+def test_a_column_may_become_nullable_but_not_required(kind: object) -> None:
     assert callable(kind)
     assert misfit(described(kind(False)), described(kind(True))) is None
     assert "would be required" in str(misfit(described(kind(True)), described(kind(False))))
@@ -251,7 +251,7 @@ def test_new_columns_are_null_in_older_files() -> None:
     assert "'new'" in str(misfit(before, described(of(LONG), pa.field("new", TEXT, nullable=False))))
 
 
-def test_a_comment_changes_nothing() -> None:
+def test_a_changed_comment_is_no_schema_change() -> None:
     commented = pa.field("x", LONG, metadata={"comment": "what it is"})
     assert misfit(described(of(LONG)), described(commented)) is None
 
@@ -339,7 +339,7 @@ def location(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @given(case=TABLES)
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-def test_rows_of_any_schema_are_read_back(location: Path, case: tuple[Struct, list[Any]]) -> None:
+def test_rows_of_any_schema_are_read_back_unchanged(location: Path, case: tuple[Struct, list[Any]]) -> None:
     schema, rows = case
     assert parse(schema.to_json()) == from_arrow(to_arrow(schema)) == schema
     written = pa.Table.from_pylist(rows, schema=to_arrow(schema))

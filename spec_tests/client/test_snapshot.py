@@ -1,4 +1,4 @@
-"""Loading a version: replay, the owner's commits, races with publication and cleanup, what is refused."""
+"""Loading a version: replay, the owner's commits, races with publication and cleanup, refused tables."""
 
 import shutil
 from pathlib import Path
@@ -65,8 +65,8 @@ class TestReplay:
             ("file:/x%2fa", "/x%2Fa"),
         ],
     )
-    def test_one_file_may_be_spelled_in_two_ways(self, plain: WrittenLog, first: str, second: str) -> None:
-        """RFC 3986, 6.2.2.1; an empty authority counts as a missing one."""
+    def test_two_spellings_of_a_path_are_one_file(self, plain: WrittenLog, first: str, second: str) -> None:
+        """RFC 3986, 6.2.2.1; an empty authority equals a missing one."""
         plain.publish(1, add(first)).publish(2, remove(second)).publish(3, add("c"))
         snapshot = plain.table().snapshot()
         assert {file.path for file in snapshot.files.values()} == {"c"}
@@ -85,12 +85,14 @@ class TestReplay:
             "file://localhosts/x/a",
         ],
     )
-    def test_other_paths_are_other_files(self, plain: WrittenLog, other: str) -> None:
+    def test_different_paths_are_different_files(self, plain: WrittenLog, other: str) -> None:
         plain.publish(1, add("file:/x/a")).publish(2, add(other), remove("/x/a"))
         assert [file.path for file in plain.table().snapshot().files.values()] == [other]
 
-    def test_the_later_of_two_actions_on_one_file_wins_in_a_commit_too(self, plain: WrittenLog) -> None:
-        """No writer may write such a commit; all readers must agree on it, from whichever files they replay."""
+    def test_the_later_action_on_a_file_wins_within_a_commit_too(self, plain: WrittenLog) -> None:
+        """No writer may write such a commit. All readers must still agree on it, whether they read the commit or a
+        compaction.
+        """
         plain.publish(1, add("twice", size=1), add("twice", size=2), add("gone"), remove("gone"))
         plain.publish(2, remove("back"), add("back", size=3))
         table = plain.table()
@@ -115,7 +117,7 @@ class TestReplay:
 
 class TestBrokenLogs:
     @pytest.mark.parametrize("content", [b"", b"garbage", None], ids=["empty", "garbage", "several actions for a file"])
-    def test_a_compaction_that_cannot_be_read_is_replaced_by_its_commits(
+    def test_an_unreadable_compaction_is_replaced_by_its_commits(
         self, plain: WrittenLog, content: bytes | None
     ) -> None:
         """DELTA.md#compaction-reconciled: some writers put the newest action first."""
@@ -131,7 +133,7 @@ class TestBrokenLogs:
         [b"", b"{", b"\xff\xfe\n", b'{"add":{"path":1}}\n', b"[1]\n", b'{"commitInfo":{}}\n{"add"', b"\n\n"],
         ids=["empty", "cut off", "not UTF-8", "of a wrong type", "no object", "second line cut off", "blank"],
     )
-    def test_a_malformed_commit_is_an_error_that_names_the_file(self, plain: WrittenLog, content: bytes) -> None:
+    def test_the_error_for_a_malformed_commit_names_its_file(self, plain: WrittenLog, content: bytes) -> None:
         plain.publish(1, add("a"))
         assert paths(plain.table()) == {"a"}
         plain.write(log_path.commit(1), content)
@@ -152,7 +154,7 @@ class TestBrokenLogs:
                 ask()
 
     def test_a_directory_named_like_a_commit_is_ignored(self, plain: WrittenLog) -> None:
-        """A foreign `<v>.json` in the way: the version does not exist, and cannot be made."""
+        """Another program made a directory `<v>.json`: the version does not exist, and no client can create it."""
         table = plain.publish(1).table()
         assert table.snapshot().version == 1
         (plain.folder / log_path.commit(2)).mkdir()
@@ -171,7 +173,7 @@ class TestBrokenLogs:
         with pytest.raises(CorruptLogError, match="protocol"):
             log.table().snapshot()
 
-    def test_names_that_mean_nothing_are_ignored(self, plain: WrittenLog) -> None:
+    def test_unknown_file_names_are_ignored(self, plain: WrittenLog) -> None:
         plain.publish(1, add("a"))
         for name in ("1.json", ".00000000000000000002.json.tmp", "00000000000000000002.json.crc", "_commits.json"):
             plain.write(name, b"garbage")
@@ -180,7 +182,7 @@ class TestBrokenLogs:
 
 class TestThroughTheOwner:
     @both_features
-    def test_a_missing_staged_file_is_named_in_the_error(self, tmp_path: Path, feature: TableFeature) -> None:
+    def test_the_error_names_the_missing_staged_file(self, tmp_path: Path, feature: TableFeature) -> None:
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a"))
         assert paths(log.table(log.owner())) == {"a"}
         log.delete(f"{feature.staging_folder}/{log_path.staged_commit(1, uuid(1))}")
@@ -188,8 +190,8 @@ class TestThroughTheOwner:
             log.table(log.owner()).snapshot()
         assert log_path.commit(1) in caught.value.path
 
-    def test_commits_cleaned_up_meanwhile_are_in_the_checkpoint(self, plain: WrittenLog) -> None:
-        """FB29, FB37: what vanished is looked for again, with a new listing."""
+    def test_commits_cleaned_up_during_the_load_are_in_the_checkpoint(self, plain: WrittenLog) -> None:
+        """FB29, FB37: if a listed file is missing, the client lists the log again."""
         plain.publish(1, add("a")).publish(2, add("b"))
         checkpoint = checkpoint_by_delta_rs(plain, 2)
 
@@ -202,8 +204,8 @@ class TestThroughTheOwner:
         assert paths(plain.table(files=files)) == {"a", "b"}
         assert files.listings == 2
 
-    def test_a_listing_that_shows_2_without_1_is_made_again(self, plain: WrittenLog) -> None:
-        """RULINGS.md#free-listing: one non-atomic listing."""
+    def test_a_listing_with_version_2_but_not_1_is_repeated(self, plain: WrittenLog) -> None:
+        """RULINGS.md#free-listing: a listing is not atomic."""
         plain.publish(1, add("a")).publish(2, add("b"))
         hidden = plain.contents[1]
         plain.delete(log_path.commit(1))
@@ -211,14 +213,14 @@ class TestThroughTheOwner:
         files.after_listing.append(lambda: plain.write(log_path.commit(1), hidden))
         assert paths(plain.table(files=files)) == {"a", "b"}
 
-    def test_the_same_evidence_twice_is_the_truth(self, plain: WrittenLog) -> None:
+    def test_a_gap_in_two_listings_is_an_error(self, plain: WrittenLog) -> None:
         plain.publish(1).publish(2).delete(log_path.commit(1))
         files = WatchedFiles()
         with pytest.raises(CorruptLogError):
             plain.table(files=files).snapshot()
         assert files.listings == 2
 
-    def test_a_log_that_never_stands_still_is_given_up(self, tmp_path: Path) -> None:
+    def test_a_log_that_changes_during_each_load_is_an_error(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
         owner, latest = log.owner(), [5]
 
@@ -232,7 +234,7 @@ class TestThroughTheOwner:
 
     @both_features
     def test_a_commit_published_after_the_answer_is_read(self, tmp_path: Path, feature: TableFeature) -> None:
-        """FB01, FB03: its staged file is gone, the published one serves."""
+        """FB01, FB03: the staged file is deleted; the client reads the published file."""
         log = WrittenLog(tmp_path / "t", feature).create().stage(1, add("a")).stage(2, add("b"))
         owner = log.owner()
         owner.after_answer.append(lambda: log.backfill(1))
@@ -241,8 +243,10 @@ class TestThroughTheOwner:
 
 
 class TestByPath:
-    def test_a_managed_commit_table_is_its_published_part_and_says_so(self, tmp_path: Path) -> None:
-        """managed-commits, "Reader Requirements for Managed Commits"."""
+    def test_a_managed_commit_table_read_by_path_is_stale(self, tmp_path: Path) -> None:
+        """managed-commits, "Reader Requirements for Managed Commits": the snapshot ends at the last published
+        version.
+        """
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a")).stage(2, add("b"))
         by_path = log.table().snapshot()
         assert (by_path.version, by_path.stale) == (1, True)
@@ -252,7 +256,7 @@ class TestByPath:
 
 
 class TestOwnership:
-    def test_a_feature_that_is_not_the_owners_is_invalid(self, tmp_path: Path) -> None:
+    def test_a_table_with_the_feature_of_another_owner_is_invalid(self, tmp_path: Path) -> None:
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create()
         owner = log.owner()
         assert log.table(owner).snapshot().feature is MANAGED_COMMIT
@@ -274,8 +278,8 @@ class TestOwnership:
             log.table(owner).snapshot(version=3)
         assert caught.value.latest == 2
 
-    def test_versions_of_another_owners_feature_stay_readable(self, tmp_path: Path) -> None:
-        """A table may go from one table feature to the file system and on to the other."""
+    def test_versions_with_another_owners_feature_stay_readable(self, tmp_path: Path) -> None:
+        """A table may go from one table feature to the file system and then to the other feature."""
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).publish(0, *definition(MANAGED_COMMIT), add("a"))
         log.publish(1, *definition(None), add("b")).publish(2, *definition(CATALOG_MANAGED), add("c"))
         table = log.table(log.owner())
@@ -298,8 +302,10 @@ class TestOwnership:
         assert (table.snapshot().version, table.snapshot().feature) == (1, CATALOG_MANAGED)
         assert table.owner is not None
 
-    def test_a_take_over_that_is_not_published_yet_changes_nothing(self, tmp_path: Path) -> None:
-        """managed-commits, "Converting an existing filesystem based table": it takes effect when it is published."""
+    def test_an_unpublished_take_over_changes_nothing(self, tmp_path: Path) -> None:
+        """managed-commits, "Converting an existing filesystem based table": a take-over takes effect when it is
+        published.
+        """
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).publish(0, *definition(None), add("a"))
         owner = log.owner()
         owner.state, owner.latest = TableState.TAKING_OVER, lambda: None
@@ -334,7 +340,7 @@ class TestRefused:
 
 class TestTimeTravelByVersion:
     @pytest.mark.parametrize("version", [-1, 2**63, True])
-    def test_an_invalid_version_is_rejected_without_asking(self, tmp_path: Path, version: int) -> None:
+    def test_an_invalid_version_is_rejected_without_a_request(self, tmp_path: Path, version: int) -> None:
         log = WrittenLog(tmp_path / "t", CATALOG_MANAGED).create()
         owner = log.owner()
         for table in (log.table(), log.table(owner)):
@@ -353,13 +359,13 @@ class TestTimeTravelByVersion:
 
 
 class TestChecksums:
-    """DELTA.md#checksum-disagrees: corrupt is ignored, one that parses and disagrees is reported."""
+    """DELTA.md#checksum-disagrees: a corrupt checksum is ignored. A valid checksum that disagrees causes a warning."""
 
     def log(self, tmp_path: Path) -> WrittenLog:
         log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a"), Txn(app_id="x", version=1))
         return log.publish(2, add("b"))
 
-    def test_one_that_agrees_says_nothing(self, tmp_path: Path) -> None:
+    def test_a_correct_checksum_causes_no_warning(self, tmp_path: Path) -> None:
         log = self.log(tmp_path)
         log.checksum(
             2,
@@ -391,7 +397,7 @@ class TestChecksums:
         ],
         ids=lambda wrong: next(iter(wrong)),
     )
-    def test_one_that_disagrees_is_reported_and_does_no_harm(self, tmp_path: Path, wrong: dict[str, object]) -> None:
+    def test_a_wrong_checksum_causes_only_a_warning(self, tmp_path: Path, wrong: dict[str, object]) -> None:
         log = self.log(tmp_path)
         log.checksum(2, **wrong)
         snapshot = log.table(log.owner()).snapshot()
@@ -404,11 +410,11 @@ class TestChecksums:
         [b"", b"{", b"\xff", b"[]", b'{"numFiles":"many"}', b'{"x":' + b"[" * 100_000],
         ids=lambda content: content[:20].decode(errors="replace"),
     )
-    def test_a_corrupt_one_is_ignored(self, tmp_path: Path, content: bytes) -> None:
+    def test_a_corrupt_checksum_is_ignored(self, tmp_path: Path, content: bytes) -> None:
         log = self.log(tmp_path).write(log_path.checksum(2), content)
         assert log.table(log.owner()).snapshot().warnings == ()
 
-    def test_one_of_an_earlier_version_is_compared_on_the_way(self, tmp_path: Path) -> None:
+    def test_the_checksum_of_an_earlier_version_is_compared_too(self, tmp_path: Path) -> None:
         log = self.log(tmp_path)
         log.checksum(1, numFiles=1)
         assert log.table(log.owner()).snapshot().warnings == ()
@@ -417,7 +423,7 @@ class TestChecksums:
 
 
 def checkpoint_by_delta_rs(log: WrittenLog, version: int) -> bytes:
-    """A classic checkpoint of the log as it stands, made by another implementation; the log stays as it was."""
+    """A classic checkpoint of the log, written by delta-rs in a copy. The log itself does not change."""
     from deltalake import DeltaTable
 
     copy = log.location.with_name("copy")

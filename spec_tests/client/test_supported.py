@@ -1,4 +1,4 @@
-"""The closed list of tables that are read and written; everything else is refused by name."""
+"""The closed list of tables that are read and written. The error for any other table names the unsupported feature."""
 
 import json
 import re
@@ -43,12 +43,12 @@ def test_listed_writer_features_are_written(feature: str) -> None:
 
 
 @pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=list(TABLE_FEATURES))
-def test_both_features_are_written(feature: TableFeature) -> None:
+def test_both_ownership_features_are_written(feature: TableFeature) -> None:
     check_writable(*definition(feature))
 
 
 @pytest.mark.parametrize("feature", TABLE_FEATURES.values(), ids=list(TABLE_FEATURES))
-def test_a_table_that_contradicts_itself_is_not_written(feature: TableFeature) -> None:
+def test_a_table_with_contradicting_metadata_is_not_written(feature: TableFeature) -> None:
     """managed-commits, "Managed Commit Enablement": the feature without its properties, or the reverse, is invalid."""
     protocol, properties = definition(feature)
     check_readable(protocol, PLAIN)
@@ -67,7 +67,7 @@ def test_an_unknown_reader_feature_is_refused_by_name(feature: str) -> None:
 
 
 @pytest.mark.parametrize("feature", ["icebergCompatV1", "icebergCompatV2", "fromTheFuture"])
-def test_an_unknown_writer_feature_hinders_writing_and_not_reading(feature: str) -> None:
+def test_an_unknown_writer_feature_prevents_only_writing(feature: str) -> None:
     protocol = listing(feature, "appendOnly", readers=False)
     check_readable(protocol, PLAIN)
     with pytest.raises(UnsupportedFeatureError) as caught:
@@ -75,7 +75,7 @@ def test_an_unknown_writer_feature_hinders_writing_and_not_reading(feature: str)
     assert caught.value.features == (feature,)
 
 
-def test_what_cannot_be_read_cannot_be_written() -> None:
+def test_an_unreadable_table_cannot_be_written() -> None:
     with pytest.raises(UnsupportedFeatureError):
         check_writable(listing("variantType"), PLAIN)
 
@@ -85,7 +85,7 @@ def test_known_reader_versions_are_read(version: int) -> None:
     check_readable(Protocol(min_reader_version=version, min_writer_version=7), PLAIN)
 
 
-def test_a_newer_reader_version_is_refused_with_both_numbers() -> None:
+def test_the_error_for_a_newer_reader_version_has_both_numbers() -> None:
     with pytest.raises(UnsupportedFeatureError) as caught:
         check_readable(Protocol(min_reader_version=4, min_writer_version=7), PLAIN)
     assert caught.value.features == ("reader version 4",)
@@ -103,14 +103,14 @@ def test_a_newer_writer_version_is_refused_for_writing_only() -> None:
         check_writable(protocol, PLAIN)
 
 
-def test_a_rule_without_its_feature_means_nothing() -> None:
+def test_a_rule_without_its_feature_is_ignored() -> None:
     using = metadata({"delta.identity.start": 1}, **{"delta.constraints.x": "id RLIKE 'a'"})
     rules = RowRules.of(Protocol(min_reader_version=1, min_writer_version=2), using, now=0)
     assert (rules.checks, rules.filled) == ((), frozenset())
 
 
 @pytest.mark.parametrize("protocol", [listing("columnMapping"), Protocol(min_reader_version=2, min_writer_version=5)])
-def test_an_unknown_mode_of_column_mapping_is_refused(protocol: Protocol) -> None:
+def test_an_unknown_column_mapping_mode_is_refused(protocol: Protocol) -> None:
     for mode in ("none", "name", "ID"):
         check_readable(protocol, metadata(**{"delta.columnMapping.mode": mode}))
     with pytest.raises(UnsupportedFeatureError, match="expected none, name or id") as caught:
@@ -131,7 +131,7 @@ def test_append_only_needs_the_property_and_the_feature() -> None:
         check_removable(protocol, on, "t")
 
 
-def test_the_documented_list_is_the_list() -> None:
+def test_the_documentation_lists_the_supported_features() -> None:
     assert features.__doc__ is not None
     documented = set(re.findall(r"^([a-z][A-Za-z0-9-]+)(?: {2,}|$)", features.__doc__, re.MULTILINE)) - {"feature"}
     listed = features.READ | features.WRITTEN

@@ -1,4 +1,6 @@
-"""Offsets and files of a stream: each file once, whatever the limits, and the same files after every restart."""
+"""The offsets and files of a stream: it reads each file once, whatever the limits, and the same files after a
+restart.
+"""
 
 from collections.abc import Callable, Sequence
 
@@ -19,7 +21,7 @@ from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
 from refimpl.warehouse import Warehouse
 
 POLICY = MaintenancePolicy(backfill_every=None, allowed=frozenset(Maintenance))
-"""Nothing is published unless it is asked for, and everything is allowed."""
+"""The owner publishes a commit only when a test asks for it, and permits every maintenance job."""
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
@@ -29,7 +31,7 @@ def rows(*ids: int) -> pa.Table:
 
 @pytest.fixture
 def table(warehouse: Warehouse) -> Table:
-    """Versions 1 to 3 append the ids 1 to 3; none is published."""
+    """Versions 1 to 3 append the ids 1 to 3. No version is published."""
     made = warehouse.create_table("stream", SCHEMA, policy=POLICY)
     for number in (1, 2, 3):
         made.append(rows(number))
@@ -42,7 +44,7 @@ def ids(table: Table, stream: TableStream, start: Offset, end: Offset) -> list[i
 
 
 def drained(table: Table, stream: TableStream, start: Offset | None = None, **limits: int) -> list[list[int]]:
-    """The ids of all batches, read as Spark reads: the offsets go through JSON."""
+    """The ids of all batches, read as Spark reads them: each offset is converted to JSON and back."""
     batches, start = [], start or stream.initial()
     while (end := stream.end(start, **limits)) != start:
         end = msgspec.convert(msgspec.json.decode(msgspec.json.encode(end)), Offset)
@@ -51,8 +53,8 @@ def drained(table: Table, stream: TableStream, start: Offset | None = None, **li
     return batches
 
 
-def test_rows_come_before_commits(table: Table) -> None:
-    """The commits are ratified and not published."""
+def test_rows_are_read_before_their_commits_are_published(table: Table) -> None:
+    """The commits are ratified but not published."""
     stream = TableStream(table)
     start = stream.initial()
     table.append(rows(4))
@@ -100,14 +102,14 @@ def test_files_of_one_commit_are_counted(table: Table) -> None:
         ({"starting_timestamp": 0}, [1, 2, 3]),
     ],
 )
-def test_starts(table: Table, options: dict[str, object], expected: list[int]) -> None:
+def test_the_first_version_of_each_start_option(table: Table, options: dict[str, object], expected: list[int]) -> None:
     stream = TableStream(table, StreamOptions(**options))  # type: ignore[arg-type]
     start = stream.initial()
     table.append(rows(9))
     assert drained(table, stream, start) == [[*expected, 9]]
 
 
-def test_starting_time_of_a_commit(table: Table) -> None:
+def test_a_start_is_inclusive_and_validated(table: Table) -> None:
     second = table.snapshot(version=2).timestamp
     assert drained(table, TableStream(table, StreamOptions(starting_timestamp=second))) == [[2, 3]]
     with pytest.raises(NotFoundInHistoryError):
@@ -119,8 +121,8 @@ def test_starting_time_of_a_commit(table: Table) -> None:
 
 
 @pytest.mark.parametrize("options", [StreamOptions(), StreamOptions(starting_version="latest")])
-def test_a_restart_in_the_first_batch_repeats_it(table: Table, options: StreamOptions) -> None:
-    """Spark stores the end of a batch, and of the first one not the start."""
+def test_a_restart_during_the_first_batch_repeats_it(table: Table, options: StreamOptions) -> None:
+    """Spark stores the end of each batch, but not the start of the first batch."""
     stream = TableStream(table, options)
     start = stream.initial()
     table.append(rows(4))
@@ -128,7 +130,7 @@ def test_a_restart_in_the_first_batch_repeats_it(table: Table, options: StreamOp
     first = ids(table, stream, start, end)
     table.append(rows(5))
     again = TableStream(table, options)
-    again.end(again.initial())  # has listed the newest version
+    again.end(again.initial())  # lists the newest version
     assert ids(table, again, again.initial(), end) == first != []
     assert drained(table, again, end) == [[5]]
 
@@ -195,11 +197,11 @@ def test_a_schema_change_stops_the_stream(table: Table) -> None:
         stream.end(before)
     assert caught.value.version == 4
     again = TableStream(table)
-    assert drained(table, again, before) == [[4]], "older offsets are read with the newest schema"
+    assert drained(table, again, before) == [[4]], "rows at older offsets get the newest schema"
     assert drained(table, again, start) == [[1, 2, 3, 4]]
 
 
-def test_a_version_that_was_cleaned_up_is_named(table: Table, warehouse: Warehouse) -> None:
+def test_the_error_names_a_cleaned_up_version(table: Table, warehouse: Warehouse) -> None:
     stream = TableStream(table, StreamOptions(starting_version=1))
     start = stream.initial()
     initial = TableStream(table).initial()
@@ -223,8 +225,8 @@ def test_another_table_is_refused(table: Table, warehouse: Warehouse) -> None:
         TableStream(other).end(start)
 
 
-def test_a_stream_of_a_table_that_went_back_ends(table: Table) -> None:
-    """An offset right after the newest version waits for the next one; a later one would wait in vain."""
+def test_a_stream_of_a_rolled_back_table_ends_with_an_error(table: Table) -> None:
+    """An offset just above the newest version waits for the next version. A higher offset is an error."""
     stream = TableStream(table)
     begun = stream.initial()
     after = begun.at(4)
@@ -269,7 +271,7 @@ def test_the_change_feed_is_read_by_whole_commits(warehouse: Warehouse) -> None:
     assert feed_of(table, whole) == [[("insert", 7, 3)]]
 
 
-def test_a_stream_of_a_feed_that_is_off_is_refused(table: Table) -> None:
+def test_a_stream_of_a_disabled_feed_is_refused(table: Table) -> None:
     stream = TableStream(table, StreamOptions(feed=True))
     with pytest.raises(InvalidRequestError, match="was off at version 3"):
         stream.end(stream.initial())

@@ -1,4 +1,4 @@
-"""What a transaction writes, what it refuses, and which conflicts end it."""
+"""The actions that a transaction writes, the requests that it refuses, and the conflicts that end it."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def name_of(value: object) -> str:
 
 
 def commit_of(table: Table, version: int) -> list[Action]:
-    """The actions of a version, from wherever it is stored."""
+    """The actions of a version, wherever the version is stored."""
     answer = table.reader.ask(version, version)
     stored = answer.commits if answer is not None else ()
     if stored:
@@ -68,7 +68,7 @@ def test_the_commit_info_comes_first(setting: Setting) -> None:
     assert fields["inCommitTimestamp"] == committed.in_commit_timestamp == START + 1
 
 
-def test_commits_without_in_commit_timestamps_carry_none(setting: Setting) -> None:
+def test_commits_without_in_commit_timestamps_have_no_time(setting: Setting) -> None:
     table = setting.table(None)
     setting.append(table, "a")
     assert "inCommitTimestamp" not in info_of(table, 1)
@@ -76,14 +76,14 @@ def test_commits_without_in_commit_timestamps_carry_none(setting: Setting) -> No
 
 
 @pytest.mark.parametrize(("now", "stamped"), [(START - 5_000, START + 1), (START + 7, START + 7)])
-def test_a_clock_that_went_back_does_not_take_the_history_back(setting: Setting, now: int, stamped: int) -> None:
+def test_timestamps_grow_although_the_clock_goes_back(setting: Setting, now: int, stamped: int) -> None:
     """in-commit timestamps, rule 2: max(now, previous + 1). FB19."""
     table = setting.table()
     setting.host.clock = now
     assert table.transaction().commit().in_commit_timestamp == stamped
 
 
-def test_an_empty_commit_is_written_and_an_unneeded_one_is_not(setting: Setting) -> None:
+def test_an_empty_commit_is_written_only_if_it_is_needed(setting: Setting) -> None:
     """DELTA.md#empty-commits."""
     table = setting.table()
     assert table.transaction().commit().version == 1
@@ -99,7 +99,7 @@ def test_an_empty_commit_is_written_and_an_unneeded_one_is_not(setting: Setting)
     assert needed.version == 3
 
 
-def test_a_table_can_choose_the_isolation_of_its_transactions(setting: Setting) -> None:
+def test_a_table_can_set_the_isolation_of_its_transactions(setting: Setting) -> None:
     table = setting.table(properties={"delta.isolationLevel": "WriteSerializable"})
     assert table.transaction().isolation is IsolationLevel.WRITE_SERIALIZABLE
     assert setting.table(name="other").transaction().isolation is IsolationLevel.SERIALIZABLE
@@ -118,7 +118,7 @@ def test_a_transaction_is_used_once(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("data_change", [True, False])
-def test_removed_files_leave_a_tombstone_with_what_the_add_said(setting: Setting, data_change: bool) -> None:
+def test_a_tombstone_has_the_fields_of_the_add(setting: Setting, data_change: bool) -> None:
     table = setting.table()
     setting.append(table, "a", "b")
     transaction = table.transaction(operation="DELETE")
@@ -143,7 +143,7 @@ def test_a_file_that_is_not_active_cannot_be_removed(setting: Setting) -> None:
     assert transaction.commit().version == 2
 
 
-def test_partition_values_must_be_those_of_the_partition_columns(setting: Setting) -> None:
+def test_partition_values_must_match_the_partition_columns(setting: Setting) -> None:
     table = setting.table()
     transaction = table.transaction()
     wrong = msgspec.structs.replace(adding("a"), partition_values={"year": "2013"})
@@ -153,8 +153,8 @@ def test_partition_values_must_be_those_of_the_partition_columns(setting: Settin
     assert table.snapshot().version == 0
 
 
-def test_a_file_is_in_a_transaction_once(setting: Setting) -> None:
-    """Delta's protocol, "Add File and Remove File": one action for a file in one commit."""
+def test_a_transaction_has_one_action_for_a_file(setting: Setting) -> None:
+    """Delta's protocol, "Add File and Remove File": one commit has at most one action for a file."""
     table = setting.table()
     setting.append(table, "a", "b")
     transaction = table.transaction()
@@ -170,7 +170,7 @@ def test_a_file_is_in_a_transaction_once(setting: Setting) -> None:
     assert {path for path, _ in table.snapshot().files} == {"b", "c"}
 
 
-def test_a_table_is_partitioned_anew_with_all_its_files(setting: Setting) -> None:
+def test_repartitioning_a_table_replaces_all_its_files(setting: Setting) -> None:
     table = setting.table()
     setting.append(table, "a", "b")
     transaction = table.transaction(operation="REPLACE TABLE")
@@ -179,7 +179,7 @@ def test_a_table_is_partitioned_anew_with_all_its_files(setting: Setting) -> Non
     transaction.add(msgspec.structs.replace(adding("c"), partition_values={}))
     with pytest.raises(InvalidRequestError) as caught:
         transaction.commit()
-    assert caught.value.files == 1, "a file that joins replaces none"
+    assert caught.value.files == 1, "a file that is added does not replace one"
     transaction.remove(adding("b"))
     transaction.commit()
     assert table.snapshot().partition_columns == ()
@@ -187,8 +187,8 @@ def test_a_table_is_partitioned_anew_with_all_its_files(setting: Setting) -> Non
 
 
 @pytest.mark.parametrize("level", IsolationLevel)
-def test_partitioning_anew_conflicts_with_an_append(setting: Setting, level: IsolationLevel) -> None:
-    """At every level: the other writer's file has no place in the new partitioning, and nothing could read it."""
+def test_repartitioning_conflicts_with_an_append(setting: Setting, level: IsolationLevel) -> None:
+    """The conflict exists at every level: no reader could read the other writer's file in the new partitioning."""
     table = setting.table()
     transaction = table.transaction(isolation=level)
     transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, partition_columns=()))
@@ -209,8 +209,8 @@ def test_added_files_must_fit_the_new_partitioning(setting: Setting) -> None:
     assert table.snapshot().version == 0
 
 
-def test_a_schema_that_old_files_do_not_fit_needs_them_replaced(setting: Setting) -> None:
-    """Without column mapping a dropped column that comes back would show its old values."""
+def test_an_incompatible_schema_requires_that_all_files_are_replaced(setting: Setting) -> None:
+    """Without column mapping, a column that is dropped and added again would show its old values."""
     table = setting.table()
     setting.append(table, "a")
     transaction = table.transaction()
@@ -238,15 +238,15 @@ def test_a_schema_that_old_files_do_not_fit_needs_them_replaced(setting: Setting
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_metadata_that_no_table_may_have_are_refused(setting: Setting, change: dict[str, Any]) -> None:
+def test_invalid_metadata_are_refused(setting: Setting, change: dict[str, Any]) -> None:
     transaction = setting.table().transaction()
     with pytest.raises(InvalidRequestError):
         transaction.set_metadata(msgspec.structs.replace(transaction.snapshot.metadata, **change))
     assert transaction.commit_if_needed() is None
 
 
-def test_a_domain_of_a_table_feature_is_not_edited_by_hand(setting: Setting) -> None:
-    """Delta's protocol, "Domain Metadata": names that begin with `delta.` belong to the system."""
+def test_a_domain_of_a_table_feature_cannot_be_set_directly(setting: Setting) -> None:
+    """Delta's protocol, "Domain Metadata": names that begin with `delta.` are reserved."""
     transaction = setting.table().transaction()
     with pytest.raises(InvalidRequestError):
         transaction.set_domain("delta.rowTracking", "{}")
@@ -255,7 +255,7 @@ def test_a_domain_of_a_table_feature_is_not_edited_by_hand(setting: Setting) -> 
 
 
 @pytest.mark.parametrize("name", ["appendOnly", "domainMetadata", "timestampNtz"])
-def test_a_feature_can_be_listed_before_anything_uses_it(setting: Setting, name: str) -> None:
+def test_a_feature_can_be_added_before_it_is_used(setting: Setting, name: str) -> None:
     """Delta's protocol, "Table Features"."""
     table = setting.table()
     before = table.snapshot().protocol
@@ -265,11 +265,11 @@ def test_a_feature_can_be_listed_before_anything_uses_it(setting: Setting, name:
         assert transaction.commit().version == version
     after = setting.again(table).snapshot().protocol
     assert set(after.writer_features or ()) == {*(before.writer_features or ()), name}
-    assert [type(action) for action in commit_of(table, 2)] == [CommitInfo], "it is listed already"
+    assert [type(action) for action in commit_of(table, 2)] == [CommitInfo], "the feature is already listed"
 
 
 @pytest.mark.parametrize("name", ["managedCommit", "inCommitTimestamp", "columnMapping", "unheardOf"])
-def test_a_feature_that_is_not_added_by_itself_is_refused(setting: Setting, name: str) -> None:
+def test_a_feature_that_needs_more_than_its_name_is_refused(setting: Setting, name: str) -> None:
     table = setting.table()
     transaction = table.transaction()
     with pytest.raises(InvalidRequestError):
@@ -278,7 +278,7 @@ def test_a_feature_that_is_not_added_by_itself_is_refused(setting: Setting, name
     assert table.snapshot().version == 0
 
 
-def test_a_transaction_begins_on_a_snapshot_of_its_own_table(setting: Setting) -> None:
+def test_a_transaction_needs_a_snapshot_of_its_own_table(setting: Setting) -> None:
     table, other = setting.table(), setting.table(name="invoices")
     setting.append(other, "a")
     with pytest.raises(InvalidRequestError):
@@ -287,10 +287,10 @@ def test_a_transaction_begins_on_a_snapshot_of_its_own_table(setting: Setting) -
 
 
 @pytest.mark.parametrize(("feature", "commit_mode"), EVERY_COMMIT_MODE, ids=name_of)
-def test_what_no_reader_could_read_is_not_committed(
+def test_a_commit_that_no_reader_could_read_is_refused(
     setting: Setting, feature: TableFeature | None, commit_mode: CommitMode | None
 ) -> None:
-    """An owner rejects it; on the file system the client must, or the table becomes unreadable."""
+    """An owner rejects such a commit. For a filesystem table the client must, or the table becomes unreadable."""
     table = setting.table(feature, commit_mode)
     for wrong in (adding("a", size="large"), adding("a", size=2**63)):
         transaction = table.transaction()
@@ -306,7 +306,7 @@ def test_what_no_reader_could_read_is_not_committed(
 
 
 def test_an_append_only_table_keeps_its_rows(setting: Setting) -> None:
-    """Delta's append-only tables: rows stay, files may be rewritten without a change of data."""
+    """Delta's append-only tables: no row may be removed, but files may be rewritten without a data change."""
     table = setting.table(properties={"delta.appendOnly": "true"})
     setting.append(table, "a")
     transaction = table.transaction()
@@ -372,7 +372,7 @@ Step = Callable[[Transaction], None]
 
 
 def raced(setting: Setting, mine: Step, winners: Step) -> tuple[Table, Transaction]:
-    """A table with version 3 by the winner, and the transaction that began before it."""
+    """A table whose version 3 is the winner's, and a transaction that began before it."""
     table = setting.table()
     setting.append(table, "a")
     first = table.transaction()
@@ -400,7 +400,7 @@ def raced(setting: Setting, mine: Step, winners: Step) -> tuple[Table, Transacti
         (commenting("mine"), commenting("theirs"), MetadataChangedError),
     ],
 )
-def test_a_conflict_ends_the_transaction_and_lands_nothing(
+def test_a_conflict_ends_the_transaction_without_a_commit(
     setting: Setting, mine: Step, winners: Step, kind: type[ConcurrentModificationError]
 ) -> None:
     """DELTA.md#conflict-append; FB34: two overwrites do not double the rows."""
@@ -425,8 +425,8 @@ def test_a_conflict_ends_the_transaction_and_lands_nothing(
         (appending("y", "01"), commenting("theirs")),
     ],
 )
-def test_what_does_not_conflict_lands_after_the_winner(setting: Setting, mine: Step, winners: Step) -> None:
-    """The twins of the conflicts above."""
+def test_a_transaction_without_a_conflict_lands_after_the_winner(setting: Setting, mine: Step, winners: Step) -> None:
+    """Each case resembles one of the conflicts above."""
     table, transaction = raced(setting, mine, winners)
     committed = transaction.commit()
     assert (committed.version, committed.tries, committed.rebased_over) == (4, 2, 1)
@@ -434,7 +434,7 @@ def test_what_does_not_conflict_lands_after_the_winner(setting: Setting, mine: S
 
 
 @pytest.mark.parametrize("batch", [("app", "1"), ("app", True), (1, 1)])
-def test_a_batch_is_a_number_of_a_name(setting: Setting, batch: tuple[Any, Any]) -> None:
+def test_a_batch_needs_an_application_and_a_number(setting: Setting, batch: tuple[Any, Any]) -> None:
     with pytest.raises(InvalidRequestError):
         setting.table().transaction().claim(*batch)
 
@@ -488,7 +488,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("key", "good", "bad"), VALUES)
 def test_an_invalid_property_value_is_rejected(setting: Setting, key: str, good: str, bad: str) -> None:
-    """A wrong isolation level would keep every later transaction from beginning, the repair included."""
+    """With an invalid isolation level, no later transaction could begin, not even the one that corrects it."""
     with pytest.raises(InvalidRequestError):
         setting.table(properties={key: bad})
     table = setting.table(properties={key: good})
@@ -500,7 +500,7 @@ def test_an_invalid_property_value_is_rejected(setting: Setting, key: str, good:
     setting.append(table, "a")
 
 
-def test_every_property_that_may_be_set_has_its_values_checked() -> None:
+def test_every_settable_property_has_its_values_checked() -> None:
     assert {key for key, _, _ in VALUES} == KNOWN.keys()
 
 
@@ -517,7 +517,7 @@ def test_every_property_that_may_be_set_has_its_values_checked() -> None:
         "delta.columnMapping.maxColumnId",
     ],
 )
-def test_properties_of_the_machinery_are_not_edited_by_hand(setting: Setting, feature: TableFeature, key: str) -> None:
+def test_internal_properties_cannot_be_set_directly(setting: Setting, feature: TableFeature, key: str) -> None:
     """FB21, FB22; DELTA.md#ict-replace."""
     table = setting.table(feature)
     transaction = table.transaction()
@@ -532,8 +532,8 @@ def test_properties_of_the_machinery_are_not_edited_by_hand(setting: Setting, fe
 
 
 @pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=name_of)
-def test_a_replacement_of_the_metadata_keeps_owner_and_timestamps(setting: Setting, feature: TableFeature) -> None:
-    """FB21: REPLACE that knows nothing of these properties."""
+def test_replaced_metadata_keep_the_owner_and_the_timestamps(setting: Setting, feature: TableFeature) -> None:
+    """FB21: a REPLACE does not know these properties."""
     table = setting.table(feature, properties={"team": "a"})
     before = table.snapshot().metadata
     transaction = table.transaction(operation="REPLACE TABLE")
@@ -550,15 +550,15 @@ def test_a_replacement_of_the_metadata_keeps_owner_and_timestamps(setting: Setti
     assert feature.enabled_in(snapshot.protocol)
 
 
-def test_the_id_of_a_table_stays(setting: Setting) -> None:
+def test_the_table_id_cannot_change(setting: Setting) -> None:
     transaction = setting.table().transaction()
     with pytest.raises(InvalidRequestError):
         transaction.set_metadata(Metadata(id="another", schema_string=SCHEMA, partition_columns=("month",)))
     assert transaction.commit_if_needed() is None
 
 
-def test_timestamps_enabled_later_carry_their_version_and_time(setting: Setting) -> None:
-    """in-commit timestamps, rule 3: greater than the modification time of the commit before."""
+def test_enabling_timestamps_records_version_and_time(setting: Setting) -> None:
+    """in-commit timestamps, rule 3: the time is greater than the modification time of the commit before."""
     table = setting.table(None)
     setting.append(table, "a")
     modified = START + 20
@@ -567,7 +567,7 @@ def test_timestamps_enabled_later_carry_their_version_and_time(setting: Setting)
     transaction = table.transaction(operation="SET TBLPROPERTIES")
     transaction.enable_in_commit_timestamps()
     committed = transaction.commit()
-    assert committed.in_commit_timestamp == modified + 1  # the host's clock says START
+    assert committed.in_commit_timestamp == modified + 1  # the host's clock still shows START
     snapshot = table.snapshot()
     assert snapshot.in_commit_timestamp == modified + 1
     assert snapshot.metadata.configuration == {
@@ -579,7 +579,7 @@ def test_timestamps_enabled_later_carry_their_version_and_time(setting: Setting)
     assert {"appendOnly", "invariants", "inCommitTimestamp"} <= set(snapshot.protocol.writer_features or ())
 
 
-def test_an_enablement_that_lost_a_race_is_stamped_anew(setting: Setting) -> None:
+def test_an_enablement_that_lost_a_race_gets_a_new_version_and_time(setting: Setting) -> None:
     """in-commit timestamps, rule 4."""
     table = setting.table(None)
     transaction = table.transaction()
@@ -596,11 +596,11 @@ def test_an_enablement_that_lost_a_race_is_stamped_anew(setting: Setting) -> Non
     assert configuration["delta.inCommitTimestampEnablementTimestamp"] == str(committed.in_commit_timestamp)
 
 
-# Tables that must not be touched
+# Unsupported tables
 
 
-def test_an_unsupported_writer_feature_is_rejected_by_name(setting: Setting) -> None:
-    """DELTA.md#conflict-protocol: unknown features are refused before anything is touched."""
+def test_the_error_for_an_unsupported_writer_feature_names_it(setting: Setting) -> None:
+    """DELTA.md#conflict-protocol: the client refuses unknown features before it writes anything."""
     table = setting.table(None)
     alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("icebergCompatV2",))
     table.log.put_if_absent(log_path.commit(1), actions.encode([alien]))
@@ -611,7 +611,7 @@ def test_an_unsupported_writer_feature_is_rejected_by_name(setting: Setting) -> 
     assert [path.name for path in table.log.listing()] == before
 
 
-# What its commitInfo and its actions say of it
+# The flags in commitInfo and in the actions
 
 
 @pytest.mark.parametrize(
@@ -628,7 +628,7 @@ def test_an_unsupported_writer_feature_is_rejected_by_name(setting: Setting) -> 
 def test_an_append_that_read_files_is_not_blind(
     setting: Setting, read: Callable[[Transaction], object], blind: bool
 ) -> None:
-    """DELTA.md#blind-append: others at WriteSerializable ignore a blind one."""
+    """DELTA.md#blind-append: writers at WriteSerializable ignore a blind append."""
     table = setting.table()
     setting.append(table, "a")
     transaction = table.transaction()
@@ -638,8 +638,8 @@ def test_an_append_that_read_files_is_not_blind(
     assert info_of(table, 2)["isBlindAppend"] is blind
 
 
-def test_a_removal_is_of_the_very_same_file() -> None:
-    """DELTA.md#file-identity: path and deletion vector identify it, and the rest says what it was."""
+def test_a_removal_describes_the_removed_file_exactly() -> None:
+    """DELTA.md#file-identity: path and deletion vector identify the file; the other fields are those of its add."""
     vector = DeletionVector(storage_type="u", path_or_inline_dv="x", size_in_bytes=1, cardinality=1, offset=1)
     add = adding("a", tags={"t": "1"}, base_row_id=7, default_row_commit_version=3, deletion_vector=vector)
     gone = removal(add, at=5)
@@ -650,8 +650,8 @@ def test_a_removal_is_of_the_very_same_file() -> None:
     assert not removal(add, at=5, data_change=False).data_change
 
 
-def test_edits_of_one_transaction_add_up(setting: Setting) -> None:
-    """Whatever edits the metadata or the protocol begins where the edit before it ended."""
+def test_edits_of_metadata_in_one_transaction_add_up(setting: Setting) -> None:
+    """Each edit of the metadata or the protocol begins with the result of the edit before it."""
     table = setting.table(None)
     transaction = table.transaction()
     transaction.set_properties({"first": "1"})
@@ -667,7 +667,7 @@ def test_edits_of_one_transaction_add_up(setting: Setting) -> None:
     assert all(snapshot.protocol.writes(name) for name in ("appendOnly", "domainMetadata", "inCommitTimestamp"))
 
 
-def test_a_replacement_of_the_metadata_keeps_an_enablement_before_it(setting: Setting) -> None:
+def test_replaced_metadata_keep_an_enablement_in_the_same_transaction(setting: Setting) -> None:
     table = setting.table(None)
     transaction = table.transaction()
     transaction.enable_in_commit_timestamps()

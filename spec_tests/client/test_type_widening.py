@@ -1,4 +1,4 @@
-"""Type changes: which are permitted, what is recorded, and that every reader sees the same rows before and after."""
+"""Type changes: which are permitted, what is recorded, and that readers see the same rows before and after."""
 
 import datetime
 import decimal
@@ -41,7 +41,7 @@ PERMITTED = {
     "decimal(12,2)": "decimal(38,18)",
     "decimal(20,0)": "decimal(38,18)",
 }
-"""Of the types below, those that another one may become: PROTOCOL.md, "Type Widening"."""
+"""Each type with the types that a column may change to: PROTOCOL.md, "Type Widening"."""
 TYPES = [
     *("byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz", "string", "binary"),
     *("boolean", "decimal(5,2)", "decimal(6,2)", "decimal(6,3)", "decimal(10,0)", "decimal(10,2)", "decimal(12,2)"),
@@ -55,7 +55,7 @@ def test_the_permitted_changes_are_those_of_the_protocol() -> None:
 
 
 def test_a_reader_accepts_each_decimal_that_holds_all_values() -> None:
-    """Previews of Delta Spark widened into decimals with fewer digits than PROTOCOL.md asks writers for."""
+    """PROTOCOL.md requires writers to use more digits than previews of Delta Spark used."""
     fitting = {"byte": 3, "short": 5, "integer": 10, "long": 19}
     for old, digits in fitting.items():
         assert holds(type_named(old), type_named(f"decimal({digits + 1},1)"))
@@ -79,7 +79,7 @@ CASES: list[tuple[str, str, pa.DataType, Any, Any]] = [
 
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_rows_of_both_types_are_read(tmp_path: Path, partitioned: bool) -> None:
-    """Also through a checkpoint, by a condition, after a rewrite, and by DuckDB."""
+    """They are also read through a checkpoint, by a condition, after a rewrite, and by DuckDB."""
     names = [old.partition("(")[0] + str(number) for number, (old, *_) in enumerate(CASES)]
     schema = pa.schema(
         [("id", pa.int64()), *((name, kind) for name, (_, _, kind, *_) in zip(names, CASES, strict=True))]
@@ -116,7 +116,7 @@ def test_rows_of_both_types_are_read(tmp_path: Path, partitioned: bool) -> None:
     assert read() == [(11, *widened)]
 
 
-def test_table_that_has_only_the_preview_is_not_widened(tmp_path: Path) -> None:
+def test_a_table_with_only_the_preview_feature_is_not_widened(tmp_path: Path) -> None:
     table = create_filesystem_table(tmp_path / "t", Environment(), pa.schema([("n", pa.int32())]), properties=ON)
     path = table.location / "_delta_log" / f"{0:020}.json"
     path.write_text(path.read_text().replace('"typeWidening"', '"typeWidening-preview"'))
@@ -159,8 +159,10 @@ NESTED = json.dumps(
 
 
 @pytest.mark.parametrize("mode", ["none", "name", "id"])
-def test_members_elements_and_values_change(tmp_path: Path, mode: str) -> None:
-    """PROTOCOL.md, "Type Change Metadata": recorded at the nearest field, with a path below arrays and maps."""
+def test_members_elements_and_values_can_be_widened(tmp_path: Path, mode: str) -> None:
+    """PROTOCOL.md, "Type Change Metadata": the change is recorded at the nearest field, with a path below arrays and
+    maps.
+    """
     properties = ON | {"delta.columnMapping.mode": mode}
     table = create_filesystem_table(tmp_path / "t", Environment(), NESTED, properties=properties)
     kind = table.snapshot().to_arrow().schema
@@ -210,8 +212,8 @@ def test_other_changes_are_refused(tmp_path: Path, types: dict[str, str], proble
     assert table.snapshot().version == 0
 
 
-def test_a_table_must_have_type_widening(tmp_path: Path) -> None:
-    """PROTOCOL.md: writers must reject it where the property is not set. Both may be one commit."""
+def test_only_a_table_with_type_widening_is_widened(tmp_path: Path) -> None:
+    """PROTOCOL.md: a writer must reject a change if the property is not set. One commit may set it and widen."""
     table = ints(tmp_path / "t", {})
     table.append(pa.table({"x": pa.array([1], pa.int32())}))
     with pytest.raises(InvalidRequestError, match=r"delta\.enableTypeWidening=true"):
@@ -235,10 +237,10 @@ RULES: list[tuple[str, dict[str, str], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("problem", "properties", "columns"), RULES, ids=[rule[0] for rule in RULES])
-def test_a_column_that_a_rule_depends_on_keeps_its_type(
+def test_a_column_that_a_rule_uses_keeps_its_type(
     tmp_path: Path, problem: str, properties: dict[str, str], columns: dict[str, Any]
 ) -> None:
-    """A value of the rule may be another one for the wider type. `z` is in no rule but the first one."""
+    """The rule may give another value for the wider type. Only the first rule uses `z`."""
     fields = [Field(name=name, type=Primitive(name="integer"), metadata=columns.get(name, {})) for name in "xyz"]
     features = ("typeWidening", "checkConstraints", "generatedColumns", "invariants")
     protocol = Protocol(
@@ -264,8 +266,8 @@ def test_a_column_that_a_rule_depends_on_keeps_its_type(
         log.table().alter(types={"z": "long"})
 
 
-def test_a_write_that_began_before_conflicts(tmp_path: Path) -> None:
-    """DELTA.md#conflict-metadata. An append that landed before the change stays: its file is older."""
+def test_a_write_from_before_the_type_change_conflicts(tmp_path: Path) -> None:
+    """DELTA.md#conflict-metadata. An append that landed before the change is kept, with its older type."""
     table = ints(tmp_path / "t")
     late, change = table.transaction(), table.transaction()
     table.append(pa.table({"x": pa.array([1], pa.int32())}))
@@ -276,8 +278,8 @@ def test_a_write_that_began_before_conflicts(tmp_path: Path) -> None:
     assert table.snapshot().to_arrow().to_pydict() == {"x": [1]}
 
 
-def test_the_history_of_types_cannot_be_forged(tmp_path: Path) -> None:
-    """It would let files be read as what they are not."""
+def test_a_caller_cannot_set_the_history_of_types(tmp_path: Path) -> None:
+    """With a wrong history, readers would read files with a wrong type."""
     table = ints(tmp_path / "t", x=pa.int32(), y=pa.string())
     table.append(pa.table({"x": pa.array([1], pa.int32()), "y": ["a"]}))
     table.alter(types={"x": "long"})
@@ -300,7 +302,7 @@ def test_the_history_of_types_cannot_be_forged(tmp_path: Path) -> None:
 
 
 def test_a_renamed_column_keeps_its_history(tmp_path: Path) -> None:
-    """Files know it by its physical name."""
+    """The files have the column's physical name."""
     table = ints(tmp_path / "t", ON | {"delta.columnMapping.mode": "name"}, x=pa.int32(), y=pa.int32())
     table.append(pa.table({"x": pa.array([1], pa.int32()), "y": pa.array([2], pa.int32())}))
     table.alter(types={"x": "long"})
@@ -316,7 +318,7 @@ def test_a_renamed_column_keeps_its_history(tmp_path: Path) -> None:
     assert table.snapshot().to_arrow().to_pylist() == [{"y": 1, "x": 2}]
 
 
-def test_an_unsupported_change_in_a_schema_is_refused(tmp_path: Path) -> None:
+def test_a_schema_with_an_unsupported_change_is_refused(tmp_path: Path) -> None:
     """PROTOCOL.md, "Reader Requirements for Type Widening"."""
     both = ("typeWidening",)
     protocol = Protocol(min_reader_version=3, min_writer_version=7, reader_features=both, writer_features=both)
@@ -331,7 +333,9 @@ def test_an_unsupported_change_in_a_schema_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_feed_is_read_with_the_wider_type(warehouse: Warehouse) -> None:
-    """DELTA.md#feed-schema: inserts, change files of an update, and a file that was removed after the change."""
+    """DELTA.md#feed-schema: the feed has inserts, change files of an update, and a file that was removed after the
+    change.
+    """
     schema = pa.schema([("id", pa.int64()), ("x", pa.int32())])
     table = warehouse.create_table("fed", schema, properties=FED)
     table.append(pa.table({"id": [1, 2], "x": pa.array([1, 2], pa.int32())}))
@@ -351,8 +355,8 @@ def test_the_feed_is_read_with_the_wider_type(warehouse: Warehouse) -> None:
     assert table.changes(1, 2).read_all().schema.field("x").type == pa.int32()
 
 
-def test_the_feed_is_refused_where_a_type_was_replaced(warehouse: Warehouse) -> None:
-    """By one that does not hold the old values, in the same commit as all files."""
+def test_the_feed_is_refused_across_a_replaced_type(warehouse: Warehouse) -> None:
+    """One commit replaces all files, and the type by one that cannot hold the old values."""
     table = warehouse.create_table("fed", pa.schema([("x", pa.int32())]), properties=FED)
     table.append(pa.table({"x": pa.array([1], pa.int32())}))
     table.alter(types={"x": "long"})
