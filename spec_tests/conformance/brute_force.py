@@ -1,10 +1,11 @@
-"""Is there an order of the operations in which a correct owner gives exactly these answers? By trying all orders.
+"""A brute-force search for an order of the operations in which a correct owner gives exactly the recorded answers.
 
-Written from the sequential semantics alone, and shares nothing with the checkers but the form of a history. A table is
-a log that only grows, a set of attempts that were resolved as not landed, and the number of versions that are
-published. Each operation is one step (those that are known not to be one moment are two), which happens between its
-invoke and its answer, or, without an answer, at any time after its invoke or never. Steps keep their order only where
-one ended before the other began. Exponential: for histories of about ten operations.
+The search is written from the sequential semantics alone, and shares only the form of a history with the checkers. A
+table is a log that only grows, a set of attempts that were resolved as not landed, and the number of published
+versions. Each operation is one step, or two steps if it is known not to happen at one moment. A step happens between
+the operation's invoke and its answer. Without an answer, it happens at any time after the invoke, or never. Two steps
+keep their order only if one ended before the other began. The search takes exponential time, which suits histories of
+about ten operations.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,23 +16,25 @@ from conformance.history.events import Entry, FileLook, Header, Promise, Witness
 from conformance.history.operations import Item, Operation
 
 NEVER = 2**63
-"""Later than the end of every history."""
+"""A time after the end of every history."""
 PROPOSALS = (events.Commit, events.CreateTable, events.TakeOver, events.HandBack, events.Transact)
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A table at one moment. The log is the first `length` versions of the final one: it only grows."""
+    """A table at one moment. The log is the first `length` versions of the final log."""
 
     length: int
     published: int = 0
     resolved: frozenset[str] = frozenset()
     targets: frozenset[tuple[int, int]] = frozenset()
-    """Backfills under way: operation, and how many versions it has to publish."""
+    """Backfills that have begun: the operation, and the number of versions that it must publish."""
 
 
 Effect = Callable[[State], Iterable[State]]
-"""The states after a step that gives the recorded answer; none where a correct owner would not give it."""
+"""The states after a step that gives the recorded answer. There are none if a correct owner would not give that
+answer.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,12 @@ class Step:
     end: int
     effect: Effect
     needed: bool = True
-    """Whether it must have happened."""
+    """Whether the step must have happened."""
 
 
 @dataclass(slots=True)
 class Owner:
-    """A correct owner of the final log `log`, as free as its table feature, profiles and promises leave it."""
+    """A correct owner whose final log is `log`. It uses every freedom of its table feature, profiles and promises."""
 
     header: Header
     log: list[str] = field(default_factory=list)
@@ -61,7 +64,7 @@ class Owner:
         return self.log.index(attempt) if attempt in self.log[: state.length] else None
 
     def append(self, state: State, attempt: str) -> Iterator[State]:
-        """The attempt becomes the next version, if it is what the next version will be."""
+        """The attempt becomes the next version, if it is the next version of the final log."""
         if state.length == len(self.log) or self.log[state.length] != attempt:
             return
         if attempt in state.resolved or self.landed(state, attempt) is not None:
@@ -82,7 +85,7 @@ class Owner:
         return not newer or (all(newer) and Promise.FRESH_DIRECT not in self.header.promises)
 
     def claim(self, latest: int | None, *, asked: bool) -> int | None:
-        """What a latest version claims: null is no version in a read, and nothing in a refusal."""
+        """The version that a `latest` of null stands for: no version in a read, and no claim in a refusal."""
         if latest is None:
             latest = -1 if asked else None
         if latest == -1 and self.header.feature == "managedCommit":
@@ -118,7 +121,7 @@ class Owner:
                 if attempt in state.resolved and Promise.TOMBSTONE_FIRST in self.header.promises:
                     return ()
                 return (state,) if self.refusal_is_right(state, version, landed, answer) else ()
-            return (state,)  # a rejection, for whatever reason
+            return (state,)  # an owner may reject a commit for any reason
 
         return effect
 
@@ -135,7 +138,7 @@ class Owner:
         if Promise.FRESH_REFUSALS in self.header.promises and latest is not None:
             newest = max((entry.version for entry in answer.winners), default=latest)
             if newest > latest:
-                return False  # an answer that names a newer version shows that this is not the latest
+                return False  # a winner above `latest` shows that `latest` is not the newest version
         return (
             version < state.length
             and (latest is None or latest >= version)
@@ -182,7 +185,7 @@ class Owner:
         return effect
 
     def omission(self, request: events.Request, answer: events.Commits | events.Table) -> Effect:
-        """What the owner does not list in the range asked for is published."""
+        """Every version in the requested range that the owner does not list is published."""
         latest = self.claim(answer.latest, asked=True)
         first, last = 0, -1 if latest is None else latest
         if isinstance(request, events.GetCommits):
@@ -195,7 +198,7 @@ class Owner:
     def snapshot(self, request: events.Snapshot, answer: events.SnapshotRead) -> Effect:
         may_be_stale = request.version is not None or request.timestamp is not None or request.by_path or answer.stale
         if self.header.feature == "managedCommit" and Promise.FRESH_SNAPSHOTS not in self.header.promises:
-            may_be_stale = True  # its reader may do without the owner
+            may_be_stale = True  # the client may read this table without asking the owner
 
         def effect(state: State) -> Iterable[State]:
             if request.by_path and answer.version >= state.published:
@@ -229,7 +232,9 @@ class Owner:
 
 
 def is_linearizable(items: Iterable[Item]) -> bool:
-    """Of one table, whose history is complete, and whose versions are all known from 0 on."""
+    """Whether such an order exists, for the complete history of one table whose versions are all known from version
+    0.
+    """
     recorded = list(items)
     header = next(item for item in recorded if isinstance(item, Header))
     owner = Owner(header)
@@ -245,7 +250,7 @@ def is_linearizable(items: Iterable[Item]) -> bool:
             owner.sent.add(item.request.attempt)
     old = owner.log[: owner.before]
     if len(set(old)) != len(old):
-        return False  # nothing is applied twice, not even long ago
+        return False  # no attempt lands twice, even before the history begins
     cleanups = [i.invoked for i in recorded if isinstance(i, Operation) and isinstance(i.request, events.Cleanup)]
     steps = [step for item in recorded for step in steps_of(owner, item, cleanups)]
     return Search(owner, steps).succeeds()
@@ -290,14 +295,14 @@ def effects_of(owner: Owner, item: Operation) -> Iterator[Effect]:
 
 
 class Search:
-    """All orders of the steps, depth first, each set of steps and state once."""
+    """Search all orders of the steps, depth first. Visit each pair of a set of done steps and a state once."""
 
     def __init__(self, owner: Owner, steps: list[Step]) -> None:
         self.owner = owner
         self.steps = steps
         skew = owner.header.clock.skew
         self.first: list[int] = []
-        """Per step, the steps that ended before it began, as bits."""
+        """For each step, a bit set of the steps that ended before it began."""
         for step in steps:
             ended = [1 << at for at, other in enumerate(steps) if other.needed and other.end < step.begin - skew]
             self.first.append(sum(ended))

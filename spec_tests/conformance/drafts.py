@@ -1,8 +1,8 @@
-"""Histories in the making: operations with their times, and a final log, before they become lines.
+"""Drafts of histories: operations with their times and a final log, which become the lines of a history.
 
-For tests, simulations and the histories in `fixtures`: what a recorder would have written, from a few values. Those of
-`fixtures/histories` are at the end: good ones that use a freedom, bad ones that violate one rule, each short. The files
-are the source; `index.json` says what happens in each, as its header does, and which rules it violates.
+Tests, simulations and `fixtures/histories` use them instead of recording a run. The histories in `fixtures` are short:
+good ones that each use a freedom, bad ones that each violate one rule. The files are the source; `index.json` says what
+happens in each file, as its header does, and which rules the history violates.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ REFUSALS = (events.Conflict, events.Gap, events.Rejected, events.NotFound, event
 
 @dataclass(slots=True)
 class Asked:
-    """An operation of a draft. `answered` is None where no answer came."""
+    """An operation of a draft. `answered` is None if no answer arrived."""
 
     client: str
     request: events.Request
@@ -56,7 +56,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Looked:
-    """A look at published files."""
+    """An observation of published files."""
 
     since: int
     at: int
@@ -67,7 +67,7 @@ class Looked:
 
 @dataclass(slots=True)
 class Version:
-    """One of the final log."""
+    """A version of the final log."""
 
     attempt: str
     direct: bool = False
@@ -85,9 +85,9 @@ class Draft:
     cleanup: bool = False
     skew: int = 0
     before: int = 0
-    """So many versions of the log were there before."""
+    """The number of versions in the log before the history begins."""
     first: int = 0
-    """The version with which the log begins."""
+    """The first version of the recorded log."""
     log: list[Version] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
     looked: list[Looked] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Draft:
         self.asked.append(Asked(client, request, invoked, answered, answer))
 
     def events(self) -> list[Event]:
-        """Sorted by time; numbers follow the lines."""
+        """The events ordered by time. Operations are numbered in the order of their lines."""
         moments = [moment for at, each in enumerate(self.asked) for moment in _moments(at, each)]
         moments += [(each.at, 1, len(self.asked) + at, each) for at, each in enumerate(self.looked)]
         moments += [(each.at, 2, at, each) for at, each in enumerate(self.faults)]
@@ -169,7 +169,7 @@ def _look(each: Looked, number: int) -> FileLook:
 
 
 def ended(at: int, number: int, answer: events.Answer) -> Event:
-    """The line of an answer."""
+    """The event for an answer."""
     if isinstance(answer, Unknown):
         return Info(at=at, id=number, answer=answer)
     if isinstance(answer, REFUSALS):
@@ -181,7 +181,7 @@ def ended(at: int, number: int, answer: events.Answer) -> Event:
 
 
 def verdict_on(draft: Draft) -> HistoryVerdict:
-    """The verdict; a history without contents is judged by brute force too, and both agree."""
+    """The verdict. A history without contents is also judged by brute force, and the two verdicts must agree."""
     source = draft.events()
     verdict = check_events(source)
     if Rule.CONTENT_CHANGED not in {violation.rule for violation in verdict.violations}:
@@ -190,7 +190,7 @@ def verdict_on(draft: Draft) -> HistoryVerdict:
 
 
 def rules(draft: Draft) -> list[Rule]:
-    """The rules that it violates, in the order of the verdict."""
+    """The violated rules, in the order of the verdict."""
     return [violation.rule for violation in verdict_on(draft).violations]
 
 
@@ -203,13 +203,13 @@ def asked(client: str, invoked: int, answered: int | None, request: Request, ans
 
 
 def commit(attempt: str, version: int, invoked: int, answered: int | None, answer: Answer | None = None) -> Asked:
-    """A proposal; `answered` None: the outcome is unknown; without an `answer`: it was ratified."""
+    """A proposal. If `answered` is None, the outcome is unknown. Without an `answer`, it was ratified."""
     given = events.Ratified(version=version) if answer is None and answered is not None else answer
     return Asked("writer", events.Commit(version=version, attempt=attempt), invoked, answered, given)
 
 
 def read(invoked: int, answered: int, latest: int | None) -> Asked:
-    """Of an owner that returns an empty list from the first missing version on."""
+    """A read of an owner that lists no commits above its latest version."""
     request = events.GetCommits(start=2**40)
     return Asked("reader", request, invoked, answered, events.Commits(latest=latest))
 
@@ -221,10 +221,10 @@ FOLDER: Final = Path(__file__).resolve().parents[2] / "fixtures" / "histories"
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One of the files. A good one violates nothing."""
+    """One of the files. A good history violates no rule."""
 
     file: str
-    """Below `FOLDER`."""
+    """The path below `FOLDER`."""
     about: str
     violates: tuple[Rule, ...]
 

@@ -1,4 +1,4 @@
-"""Which cases of the kit find which of the kit's bad subjects, and by which requirement."""
+"""Which cases of the kit find which of the kit's bad subjects, and for which requirement."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -22,17 +22,18 @@ from conformance.scenario.scenario import Scenario, Stopped
 from conformance.subjects.names import open_subject
 
 DETERMINISTIC = (Layer.EXAMPLE, Layer.MODEL)
-"""In the order in which they look for a bug."""
+"""In the order in which they are tried."""
 THOROUGH: Final = ("committing", "lifecycle", "publishing", "content", "interface")
-"""Modules of mutants that are found by every requirement that they violate."""
+"""Modules whose mutants are found for every requirement that they violate."""
 FILE: Final = Path(__file__).with_name("kills.json")
 REMEMBERED: Final[dict[str, list[str]]] = json.loads(FILE.read_text("utf-8"))
-"""By mutant, cases that found it in an earlier search. They are tried first; if they do not find it, the search goes
-on. `python -m spec_tests.conformance.mutation_score --remember` writes the file."""
+"""For each mutant, the cases that found it in an earlier search. They are tried first; if they do not find it, the
+search continues. `python -m spec_tests.conformance.mutation_score --remember` writes the file.
+"""
 
 
 class Fate(StrEnum):
-    """What became of a bad subject."""
+    """The result of the search for a case that finds a bad subject."""
 
     KILLED = "killed"
     SURVIVED = "survived"
@@ -46,10 +47,10 @@ class Kill:
     fate: Fate
     case: str = ""
     requirement: str = ""
-    """Which names the violation."""
+    """The requirement whose violation was reported."""
     layer: str = ""
     operations: int = 0
-    """Until the violation showed."""
+    """The number of operations until the violation."""
     note: str = ""
 
 
@@ -63,14 +64,14 @@ class Case:
 
 
 def opened(name: str) -> tuple[Subject, ClientHost]:
-    """The subject of that name, and where it finds the kit's owner if it is a client."""
+    """Open the subject of that name; if it is a client, give it the URL of the kit's owner."""
     host = ClientHost()
     return open_subject(name, owner=host.ask), host
 
 
 @lru_cache(maxsize=4096)
 def run(case: Case, name: str, *, count: int | None = None, shrink: bool = False) -> CaseResult:
-    """The case on a new subject of that name, once: equal runs have equal results. Raises `AdapterError`."""
+    """Run the case once on a new subject of that name. Equal calls have equal results. Raises `AdapterError`."""
     subject, host = opened(name)
     with subject:
         return run_case(
@@ -80,8 +81,9 @@ def run(case: Case, name: str, *, count: int | None = None, shrink: bool = False
 
 
 def cases(identity: Identity, requirements: Iterable[str] = ()) -> Iterator[Case]:
-    """All cases for a subject of the deterministic layers: first those about one of the requirements, of these the
-    cheap ones, and of these the ones that are about little else."""
+    """All cases of the deterministic layers for a subject. Cases about one of the requirements come first; of these,
+    the fast ones; of these, those about few other requirements.
+    """
     wanted = set(requirements)
 
     def order(case: tuple[Case, frozenset[str]]) -> tuple[bool, int, bool, int]:
@@ -93,7 +95,7 @@ def cases(identity: Identity, requirements: Iterable[str] = ()) -> Iterator[Case
 
 
 def about(requirement: str, identity: Identity) -> list[Case]:
-    """The cases that are evidence for a requirement."""
+    """The cases that check the requirement."""
     evidence = {case for case, held in _cases(identity) if requirement in held}
     return [case for case in cases(identity, [requirement]) if case in evidence]
 
@@ -107,7 +109,7 @@ _KNOWN: dict[object, list[tuple[Case, frozenset[str]]]] = {}
 
 
 def _cases(identity: Identity) -> list[tuple[Case, frozenset[str]]]:
-    """The cases for a subject, with the requirements that it is held to. Most mutants share them with the model."""
+    """The cases for a subject, with the subject's requirements. Most mutants have the same ones as the model."""
     checks = all_checks()
     key = (repr(identity), checks, DETERMINISTIC)
     if key not in _KNOWN:
@@ -121,14 +123,14 @@ def _cases(identity: Identity) -> list[tuple[Case, frozenset[str]]]:
 
 
 def identity_of(mutant: Mutant) -> Identity:
-    """Who it says it is. Raises whatever keeps it from saying so."""
+    """The identity that the mutant returns for `hello`. Raises any exception that `hello` raises."""
     subject, _ = opened(name_of(mutant))
     with subject:
         return subject.identity
 
 
 def name_of(mutant: Mutant) -> str:
-    """As on the command line."""
+    """The subject's name on the command line."""
     return f"{'mutant' if mutant.violates else 'good'}:{mutant.id}"
 
 
@@ -141,24 +143,25 @@ def good() -> list[Mutant]:
 
 
 def is_thorough(mutant: Mutant) -> bool:
-    """Whether the mutant is found by every requirement that it violates, not just by one of them."""
+    """Whether the mutant is found for every requirement that it violates, not just for one of them."""
     return mutant.make.__module__.rpartition(".")[2] in THOROUGH
 
 
 def names(result: CaseResult, requirements: Iterable[str]) -> str | None:
-    """Which of the requirements names a violation of the result; None if none does."""
+    """The first of the requirements that a violation of the result is about; None if there is none."""
     wanted = set(requirements)
     return next((each.requirements[0] for each in result.violations if each.requirements[0] in wanted), None)
 
 
 def shows(result: CaseResult, requirement: str) -> bool:
-    """Whether one of the violations is of the requirement."""
+    """Whether one of the violations is about the requirement."""
     return any(requirement in each.requirements for each in result.violations)
 
 
 def kill(mutant: Mutant) -> Kill:
-    """Run cases until one finds it by a requirement that it violates. It must also work at all: pass a case, or, as an
-    owner, create a table and commit."""
+    """Run cases until one reports a violation of a requirement that the mutant violates. The mutant must also work at
+    all: pass a case, or, for an owner, create a table and commit.
+    """
     wrong: list[str] = []
     name = name_of(mutant)
     try:
@@ -182,12 +185,14 @@ def kill(mutant: Mutant) -> Kill:
 
 
 def works(name: str, mine: list[Case]) -> bool:
-    """Whether it commits, or passes one of its cases: the last ones are likely to be about something else."""
+    """Whether the subject commits, or passes one of its cases. The last cases are tried, because they are rarely about
+    its fault.
+    """
     return commits(name) or any(run(case, name).verdict is Verdict.PASSED for case in reversed(mine))
 
 
 def commits(name: str) -> bool:
-    """Whether the owner of that name makes a table, and ratifies a commit of it."""
+    """Whether the owner of that name creates a table and ratifies a commit."""
     subject, _ = opened(name)
     with subject:
         for feature, commit_modes in subject.identity.commit_modes.items() if subject.identity.side == "owner" else ():
@@ -206,13 +211,15 @@ Trial = tuple[Mutant, Case]
 
 
 def shown_by(requirement: str, mutants: Iterable[Mutant]) -> Trial | None:
-    """One of the mutants, and a case that finds it and says that this requirement is violated; None if no case does."""
+    """One of the mutants, and a case that reports that it violates this requirement; None if there is no such case."""
     trials = _trials((each, about(requirement, identity(name_of(each)))) for each in mutants)
     return next((each for each in trials if shows(run(each[1], name_of(each[0])), requirement)), None)
 
 
 def found_by(check: Check, mutants: Iterable[Mutant]) -> Trial | None:
-    """One of the mutants, and a case of the check that finds it by what it violates; None if none does."""
+    """One of the mutants, and a case of the check that reports a requirement that it violates; None if there is no such
+    case.
+    """
     trials = _trials(
         (each, [Case(check=check, variant=variant) for variant in check.variants(identity(name_of(each)))])
         for each in mutants
@@ -222,13 +229,13 @@ def found_by(check: Check, mutants: Iterable[Mutant]) -> Trial | None:
 
 
 def _trials(plans: Iterable[tuple[Mutant, list[Case]]]) -> list[Trial]:
-    """The remembered ones first."""
+    """The remembered cases first."""
     trials = [(mutant, case) for mutant, mine in plans for case in mine]
     return sorted(trials, key=lambda each: not is_remembered(*each))
 
 
 def meant_for(check: Check) -> list[Mutant]:
-    """The mutants that the check may be there for: those that violate a requirement of it, the likely ones first."""
+    """The mutants that the check may find: they violate one of its requirements. The likely ones come first."""
     guilty = [each for each in bad() if set(each.violates) & set(check.requirements)]
     return sorted(guilty, key=lambda each: min(check.requirements.index(r) for r in each.violates
                                                if r in check.requirements))  # fmt: skip
@@ -236,7 +243,7 @@ def meant_for(check: Check) -> list[Mutant]:
 
 @cache
 def identity(name: str) -> Identity:
-    """Of a subject by its name."""
+    """The identity of the subject of that name."""
     subject, _ = opened(name)
     with subject:
         assert isinstance(subject, InProcess)

@@ -1,10 +1,10 @@
-"""The reference solution of every stage, made from one source for each language.
+"""The reference solution of every stage, generated from one source for each language.
 
-In `owner.py.stages` and `owner.mjs.stages` a block between `>>> stage 5` and `<<<` is there from stage 5 on, one after
-`>>> until 5` before it, and `>>> stage 5 until 7` is both. Blocks nest. The solution of stage 0 is the skeleton that
-the exercise folder gets.
+In `owner.py.stages` and `owner.mjs.stages`, a block from `>>> stage 5` to `<<<` is in the solutions from stage 5 on. A
+block from `>>> until 5` is in the solutions before stage 5, and `>>> stage 5 until 7` combines both. Blocks can be
+nested. The solution of stage 0 is the skeleton in the exercise folder.
 
-    python -m spec_tests.conformance.learn_solutions             # writes the skeletons
+    python -m spec_tests.conformance.learn_solutions                # writes the skeletons
     python -m spec_tests.conformance.learn_solutions javascript 7   # prints a solution
 """
 

@@ -32,14 +32,14 @@ from spec_tests.conformance.kills import Fate, Kill
 from spec_tests.conformance.outsiders import Outsider, all_outsiders
 
 CLEAN = 10_000
-"""Generated scenarios of the full proof."""
+"""The number of generated scenarios of the full proof."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanRuns:
     subjects: int
     scenarios: int
-    """Generated ones."""
+    """The number of generated scenarios."""
     examples: int
     alarms: tuple[str, ...]
     inconclusive: tuple[str, ...]
@@ -52,8 +52,9 @@ def good_names() -> list[str]:
 
 
 def clean(scenarios: int, *, seed: int = 0, every: int | None = None) -> CleanRuns:
-    """So many generated scenarios on all good subjects together. `every`: and every so many of the examples on each,
-    beginning with another one on each."""
+    """Run `scenarios` generated scenarios in total on all good subjects, and with `every`, every so many of the
+    examples on each subject. Each subject begins with another example.
+    """
     began = time.monotonic()
     plans = [(name, list(kills.cases(kills.identity(name)))) for name in good_names()]
     generated = [(name, case) for name, cases in plans for case in cases if case.check.layer is Layer.MODEL]
@@ -94,8 +95,9 @@ def all_kills(pattern: str = "*") -> list[Kill]:
 
 
 def remember() -> int:
-    """Search for what finds each mutant, a mutant of each check and a violation of each requirement. Write the cases,
-    which the next search tries first, and return how many they are."""
+    """Search for a case that finds each mutant, a mutant that each check finds, and a violation of each requirement.
+    Store the cases, which the next search tries first, and return their number.
+    """
     kills.REMEMBERED.clear()
     checks = [each for each in all_checks() if each.layer in kills.DETERMINISTIC]
     trials = [kills.found_by(check, kills.meant_for(check)) for check in checks]
@@ -112,7 +114,7 @@ def remember() -> int:
 
 
 def checked() -> tuple[int, int]:
-    """Of the testable demands and pieces of advice: how many a check names, and how many there are."""
+    """The number of testable requirements that a check names, and the number of all testable requirements."""
     testable = [each.id for each in load().requirements if each.level is not Level.MAY and not each.untestable]
     named = {requirement for check in all_checks() for requirement in check.requirements}
     return sum(each in named for each in testable), len(testable)
@@ -120,14 +122,14 @@ def checked() -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
-    """The verdict of one run, and whether it is the right one."""
+    """The verdict of one run, and whether it is correct."""
 
     subject: str
     right: bool
     exit_code: int
     seconds: float
     note: str
-    """What was found, or why nothing was."""
+    """The violation that was found, or the reason why none was found."""
 
 
 class Quiet:
@@ -144,18 +146,20 @@ class Quiet:
 
 
 def only_advice(mutant: Mutant) -> bool:
-    """Whether it violates only advice, which is a warning and leaves a subject conformant."""
+    """Whether the mutant violates only advice. Then a run warns, and calls the subject conformant."""
     return all(load().requirement(each).level is Level.SHOULD for each in mutant.violates)
 
 
 def judge(mutant: Mutant) -> Plain:
-    """One that only ignores advice is run as `--strict`, which makes a failure of what is a warning otherwise."""
+    """Run the mutant. If it violates only advice, the run is `--strict`, which turns warnings into failures."""
     bad = bool(mutant.violates)
     return judged(kills.name_of(mutant), bad=bad, strict=bad and only_advice(mutant))
 
 
 def judged(name: str, *, bad: bool, strict: bool = False, profile: str = "quick") -> Plain:
-    """Run it as its user would. A bad subject's run stops at the first failure, which decides its exit code."""
+    """Run the subject as its user would. A bad subject's run stops at the first failure, which decides the exit
+    code.
+    """
     options = Options(subject=name, fail_fast=bad, strict=strict, profile=PROFILES[profile])
     try:
         result = execute(options, Quiet())
@@ -180,15 +184,16 @@ def _note(result: RunResult) -> str:
 
 
 def all_plain(pattern: str = "*") -> Iterator[Plain]:
-    """The good subjects first, then the bad ones; of `good:ID` and `mutant:ID` those that match."""
+    """Run the good subjects first, then the bad ones; only those whose `good:ID` or `mutant:ID` matches."""
     for mutant in sorted(all_mutants().values(), key=lambda each: bool(each.violates)):
         if fnmatchcase(kills.name_of(mutant), pattern):
             yield judge(mutant)
 
 
 def outsiders(pattern: str) -> Iterator[tuple[Outsider, Plain]]:
-    """Of the subjects written from the documents alone those that match: in the standard profile, if quick has no
-    objection."""
+    """Run the matching subjects that were written from the documents alone: in the standard profile, unless quick finds
+    a violation.
+    """
     for each in all_outsiders():
         if fnmatchcase(each.name, pattern):
             plain = judged(each.name, bad=each.bad, strict=each.advice)
@@ -198,7 +203,7 @@ def outsiders(pattern: str) -> Iterator[tuple[Outsider, Plain]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spec_tests.conformance.mutation_score")
     parser.add_argument("--mutants", default="*", metavar="PATTERN", help="only mutants that match")
     parser.add_argument("--clean", type=int, metavar="N", help="run N generated scenarios on good subjects")

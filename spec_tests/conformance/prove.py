@@ -1,13 +1,14 @@
-"""Do the checkers and the brute-force linearizer agree? On as many small histories as you have time for.
+"""Compare the checkers with the brute-force linearizer, on any number of small histories.
 
     python -m spec_tests.conformance.prove --histories 200000 --seed 1
 
-And without the final log, which could not be read: does the checker report only what is wrong with it too?
+The checker also judges each history without its final log. It may then report a violation only if the history is wrong
+with its log too.
 
-Each history is a simulation of a correct owner, perturbed or not: of histories that are made at random nearly all are
-wrong, and for the same few reasons; a correct one with one lie in it is where a checker has to be exact. Number i of a
-seed is always the same one. Prints progress to the standard error and figures as JSON; exit code 1 if there was any
-disagreement, each of which is named so that `--only N` shows it.
+Each history comes from the simulation of a correct owner; most are then changed at random. A fully random history would
+almost always be wrong, for the same few reasons. A correct history with one change is the hard case for a checker.
+Number i of a seed is always the same history. The command prints progress to standard error and figures as JSON. The
+exit code is 1 if the two disagree about a history; each such history is named, and `--only N` shows it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Change = Callable[[Draft, Random], None]
 
 
 def perturb(draft: Draft, random: Random, changes: int) -> None:
-    """Make so many changes, each chosen at random; some have nothing to change."""
+    """Make `changes` random changes. A change that does not apply to the draft does nothing."""
     for _ in range(changes):
         random.choice(CHANGES)(draft, random)
 
@@ -68,7 +69,7 @@ def _shift_an_operation(draft: Draft, random: Random) -> None:
 
 
 def _hurry(draft: Draft, random: Random) -> None:
-    """Everything is answered at once: intervals of one moment contradict each other most easily."""
+    """Answer every operation at once: intervals of one moment contradict each other most easily."""
     for each in draft.asked:
         if each.answered is not None and random.random() < 0.7:
             each.answered = each.invoked
@@ -90,7 +91,7 @@ def _change_version(draft: Draft, random: Random) -> None:
 
 
 def _change_answer(draft: Draft, random: Random) -> None:
-    """Another answer that the request could have had."""
+    """Replace an answer by another possible answer to the request."""
     each = _pick(draft, random)
     if each is None:
         return
@@ -132,7 +133,7 @@ def _forget_an_operation(draft: Draft, random: Random) -> None:
 
 
 def _change_the_request(draft: Draft, random: Random) -> None:
-    """Another version, range or attempt was asked for."""
+    """Change the version, range or attempt of a request."""
     each = _pick(draft, random)
     if each is None:
         return
@@ -176,7 +177,7 @@ def _lose_the_last_version(draft: Draft, random: Random) -> None:
 
 
 def _add_a_version(draft: Draft, random: Random) -> None:
-    """An attempt that was refused, lost or never sent, or that is there already."""
+    """Add an attempt that was rejected, lost or never sent, or that is already in the log."""
     attempts = [getattr(each.request, "attempt", "unknown") for each in draft.asked] or ["unknown"]
     draft.log.insert(random.randint(draft.before, max(draft.before, len(draft.log))), Version(random.choice(attempts)))
 
@@ -254,7 +255,9 @@ WEIGHTS: dict[Change, int] = {
     _change_the_header: 3,
     _clean_up: 1,
 }
-"""How often each is made. Changes of times come first: what happened when is the harder half."""
+"""How often each change is made. Changes of times are the most frequent, because intervals are the hardest part to
+judge.
+"""
 
 CHANGES = [change for change, weight in WEIGHTS.items() for _ in range(weight)]
 
@@ -264,18 +267,18 @@ BATCH = 1000
 
 @dataclass(slots=True)
 class Figures:
-    """What was compared, and what it held."""
+    """The number and the kinds of compared histories."""
 
     histories: int = 0
     operations: int = 0
     verdicts: Counter[str] = field(default_factory=Counter)
     untouched: int = 0
-    """Unchanged histories of a correct owner: all of them must be conformant."""
+    """Unchanged histories of a correct owner; all of them must be conformant."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """Histories that hold an answer of this kind."""
+    """The number of histories that contain an answer of this kind."""
     traits: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
-    """Histories in which this rule is violated."""
+    """The number of histories that violate this rule."""
     disagreements: list[int] = field(default_factory=list)
 
     def add(self, other: Figures) -> None:
@@ -290,7 +293,7 @@ class Figures:
 
 
 def history(seed: int, number: int) -> tuple[list[Event], bool]:
-    """History `number` of a seed, and whether it was perturbed."""
+    """History `number` of a seed, and whether it was changed."""
     random = Random(f"{seed}/{number}")
     draft = simulate(random, random.randint(3, 12))
     changes = random.choice((0, 1, 1, 2, 2, 3, 4))
@@ -299,7 +302,7 @@ def history(seed: int, number: int) -> tuple[list[Event], bool]:
 
 
 def compare(seed: int, numbers: range) -> Figures:
-    """Judge some histories both ways."""
+    """Judge some histories in both ways."""
     figures = Figures()
     for number in numbers:
         found, perturbed = history(seed, number)
@@ -323,7 +326,7 @@ def compare(seed: int, numbers: range) -> Figures:
 
 
 def violated_without_final_log(found: list[Event]) -> bool:
-    """What the checker says if the final log could not be read."""
+    """Whether the checker reports a violation without the final log."""
     log = [event for event in found if isinstance(event, events.Witness)]
     direct = any(event.commit_mode == "direct" for event in log)
     before = [event.version + 1 for event in log if event.before]
@@ -343,7 +346,7 @@ def _tag(operation: Operation) -> str:
 
 
 def traits(seen: list[Operation], found: list[Event]) -> Iterator[str]:
-    """What makes a history worth having."""
+    """The properties of a history that make it useful for the comparison."""
     sends = Counter(o.request.attempt for o in seen if isinstance(o.request, (events.Commit, events.CreateTable)))
     if any(count > 1 for count in sends.values()):
         yield "an attempt sent again"
@@ -415,7 +418,7 @@ def as_json(figures: Figures, seconds: float, seed: int) -> dict[str, Any]:
 
 
 def show(seed: int, number: int) -> None:
-    """One history, and what both say of it."""
+    """Print one history, and both verdicts on it."""
     found, perturbed = history(seed, number)
     for event in found:
         print(msgspec.json.encode(event).decode())

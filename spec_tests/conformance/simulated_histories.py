@@ -1,8 +1,9 @@
-"""Small histories of a correct owner: clients, lost answers, delayed requests, resends, backfills, looks at files.
+"""Small histories of a correct owner: clients, lost answers, delayed requests, repeated requests, backfills, observed
+files.
 
-A simulation picks three moments for every operation: it is asked, it takes effect, it is answered; any of the last two
-may never come. The owner is correct and uses its freedoms at random. What comes out is a `Draft`, which a perturbation
-may change before it becomes events.
+A simulation picks three moments for every operation: its request, its effect and its answer. The effect, the answer or
+both may be missing. The owner is correct and uses its freedoms at random. The result is a `Draft`, which `prove` may
+change before it becomes events.
 """
 
 import heapq
@@ -15,7 +16,7 @@ from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
 
 
 class Simulation:
-    """One table, its owner, and everybody who asks it something."""
+    """One table, its owner, and all clients."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -76,7 +77,7 @@ class Simulation:
         self.random.choice(kinds)()
 
     def _send(self, request: events.Request, effect: Callable[[], events.Answer]) -> Asked:
-        """Ask now; take effect and answer later, or not."""
+        """Send a request now; its effect and answer follow later, or never."""
         client = self.random.choice(list(self.offsets))
         offset = self.offsets[client]
         asked = Asked(client, request, self.now + offset)
@@ -147,7 +148,7 @@ class Simulation:
         self.log.append(version)
 
     def _known(self) -> int:
-        """The latest version as the owner knows it: it may not have noticed direct commits."""
+        """The latest version that the owner knows. It may not have noticed direct commits yet."""
         latest = self.latest
         if Promise.FRESH_DIRECT not in self.draft.promises:
             while latest >= 0 and self.log[latest].direct and self.random.random() < 0.3:
@@ -155,7 +156,7 @@ class Simulation:
         return latest
 
     def _told(self, lowest: int, highest: int) -> int | None:
-        """What a refusal tells of the latest version."""
+        """The latest version that a rejection reports."""
         if self.random.random() < 0.5:
             return None
         if Promise.FRESH_REFUSALS in self.draft.promises:
@@ -274,7 +275,7 @@ class Simulation:
         self._send(events.BackfillToVersion(version=version), effect)
 
     def _clean_up(self) -> None:
-        """Remove all but the newest published commits."""
+        """Delete all published commits but the newest ones."""
 
         def effect() -> events.Answer:
             self.removed = max(self.removed, self.published - 1)
@@ -290,5 +291,5 @@ class Simulation:
 
 
 def simulate(random: Random, operations: int) -> Draft:
-    """A history of a correct owner with about so many operations."""
+    """A history of a correct owner with about `operations` operations."""
     return Simulation(random).run(operations)

@@ -1,7 +1,7 @@
 """The checkers agree with brute force, on histories in which both verdicts and every kind of answer are frequent.
 
-The whole is `python -m spec_tests.conformance.prove --histories 200000 --seed 1`; these are a seeded slice of it, and
-the proof that the slice would notice a checker that is wrong.
+`python -m spec_tests.conformance.prove --histories 200000 --seed 1` compares many more. These tests compare a seeded
+part of them, and show that this part is enough to notice a wrong checker.
 """
 
 import random
@@ -26,7 +26,7 @@ SEED = 1
 
 @pytest.mark.parametrize("part", [0, 1])
 def test_the_checkers_agree_with_brute_force(part: int) -> None:
-    """LOG_CHECKER.md#brute-force: proven on simulated histories, perturbed or not."""
+    """LOG_CHECKER.md#brute-force: compared on simulated histories, changed and unchanged."""
     figures = prove.compare(SEED, range(part * SLICE, (part + 1) * SLICE))
     assert figures.disagreements == []
     assert figures.histories == SLICE
@@ -60,7 +60,7 @@ def test_a_correct_owner_is_never_accused() -> None:
 
 
 def disagrees() -> bool:
-    """Whether some of the histories show that a checker is wrong."""
+    """Whether a wrong checker gives another verdict on one of the histories."""
     return any(prove.compare(9, range(first, first + 100)).disagreements for first in range(0, SLICE, 100))
 
 
@@ -68,7 +68,7 @@ Weakening = Callable[[pytest.MonkeyPatch], None]
 
 
 def any_send_counts(patch: pytest.MonkeyPatch) -> None:
-    """Without "among those": every request of an attempt may have landed it, refused or not."""
+    """Without "among those": every request of an attempt may have landed it, even a rejected one."""
     original = log.LogChecker._place_sends
 
     def place(self: log.LogChecker) -> None:
@@ -83,7 +83,7 @@ def any_send_counts(patch: pytest.MonkeyPatch) -> None:
 
 
 def replays_always_refused(patch: pytest.MonkeyPatch) -> None:
-    """Without the replay row: a conflict for what landed is a violation whatever the profile."""
+    """Without the rule on replays: a conflict for a landed attempt is always a violation, whatever the profile."""
     original = log.LogChecker.__init__
 
     def initialize(self: log.LogChecker, *arguments: object) -> None:
@@ -115,12 +115,12 @@ WEAKENINGS: dict[str, Weakening] = {
 
 
 @pytest.mark.parametrize("weaken", WEAKENINGS.values(), ids=WEAKENINGS)
-def test_the_slice_notices_a_checker_that_is_wrong(weaken: Weakening, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_these_histories_expose_a_wrong_checker(weaken: Weakening, monkeypatch: pytest.MonkeyPatch) -> None:
     weaken(monkeypatch)
     assert disagrees()
 
 
-# The linearizer itself: what it accepts and refuses without any checker
+# The linearizer alone: the histories that it accepts and rejects
 
 
 def linear(draft: Draft) -> bool:
@@ -148,7 +148,7 @@ def test_brute_force_finds_the_order_of_overlapping_requests() -> None:
     assert not linear(draft)
 
 
-def test_brute_force_lets_an_unknown_request_land_later_or_never() -> None:
+def test_brute_force_lets_an_unanswered_request_land_later_or_never() -> None:
     draft = commits(("a", 0, 0, 1, events.Unknown()), ("x", 0, 5, 6, Conflict()))
     assert not linear(draft)
     draft.log = [Version("a")]
@@ -158,7 +158,7 @@ def test_brute_force_lets_an_unknown_request_land_later_or_never() -> None:
     assert linear(draft)
 
 
-def test_brute_force_keeps_tombstones() -> None:
+def test_brute_force_rejects_a_commit_after_its_tombstone() -> None:
     draft = commits(("a", 0, 0, None, None), ("a", 0, 5, 6, events.Rejected()))
     draft.ask("w", 2, 3, events.AttemptOutcome(attempt="a"), events.NotLanded())
     assert linear(draft)
@@ -166,7 +166,7 @@ def test_brute_force_keeps_tombstones() -> None:
     assert not linear(draft)
 
 
-def test_brute_force_publishes_in_order_and_by_itself() -> None:
+def test_brute_force_publishes_in_order_without_a_request() -> None:
     draft = commits(("a", 0, 0, 1, events.Ratified(version=0)), ("b", 1, 0, 1, events.Ratified(version=1)))
     draft.log = [Version("a"), Version("b")]
     draft.looked = [

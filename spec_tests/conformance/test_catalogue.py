@@ -1,12 +1,12 @@
 """The catalogue of requirements is consistent, and accounts for every normative sentence of the documents.
 
-The public documents are not in this repository. Given a directory that contains them, at any depth, this compares
-them with the catalogue, sentence by sentence; pages of this repository are always compared, rule by rule:
+The public documents are not in this repository. Given a directory that contains them, at any depth, these tests compare
+them with the catalogue sentence by sentence. Pages of this repository are always compared, rule by rule:
 
     pytest spec_tests/conformance/test_catalogue.py --documents=DIR
 
-With the `=`, because pytest takes a directory that stands alone for one of tests, before it knows the option. Without
-the option these tests are skipped, and the catalogue is checked in itself only.
+The `=` is required: pytest treats a separate directory as one with tests. Without the option these tests are skipped,
+and only the consistency of the catalogue is checked.
 """
 
 import json
@@ -60,7 +60,7 @@ def text_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
     return text
 
 
-# With the documents; the pages are always there
+# With the documents; the pages are always available
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -79,18 +79,18 @@ def test_no_paraphrase_repeats_a_document(name: str, text_of: Callable[[str], st
 
 
 @pytest.mark.parametrize("profile", Profile)
-def test_every_profile_says_what_it_promises(profile: Profile, text_of: Callable[[str], str]) -> None:
+def test_every_profile_describes_its_promises(profile: Profile, text_of: Callable[[str], str]) -> None:
     assert f'<a id="{profile}"></a>**`{profile}`**' in text_of("PROFILES.md")
 
 
 @pytest.mark.parametrize("profile", [profile for profile in Profile if profile is not Profile.CORE])
-def test_a_promise_is_cited_where_it_is_stated(profile: Profile) -> None:
-    """What follows an unknown outcome belongs to no single profile."""
+def test_a_promise_cites_the_section_of_its_profile(profile: Profile) -> None:
+    """Rules after an unknown outcome belong to several profiles."""
     promises = [entry for entry in load().requirements if entry.profile is profile and entry.source == "PROFILES.md"]
     assert {entry.rule for entry in promises} - {"PROFILES.md#unknown-outcome"} == {f"PROFILES.md#{profile}"}
 
 
-# Without them
+# Without the documents
 
 
 def test_the_catalogue_is_consistent() -> None:
@@ -105,8 +105,8 @@ def test_every_file_of_the_catalogue_is_loaded() -> None:
 @pytest.mark.parametrize(
     ("name", "at_least"), [("managed-commits.md", 70), ("catalog-managed.md", 71), ("in-commit-timestamps.md", 18)]
 )
-def test_as_many_sentences_are_binding_as_counted_by_hand(name: str, at_least: int) -> None:
-    """RULINGS.md#counts: about 78, 79 and 20, give or take a tenth."""
+def test_the_number_of_binding_sentences_equals_the_count_by_hand(name: str, at_least: int) -> None:
+    """RULINGS.md#counts: about 78, 79 and 20, within a tenth."""
     catalogue = load()
     binding = {entry.fingerprint or entry.id for entry in catalogue.requirements if entry.source == name}
     binding |= {entry.fingerprint for entry in catalogue.restatements if entry.source == name}
@@ -124,14 +124,14 @@ def test_every_side_has_duties_and_freedoms(side: Side) -> None:
     assert any(entry.side is side for entry in load().freedoms)
 
 
-def test_no_duty_is_declared_untestable_in_passing() -> None:
-    """Who adds one has to add it here too."""
+def test_the_untestable_requirements_are_listed_here() -> None:
+    """A new untestable requirement must be added to this list."""
     untestable = {entry.id for entry in load().requirements if entry.level is Level.MUST and entry.untestable}
     assert untestable == {"MC-API-02", "CM-API-01", "ICT-09"}
 
 
-def test_what_a_finding_cites_can_be_read() -> None:
-    """By a public address, or by the text of the rule: of a promise, and of a ruling, both."""
+def test_every_cited_requirement_can_be_read() -> None:
+    """At a public address, or as the text of the rule; a promise and a ruling have both."""
     for requirement in (each for each in load().requirements if each.level is not Level.MAY):
         place = place_of(requirement.source, requirement.passage)
         assert all(link.url.startswith("https://") for link in place.links), requirement.id
@@ -140,7 +140,7 @@ def test_what_a_finding_cites_can_be_read() -> None:
         assert place.links or requirement.source == "PROFILES.md", requirement.id
 
 
-def test_a_contract_can_be_read() -> None:
+def test_a_contract_has_a_link() -> None:
     contract = load().requirement("PROFILE-RETRY-01").contract
     assert contract is not None
     [link] = place_of(contract.document, contract.section).links
@@ -219,7 +219,7 @@ def small_catalogue(
     )
 
 
-def test_a_sound_small_catalogue_has_nothing_wrong() -> None:
+def test_a_consistent_small_catalogue_has_no_findings() -> None:
     assert list(inconsistencies(small_catalogue())) == []
     for check in (uncovered, unfounded, quotations):
         assert list(check(small_catalogue(), DOCUMENT, TEXT)) == []
@@ -296,7 +296,7 @@ def test_a_new_normative_sentence_is_uncovered_until_it_has_an_entry() -> None:
     assert list(uncovered(covered, DOCUMENT, longer)) == []
 
 
-def test_a_changed_sentence_is_uncovered_and_its_entry_unfounded() -> None:
+def test_a_changed_sentence_is_uncovered_and_its_entry_has_no_source() -> None:
     other = TEXT.replace("be patient.", "be very patient.")
     (lost,) = unfounded(small_catalogue(), DOCUMENT, other)
     (found,) = uncovered(small_catalogue(), DOCUMENT, other)
@@ -304,7 +304,7 @@ def test_a_changed_sentence_is_uncovered_and_its_entry_unfounded() -> None:
     assert "very patient" in found
 
 
-def test_a_sentence_that_moved_is_unfounded_in_its_old_section() -> None:
+def test_a_moved_sentence_is_not_found_in_its_old_section() -> None:
     (finding,) = unfounded(
         small_catalogue(), DOCUMENT, TEXT.replace("# First", "# Zeroth", 1).replace("Writers", "# First\n\nWriters")
     )

@@ -1,4 +1,4 @@
-"""LOG_CHECKER.md: what the histories of `test_brute_force` and the plain cases in `fixtures/histories` leave out.
+"""LOG_CHECKER.md: cases that neither the histories of `test_brute_force` nor those in `fixtures/histories` contain.
 
 Every verdict here is compared with brute force.
 """
@@ -30,7 +30,7 @@ from spec_tests.conformance.drafts import (
 
 
 def race(**changes: object) -> Draft:
-    """`a` wins version 0, `b` gets a conflict and takes version 1."""
+    """`a` wins version 0; `b` gets a conflict and then commits version 1."""
     draft = Draft(
         log=log("a", "b"),
         asked=[commit("a", 0, 0, 3), commit("x", 0, 1, 4, Conflict(latest=0)), commit("b", 1, 5, 6), read(7, 8, 1)],
@@ -40,7 +40,7 @@ def race(**changes: object) -> Draft:
     return draft
 
 
-def test_empty_histories_and_idle_tables_are_conformant() -> None:
+def test_empty_histories_and_unused_tables_are_conformant() -> None:
     assert rules(Draft()) == []
     assert rules(Draft(log=log("old"), before=1)) == []
 
@@ -56,7 +56,9 @@ def test_disagreeing_answers_are_reported_together() -> None:
 
 
 def test_managed_commit_readers_may_skip_the_owner() -> None:
-    """managed-commits, "Reading managed-commit tables": two choices. FB01, FB02 are about those who ask."""
+    """managed-commits, "Reading managed-commit tables": a reader has two choices. FB01, FB02 concern readers that ask
+    the owner.
+    """
     draft = race(feature="managedCommit")
     draft.ask("r", 9, 10, events.Snapshot(), events.SnapshotRead(version=0))
     assert rules(draft) == []
@@ -67,7 +69,7 @@ def test_managed_commit_readers_may_skip_the_owner() -> None:
 
 
 def test_a_clients_transaction_lands_once_wherever_it_can() -> None:
-    """FB07, FB08: the marker in the log counts, not the attempts."""
+    """FB07, FB08: a transaction is identified by its marker in the log, not by its attempts."""
     request = events.Transact(attempt="m")
     draft = Draft(log=log("a", "m"), asked=[commit("a", 0, 0, 1)])
     draft.ask("c", 1, 2, request, events.Committed(version=1))
@@ -84,7 +86,7 @@ def test_a_clients_transaction_lands_once_wherever_it_can() -> None:
     assert rules(draft) == []
 
 
-def test_a_missing_ratified_version_is_only_forgotten() -> None:
+def test_a_missing_ratified_version_violates_one_rule_only() -> None:
     source = race().events()
     witness = source[-2]
     assert isinstance(witness, events.Witness)
@@ -92,8 +94,8 @@ def test_a_missing_ratified_version_is_only_forgotten() -> None:
     assert [violation.rule for violation in check_events(source).violations] == [Rule.COMMIT_FORGOTTEN]
 
 
-def test_a_log_that_begins_late_was_there_before() -> None:
-    """FB44: the first commit of an empty log may not have any version."""
+def test_a_log_that_begins_above_0_existed_before_the_history() -> None:
+    """FB44: the first commit to an empty log must be version 0."""
     draft = Draft(first=5, log=log("a"), asked=[commit("a", 5, 0, 1)])
     assert rules(draft) == [Rule.LOG_HAS_GAP]
     draft.before = 1
@@ -113,7 +115,7 @@ def test_versions_before_the_history_may_lack_attempts() -> None:
     ]
 
 
-def test_a_later_answer_names_an_old_attempt() -> None:
+def test_a_later_answer_may_name_the_attempt_of_an_old_version() -> None:
     draft = Draft(first=6, before=1, log=log("o"), asked=[commit("a", 6, 0, 1), commit("a", 6, 2, 3)])
     source = draft.events()
     source[-2] = events.Witness(table="orders", version=6, before=True)
@@ -124,8 +126,8 @@ def test_a_later_answer_names_an_old_attempt() -> None:
     assert [violation.rule for violation in check_events(source).violations] == [Rule.RATIFIED_BUT_LOST]
 
 
-def test_several_tables_are_judged_each_for_itself() -> None:
-    """The same two operations contradict each other in one table, and say nothing together in two."""
+def test_several_tables_are_judged_separately() -> None:
+    """Two operations contradict each other in one table. On two tables, the same operations do not."""
     draft = Draft(log=log("a"), asked=[commit("a", 0, 0, 1), read(2, 3, -1)])
     source = draft.events()
     assert not check_events(source).conformant
@@ -140,7 +142,7 @@ def test_several_tables_are_judged_each_for_itself() -> None:
 
 
 def test_a_contradiction_names_both_operations() -> None:
-    """style: fact, numbers; the request, its times and its answer."""
+    """The message has facts and numbers: the request, its times and its answer."""
     draft = race()
     draft.asked[3] = read(7, 8, 0)
     (violation,) = verdict_on(draft).violations
@@ -153,7 +155,7 @@ def test_a_contradiction_names_both_operations() -> None:
     assert [operation.id for operation in violation.operations] == [3, 2]
 
 
-def test_all_requests_of_the_attempt_belong_to_the_explanation() -> None:
+def test_the_explanation_names_all_requests_of_the_attempt() -> None:
     draft = Draft(
         log=log("a", "b"),
         asked=[
@@ -180,7 +182,7 @@ def test_further_violations_of_a_rule_are_counted() -> None:
 
 
 def wrong_everywhere(versions: int) -> Draft:
-    """Each version is denied after it was acknowledged, and each replay is refused."""
+    """Each version is denied after it was acknowledged, and each replay is rejected."""
     draft = Draft(log=log(*(f"a{version}" for version in range(versions))), profiles={"idempotent-retry"})
     for version in range(versions):
         draft.asked.append(commit(f"a{version}", version, 10 * version, 10 * version + 1))
@@ -191,7 +193,7 @@ def wrong_everywhere(versions: int) -> Draft:
 
 
 def test_judging_many_contradictions_stays_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every explanation costs a look at everything: few are given, the rest is counted."""
+    """An explanation reads the whole history. Therefore only a few are given; the other violations are counted."""
     looks: list[int] = []
     original = bounds.earliest
 
@@ -210,17 +212,17 @@ def test_judging_many_contradictions_stays_fast(monkeypatch: pytest.MonkeyPatch)
     assert len(verdict.violations) + verdict.left_out == 3 * 300
 
 
-def test_names_with_braces_are_kept() -> None:
+def test_names_with_braces_are_shown_unchanged() -> None:
     draft = Draft(log=log("{first}", "{0}"), asked=[commit("{0}", 1, 0, 1), commit("{first}", 0, 2, 3)])
     (violation,) = verdict_on(draft).violations
     assert violation.rule is Rule.RATIFIED_OUT_OF_ORDER
 
 
-# The watermark: published is a prefix of ratified, and a list leaves out nothing else
+# The watermark: the published versions are a prefix of the ratified ones, and a list omits only published versions
 
 
 def two_commits(*looked: Looked, **changes: object) -> Draft:
-    """Versions 0 and 1, ratified at 1 and at 3."""
+    """Versions 0 and 1, ratified at times 1 and 3."""
     draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, 1), commit("b", 1, 2, 3)], looked=list(looked))
     for name, value in changes.items():
         setattr(draft, name, value)
@@ -253,7 +255,7 @@ def test_a_later_version_proves_the_earlier_ones() -> None:
     assert rules(draft) == [Rule.BACKFILL_NOT_DONE]
 
 
-def test_a_published_file_proves_its_version_ratified() -> None:
+def test_a_published_file_proves_that_its_version_is_ratified() -> None:
     draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, None), commit("b", 1, 0, None), backfill(1, 4, 5)])
     draft.looked = [seen(3, 0), seen(7, absent=(1,))]
     assert rules(draft) == []
@@ -261,14 +263,14 @@ def test_a_published_file_proves_its_version_ratified() -> None:
     assert Rule.PUBLISHED_THEN_GONE in rules(draft)
 
 
-def test_several_clocks_leave_the_order_of_looks_open() -> None:
+def test_observations_by_several_clocks_have_no_order() -> None:
     draft = two_commits(seen(5, 1), seen(7, absent=(0,)))
     assert rules(draft) == [Rule.PUBLISHED_OUT_OF_ORDER]
     draft.skew = 2
     assert rules(draft) == []
 
 
-def test_a_contradiction_names_the_look_and_the_answer() -> None:
+def test_a_contradiction_names_the_observation_and_the_answer() -> None:
     draft = two_commits(seen(6, 0, absent=(1,)))
     draft.asked.append(backfill(1, 4, 5))
     (violation,) = verdict_on(draft).violations
@@ -277,7 +279,7 @@ def test_a_contradiction_names_the_look_and_the_answer() -> None:
     assert "m's backfill_to_version at version 1 (operation 2, 4..5: done)" in violation.message
 
 
-# Content: a version keeps what was proposed, as bytes in files and as actions inline
+# Content: a version keeps the proposed content, as bytes in files and as actions inline
 
 LINE = b'{"commitInfo":{"inCommitTimestamp":1,"operation":"WRITE"}}'
 SPACED = b'{ "commitInfo": {"operation": "WRITE", "inCommitTimestamp": 1} }'
@@ -287,7 +289,7 @@ OTHER = b'{"commitInfo":{"inCommitTimestamp":2,"operation":"WRITE"}}'
 def history(
     proposed: Content | None, listed_content: Content | None, seen: Content | None, kept: Content | None
 ) -> Draft:
-    """One version, as it was proposed, listed, published, and kept by the recorder."""
+    """One version as proposed, listed, published, and kept by the recorder."""
     draft = Draft(log=[Version("a", content=kept)])
     draft.ask("w", 0, 1, events.Commit(version=0, attempt="a", content=proposed), events.Ratified(version=0))
     listed = (Entry(version=0, attempt="a", content=listed_content),)
@@ -300,40 +302,40 @@ SAME, FORMATTED, WRONG = digests.of_file(LINE + b"\n"), digests.of_file(SPACED +
 INLINE = Content(actions=SAME.actions)
 
 
-def test_spaces_and_the_order_of_fields_are_of_the_bytes_only() -> None:
+def test_only_bytes_depend_on_spaces_and_field_order() -> None:
     assert SAME.bytes != FORMATTED.bytes
     assert SAME.actions == FORMATTED.actions == digests.of_actions([LINE.decode()])
     assert SAME.actions != WRONG.actions
 
 
-def test_the_order_of_actions_and_their_numbers_count() -> None:
+def test_the_order_and_number_of_actions_matter() -> None:
     assert digests.of_actions(["1", "2"]) != digests.of_actions(["2", "1"])
     assert digests.of_actions(["[1,2]"]) != digests.of_actions(["1", "2"])
     assert digests.of_actions(["1"]) != digests.of_actions(["1.0"])
 
 
-def test_what_is_no_json_has_bytes_only() -> None:
+def test_content_that_is_no_json_is_compared_as_bytes() -> None:
     for content in (b"{", b"\xff", b"[" * 100_000):
         assert digests.of_file(content) == Content(bytes=digests.of_bytes(content))
     with pytest.raises(ValueError, match="nested"):
         digests.of_actions(["[" * 100_000])
 
 
-def test_the_same_everywhere_is_conformant() -> None:
+def test_equal_content_everywhere_is_conformant() -> None:
     assert rules(history(SAME, SAME, SAME, SAME)) == []
     assert rules(history(None, None, None, None)) == []
 
 
 @pytest.mark.parametrize("wrong", range(4))
-def test_one_that_differs_from_the_others_is_found_wherever_it_is(wrong: int) -> None:
-    """FB45: "already exists" accepted without comparing; FB26: overwritten."""
+def test_different_content_is_found_at_every_place(wrong: int) -> None:
+    """FB45: an owner accepted "already exists" without a comparison; FB26: an owner overwrote the file."""
     contents = [SAME] * 4
     contents[wrong] = WRONG
     assert set(rules(history(*contents))) == {Rule.CONTENT_CHANGED}
 
 
 @pytest.mark.parametrize(("one", "other"), [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
-def test_any_two_places_are_compared(one: int, other: int) -> None:
+def test_content_is_compared_between_any_two_places(one: int, other: int) -> None:
     contents: list[Content | None] = [None] * 4
     contents[one], contents[other] = SAME, WRONG
     assert set(rules(history(*contents))) == {Rule.CONTENT_CHANGED}
@@ -341,7 +343,7 @@ def test_any_two_places_are_compared(one: int, other: int) -> None:
     assert rules(history(*contents)) == []
 
 
-def test_staged_commits_keep_bytes_inline_ones_actions() -> None:
+def test_staged_commits_keep_bytes_and_inline_commits_keep_actions() -> None:
     assert set(rules(history(SAME, None, FORMATTED, None))) == {Rule.CONTENT_CHANGED}
     assert rules(history(INLINE, INLINE, FORMATTED, FORMATTED)) == []
     assert set(rules(history(INLINE, INLINE, WRONG, None))) == {Rule.CONTENT_CHANGED}
@@ -355,7 +357,7 @@ def test_a_published_file_never_changes_even_in_its_spaces() -> None:
     assert [operation.id for operation in verdict.violations[0].operations] == [2, 3]
 
 
-def test_of_two_contents_sent_for_one_attempt_either_may_stand() -> None:
+def test_either_of_two_contents_of_one_attempt_may_be_ratified() -> None:
     """An owner may take either content; a third content is a violation."""
     draft = history(SAME, None, WRONG, None)
     assert set(rules(draft)) == {Rule.CONTENT_CHANGED}
@@ -372,7 +374,7 @@ def test_content_of_a_losing_attempt_is_ignored() -> None:
 # The fixtures
 
 LONGEST = 18
-"""Lines of a fixture: to be read at one look."""
+"""The maximum number of lines of a fixture, so that a reader can take it in at once."""
 
 
 def test_the_index_lists_every_fixture_once() -> None:

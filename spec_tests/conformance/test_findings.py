@@ -1,4 +1,4 @@
-"""Every finding that is claimed is shown again by its file; every violated requirement of a run is explained."""
+"""The file of every reported finding reproduces it, and every violated requirement of a run has a finding."""
 
 import datetime
 from pathlib import Path
@@ -29,8 +29,10 @@ FINDINGS = stored.findings()
 @pytest.mark.usefixtures("plain_py4j")
 @pytest.mark.xdist_group("jvm")
 @pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
-def test_a_finding_is_shown_again_by_its_file(found: Stored, tmp_path: Path) -> None:
-    """As `delta-commit-conformance replay` does it, in this process; of an engine by that command."""
+def test_the_file_of_a_finding_reproduces_it(found: Stored, tmp_path: Path) -> None:
+    """As `delta-commit-conformance replay` does it, but in this process. A finding about an engine is replayed by the
+    command.
+    """
     if found.subject.startswith("engine:"):
         if problem := engine_of(found.subject, found.subject.removeprefix("engine:"))[0].missing(None):
             pytest.skip(problem)
@@ -61,7 +63,7 @@ def test_a_finding_is_shown_again_by_its_file(found: Stored, tmp_path: Path) -> 
 @pytest.mark.engines
 @pytest.mark.usefixtures("plain_py4j")
 @pytest.mark.xdist_group("jvm")
-def test_the_command_of_a_finding_shows_it_again() -> None:
+def test_the_command_of_a_finding_reproduces_it() -> None:
     needed_classpath("dynamodb", hadoop=True)
     file = ROOT / markdown.FOLDER / "dynamodb-tells-the-loser-that-it-won" / "finding.json"
     shown = CliRunner().invoke(application, ["replay", str(file), "--timeout", "60s"])
@@ -71,14 +73,14 @@ def test_the_command_of_a_finding_shows_it_again() -> None:
 
 @pytest.mark.parametrize("run", stored.runs(), ids=lambda run: run.subject)
 def test_every_violated_requirement_has_a_finding(run: stored.Tested) -> None:
-    """Of a variant of a subject, `jvm:dynamodb:stale-reads`, by those of the subject itself too."""
+    """A finding about a subject also explains its variants, such as `jvm:dynamodb:stale-reads`."""
     own = [found for found in FINDINGS if f"{run.subject}:".startswith(f"{found.subject}:")]
     explained = {each for found in own for each in found.about.requirements}
     assert set(run.violated) - explained == set()
 
 
 @pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
-def test_a_finding_says_all_that_its_maintainers_need(found: Stored) -> None:
+def test_a_finding_has_all_facts_that_its_maintainers_need(found: Stored) -> None:
     shown = [each for violation in found.finding.violations for each in violation.requirements]
     assert found.about.requirements[0] in shown
     assert set(shown) <= set(found.about.requirements)
@@ -109,8 +111,8 @@ def test_every_subject_of_a_finding_has_a_run() -> None:
     assert {found.subject for found in FINDINGS} <= {run.subject for run in stored.runs()}
 
 
-def test_the_report_of_a_finding_stands_alone() -> None:
-    """The sentence of the violation that is shown, steps in the order of their effects, letters for attempts."""
+def test_the_report_of_a_finding_is_complete_and_independent() -> None:
+    """It has the violated sentence, the steps in the order of their effects, and letters for attempts."""
     (late,) = (found for found in FINDINGS if found.id == "in-memory-ratifies-after-it-gave-the-table-back")
     text = markdown.report(late)
     assert "3. migrator: hand_back of version 2 as attempt D: ratified, version 2\n4. slow: commit of version 3" in text
@@ -122,10 +124,10 @@ def test_the_report_of_a_finding_stands_alone() -> None:
     assert "MC-FEATURE-03, MUST" in asked
     assert "fail for the same cause: PROFILE-TRANSFER-01." in asked
     for found in FINDINGS:
-        assert "The same:" not in found.about.cause, "as if another report had been read before"
+        assert "The same:" not in found.about.cause, "the report must not refer to another report"
 
 
-# Bugs that others reported
+# Bugs that users of the subjects reported
 
 
 @pytest.mark.parametrize("bug", markdown.bugs(), ids=lambda bug: bug.report)
@@ -146,8 +148,8 @@ def test_an_invalid_record_of_bugs_is_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.engines
 @pytest.mark.parametrize("bug", markdown.bugs(), ids=lambda bug: bug.report)
-def test_a_reported_bug_is_shown_and_gone_in_a_later_version(bug: markdown.Bug) -> None:
-    """By the page's command, where both versions are in the cache."""
+def test_a_reported_bug_is_reproduced_and_gone_in_a_later_version(bug: markdown.Bug) -> None:
+    """With the command of the page, if both versions are in the cache."""
     engine, _ = engine_of(f"engine:{bug.engine}", bug.engine)
     for version in (bug.unfixed, bug.fixed):
         if problem := engine.missing(version):
@@ -159,10 +161,10 @@ def test_a_reported_bug_is_shown_and_gone_in_a_later_version(bug: markdown.Bug) 
     assert codes == [1, 0]
 
 
-# Keeping findings
+# Recording findings
 
 
-def test_a_run_and_its_finding_are_kept_and_shown_on_the_page(tmp_path: Path) -> None:
+def test_a_run_and_its_finding_are_recorded_and_shown_on_the_page(tmp_path: Path) -> None:
     result, case = _result()
     (tmp_path / "result.json").write_bytes(msgspec.json.encode(result))
     write_bundle(result, case, tmp_path / "bundle")
@@ -187,7 +189,7 @@ def test_a_run_and_its_finding_are_kept_and_shown_on_the_page(tmp_path: Path) ->
     assert "Known: FB42." in markdown.page([], [known])
 
 
-def test_a_run_that_did_not_try_everything_is_not_recorded(tmp_path: Path) -> None:
+def test_an_incomplete_run_is_not_recorded(tmp_path: Path) -> None:
     result, _ = _result()
     for partial in (
         msgspec.structs.replace(result, complete=False),

@@ -1,4 +1,4 @@
-"""The command `check`: exit codes, messages for people and for scripts, and never a traceback."""
+"""The command `check`: its exit codes and messages, for people and for scripts, and no traceback."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ BAD = FOLDER / "bad" / "fresh-read-misses-a-commit.jsonl"
 
 
 def main(arguments: list[str]) -> object:
-    """The exit code."""
+    """Run the command; return the exit code."""
     with pytest.raises(SystemExit) as ended:
         application(arguments)
     return ended.value.code
@@ -36,8 +36,8 @@ def test_a_violation_shows_requirement_and_operations(capsys: pytest.CaptureFixt
     assert "writer's commit of version 1 as attempt first (operation 0, 1..2: ratified, version 1)" in printed
 
 
-def test_real_times_count_from_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As recorded in production, in ns since the epoch: hard to read."""
+def test_real_times_are_shown_relative_to_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The recorded times are ns since the epoch, which are hard to read."""
     began = 1_700_000_000_000_000_000
     events = [json.loads(line) for line in BAD.read_text("utf-8").splitlines()]
     events[0]["clock"] = {"unit": "ns"}
@@ -71,7 +71,7 @@ def test_json_has_the_verdict_the_rule_and_the_operations(capsys: pytest.Capture
 
 
 def test_an_invalid_history_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """conformance: a missing footer is an invalid history, never a pass."""
+    """conformance: a history without a footer is invalid, and never passes."""
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(GOOD.read_bytes().rpartition(b'{"event":"footer"')[0])
     assert main(["check", str(cut)]) == 2
@@ -87,7 +87,7 @@ def test_an_invalid_history_does_not_pass(tmp_path: Path, capsys: pytest.Capture
 def test_a_history_without_its_final_log_is_never_conformant(
     file: Path, code: int, verdict: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """LOG_CHECKER.md#unseen: what is on record is judged."""
+    """LOG_CHECKER.md#unseen: the recorded answers are judged."""
     lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     *rest, footer = [each for each in lines if each["event"] != "witness"]
     footer["counts"] |= {"witness": 0, "unseen": 1}
@@ -110,7 +110,7 @@ def test_a_history_without_its_final_log_is_never_conformant(
 @pytest.mark.parametrize(
     ("content", "line"), [(b"", None), (b"{", 1), (b"\x00\xff\n", 1), (b"[]\n", 1), (b'{"event":"footer"}\n', 1)]
 )
-def test_an_invalid_history_is_reported_by_line(
+def test_the_error_for_an_invalid_history_names_its_line(
     content: bytes, line: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "no-history"

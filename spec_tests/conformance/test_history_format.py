@@ -1,4 +1,4 @@
-"""LOG_CHECKER.md#history: which files are histories, and what messages of the interface become in them."""
+"""LOG_CHECKER.md#history: which files are histories, and how messages of the interface become events."""
 
 import io
 import json
@@ -36,7 +36,7 @@ HEADER = Header(schema=1, clock=Clock(unit="tick"), subject=Subject(name="test",
 
 
 def small() -> Draft:
-    """Two writers, a read, a look: every kind of line."""
+    """Two writers, a read and an observation of files: every kind of line."""
     draft = Draft(
         log=[Version("a"), Version("b")],
         asked=[
@@ -70,20 +70,20 @@ def problem_of(content: bytes) -> InvalidHistoryError:
 
 
 def changed(change: Callable[[list[Event]], object]) -> InvalidHistoryError:
-    """What is said of the small history after a change to its events."""
+    """The error for the small history after a change to its events."""
     source = small().events()
     change(source)
     return problem_of(as_bytes(source))
 
 
-def test_what_was_written_is_read_again() -> None:
+def test_a_written_history_is_read_back_unchanged() -> None:
     for number in range(200):
         source = simulate(Random(number), 8).events()
         assert list(read_events(io.BytesIO(as_bytes(source)))) == source
 
 
 def test_a_history_cut_off_at_any_byte_is_invalid() -> None:
-    """LOG_CHECKER.md#history: a missing footer is an invalid history, never a pass."""
+    """LOG_CHECKER.md#history: a history without a footer is invalid, and never passes."""
     content = as_bytes(small().events())
     assert judged(content)
     for length in range(len(content)):
@@ -93,7 +93,7 @@ def test_a_history_cut_off_at_any_byte_is_invalid() -> None:
 
 
 @pytest.mark.parametrize("at", [-1, -2])
-def test_a_final_log_is_here_or_unseen_not_both(at: int) -> None:
+def test_a_final_log_is_either_recorded_or_unseen(at: int) -> None:
     error = changed(lambda source: source.insert(at, events.Unseen(table=TABLE)))
     assert "final log" in error.problem
 
@@ -106,7 +106,7 @@ def lines_with(found: list[Event], kind: type[Event]) -> list[int]:
 
 
 def at(line: int, **fields: object) -> Callable[[list[Event]], None]:
-    """With another event in that line."""
+    """Change fields of the event in that line."""
 
     def change(found: list[Event]) -> None:
         found[line - 1] = msgspec.structs.replace(found[line - 1], **fields)
@@ -115,7 +115,7 @@ def at(line: int, **fields: object) -> Callable[[list[Event]], None]:
 
 
 def footer(**fields: object) -> Callable[[list[Event]], None]:
-    """With another last line."""
+    """Change fields of the last line."""
     return lambda found: at(len(found), **fields)(found)
 
 
@@ -140,9 +140,7 @@ def with_a_line_twice(found: list[Event]) -> None:
         (footer(complete=False), "marked it as incomplete"),
     ],
 )
-def test_a_footer_that_does_not_agree_with_the_lines_says_in_what(
-    change: Callable[[list[Event]], object], said: str
-) -> None:
+def test_the_error_for_a_wrong_footer_says_what_differs(change: Callable[[list[Event]], object], said: str) -> None:
     assert said in changed(change).problem
 
 
@@ -189,7 +187,7 @@ def test_a_final_log_that_contradicts_itself_is_refused(change: Callable[[list[E
     assert said in changed(change).problem
 
 
-def test_a_gap_in_the_final_log_is_no_flaw_of_the_history() -> None:
+def test_a_gap_in_the_final_log_is_a_valid_history() -> None:
     source = small().events()
     at(13, version=7)(source)
     assert len(list(operations(source)))
@@ -232,14 +230,14 @@ def test_random_damage_never_crashes_the_reader() -> None:
             assert error.problem
 
 
-def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_the_error_for_an_unreadable_file_has_the_reason(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(InvalidHistoryError, match="cannot be read"):
             list(read(path))
 
 
-def test_a_writer_takes_times_and_numbers_in_the_order_of_the_lines(tmp_path: Path) -> None:
-    """Eight threads; the clock goes on with every look at it."""
+def test_times_and_numbers_are_in_the_order_of_the_lines(tmp_path: Path) -> None:
+    """Eight threads write; the clock advances whenever it is read."""
     path = tmp_path / "history.jsonl"
     ticks = iter(range(10**6))
     with HistoryWriter(path, HEADER, clock=lambda: next(ticks)) as history:
@@ -282,7 +280,7 @@ def many(count: int) -> Iterator[Event]:
 
 
 def test_events_stream_in_bounded_memory(tmp_path: Path) -> None:
-    """Of 40,000 events no more than a few are held at once: those of the requests in flight."""
+    """The reader holds only the events of open requests, a few of 40,000."""
     import tracemalloc
 
     path = tmp_path / "long.jsonl"
@@ -300,8 +298,8 @@ def test_events_stream_in_bounded_memory(tmp_path: Path) -> None:
     assert peak < 200_000
 
 
-def test_the_schema_is_the_one_that_is_released() -> None:
-    """Write it again with `delta-commit-conformance schema history > conformance/history/history.schema.json`."""
+def test_the_schema_file_is_up_to_date() -> None:
+    """After a change, run `delta-commit-conformance schema history > conformance/history/history.schema.json`."""
     assert events.SCHEMA_FILE.read_text(encoding="utf-8") == events.schema_text()
     names = json.loads(events.schema_text())["$defs"].keys()
     assert {"Header", "Invoke", "Ok", "Fail", "Info", "Fault", "FileLook", "Witness", "Footer"} <= names
@@ -348,7 +346,7 @@ def test_a_request_is_named(message: messages.Request, expected: events.Request 
 
 
 def test_the_content_of_version_0_is_not_compared_with_its_proposal() -> None:
-    """The subject may add what its table feature needs."""
+    """The subject may add actions that its table feature needs."""
     message = messages.CreateTable(
         name="t", feature="managedCommit", commit_mode="staged", attempt="a", actions=ACTIONS
     )
@@ -404,7 +402,7 @@ ENTRY = messages.CommitEntry(version=2, file_name="00000000000000000002.uuid.jso
         (messages.Observe(table="t"), messages.Done(), None),
     ],
 )
-def test_an_answer_is_named_where_the_request_can_have_it(
+def test_an_answer_has_an_event_if_the_request_permits_it(
     asked: messages.Request, answered: messages.Answer, expected: events.Answer | None
 ) -> None:
     assert translation.answer(asked, answered) == expected

@@ -1,5 +1,6 @@
-"""The course: every stage begins with an open check and ends with a solution, its pages say what is so, and a learner's
-owner that is broken in any way is described and never waited for twice."""
+"""The course. Every stage begins with a failing check and ends with a solution, and its pages are correct. A learner's
+owner that is broken in any way is described, and is not waited for twice.
+"""
 
 import json
 import re
@@ -26,7 +27,7 @@ from conformance.learn.course import STAGES, Language
 from spec_tests.conformance.learn_solutions import SKELETONS, solution
 
 PATIENCE = 120.0
-"""Seconds for an answer: this machine may be busy."""
+"""Seconds for an answer: the machine may be busy."""
 
 
 def started(language: Language) -> list[str]:
@@ -54,7 +55,9 @@ def test_the_skeleton_is_the_solution_without_its_stages(language: Language) -> 
 
 
 def of_every_stage() -> list[Any]:
-    """In the usual tests: all in Python, and of the others the first, one between and the last."""
+    """All stages in Python, and three in the other language: the first, a middle one and the last. The others
+    are marked `engines`.
+    """
     usual = {Language.PYTHON: range(13), Language.JAVASCRIPT: (0, 6, 12)}
     return [
         pytest.param(language, stage, marks=() if stage in usual[language] else pytest.mark.engines)
@@ -124,7 +127,7 @@ def conversation(language: Language) -> list[tuple[str, m.Call, str]]:
 
 
 @pytest.mark.parametrize("language", Language)
-def test_the_examples_of_the_pages_are_what_the_solution_answers(language: Language, tmp_path: Path) -> None:
+def test_the_examples_on_the_pages_equal_the_solutions_answers(language: Language, tmp_path: Path) -> None:
     file = tmp_path / language.file
     file.write_text(solution(language, len(STAGES)), encoding="utf-8")
     examples = conversation(language)
@@ -137,7 +140,7 @@ def test_the_examples_of_the_pages_are_what_the_solution_answers(language: Langu
             assert answer == msgspec.json.decode(reply, type=m.Reply).answer, (name, call.id)
 
 
-def test_the_greeting_on_the_first_page_is_that_of_the_skeleton(tmp_path: Path) -> None:
+def test_the_answer_to_hello_on_the_first_page_equals_the_skeletons(tmp_path: Path) -> None:
     lines = re.search(r"```json\n(.*?)```", course.pages(Language.PYTHON, "mine")["README.md"], re.DOTALL)
     assert lines is not None
     call, reply = lines[1].splitlines()
@@ -162,8 +165,10 @@ def test_the_findings_on_the_last_page_exist() -> None:
 
 
 @pytest.mark.parametrize("language", Language)
-def test_a_temporary_file_of_a_crash_does_not_change_the_published_one(language: Language, tmp_path: Path) -> None:
-    """Killed after the link: the next file of that name is not written through the old temporary one."""
+def test_a_temporary_file_after_a_crash_does_not_change_the_published_one(language: Language, tmp_path: Path) -> None:
+    """The owner is killed after the link. It must not write the next file through the old temporary one, which is the
+    same file.
+    """
     file = tmp_path / language.file
     file.write_text(course.skeleton(language), encoding="utf-8")
     published = tmp_path / "table" / "_delta_log" / "0.json"
@@ -188,7 +193,7 @@ def test_a_new_exercise_has_an_owner_and_all_pages(language: Language, tmp_path:
     assert len(names) == 16
 
 
-def test_the_work_of_a_learner_is_not_overwritten(exercise: Path) -> None:
+def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
     (exercise / "owner.py").write_text("my work", encoding="utf-8")
     again = learn(exercise)
     assert again.exit_code == 2
@@ -216,7 +221,7 @@ def test_the_work_of_a_learner_is_not_overwritten(exercise: Path) -> None:
         (["{js}", "check"], "node was not found on the PATH"),
     ],
 )
-def test_invalid_calls_get_a_message_and_code_2(
+def test_invalid_calls_give_a_message_and_exit_code_2(
     words: list[str], problem: str, exercise: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = {name: tmp_path / name for name in ("new", "file", "full", "broken", "empty", "js")} | {"mine": exercise}
@@ -237,7 +242,7 @@ def test_a_check_inside_the_exercise_says_how_to_name_it(exercise: Path, monkeyp
     assert (done.exit_code, "the current directory is one: name it `.`" in done.stderr) == (2, True)
 
 
-def test_a_hint_is_of_the_current_stage_and_the_deeper_one_has_code(exercise: Path) -> None:
+def test_a_hint_is_for_the_current_stage_and_the_deeper_one_has_code(exercise: Path) -> None:
     shown = learn(exercise, "hint", "--timeout", "120s")
     assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, "Stage 1, create version 0")
     assert "hint --deeper" in shown.stdout
@@ -246,7 +251,7 @@ def test_a_hint_is_of_the_current_stage_and_the_deeper_one_has_code(exercise: Pa
     assert "return gap" in deeper.stdout
 
 
-# What is shown
+# The output of a check
 
 
 def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
@@ -269,7 +274,7 @@ def test_a_check_up_to_a_stage_passes_and_names_the_next_page(exercise: Path) ->
     assert f"Next: {exercise}/03-lost-race.md" in shown.stdout
 
 
-def test_the_json_of_a_check_has_the_whole_exchange(exercise: Path) -> None:
+def test_the_json_of_a_check_has_all_messages(exercise: Path) -> None:
     found = json.loads(learn(exercise, "check", "--json", "--timeout", "120s").stdout)
     assert found["passed"] == 0
     assert [stage["passed"] for stage in found["stages"]] == [False] * 12
@@ -279,7 +284,7 @@ def test_the_json_of_a_check_has_the_whole_exchange(exercise: Path) -> None:
     assert json.loads(failure["exchange"][0]["answer"])["outcome"] == "unsupported"
 
 
-def test_an_owner_that_does_not_start_is_shown_with_the_line_of_its_error(tmp_path: Path) -> None:
+def test_an_owner_that_does_not_start_is_shown_with_its_error(tmp_path: Path) -> None:
     started(Language.JAVASCRIPT)
     assert learn(tmp_path / "mine", "--language", "javascript").exit_code == 0
     (tmp_path / "mine/owner.mjs").write_text("const one = 1;\nnot a program\n", encoding="utf-8")
@@ -290,7 +295,7 @@ def test_an_owner_that_does_not_start_is_shown_with_the_line_of_its_error(tmp_pa
     assert f"read {tmp_path}/mine/README.md" in shown.stdout
 
 
-def test_what_the_owner_prints_is_shown_with_the_failure(exercise: Path) -> None:
+def test_output_of_the_owner_is_shown_with_the_failure(exercise: Path) -> None:
     line = '        version, attempt = request["version"]'
     source = solution(Language.PYTHON, 2)
     assert line in source
@@ -327,10 +332,10 @@ GREETS = f"{LOOP}        print({HELLO!r}, flush=True)\n    else:\n"
     ids=("syntax", "prints", "hangs", "floods", "floods-stderr", "raises", "exits", "silent", "debugs", "null",
          "outcome", "no-line-feed"),
 )  # fmt: skip
-def test_a_broken_owner_is_described_and_not_waited_for(
+def test_a_broken_owner_is_described_and_not_waited_for_twice(
     source: str, headline: str, broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its start is waited for, however busy the machine is; then an answer that does not come, once."""
+    """The check waits for the owner's start, and once for a missing answer."""
     file = tmp_path / "owner.py"
     file.write_text(source, encoding="utf-8")
     slow, asked = "no answer" in headline, Process.ask
@@ -357,14 +362,14 @@ def test_a_broken_owner_is_described_and_not_waited_for(
 
 
 def change_next(changes: Iterator[Callable[[], object]]) -> None:
-    """Between two looks: the next change, or, after the last one, Ctrl-C."""
+    """Instead of waiting: make the next change, or, after the last one, press Ctrl-C."""
     change = next(changes, None)
     if change is None:
         raise KeyboardInterrupt
     change()
 
 
-def test_a_watch_judges_at_first_and_after_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_checks_at_the_start_and_after_each_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, judged = tmp_path / "owner.py", list[str]()
     owner.write_text("one", encoding="utf-8")
     changes = iter([lambda: None, lambda: owner.write_text("another"), lambda: (tmp_path / "notes.txt").write_text(""),
@@ -376,7 +381,7 @@ def test_a_watch_judges_at_first_and_after_each_change(tmp_path: Path, monkeypat
     assert judged == ["one", "another", "missing", "a third"]
 
 
-def test_watching_goes_on_whatever_the_owner_is(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_continues_whatever_the_owner_does(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = exercise / "owner.py"
     changes = iter([lambda: owner.write_text("def broken(:\n"), owner.unlink,
                     lambda: owner.write_text(solution(Language.PYTHON, 1))])  # fmt: skip

@@ -1,9 +1,10 @@
 """The checks find every mutant by a requirement that it violates, and accuse no good subject. Every requirement has a
-check and a bad subject that violates it, every check a requirement and a bad subject that it finds, every field bug a
-bad subject, every freedom a good one. There is no list of exceptions: what nothing can show says so in the catalogue.
+check, and a bad subject that violates it. Every check has a requirement, and a bad subject that it finds. Every field
+bug has a bad subject, every freedom a good one. There is no list of exceptions: the catalogue marks requirements that
+cannot be tested.
 
-The whole proof, with ten thousand scenarios: `python -m spec_tests.conformance.mutation_score --figures`; all examples
-on all good subjects: `--clean 0 --examples 1`.
+The complete proof with ten thousand scenarios is `python -m spec_tests.conformance.mutation_score --figures`; `--clean
+0 --examples 1` runs all examples on all good subjects.
 """
 
 import re
@@ -25,10 +26,10 @@ from spec_tests.conformance.kills import Fate
 from spec_tests.conformance.outsiders import Outsider, all_outsiders
 
 pytestmark = pytest.mark.xdist_group("kills")
-"""They ask for many of the same runs."""
+"""These tests use many of the same runs."""
 
 SHARE: Final = 101
-"""A good subject meets every so many cases, each subject others; the whole proof is the command above."""
+"""Each good subject runs every `SHARE`-th case, and each subject other cases. The commands above run more."""
 
 
 @pytest.mark.parametrize("mutant", kills.bad(), ids=lambda mutant: mutant.id)
@@ -42,20 +43,20 @@ def test_a_mutant_is_found_by_a_requirement_that_it_violates(mutant: Mutant) -> 
 @pytest.mark.parametrize(
     "mutant", [each for each in kills.bad() if kills.is_thorough(each)], ids=lambda mutant: mutant.id
 )
-def test_every_requirement_that_it_violates_is_named(mutant: Mutant) -> None:
+def test_every_violated_requirement_of_a_thorough_mutant_is_named(mutant: Mutant) -> None:
     assert [each for each in mutant.violates if not kills.shown_by(each, [mutant])] == []
 
 
 @pytest.mark.parametrize(("number", "name"), list(enumerate(mutation_score.good_names())))
 def test_a_good_subject_is_not_accused(number: int, name: str) -> None:
-    """And gets so far that it could have been."""
+    """The subject must also pass some cases, so that an accusation was possible."""
     cases = list(kills.cases(kills.identity(name)))[number % SHARE :: SHARE]
     results = [kills.run(case, name, count=2) for case in cases]
     assert {each.case: each.violations for each in failing(results)} == {}
     assert any(each.verdict in JUDGED for each in results)
 
 
-def test_a_subject_that_cannot_start_is_broken_and_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subject_that_cannot_start_is_broken_but_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     class DoesNothing:
         def hello(self, client: str, request: object) -> object:
             raise RuntimeError("out of order")
@@ -67,14 +68,14 @@ def test_a_subject_that_cannot_start_is_broken_and_not_found(monkeypatch: pytest
 
 @pytest.fixture
 def few_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Enough of them to tell a good owner from a bad one."""
+    """Few checks, but enough to distinguish a good owner from a bad one."""
     few = tuple(check for check in all_checks() if check.family is Family.CONCURRENT_WRITERS)
     monkeypatch.setattr(kills, "all_checks", lambda: few)
     monkeypatch.setattr(kills, "DETERMINISTIC", (Layer.EXAMPLE,))
 
 
 @pytest.mark.usefixtures("few_checks")
-def test_a_bad_subject_that_does_nothing_wrong_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mutant_without_a_fault_survives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise `killed` would mean nothing."""
     mutant = Mutant(id="innocent", title="Nothing wrong.", make=ModelOwner, side="owner", violates=("MC-COMMIT-01",))
     monkeypatch.setitem(kills.all_mutants(), mutant.id, mutant)
@@ -82,7 +83,7 @@ def test_a_bad_subject_that_does_nothing_wrong_survives(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("few_checks")
-def test_a_kill_by_another_requirement_is_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_by_another_requirement_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     guilty = next(each for each in kills.bad() if each.id == "last-writer-wins")
     mutant = Mutant(id="misnamed", title=guilty.title, make=guilty.make, side="owner", violates=("MC-ENABLE-05",))
     monkeypatch.setitem(kills.all_mutants(), mutant.id, mutant)
@@ -90,13 +91,13 @@ def test_a_kill_by_another_requirement_is_kept_apart(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("identifier", ["unknown-names-are-found", "profiles-change", "observe-shows-content-once"])
-def test_past_escapes_are_not_conformant(identifier: str) -> None:
-    """A run asks one subject after another of the same process; the kill of a single case does not show that."""
+def test_mutants_that_once_escaped_are_not_conformant(identifier: str) -> None:
+    """A run uses one process for several subjects, which the search for a single case does not test."""
     found = mutation_score.judge(all_mutants()[identifier])
     assert (found.right, found.exit_code) == (True, ExitCode.VIOLATION), found.note
 
 
-def test_a_commit_that_the_list_leaves_out_is_not_called_lost() -> None:
+def test_a_commit_omitted_from_a_list_is_not_called_lost() -> None:
     name = "mutant:list-is-cut-after-two-commits"
     [first, *_] = [case for case in kills.cases(kills.identity(name)) if case.check.name.startswith("ranges-of-unpub")]
     named = {requirement for each in kills.run(first, name).violations for requirement in each.requirements}
@@ -104,12 +105,12 @@ def test_a_commit_that_the_list_leaves_out_is_not_called_lost() -> None:
     assert named.isdisjoint({"MC-COMMIT-02", "CM-COMMIT-08"})
 
 
-def test_ignored_advice_is_kept_apart() -> None:
+def test_a_violation_of_advice_only_is_counted_separately() -> None:
     assert mutation_score.only_advice(all_mutants()["conflicts-with-every-removal"])
     assert not mutation_score.only_advice(all_mutants()["last-writer-wins"])
 
 
-# Subjects written from the documents alone: the mistakes are found, the freedoms are not accused
+# Subjects written from the documents alone: their mistakes are found, their freedoms are not accused
 
 FOUND_BY: Final = {
     "KeyStoredBeforeTheBacklogCheck": "a-full-backlog-rejects-until-a-backfill",
@@ -167,7 +168,7 @@ FOUND_BY: Final = {
     "VectorOffsetIgnored": "a-deletion-vector-is-identified-by-its-offset",
     "ListsTooEarly": "a-backfill-before-each-request",
 }
-"""By subject: a check that fails."""
+"""For each subject, a check that fails."""
 
 
 def by_name(outsider: Outsider) -> str:
@@ -175,7 +176,7 @@ def by_name(outsider: Outsider) -> str:
 
 
 @pytest.mark.parametrize("outsider", [each for each in all_outsiders() if each.bad], ids=by_name)
-def test_a_mistake_is_found(outsider: Outsider) -> None:
+def test_an_outsiders_mistake_is_found(outsider: Outsider) -> None:
     if outsider.unseen:
         pytest.skip(outsider.unseen)
     check = FOUND_BY[by_name(outsider)]
@@ -191,7 +192,7 @@ ONCE_ACCUSED_BY: Final = {
 
 
 @pytest.mark.parametrize("outsider", LEGAL, ids=by_name)
-def test_a_freedom_is_not_accused(outsider: Outsider) -> None:
+def test_an_outsiders_freedom_is_not_accused(outsider: Outsider) -> None:
     examples = [case for case in kills.cases(kills.identity(outsider.name)) if case.check.layer is Layer.EXAMPLE]
     accused_by = [case for case in examples if case.check.name == ONCE_ACCUSED_BY.get(by_name(outsider))]
     for case in (*examples[:: len(LEGAL) if outsider.kind == "legal owner" else 100], *accused_by):
@@ -217,13 +218,13 @@ def by_id(value: object) -> str:
     return str(getattr(value, "id", None) or getattr(value, "name", value))
 
 
-def test_a_check_is_evidence_for_each_requirement() -> None:
+def test_each_requirement_has_a_check() -> None:
     evidence = {requirement for check in all_checks() for requirement in check.requirements}
     assert [each.id for each in BINDING if each.id not in evidence] == []
 
 
 @pytest.mark.parametrize("requirement", MUSTS, ids=by_id)
-def test_a_mutant_violates_it_and_a_check_says_so(requirement: Requirement) -> None:
+def test_each_requirement_has_a_mutant_that_a_check_finds(requirement: Requirement) -> None:
     guilty = [each for each in kills.bad() if requirement.id in each.violates]
     assert guilty, f"no mutant violates {requirement.id}: {requirement.paraphrase}"
     assert kills.shown_by(requirement.id, guilty), (
@@ -232,21 +233,21 @@ def test_a_mutant_violates_it_and_a_check_says_so(requirement: Requirement) -> N
 
 
 @pytest.mark.parametrize("check", FOUND_BY_MUTANTS, ids=by_id)
-def test_a_check_finds_a_bad_subject(check: Check) -> None:
-    """One that it is meant to find."""
+def test_each_check_finds_a_bad_subject(check: Check) -> None:
+    """The bad subject violates a requirement of the check."""
     assert check.requirements
     guilty = kills.meant_for(check)
     assert kills.found_by(check, guilty), f"not one of {', '.join(each.id for each in guilty)}"
 
 
-def test_a_good_subject_uses_each_freedom() -> None:
+def test_each_freedom_has_a_good_subject() -> None:
     used = {freedom for each in kills.good() for freedom in each.freedoms}
     assert {each.id: each.paraphrase for each in [*FREEDOMS, *PERMISSIONS] if each.id not in used} == {}
 
 
 @pytest.mark.parametrize("bug", FIELD_BUGS)
-def test_the_page_names_the_mutants_of_the_field_bug(bug: str) -> None:
-    """There is at least one. If this fails after a change of the mutants, correct the two lines of the page."""
+def test_the_page_names_the_mutants_of_each_field_bug(bug: str) -> None:
+    """Each bug has at least one. If this fails after a change of the mutants, correct the two lines of the page."""
     mutants = sorted((each for each in kills.bad() if bug in each.bugs), key=by_id)
     assert mutants
     part = FIELD_BUGS_PAGE.partition(f'<a id="{bug.lower()}"></a>')[2].partition("\n\n<a id")[0].partition("\n## ")[0]
@@ -260,7 +261,7 @@ def test_every_cited_field_bug_exists() -> None:
 
 
 def test_permissions_are_never_required() -> None:
-    """A MAY cannot be violated: it is for good subjects to use."""
+    """A MAY cannot be violated. Good subjects use it."""
     permissions = {each.id for each in load().requirements if each.level is Level.MAY}
     assert {each.id: sorted(set(each.violates) & permissions) for each in kills.bad()
             if set(each.violates) & permissions} == {}  # fmt: skip

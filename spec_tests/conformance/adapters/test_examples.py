@@ -1,4 +1,4 @@
-"""The two owners that users start from: whole, correct, and no more than what their language brings."""
+"""The two example owners that users start from: they are short and correct, and need only their standard libraries."""
 
 import ast
 import re
@@ -33,7 +33,7 @@ COMMANDS = {
 }
 CORE = (Family.CONCURRENT_WRITERS, Family.VERSION_0, Family.BACKFILL)
 LONGEST = 210
-"""Lines: a long page."""
+"""The maximum number of lines of an example."""
 
 
 @pytest.fixture(params=COMMANDS)
@@ -49,7 +49,7 @@ def proposal(table: str, version: int, attempt: str) -> m.Commit:
 
 
 def created(subject: Subject) -> tuple[str, m.CreateTable]:
-    """A table of the subject, and what it was created with."""
+    """A table of the subject, and the answer to its creation."""
     feature = subject.identity.features[-1]
     request = m.CreateTable(
         name="orders", feature=feature, commit_mode=subject.identity.commit_modes[feature][0], attempt="creation",
@@ -67,7 +67,7 @@ def test_smoke_passes(name: str) -> None:
     assert report.ok, str(report)
 
 
-def test_one_conversation(name: str) -> None:
+def test_a_conversation_has_the_expected_answers(name: str) -> None:
     with open_subject(name, timeout=LONG) as subject:
         table, creation = created(subject)
         assert subject.ask("a", creation) == m.Ratified(version=0, table=table)
@@ -93,7 +93,7 @@ def test_one_conversation(name: str) -> None:
 
 
 def test_the_core_checks_pass(name: str) -> None:
-    """The core families, one variant each. `run` tries all of it."""
+    """The checks of the core families, with one variant each. The command `run` executes all variants."""
     with open_subject(name, timeout=LONG) as subject:
         for check in all_checks():
             variants = check.variants(subject.identity) if check.side == "owner" and check.family in CORE else []
@@ -103,13 +103,13 @@ def test_the_core_checks_pass(name: str) -> None:
                 assert advice_only or result.verdict is Verdict.PASSED, (result.case, result.reason, result.violations)
 
 
-def test_the_durable_one_survives_a_kill_and_a_torn_write(tmp_path: Path) -> None:
+def test_the_durable_example_survives_a_kill_and_a_torn_write(tmp_path: Path) -> None:
     with open_subject(COMMANDS["python"], timeout=LONG, directory=tmp_path) as subject:
         table, _ = created(subject)
         assert subject.ask("a", proposal(table, 1, "first")) == m.Ratified(version=1)
         subject.ask("kit", m.Crash())
         with (tmp_path / "journal.jsonl").open("ab") as journal:
-            journal.write(b'{"fact": "ratified", "table": "or')  # what a kill leaves in the middle of a write
+            journal.write(b'{"fact": "ratified", "table": "or')  # a kill during a write leaves this
         assert subject.ask("kit", m.Restart()) == m.Done()
         assert subject.ask("a", proposal(table, 2, "second")) == m.Ratified(version=2)
         subject.ask("kit", m.Restart())
@@ -118,7 +118,7 @@ def test_the_durable_one_survives_a_kill_and_a_torn_write(tmp_path: Path) -> Non
         assert isinstance(subject.ask("a", proposal(table, 2, "other")), m.Conflict)
 
 
-def test_they_need_nothing_but_their_standard_libraries() -> None:
+def test_the_examples_need_only_their_standard_libraries() -> None:
     imported = set()
     for node in ast.walk(ast.parse(PYTHON.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -131,12 +131,12 @@ def test_they_need_nothing_but_their_standard_libraries() -> None:
     assert all(each.startswith("node:") for each in found)
 
 
-def test_each_is_about_a_page() -> None:
+def test_each_example_is_about_a_page_long() -> None:
     for path in (PYTHON, NODE):
         assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
-def test_they_can_be_printed() -> None:
+def test_the_examples_can_be_printed() -> None:
     printed = CliRunner().invoke(application, ["examples", "owner.mjs", "owner.py"])
     assert printed.output == NODE.read_text(encoding="utf-8") + PYTHON.read_text(encoding="utf-8")
     listed = CliRunner().invoke(application, ["examples"])

@@ -1,4 +1,4 @@
-"""Subjects at a URL: what is an answer, what is unknown, and what ends the test."""
+"""Subjects at a URL: which replies are answers, which outcomes are unknown, and which errors end the test."""
 
 import http.client
 import json
@@ -26,7 +26,7 @@ IDENTITY = m.Identity(
 
 
 class Scripted:
-    """An owner with the given answers."""
+    """An owner that gives the answers of a function."""
 
     def __init__(self, answer: Callable[[str, m.Request], m.Answer]) -> None:
         self.identity = IDENTITY
@@ -38,7 +38,7 @@ class Scripted:
 
 @contextmanager
 def raw(respond: Callable[[bytes, socket.socket], Any]) -> Iterator[str]:
-    """A server that answers `hello`, and then whatever it likes, byte by byte. Its URL."""
+    """Start a server that answers `hello`, and then sends any bytes. Yields its URL."""
     hello = json.dumps({"id": 1, "answer": identity()}).encode()
     listener = socket.create_server(("127.0.0.1", 0))
     greeted = threading.Event()
@@ -68,7 +68,7 @@ def raw(respond: Callable[[bytes, socket.socket], Any]) -> Iterator[str]:
 
 
 def requests(connection: socket.socket) -> Iterator[bytes]:
-    """The bodies of all requests, each when it is there as a whole."""
+    """The body of each request, as soon as it is complete."""
     stream = connection.makefile("rb")
     while stream.readline():
         length = 0
@@ -166,7 +166,7 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize(("status", "reason"), UNKNOWN.items(), ids=UNKNOWN)
-def test_a_network_error_is_unknown(status: str, reason: str) -> None:
+def test_a_network_error_has_an_unknown_outcome(status: str, reason: str) -> None:
     with raw(lambda received, connection: connection.sendall(response(b"no luck", status))) as url:
         assert answer_of(url) == m.Unknown(reason=reason)
 
@@ -210,7 +210,7 @@ BROKEN: dict[str, Callable[[bytes, socket.socket], Any]] = {
 
 
 @pytest.mark.parametrize("respond", BROKEN.values(), ids=BROKEN)
-def test_a_broken_connection_is_unknown(respond: Callable[[bytes, socket.socket], Any]) -> None:
+def test_a_broken_connection_has_an_unknown_outcome(respond: Callable[[bytes, socket.socket], Any]) -> None:
     with raw(respond) as url:
         answer = answer_of(url)
     assert isinstance(answer, m.Unknown)
@@ -218,7 +218,7 @@ def test_a_broken_connection_is_unknown(respond: Callable[[bytes, socket.socket]
 
 
 def drip(received: bytes, connection: socket.socket) -> None:
-    """A byte now and then: the connection is never silent for long, and never done."""
+    """Send a byte at a time: the connection is never silent for long, and never finished."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
     while True:
         threading.Event().wait(0.05)
@@ -226,7 +226,9 @@ def drip(received: bytes, connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("respond", [lambda received, connection: None, drip], ids=["silence", "a drip"])
-def test_no_answer_in_time_is_unknown(respond: Callable[[bytes, socket.socket], Any]) -> None:
+def test_a_missing_answer_is_an_unknown_outcome_after_the_timeout(
+    respond: Callable[[bytes, socket.socket], Any],
+) -> None:
     with raw(respond) as url:
         assert answer_of(url, timeout=1.0) == m.Unknown(reason="no answer within 1 s")
 
@@ -269,7 +271,7 @@ def post(url: str, body: bytes, **headers: str) -> tuple[int, bytes]:
         connection.close()
 
 
-def test_the_server_says_what_is_wrong_with_a_call() -> None:
+def test_the_server_reports_the_error_of_a_call() -> None:
     def fail(client: str, request: m.Request) -> m.Answer:
         raise ZeroDivisionError("division by zero")
 
@@ -283,8 +285,8 @@ def test_the_server_says_what_is_wrong_with_a_call() -> None:
         assert (status, body) == (500, b"ZeroDivisionError: division by zero")
 
 
-def test_the_server_takes_bodies_in_chunks() -> None:
-    """As clients in some languages send them."""
+def test_the_server_accepts_chunked_bodies() -> None:
+    """Clients in some languages send requests in chunks."""
     with HttpServer(Scripted(lambda client, request: m.Done()).ask) as server:
         connection = http.client.HTTPConnection(server.url.removeprefix("http://").strip("/"), timeout=LONG)
         parts = [b'{"id": 3, "client": "a", ', b'"request": {"op": "drop_table", "table": "t"}}']

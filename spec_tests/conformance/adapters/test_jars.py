@@ -1,4 +1,4 @@
-"""The command that fetches Java libraries, and what it says where it cannot."""
+"""The command that fetches Java libraries, and its errors."""
 
 import stat
 from pathlib import Path
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def maven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `mvn` that makes files of the right names, and notes each call in the file that is returned."""
+    """Put a `mvn` on the PATH that creates files with the right names. Returns the file that lists its calls."""
     program = tmp_path / "bin" / "mvn"
     program.parent.mkdir()
     program.write_text(MAVEN)
@@ -53,7 +53,7 @@ def test_libraries_are_fetched_once(folder: Path, maven: Path) -> None:
     assert maven.read_text() == "called\n"
 
 
-def test_a_class_path_holds_the_group_and_nothing_else(folder: Path, maven: Path) -> None:
+def test_a_class_path_holds_exactly_the_group(folder: Path, maven: Path) -> None:
     jars.fetch()
     assert jars.classpath("storage") == str(folder / "delta-storage-4.4.0.jar")
     assert jars.classpath("storage", hadoop=True).split(":")[1:] == [jars.pyspark_jars()]
@@ -69,7 +69,7 @@ def test_a_missing_library_is_named(folder: Path, maven: Path) -> None:
 
 
 @pytest.mark.parametrize(("status", "names"), [("1", None), ("0", "other.jar")])
-def test_a_fetch_that_leaves_something_out_is_an_error(
+def test_a_fetch_without_one_of_the_libraries_is_an_error(
     folder: Path, maven: Path, monkeypatch: pytest.MonkeyPatch, status: str, names: str | None
 ) -> None:
     monkeypatch.setenv("STATUS", status)
@@ -81,7 +81,7 @@ def test_a_fetch_that_leaves_something_out_is_an_error(
         jars.classpath("storage")
 
 
-def test_without_maven_the_command_says_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_missing_maven_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     fetched = CliRunner().invoke(application, ["jars"])
     assert fetched.exit_code == 2
@@ -99,7 +99,7 @@ def test_the_class_path_is_printed(folder: Path, maven: Path) -> None:
 
 
 def test_another_version_has_its_own_folder(folder: Path, maven: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Maven gets the version for `delta-kernel-api`, and finds the newest earlier release of the others."""
+    """Maven gets the requested version of `delta-kernel-api`, and the newest earlier release of the other libraries."""
     other = folder.with_name("jars-delta-4.3.1")
     names = [name.replace("4.4.0", "4.3.0") for name in jars._file_names().values()]
     monkeypatch.setenv("NAMES", " ".join(name.replace("api-4.3.0", "api-4.3.1") for name in names))

@@ -1,4 +1,4 @@
-"""Subjects by name: each form, and what is said of names that name nothing."""
+"""Subjects by name: each form, and the errors for invalid names."""
 
 import copy
 import pickle
@@ -51,14 +51,14 @@ def test_a_process_is_opened() -> None:
         assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()
 
 
-def test_a_url_is_opened_with_and_without_the_kind_in_front() -> None:
+def test_a_url_is_opened_with_or_without_its_prefix() -> None:
     with HttpServer(InProcess(ModelOwner()).ask) as server:
         for name in (server.url, f"http:{server.url}", server.url.replace("http://", "http:")):
             with open_subject(name, timeout=60) as subject:
                 assert subject.identity.name == "model"
 
 
-def test_a_subject_gets_the_folder_or_one_of_its_own(tmp_path: Path) -> None:
+def test_a_subject_gets_the_given_folder_or_a_new_one(tmp_path: Path) -> None:
     def folder(directory: Path | None) -> Path:
         with open_subject(f"python:{SUBJECTS}:WithFolder", directory=directory) as subject:
             answer = subject.ask("a", m.DropTable(table="t"))
@@ -94,7 +94,7 @@ def test_a_client_in_another_process_calls_the_owner_at_a_url() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "   ", "stdio:", "http:", "python:", "mutant:", "model:x", "nonsense", "stdio"])
-def test_an_unknown_name_is_an_error_with_the_forms(name: str) -> None:
+def test_the_error_for_an_unknown_name_lists_the_forms(name: str) -> None:
     problem = refused(name)
     assert problem.endswith(FORMS.rstrip())
     assert repr(name) in problem
@@ -148,7 +148,7 @@ def broken_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("broken_modules")
 @pytest.mark.parametrize(("name", "words"), WRONG.items(), ids=WRONG)
-def test_a_wrong_name_is_an_error_with_the_reason(name: str, words: str) -> None:
+def test_the_error_for_an_invalid_name_has_the_reason(name: str, words: str) -> None:
     printed = refused(name)
     assert words in printed
     assert "secret" not in printed
@@ -160,13 +160,13 @@ def test_a_class_without_hello_is_an_adapter_error() -> None:
     assert "Mute has no method 'hello'" in raised.value.problem
 
 
-def test_a_subject_in_another_process_has_no_handler() -> None:
+def test_a_client_in_another_process_needs_an_owner_url() -> None:
     with pytest.raises(UsageError) as raised:
         handler_of("stdio:owner")
     assert "runs in another process" in raised.value.problem
 
 
-def test_the_problem_crosses_the_borders_of_processes() -> None:
+def test_an_errors_problem_survives_pickling() -> None:
     error = UsageError("no such subject")
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):  # noqa: S301
         assert type(twin) is UsageError
@@ -184,6 +184,6 @@ def test_every_documented_form_works(monkeypatch: pytest.MonkeyPatch) -> None:
         for form in line.split("   ")[0].split(", "):
             name = form.strip().strip('"')
             if not name or name in ("python:MODULE:CLASS", "mutant:ID", "good:ID") or name.startswith("engine:"):
-                continue  # words in the place of names
+                continue  # placeholders instead of names
             open_subject(name)
     assert len(opened) == 10

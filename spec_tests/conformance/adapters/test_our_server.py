@@ -33,7 +33,7 @@ SLICE = (
     "a-resolution-contains-protocol-and-metadata",
     "a-dropped-table-is-gone",
 )
-"""Where servers of the Delta API are known to go wrong, and where ours has rules of its own."""
+"""Checks of the rules that servers of the Delta API are known to violate, and of our own server's additional rules."""
 
 
 @pytest.fixture(scope="module")
@@ -56,26 +56,27 @@ def test_smoke_passes(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("check", SLICE)
-def test_a_check_is_passed(subject: Subject, check: str) -> None:
+def test_the_server_passes_a_check(subject: Subject, check: str) -> None:
     result = run_case(CHECKS[check], Variant(feature="catalogManaged", commit_mode="staged"), subject, salt="-1")
     assert result.verdict is Verdict.PASSED, result
 
 
-# Half of the kit for each seed, behind a network that fails at random
+# Each seed runs half of the kit, over a network that fails at random
 
 SHARES: Final = {
     Fault.DROP_RESPONSE: 0.05, Fault.UNAVAILABLE_LANDED: 0.04, Fault.DROP_REQUEST: 0.03, Fault.DUPLICATE: 0.05,
     Fault.DELAY: 0.03, Fault.BUSY: 0.03, Fault.UNAVAILABLE: 0.03,
 }  # fmt: skip
-"""Of all requests about tables: every fourth."""
+"""Together these are a quarter of all requests about tables."""
 FIRST, _, LAST = os.environ.get("UNRELIABLE_SEEDS", "1").partition("-")
 SEEDS: Final = range(int(FIRST), int(LAST or FIRST) + 1)
 SENDS: Final = 6
 
 
 class Persistent:
-    """Clients that repeat unanswered requests. A drop is not sent again: the API has no name for one, so that a
-    second one may meet another table."""
+    """Clients that repeat unanswered requests, except drops: the API has no name for a drop, so a second one might drop
+    another table.
+    """
 
     def __init__(self, subject: Subject) -> None:
         self.identity = subject.identity
@@ -88,7 +89,7 @@ class Persistent:
             if isinstance(answer, m.Unknown):
                 unknown = answer
             elif unknown is None or not (isinstance(answer, m.Rejected) and answer.retryable):
-                return answer  # that a later send is refused for now says nothing of an earlier one
+                return answer  # a retryable rejection of a later try says nothing about an earlier try
             if isinstance(request, m.DropTable):
                 break
         return unknown or answer
@@ -118,4 +119,4 @@ def test_an_unreliable_network_causes_no_violation(url: str, seed: int) -> None:
         happened = proxy.counts()
     assert set(happened) == set(Fault)
     assert verdicts[Verdict.FAILED] == 0
-    assert verdicts[Verdict.PASSED] > 0.8 * verdicts.total(), "most are decided all the same"
+    assert verdicts[Verdict.PASSED] > 0.8 * verdicts.total(), "the network's faults must leave most cases decided"

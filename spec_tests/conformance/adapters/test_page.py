@@ -1,4 +1,4 @@
-"""The page "Test your own owner" says what is so: every operation, field, profile, command and link."""
+"""The page "Test your own owner" is correct: every operation, field, profile, command and link."""
 
 import json
 import re
@@ -35,7 +35,7 @@ TO_OWNERS: Final = [request for request in ANSWERS if request not in OF_CLIENTS]
 
 
 def rows(first: str) -> dict[str, list[str]]:
-    """The cells of a table's rows, by the first cell; the table whose head begins with `first`."""
+    """The cells of each row of the table whose head begins with `first`, by the row's first cell."""
     table = TEXT.split(f"\n| {first} |", 1)[1].split("\n\n", 1)[0]
     found = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
     return {cells[0]: cells[1:] for cells in found}
@@ -73,11 +73,11 @@ def test_every_profile_commit_mode_and_promise_is_explained() -> None:
     assert explained == {profile.value for profile in set(Profile) - of_clients}
     assert all(f"`{profile.value}`" in TEXT for profile in of_clients)
     assert {word.strip("`") for word in rows("commit mode")} == set(COMMIT_MODES)
-    for promise in set(Promise) - {Promise.FRESH_SNAPSHOTS}:  # which is a client's
+    for promise in set(Promise) - {Promise.FRESH_SNAPSHOTS}:  # a client promises this one
         assert f"`{promise.value}`" in TEXT
 
 
-def test_the_conversation_on_the_page_is_a_conversation() -> None:
+def test_the_conversation_on_the_page_is_valid() -> None:
     lines = [line for line in TEXT.splitlines() if line.startswith('{"id"')]
     assert len(lines) == 2
     call, reply = msgspec.json.decode(lines[0], type=m.Call), msgspec.json.decode(lines[1], type=m.Reply)
@@ -95,12 +95,12 @@ def test_smoke_links_to_the_page() -> None:
     assert named <= ANCHORS
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_has_a_target() -> None:
     for target in re.findall(r"\]\(([^)]+)\)", TEXT):
         if target.startswith("#"):
             assert target[1:] in ANCHORS
         elif target.startswith("https:"):
-            assert target.startswith("https://github.com/delta-io/delta")  # the documents; nothing else is needed
+            assert target.startswith("https://github.com/delta-io/delta")  # the Delta documents
         else:
             file, _, anchor = target.partition("#")
             text = (PAGE_FILE.parent / file).read_text("utf-8")

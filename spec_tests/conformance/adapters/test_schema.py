@@ -1,4 +1,4 @@
-"""The JSON Schema of the interface: up to date, and true of what is really exchanged."""
+"""The JSON Schema of the interface: it is up to date, and it accepts the messages that are really exchanged."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def is_valid(which: str, text: bytes) -> bool:
 
 
 class Recorded:
-    """A subject, and all that was said to it and by it, as on the wire."""
+    """A subject with every message to it and from it, as on the wire."""
 
     def __init__(self) -> None:
         self.subject = InProcess(ModelOwner())
@@ -61,7 +61,7 @@ def test_the_released_file_is_up_to_date() -> None:
     )
 
 
-def test_it_can_be_printed_whole_and_by_message() -> None:
+def test_the_schema_can_be_printed_whole_and_by_message() -> None:
     printed = json.loads(CliRunner().invoke(application, ["schema", "interface"]).output)
     assert printed["x-interface-version"] == m.INTERFACE_VERSION
     jsonschema.Draft202012Validator.check_schema(printed)
@@ -104,7 +104,7 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("reply", WRONG.values(), ids=WRONG)
-def test_what_the_types_refuse_the_schema_refuses_too(reply: Any) -> None:
+def test_the_schema_rejects_the_messages_that_the_types_reject(reply: Any) -> None:
     text = json.dumps(reply).encode()
     assert not is_valid("Reply", text)
     with pytest.raises(msgspec.ValidationError):
@@ -121,7 +121,7 @@ def test_every_request_has_its_answers() -> None:
     assert not belongs(m.DropTable(table="t"), m.Gap())
 
 
-def test_what_belongs_to_a_request_has_a_place_in_the_history_of_it() -> None:
+def test_every_field_of_a_request_is_in_the_history() -> None:
     requests: list[m.Request] = [
         m.Commit(table="t", version=1, attempt="a", actions=()),
         m.CreateTable(name="t", feature="managedCommit", commit_mode="staged", attempt="a", actions=()),

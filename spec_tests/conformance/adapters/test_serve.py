@@ -1,4 +1,4 @@
-"""Subjects of this process, offered to others."""
+"""The command `serve`, which offers a subject of this process to other processes."""
 
 import io
 import json
@@ -53,7 +53,7 @@ def test_an_invalid_call_ends_serving() -> None:
     assert len(replies.getvalue().splitlines()) == 1
 
 
-def test_an_address_is_a_port_with_or_without_a_host() -> None:
+def test_an_address_is_a_port_with_an_optional_host() -> None:
     for address in ("", "0", "127.0.0.1:0", "localhost:0"):
         with serve_http(refuse, address) as server:
             assert server.url.startswith(("http://127.0.0.1:", "http://localhost:"))
@@ -71,15 +71,17 @@ def test_an_address_is_a_port_with_or_without_a_host() -> None:
 
 
 @pytest.mark.processes
-def test_what_a_subject_prints_does_not_get_among_the_replies() -> None:
+def test_output_of_a_subject_is_kept_apart_from_its_replies() -> None:
     with open_subject(f"stdio:{shlex.join(SERVE)} python:{SUBJECTS}:Quiet", timeout=LONG) as subject:
         for _ in range(3):
             assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()
 
 
 @pytest.mark.processes
-def test_the_command_serves_without_what_runs_the_cases() -> None:
-    """It is started again after every crash. A wrong name is the same error as on the long way."""
+def test_serving_does_not_import_the_code_that_runs_cases() -> None:
+    """A subject is started again after every crash, so its start must be fast. An invalid name gives the usual
+    error.
+    """
     shown = "import sys; from conformance.command import main; sys.argv[1:] = {!r}\ntry: main()\nfinally: " + (
         "print(sorted({{'typer', 'jinja2', 'conformance.running.execution'}} & set(sys.modules)), file=sys.stderr)"
     )
@@ -99,8 +101,8 @@ def test_the_command_serves_without_what_runs_the_cases() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_over_http_the_url_is_printed_and_a_signal_stops_it(number: signal.Signals) -> None:
-    """Also where the shell that started it has SIGINT ignored, as one without job control does for `... &`."""
+def test_serving_http_prints_the_url_and_stops_at_a_signal(number: signal.Signals) -> None:
+    """It also stops if the shell that started it ignores SIGINT, as a shell without job control does for `... &`."""
     command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *SERVE, "model", "--http", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -115,7 +117,7 @@ def test_over_http_the_url_is_printed_and_a_signal_stops_it(number: signal.Signa
             process.kill()
 
 
-def test_a_wrong_name_and_a_wrong_call_are_errors_and_not_tracebacks() -> None:
+def test_an_invalid_name_or_call_is_an_error_without_a_traceback() -> None:
     for words, problem in {
         ("refrence",): b"did you mean 'reference'",
         ("model", "--http", "x"): b"is no address",
@@ -142,8 +144,8 @@ def creation(name: str) -> m.CreateTable:
     )
 
 
-def test_a_model_finds_its_state_again(tmp_path: Path) -> None:
-    """What the kit's readable owner keeps in memory, its processes keep in files."""
+def test_a_served_model_finds_its_state_after_a_restart(tmp_path: Path) -> None:
+    """The model keeps its state in memory, and a served model in files."""
     first, second = ModelOwner(), ModelOwner()
     make_durable(first, tmp_path)
     first.create_table("a", creation("orders"))
@@ -160,7 +162,7 @@ def test_a_model_finds_its_state_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_model_in_a_process_survives_being_killed() -> None:
+def test_a_served_model_survives_being_killed() -> None:
     with open_subject(f"stdio:{shlex.join(SERVE)} model", timeout=LONG) as subject:
         assert isinstance(subject.ask("a", creation("orders")), m.Ratified)
         assert subject.ask("a", proposal(1)) == m.Ratified(version=1)
@@ -182,7 +184,7 @@ def test_a_case_has_the_same_verdict_over_every_transport(name: str, verdict: Ve
                 assert run_case(check, check.variants(subject.identity)[0], subject).verdict == verdict, form
 
 
-def test_a_client_is_made_for_the_owner_that_hello_names(tmp_path: Path) -> None:
+def test_a_client_uses_the_owner_that_hello_names(tmp_path: Path) -> None:
     served = Served(handler_of(f"python:{SUBJECTS}:Client"), tmp_path)
     with pytest.raises(AdapterError) as raised:
         served.ask("a", m.DropTable(table="t"))

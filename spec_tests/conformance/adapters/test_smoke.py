@@ -1,4 +1,4 @@
-"""`smoke`: it tells a broken adapter from a broken owner, and accuses no correct subject."""
+"""`smoke`: it distinguishes a broken adapter from a broken owner, and accuses no correct subject."""
 
 import shlex
 import sys
@@ -31,7 +31,7 @@ GOOD = ModelOwner().hello("kit", m.Hello())
 
 
 class Altered(ModelOwner):
-    """The model, whose answers are changed on their way out: an adapter that is wrong."""
+    """The model with changed answers, as a broken adapter would give them."""
 
     def __init__(self, **changes: Callable[[Any], m.Answer]) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def tried(**changes: Callable[[Any], m.Answer]) -> SmokeReport:
 
 
 def failed(report: SmokeReport) -> Step:
-    """The first step that failed."""
+    """The first failed step of the report."""
     return next(step for step in report.steps if step.outcome in (Outcome.ADAPTER, Outcome.OWNER))
 
 
@@ -60,9 +60,10 @@ def test_a_good_owner_passes_all_steps(name: str, tmp_path: Path) -> None:
     assert len(report.steps) > 5
 
 
-def test_no_mutant_is_taken_for_a_broken_adapter() -> None:
-    """What they do wrong means something: that is for the checks to find. Unless it is the interface that they get
-    wrong, which is what an adapter is for."""
+def test_no_mutant_is_reported_as_a_broken_adapter() -> None:
+    """A mutant's answers are valid messages with a wrong content, which the checks find. Mutants of the interface are
+    excluded: they break what an adapter is responsible for.
+    """
     interface = {"PROFILE-CORE-01", "PROFILE-CORE-02", "PROFILE-CORE-03"}
     for identifier, mutant in all_mutants().items():
         if mutant.side == "owner" and mutant.violates and not set(mutant.violates) <= interface:
@@ -195,7 +196,9 @@ WRONG: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "words"), WRONG.values(), ids=WRONG)
-def test_a_broken_owner_is_not_blamed_on_its_adapter(changes: dict[str, Callable[[Any], m.Answer]], words: str) -> None:
+def test_a_broken_owner_is_not_reported_as_a_broken_adapter(
+    changes: dict[str, Callable[[Any], m.Answer]], words: str
+) -> None:
     report = tried(**changes)
     step = failed(report)
     assert step.outcome is Outcome.OWNER
@@ -205,7 +208,7 @@ def test_a_broken_owner_is_not_blamed_on_its_adapter(changes: dict[str, Callable
     assert "the adapter works" in str(report)
 
 
-def test_what_depends_on_a_failed_step_is_not_tried() -> None:
+def test_steps_after_a_failed_step_are_skipped() -> None:
     report = tried(create_table=lambda answer: m.Rejected())
     skipped = [step for step in report.steps if step.outcome is Outcome.SKIPPED]
     assert any(step.name == "managedCommit/staged: commit of version 1" for step in skipped)
@@ -213,7 +216,7 @@ def test_what_depends_on_a_failed_step_is_not_tried() -> None:
     assert all(step.says for step in skipped)
 
 
-def test_a_subject_that_answers_nothing_is_never_fine() -> None:
+def test_a_subject_that_answers_nothing_fails() -> None:
     class Mute:
         def hello(self, client: str, request: m.Hello) -> m.Identity:
             return GOOD
@@ -223,7 +226,7 @@ def test_a_subject_that_answers_nothing_is_never_fine() -> None:
     assert report.adapter
 
 
-def test_a_raised_exception_is_the_business_of_the_checks() -> None:
+def test_smoke_does_not_report_a_raised_exception() -> None:
     def fail(answer: Any) -> m.Answer:
         raise ZeroDivisionError
 
@@ -235,7 +238,7 @@ def test_a_raised_exception_is_the_business_of_the_checks() -> None:
 # `hello`
 
 
-def test_the_identity_of_the_model_contradicts_nothing() -> None:
+def test_the_models_identity_has_no_contradiction() -> None:
     assert contradictions(GOOD) == []
 
 
@@ -275,7 +278,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "words"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
-def test_a_contradiction_in_hello_is_the_adapters(changes: dict[str, Any], words: str) -> None:
+def test_a_contradiction_in_hello_is_an_adapter_error(changes: dict[str, Any], words: str) -> None:
     found = contradictions(msgspec.structs.replace(GOOD, **changes))
     assert any(words in each for each in found), found
     report = smoke(InProcess(Altered(hello=lambda answer: msgspec.structs.replace(answer, **changes))))
@@ -283,12 +286,12 @@ def test_a_contradiction_in_hello_is_the_adapters(changes: dict[str, Any], words
     assert [step.name for step in report.steps] == ["repeated hello", "identity"]
 
 
-def test_the_words_for_profiles_are_those_of_the_catalogue() -> None:
+def test_smoke_uses_the_profile_names_of_the_catalogue() -> None:
     everything = tuple(profile.value for profile in Profile)
     assert contradictions(msgspec.structs.replace(GOOD, profiles=everything)) == []
 
 
-def test_a_client_without_an_owner_is_asked_hello_only() -> None:
+def test_a_client_without_an_owner_gets_only_hello() -> None:
     report = smoke(InProcess(ModelClient(InProcess(ModelOwner()).ask)))
     assert report.ok, str(report)
     assert report.steps[-1].outcome is Outcome.SKIPPED
@@ -315,7 +318,7 @@ def test_a_wrong_read_of_a_client_is_reported() -> None:
     assert failed(smoke(InProcess(client), host)).outcome is Outcome.ADAPTER
 
 
-def test_a_subject_that_needs_an_old_folder_is_explained() -> None:
+def test_the_error_for_a_subject_that_needs_its_old_folder_says_so() -> None:
     def reopen() -> Subject:
         raise UnusableError("the subject 'x' ended with exit code 1")
 
@@ -325,8 +328,8 @@ def test_a_subject_that_needs_an_old_folder_is_explained() -> None:
     assert "$CONFORMANCE_DIRECTORY" in step.says
 
 
-def test_a_first_hello_that_means_nothing_is_a_step_that_explains_it(tmp_path: Path) -> None:
-    """The same in a run: the request, the answer, and where the page describes the answer."""
+def test_an_invalid_answer_to_hello_is_a_step_with_an_explanation(tmp_path: Path) -> None:
+    """A run reports the same: the request, the answer, and the page that describes the answer."""
     program = tmp_path / "owner.py"
     program.write_text(
         "import json, sys\n"

@@ -1,4 +1,4 @@
-"""Subjects behind standard input and output that behave: one process or many, crashes and restarts."""
+"""Subjects behind standard input and output: one process or many, crashes, restarts, and subjects that misbehave."""
 
 import copy
 import sys
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.processes
 
 SCRIPT = Path(__file__).with_name("misbehaving.py")
 LONG = 120.0
-"""Seconds that nothing here takes, however busy the machine is."""
+"""Seconds: longer than any of these tests takes, however busy the machine is."""
 SHORT = 1.5
-"""Seconds that the hanging ones are given, once they are started."""
+"""Seconds: the timeout of subjects that hang, once they are started."""
 
 
 def command(thing: str = "") -> list[str]:
@@ -29,8 +29,7 @@ def command(thing: str = "") -> list[str]:
 
 
 def pids(directory: Path) -> list[int]:
-    """Of all processes that were ever started for the subject and are there still. One that was killed may need a
-    moment to go."""
+    """The ids of the subject's processes that still run. A killed process may need a moment to end."""
     found = []
     for path in directory.glob("pid-*"):
         try:
@@ -43,7 +42,7 @@ def pids(directory: Path) -> list[int]:
 
 
 def none_left(directory: Path) -> bool:
-    """Whether all end."""
+    """Wait until all processes have ended; return whether they did."""
     return not psutil.wait_procs([psutil.Process(pid) for pid in pids(directory)], timeout=LONG)[1] or not pids(
         directory
     )
@@ -62,28 +61,28 @@ def subject(tmp_path: Path) -> Iterator[StdioSubject]:
 
 
 def client_seen_by(subject: StdioSubject, client: str) -> str:
-    """The process that answers the client."""
+    """The id of the process that answers the client."""
     answer = subject.ask(client, m.MaintenancePolicy(table="t"))
     assert isinstance(answer, m.Unsupported)
     return answer.reason
 
 
-def test_a_subject_is_greeted_and_asked(subject: StdioSubject) -> None:
+def test_a_subject_answers_hello_and_requests(subject: StdioSubject) -> None:
     assert subject.identity.name == "misbehaving"
     assert subject.ask("writer", m.GetCommits(table="t")) == m.NotFound()
     assert subject.ask("writer", m.DropTable(table="t")) == m.Rejected(reason="writer")
 
 
-def test_without_shared_state_all_clients_ask_one_process(subject: StdioSubject) -> None:
+def test_without_shared_state_all_clients_use_one_process(subject: StdioSubject) -> None:
     assert client_seen_by(subject, "a") == client_seen_by(subject, "b")
 
 
-def test_with_shared_state_each_client_has_a_process_of_its_own(tmp_path: Path) -> None:
+def test_with_shared_state_each_client_has_its_own_process(tmp_path: Path) -> None:
     with StdioSubject(command("shared"), timeout=LONG, directory=tmp_path) as subject:
         first, second = client_seen_by(subject, "a"), client_seen_by(subject, "b")
         assert first != second
         assert client_seen_by(subject, "a") == first
-        assert len(pids(tmp_path)) == 3  # and the one that was greeted first
+        assert len(pids(tmp_path)) == 3  # and the process that answered `hello`
     assert pids(tmp_path) == []
 
 
@@ -112,12 +111,12 @@ def test_a_message_may_be_longer_than_a_pipe_holds(subject: StdioSubject) -> Non
 
 
 def test_unicode_line_separators_are_escaped_on_the_wire() -> None:
-    """Node's `readline` ends a line at them."""
+    """Node's `readline` would end a line at these characters."""
     sent = encode(m.Rejected(reason="a\u2028b\u2029c"))
     assert sent == b'{"outcome":"rejected","reason":"a\\u2028b\\u2029c"}'
 
 
-def test_half_a_character_gets_there_and_back(subject: StdioSubject) -> None:
+def test_an_unpaired_surrogate_is_sent_and_returned_unchanged(subject: StdioSubject) -> None:
     client = "half a character: \udce2"
     assert subject.ask(client, m.DropTable(table="t")) == m.Rejected(reason=client)
 
@@ -131,10 +130,10 @@ def test_a_crash_ends_the_process_and_a_restart_starts_it_again(subject: StdioSu
     assert answer.reason.startswith("gone: it was crashed, as asked")
     assert subject.ask("kit", m.Restart()) == m.Done()
     assert client_seen_by(subject, "a") != before
-    assert (tmp_path / "starts").read_text() == "2"  # in one and the same directory
+    assert (tmp_path / "starts").read_text() == "2"  # both processes use the same directory
 
 
-def test_a_restart_without_a_crash_is_one_all_the_same(subject: StdioSubject) -> None:
+def test_a_restart_without_a_crash_starts_a_new_process(subject: StdioSubject) -> None:
     before = client_seen_by(subject, "a")
     assert subject.ask("kit", m.Restart()) == m.Done()
     assert client_seen_by(subject, "a") != before
@@ -175,7 +174,7 @@ def test_a_request_during_a_crash_has_an_unknown_outcome(tmp_path: Path) -> None
         assert answers[0].reason == "gone: it was crashed, as asked"
 
 
-def test_a_late_answer_is_dropped_and_the_next_one_counts(tmp_path: Path) -> None:
+def test_a_late_answer_is_dropped_and_the_next_answer_is_used(tmp_path: Path) -> None:
     with impatient("late", tmp_path) as subject:
         answer = subject.ask("a", m.GetCommits(table="t"))
         subject._timeout = LONG
@@ -184,7 +183,7 @@ def test_a_late_answer_is_dropped_and_the_next_one_counts(tmp_path: Path) -> Non
         assert isinstance(subject.ask("a", m.MaintenancePolicy(table="t")), m.Unsupported)
 
 
-def test_stderr_is_read_and_not_kept(tmp_path: Path) -> None:
+def test_stderr_is_read_to_its_end(tmp_path: Path) -> None:
     with StdioSubject(command("noise"), timeout=LONG, directory=tmp_path) as subject:
         for _ in range(10):
             assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()
@@ -205,10 +204,10 @@ def test_closing_leaves_no_process(thing: str, tmp_path: Path) -> None:
     subject.close()
     assert none_left(tmp_path)
     assert subject.ask("a", m.GetCommits(table="t")) == m.Unknown(reason="gone: it was closed")
-    assert tmp_path.exists()  # it was given
+    assert tmp_path.exists()  # a given directory is kept
 
 
-def test_a_directory_that_was_not_given_is_removed() -> None:
+def test_a_temporary_directory_is_removed() -> None:
     with StdioSubject(command(), timeout=LONG) as subject:
         answer = subject.ask("a", m.GetCommits(table="t"))
         directory = subject.directory
@@ -225,11 +224,11 @@ def test_a_missing_command_is_an_error(tmp_path: Path) -> None:
     )
 
 
-# Subjects that misbehave: the kit ends in time, and reports what came and what was expected
+# Subjects that misbehave: the kit stops waiting, and reports what it received and what it expected
 
 
 def problem(thing: str, directory: Path) -> str:
-    """Of a subject that answers `hello`, and then what cannot be a reply."""
+    """The error for a subject that answers `hello`, and then sends an invalid reply."""
     with StdioSubject(command(thing), timeout=LONG, directory=directory) as subject:
         with pytest.raises(AdapterError) as raised:
             for _ in range(2):
@@ -258,7 +257,7 @@ WRONG_ANSWERS = {
 
 
 @pytest.mark.parametrize(("thing", "words"), WRONG_ANSWERS.items(), ids=WRONG_ANSWERS)
-def test_an_invalid_answer_is_reported_and_others_are_judged(
+def test_an_invalid_answer_is_reported_and_later_answers_are_judged(
     thing: str, words: tuple[str, ...], tmp_path: Path
 ) -> None:
     with StdioSubject(command(thing), timeout=LONG, directory=tmp_path) as subject:
@@ -272,7 +271,7 @@ def test_an_invalid_answer_is_reported_and_others_are_judged(
     assert '"op":"get_commits"' in error.problem
     assert error.came.startswith('`{"id": 2, "answer": {"outcome":')
     assert "standard error" not in error.problem
-    copied = copy.copy(error)  # as it goes from process to process
+    copied = copy.copy(error)  # as an error is copied from process to process
     assert (copied.problem, copied.came, copied.says) == (error.problem, error.came, error.says)
 
 
@@ -297,7 +296,7 @@ def test_an_invalid_reply_is_shown_with_what_was_expected(thing: str, words: tup
     assert len(said) < 2000
 
 
-def test_an_answer_to_something_else_ends_the_test(tmp_path: Path) -> None:
+def test_an_answer_of_another_operation_ends_the_test(tmp_path: Path) -> None:
     with StdioSubject(command("other outcome"), timeout=LONG, directory=tmp_path) as subject:
         with pytest.raises(AdapterError) as raised:
             subject.ask("a", m.GetCommits(table="orders"))
@@ -308,7 +307,7 @@ def test_an_answer_to_something_else_ends_the_test(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("thing", ["hang", "no line feed", "deaf after hello"])
-def test_no_answer_in_time_is_unknown(thing: str, tmp_path: Path) -> None:
+def test_a_missing_answer_is_an_unknown_outcome_after_the_timeout(thing: str, tmp_path: Path) -> None:
     with impatient(thing, tmp_path) as subject:
         answer = subject.ask("c" * 1_000_000, m.GetCommits(table="orders"))
         assert isinstance(answer, m.Unknown)
@@ -329,7 +328,7 @@ DEATHS = {
 
 
 @pytest.mark.parametrize(("thing", "how"), DEATHS.items(), ids=DEATHS)
-def test_the_death_of_the_process_is_unknown_and_says_how(thing: str, how: str, tmp_path: Path) -> None:
+def test_the_death_of_the_process_is_an_unknown_outcome_with_the_reason(thing: str, how: str, tmp_path: Path) -> None:
     with StdioSubject(command(thing), timeout=LONG, directory=tmp_path) as subject:
         for _ in range(2):
             answer = subject.ask("a", m.GetCommits(table="orders"))
@@ -350,7 +349,7 @@ NO_HELLO = {
 
 
 @pytest.mark.parametrize(("thing", "words"), NO_HELLO.items(), ids=NO_HELLO)
-def test_a_subject_that_cannot_be_greeted_is_not_tested(thing: str, words: str, tmp_path: Path) -> None:
+def test_a_subject_that_does_not_answer_hello_is_an_error(thing: str, words: str, tmp_path: Path) -> None:
     timeout = SHORT if thing == "deaf and mute" else LONG
     with pytest.raises(AdapterError) as raised:
         StdioSubject(command(thing), timeout=timeout, directory=tmp_path)
@@ -367,8 +366,8 @@ def test_a_changed_identity_after_a_restart_is_an_error(tmp_path: Path) -> None:
     assert pids(tmp_path) == []
 
 
-def test_a_subject_that_does_not_start_again_refuses_to(tmp_path: Path) -> None:
-    """It may be the owner's own fault: that is for a check to say."""
+def test_a_subject_that_does_not_start_again_is_not_an_adapter_error(tmp_path: Path) -> None:
+    """The owner itself may have caused the failed restart. A check decides that."""
     with StdioSubject(command("no second start"), timeout=LONG, directory=tmp_path) as subject:
         answer = subject.ask("kit", m.Restart())
         assert isinstance(answer, m.Rejected)

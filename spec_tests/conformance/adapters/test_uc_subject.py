@@ -1,4 +1,6 @@
-"""The UC adapter: what the kit asks, as calls of the Delta API; what servers answer, as answers of the interface."""
+"""The adapter for Unity Catalog: the kit's requests as calls of the Delta API, and the server's responses as
+answers.
+"""
 
 import json
 from collections.abc import Iterator
@@ -103,7 +105,7 @@ def test_smoke_passes(subject: UcSubject) -> None:
         (Answers(consumes=False), "a-duplicated-creation-after-the-drop-is-ignored", Verdict.FAILED),
     ],
 )
-def test_recorded_answers_of_unity_catalog_are_judged(
+def test_the_recorded_answers_of_unity_catalog_fail_the_expected_checks(
     tmp_path: Path, answers: Answers, check: str, verdict: Verdict
 ) -> None:
     with serving(tmp_path, answers) as (url, _), open_subject(name_of(url), timeout=LONG) as subject:
@@ -128,7 +130,7 @@ def test_version_0_is_created_as_the_server_requires(subject: UcSubject, server:
     assert server[1].tables[TABLE].properties["delta.feature.catalogManaged"] == "supported"
 
 
-def test_a_lost_creation_is_recognized_by_its_version_0(server: tuple[str, Catalog]) -> None:
+def test_a_creation_with_a_lost_answer_is_recognised_by_its_version_0(server: tuple[str, Catalog]) -> None:
     url, catalog = server
     with FaultProxy(url) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
         proxy.next(Fault.DROP_RESPONSE, match=Match(method="POST", path="/tables$"))
@@ -139,7 +141,7 @@ def test_a_lost_creation_is_recognized_by_its_version_0(server: tuple[str, Catal
     assert len(catalog.tables) == 1
 
 
-def test_a_name_that_no_catalog_has_gets_one_of_its_own(subject: UcSubject) -> None:
+def test_a_name_that_no_catalog_permits_is_replaced(subject: UcSubject) -> None:
     first, second = created(subject, "Orders and more"), created(subject, "orders-and-more")
     assert first != second
     found = subject.ask("a", m.LoadTable(name="Orders and more"))
@@ -160,7 +162,7 @@ def test_a_commit_is_staged_before_the_server_gets_it(subject: UcSubject, server
     assert listed(subject, table) == ([1], 1)
 
 
-def test_kinds_of_refusals_differ(subject: UcSubject, server: tuple[str, Catalog]) -> None:
+def test_each_kind_of_refusal_has_its_own_answer(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     subject.ask("a", proposal(table, 1))
     assert subject.ask("b", proposal(table, 1, 8)) == m.Conflict()
@@ -185,9 +187,7 @@ def test_an_attempt_is_one_version_and_one_content(subject: UcSubject) -> None:
     assert listed(subject, table) == ([1], 1)
 
 
-def test_where_the_backlog_is_full_the_client_publishes_and_goes_on(
-    subject: UcSubject, server: tuple[str, Catalog]
-) -> None:
+def test_the_client_publishes_if_the_backlog_is_full(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     for version in range(1, 13):
         assert subject.ask("a", proposal(table, version)) == m.Ratified(version=version)
@@ -217,8 +217,8 @@ def test_an_unanswered_commit_is_unknown_until_repeated(
 
 
 @pytest.mark.parametrize("fault", [Fault.BUSY, Fault.UNAVAILABLE, Fault.DROP_RESPONSE])
-def test_a_deferred_lookup_decides_nothing(server: tuple[str, Catalog], fault: Fault) -> None:
-    """429 too: that a server is busy does not mean that there is no such table."""
+def test_a_deferred_lookup_proves_nothing(server: tuple[str, Catalog], fault: Fault) -> None:
+    """A busy server answers 429, which does not mean that the table does not exist."""
     with FaultProxy(server[0]) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
         assert isinstance(subject, UcSubject)
         table = created(subject)
@@ -243,8 +243,8 @@ def test_a_rejected_lookup_is_not_a_missing_table(
     assert listed(subject, table) == ([], 0)
 
 
-def test_what_is_sent_again_is_the_identical_request(server: tuple[str, Catalog]) -> None:
-    """Also where the commit changed the metadata: the etag that it asks for is out of date by then."""
+def test_a_request_is_repeated_identically(server: tuple[str, Catalog]) -> None:
+    """A repeated commit that changed the metadata still has its first etag, which is now out of date."""
     with FaultProxy(server[0]) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
         assert isinstance(subject, UcSubject)
         table = created(subject)
@@ -262,7 +262,7 @@ def test_what_is_sent_again_is_the_identical_request(server: tuple[str, Catalog]
     assert server[1].tables[TABLE].etag == 2
 
 
-def test_what_was_refused_is_made_anew(subject: UcSubject, server: tuple[str, Catalog]) -> None:
+def test_a_refused_commit_is_built_again(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     early = proposal(table, 2, 5)
     assert subject.ask("a", early) == m.Gap(latest=0)
@@ -272,13 +272,13 @@ def test_what_was_refused_is_made_anew(subject: UcSubject, server: tuple[str, Ca
     assert len(server[1].updates) == 3
 
 
-def test_the_beginning_of_time_is_a_time(subject: UcSubject, server: tuple[str, Catalog]) -> None:
+def test_a_zero_timestamp_is_a_timestamp(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     subject.ask("a", m.Commit(table=table, version=1, attempt=attempt(1), actions=proposals.append(attempt(1), 0)))
     assert server[1].tables[TABLE].commits[1]["timestamp"] == 0
 
 
-def test_an_answer_is_lost_on_the_wire_and_known_to_the_kit(subject: UcSubject, server: tuple[str, Catalog]) -> None:
+def test_a_lost_answer_is_hidden_from_the_client_only(subject: UcSubject, server: tuple[str, Catalog]) -> None:
     table = created(subject)
     assert subject.lose("a", proposal(table, 1)) == m.Ratified(version=1)
     assert subject.lose("b", proposal(table, 1, 8)) == m.Conflict()
@@ -288,7 +288,7 @@ def test_an_answer_is_lost_on_the_wire_and_known_to_the_kit(subject: UcSubject, 
 # Metadata
 
 
-def test_a_commit_that_changes_the_metadata_says_so_to_the_server(
+def test_a_commit_that_changes_the_metadata_is_sent_with_the_change(
     subject: UcSubject, server: tuple[str, Catalog]
 ) -> None:
     table = created(subject)
@@ -309,7 +309,7 @@ def test_a_commit_that_changes_the_metadata_says_so_to_the_server(
     assert server[1].tables[TABLE].etag == 2
 
 
-# Publishing, dropping, the kit's hands
+# Publishing, dropping, and the kit's access to the files
 
 
 def test_publishing_is_in_order_and_reported_to_the_server(subject: UcSubject, server: tuple[str, Catalog]) -> None:
@@ -323,7 +323,7 @@ def test_publishing_is_in_order_and_reported_to_the_server(subject: UcSubject, s
     assert server[1].tables[TABLE].backfilled == 2
 
 
-def test_what_is_published_with_another_content_stops_publishing(
+def test_a_published_file_with_another_content_stops_publishing(
     subject: UcSubject, server: tuple[str, Catalog]
 ) -> None:
     table = created(subject)
@@ -337,7 +337,7 @@ def test_what_is_published_with_another_content_stops_publishing(
     assert subject.ask("p", m.BackfillToVersion(table=table, version=2)) == m.Done()
 
 
-def test_a_table_that_was_dropped_is_another_one_than_its_successor(subject: UcSubject) -> None:
+def test_a_dropped_table_differs_from_a_new_table_of_its_name(subject: UcSubject) -> None:
     first = created(subject)
     assert subject.ask("a", m.DropTable(table=first)) == m.Done()
     assert subject.ask("a", m.LoadTable(name=TABLE)) == m.NotFound()
@@ -349,17 +349,17 @@ def test_a_table_that_was_dropped_is_another_one_than_its_successor(subject: UcS
     assert listed(subject, second.table or "") == ([], 0)
 
 
-def test_nothing_outside_the_log_is_touched(subject: UcSubject, tmp_path: Path) -> None:
+def test_nothing_outside_the_log_is_changed(subject: UcSubject, tmp_path: Path) -> None:
     table = created(subject)
     for file in ("../x", "/etc/x", ""):
         assert isinstance(subject.ask("k", m.Plant(table=table, file=file, content="x")), m.Rejected)
     assert not list(tmp_path.rglob("x"))
 
 
-# Servers that are none
+# Servers that cannot be tested
 
 
-def test_a_token_goes_with_every_call_and_into_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_sent_with_every_call_and_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path, Answers(token="hush")) as (url, _):
         with pytest.raises(AdapterError, match=r"401 NotAuthorizedException.*\$UC_TOKEN, which is not set"):
             open_subject(name_of(url))
@@ -418,7 +418,7 @@ def test_an_error_never_repeats_a_possible_token(name: str) -> None:
     assert "hush" not in raised.value.problem
 
 
-def test_an_address_is_taken_apart() -> None:
+def test_an_address_is_split_into_url_and_options() -> None:
     address = address_of("https://h:1/base/?catalog=a%20b&schema=s&name=mine&version=2&without=idempotent-retry")
     assert address == Address(
         server="https://h:1/base", catalog="a b", schema="s", name="mine", version="2", without=("idempotent-retry",)

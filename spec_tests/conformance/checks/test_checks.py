@@ -1,5 +1,6 @@
-"""Each check passes on the models, and each demand on the way names a requirement. What the checks find, and that they
-accuse no good subject, is in `test_mutation_score.py`. Other implementations read the tables that the kit writes."""
+"""Each check passes on the models, and each of its demands names a requirement. `test_mutation_score.py` shows what the
+checks find, and that they accuse no good subject. Other implementations can read the tables that the kit writes.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +30,7 @@ EXAMPLES = [each for each in all_checks() if each.layer is Layer.EXAMPLE]
 
 
 class Modest(ModelOwner):
-    """Promises as little as an owner can."""
+    """An owner with as few promises as possible."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         profiles = ("core", "staged", "inline", "direct-publish")
@@ -37,7 +38,7 @@ class Modest(ModelOwner):
 
 
 def results(check: Check, make: type) -> Iterator[CaseResult]:
-    """The check on a new subject, for each variant."""
+    """The results of the check, with a new subject for each variant."""
     host = ClientHost()
 
     def subject() -> InProcess:
@@ -52,7 +53,9 @@ def results(check: Check, make: type) -> Iterator[CaseResult]:
 
 @pytest.fixture
 def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Demands without a requirement that applies to the subject: a violation could not be named."""
+    """The demands that name no requirement for this subject. The report of such a violation could not name one
+    either.
+    """
     found: list[str] = []
     require, expect = Scenario.require, Scenario.expect
 
@@ -87,8 +90,10 @@ def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
             if each.verdict is not Verdict.PASSED} == {}  # fmt: skip
 
 
-def test_a_transaction_committed_twice_is_not_two_with_one_txn_id() -> None:
-    """CM-TXNID-02 is about two transactions. That this one landed twice is another violation."""
+def test_one_transaction_committed_twice_does_not_violate_txnid_02() -> None:
+    """CM-TXNID-02 is about two transactions with one id. A single transaction that landed twice violates another
+    requirement.
+    """
     check = next(each for each in EXAMPLES if each.name == "a-client-resolves-a-lost-answer-first")
     found = {
         name for each in results(check, RetriesAnUnknownOutcome) for one in each.violations for name in one.requirements
@@ -107,7 +112,7 @@ def test_a_case_is_reproducible() -> None:
 
 
 class Garbled(ModelOwner):
-    """Every action that can be read is cut off, or is no action."""
+    """A subject whose every readable action is truncated, or replaced by bytes that are no action."""
 
     def __init__(self, garbled: str) -> None:
         super().__init__()
@@ -146,7 +151,7 @@ READS_CONTENT = (
 
 @pytest.mark.parametrize("garbled", ['{"metaData', '{"metaData":3}', '[1]\n{"commitInfo":[]}'])
 @pytest.mark.parametrize("name", READS_CONTENT)
-def test_content_that_cannot_be_read_is_judged(name: str, garbled: str) -> None:
+def test_unreadable_content_is_a_violation(name: str, garbled: str) -> None:
     (check,) = (each for each in EXAMPLES if each.name == name)
     assert list(results(check, lambda: Garbled(garbled)))  # type: ignore[arg-type]  # and no exception
 
@@ -177,7 +182,7 @@ def with_history(s: ClientScenario) -> LogBuilder:
     return log
 
 
-def test_the_expected_state_follows_from_the_commits(s: ClientScenario) -> None:
+def test_the_expected_state_is_the_state_after_the_commits(s: ClientScenario) -> None:
     log = with_history(s)
     assert [sorted(log.at(version).files) for version in range(4)] == [[], ["a", "b"], ["b", "x y"], ["a", "b", "x y"]]
     assert [log.at(version).applications for version in range(3)] == [{}, {"loader": 1}, {"loader": 2}]
@@ -198,7 +203,7 @@ def test_a_file_with_another_deletion_vector_is_another_file(s: ClientScenario) 
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_another_implementation_reads_a_planted_checkpoint(parts: int) -> None:
-    """Of a managedCommit table, whose published part any reader may read by its path."""
+    """The table is a managedCommit table, whose published part any reader may read by its path."""
     s = scenario(ModelClient, "managedCommit")
     log = with_history(s)
     log.checkpoint(1, parts=parts)
@@ -218,7 +223,7 @@ def test_another_implementation_reads_a_planted_compaction() -> None:
     s.close()
 
 
-def test_files_are_as_before_when_a_scenario_ends(s: ClientScenario) -> None:
+def test_a_scenario_leaves_the_files_unchanged(s: ClientScenario) -> None:
     log = with_history(s)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in log.folder.rglob("*") if path.is_file()}
     log.checkpoint(2, parts=2)

@@ -1,5 +1,6 @@
-"""Good subjects: each differs from the model in what its freedom is about. That no check accuses them is in
-`test_mutation_score.py`."""
+"""Good subjects: each one differs from the model in the freedom that it uses. `test_mutation_score.py` shows that no
+check accuses them.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,14 +29,14 @@ from conformance.scenario.scenario import Scenario, Stopped
 from spec_tests.conformance import kills
 
 INSIDE: Final = {PlainModel, StateInFiles, NoServer}
-"""Owners whose freedom is how they are made: they answer as the model does."""
+"""Owners that use a freedom only inside: they answer as the model does."""
 
 
 # Owners
 
 
 def transcript(make: type[ModelOwner], variant: Variant) -> str:
-    """What such an owner answers in a scenario with a little of everything, and the files that are there then."""
+    """The answers and files of an owner after a scenario that uses every kind of request."""
     subject = InProcess(make())
     s = Scenario(subject, variant, name="a little of everything")
     answers = [str(subject.identity)]
@@ -80,8 +81,8 @@ def transcript(make: type[ModelOwner], variant: Variant) -> str:
     [each for each in kills.good() if each.side == "owner" and each.freedoms and each.make not in INSIDE],
     ids=lambda owner: owner.id,
 )
-def test_it_is_another_owner_than_the_model(owner: Mutant) -> None:
-    """Otherwise it proves nothing that no check accuses it."""
+def test_each_good_owner_differs_from_the_model(owner: Mutant) -> None:
+    """If the owner equalled the model, its passed checks would prove nothing."""
     variants = [
         Variant(feature=feature, commit_mode=commit_mode)
         for feature, commit_mode in (
@@ -92,8 +93,8 @@ def test_it_is_another_owner_than_the_model(owner: Mutant) -> None:
     assert any(transcript(owner.make, variant) != transcript(ModelOwner, variant) for variant in variants)
 
 
-def test_two_owners_keep_no_state_in_memory() -> None:
-    """They answer as the model does, and forget everything in between."""
+def test_two_good_owners_keep_no_state_in_memory() -> None:
+    """They answer as the model does, and forget everything between two requests."""
     variant = Variant(feature="managedCommit", commit_mode="staged")
     assert transcript(StateInFiles, variant) == transcript(NoServer, variant) == transcript(ModelOwner, variant)
     kept = StateInFiles()
@@ -114,7 +115,7 @@ def test_two_owners_keep_no_state_in_memory() -> None:
 def scenario(
     client: type[ModelClient], feature: str = "managedCommit", commit_mode: str = "staged"
 ) -> Iterator[ClientScenario]:
-    """One of its own, for this client."""
+    """A new scenario for this client."""
     host = ClientHost()
     with InProcess(client(host.ask)) as subject:
         s = ClientScenario(subject, Variant(feature=feature, commit_mode=commit_mode), host, name=client.__name__)
@@ -136,7 +137,7 @@ FILE: Final = {"adds": (m.DataFile(path="mine"),)}
         (good.SkipsEmptyTransactions, False, None),
     ],
 )
-def test_an_empty_transaction_is_a_commit_or_not(
+def test_an_empty_transaction_may_or_may_not_be_committed(
     client: type[ModelClient], if_needed: bool, version: int | None
 ) -> None:
     with scenario(client) as s:
@@ -155,7 +156,7 @@ def test_an_empty_transaction_is_a_commit_or_not(
         (good.RearrangesUnderSnapshotIsolation, {"data_change": False}, True),
     ],
 )
-def test_a_writer_overlooks_what_it_may_or_does_not(
+def test_a_writer_may_or_may_not_ignore_harmless_winners(
     client: type[ModelClient], mine: dict[str, Any], overlooked: bool
 ) -> None:
     with scenario(client) as s:
@@ -165,7 +166,7 @@ def test_a_writer_overlooks_what_it_may_or_does_not(
         assert answer == (m.Committed(version=3) if overlooked else m.Conflict())
 
 
-def test_a_file_outside_is_refused_or_committed() -> None:
+def test_a_file_outside_the_table_is_refused_or_committed() -> None:
     outside = {"adds": (m.DataFile(path="/elsewhere/mine"),)}
     for client, expected in ((ModelClient, m.Committed), (good.RejectsFilesOutside, m.Rejected)):
         with scenario(client) as s:
@@ -173,7 +174,7 @@ def test_a_file_outside_is_refused_or_committed() -> None:
 
 
 def info_of(client: type[ModelClient], feature: str) -> dict[str, Any]:
-    """The commitInfo of its commit after a version 0."""
+    """The commitInfo of the client's commit after version 0."""
     with scenario(client, feature) as s:
         table = s.create()
         assert s.transact(table, **FILE).answer == m.Committed(version=1)
@@ -181,19 +182,19 @@ def info_of(client: type[ModelClient], feature: str) -> dict[str, Any]:
         return info
 
 
-def test_a_commit_may_say_much_or_little() -> None:
+def test_a_commit_info_may_have_many_or_few_fields() -> None:
     assert "txnId" not in info_of(good.WritesMinimalCommitInfo, "managedCommit")
     assert "txnId" in info_of(good.WritesMinimalCommitInfo, "catalogManaged")
     assert info_of(good.WritesLargeCommitInfo, "managedCommit")["operationMetrics"]["by"]["空"] == {}
     assert info_of(good.TxnIdsAreSentences, "catalogManaged")["txnId"].startswith("Ω: ")
 
 
-def test_a_clock_may_be_anywhere() -> None:
+def test_a_clients_clock_may_show_any_time() -> None:
     assert info_of(good.ClockIsACenturyAhead, "managedCommit")["inCommitTimestamp"] == good.ClockIsACenturyAhead.now
     assert info_of(good.ClockIsAtTheEpoch, "managedCommit")["inCommitTimestamp"] == proposals.BASE_TIME + 1
 
 
-def test_staged_files_are_named_by_any_uuid() -> None:
+def test_a_staged_file_may_have_any_uuid() -> None:
     with scenario(good.StagedNamesUseUuid5) as s:
         table = s.create()
         assert s.transact(table, **FILE).answer == m.Committed(version=1)
@@ -201,7 +202,7 @@ def test_staged_files_are_named_by_any_uuid() -> None:
         assert (entry.file_name or "")[21 + 14] == "5"
 
 
-def test_change_data_stands_beside_the_data() -> None:
+def test_change_data_may_be_beside_the_data() -> None:
     with scenario(good.WritesChangeData) as s:
         table = prepare(s, partitioned=True)
         mine = (m.DataFile(path="mine", partition="x"),)
@@ -232,7 +233,7 @@ def test_a_client_publishes_before_a_hand_back() -> None:
         (good.NeverCleansUp, {0, 1, 2, 3, 4, 5, 6}),
     ],
 )
-def test_a_cleanup_keeps_as_many_commits_as_it_likes(client: type[ModelClient], left: set[int]) -> None:
+def test_a_cleanup_may_keep_any_number_of_commits(client: type[ModelClient], left: set[int]) -> None:
     with scenario(client) as s:
         log = cleanup.prepare(s)
         log.checkpoint(2)
@@ -242,8 +243,8 @@ def test_a_cleanup_keeps_as_many_commits_as_it_likes(client: type[ModelClient], 
         assert (cleanup.checkpoint(2) in after) is (client is good.NeverCleansUp)
 
 
-def test_the_newest_commits_are_kept_beyond_the_cut_off() -> None:
-    """Where the checkpoint covers all that is published."""
+def test_a_cleanup_may_keep_the_newest_commits() -> None:
+    """The checkpoint covers all published versions."""
     for client, left in ((ModelClient, {4}), (good.KeepsTheNewestCommits, {2, 3, 4})):
         with scenario(client) as s:
             log = cleanup.prepare(s, published=4, latest=5)
@@ -253,7 +254,7 @@ def test_the_newest_commits_are_kept_beyond_the_cut_off() -> None:
 
 
 @pytest.mark.parametrize("feature", ["managedCommit", "catalogManaged"])
-def test_staged_files_that_the_owner_lists_are_deleted_or_kept(feature: str) -> None:
+def test_a_cleanup_may_keep_or_delete_listed_staged_files(feature: str) -> None:
     for client in (ModelClient, good.DeletesListedStagedFilesOfManagedCommits):
         with scenario(client, feature) as s:
             log = cleanup.prepare(s)
@@ -265,7 +266,7 @@ def test_staged_files_that_the_owner_lists_are_deleted_or_kept(feature: str) -> 
             assert (files[1] in cleanup.clean(s, log).after) is kept
 
 
-def test_a_writer_checkpoints_and_sums_up_without_asking() -> None:
+def test_a_writer_may_write_checkpoints_and_checksums_unasked() -> None:
     for client, name in (
         (good.CheckpointsAfterEveryCommit, f"{5:020}.checkpoint.parquet"),
         (good.WritesChecksums, f"{6:020}.crc"),
@@ -279,7 +280,7 @@ def test_a_writer_checkpoints_and_sums_up_without_asking() -> None:
 
 
 def published_by(s: ClientScenario) -> list[int]:
-    """Up to which versions the client had commits backfilled."""
+    """The versions up to which the client requested backfills."""
     return [
         heard.request.version
         for heard in s.asked(m.BackfillToVersion)
@@ -287,7 +288,7 @@ def published_by(s: ClientScenario) -> list[int]:
     ]
 
 
-def test_commits_are_backfilled_before_a_job_or_when_it_needs_them() -> None:
+def test_a_job_may_request_backfills_early_or_late() -> None:
     for client, expected in ((ModelClient, []), (good.BackfillsBeforeMaintenance, [5])):
         with scenario(client) as s:
             log = log_of(s)
@@ -297,7 +298,7 @@ def test_commits_are_backfilled_before_a_job_or_when_it_needs_them() -> None:
             assert published_by(s) == expected
 
 
-def test_a_checkpoint_may_come_without_a_hint() -> None:
+def test_a_checkpoint_may_be_written_without_a_hint() -> None:
     for client, hinted in ((ModelClient, True), (good.WritesNoCheckpointHint, False)):
         with scenario(client) as s:
             log = log_of(s)

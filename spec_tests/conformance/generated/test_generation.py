@@ -1,5 +1,6 @@
-"""conformance, layer 2: generated scenarios find bad subjects in few steps, reproducibly, and accuse no subject that
-uses a freedom. A history that violates is shrunk to what contradicts what."""
+"""conformance, layer 2: generated scenarios find bad subjects in few steps, reproducibly, and accuse no good subject. A
+history with a violation is shrunk to the operations that contradict each other.
+"""
 
 import io
 import subprocess
@@ -34,7 +35,7 @@ INLINE = Variant(feature="catalogManaged", commit_mode="inline")
 
 
 class RatifiesAnything(ModelOwner):
-    """A proposal of a version that is taken takes its place."""
+    """A proposal for an existing version replaces that version."""
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         return None
@@ -49,7 +50,7 @@ class ForgetsAttemptsInACrash(ModelOwner):
 
 
 class IsWrongOnce(ModelOwner):
-    """Ratifies its ninth commit and says that it did not, and is right from then on."""
+    """The ninth commit is ratified but answered otherwise; every other answer is correct."""
 
     ratified = 0
 
@@ -65,7 +66,7 @@ class Refuses(ModelOwner):
 
 
 class TellsNothing(ModelOwner):
-    """Does what it is asked, and often does not say so."""
+    """Carries out each request, but often sends no answer."""
 
     asked = 0
 
@@ -111,7 +112,7 @@ def test_the_same_seed_gives_the_same_result() -> None:
     assert msgspec.json.encode(first) == msgspec.json.encode(second)
 
 
-def test_what_is_found_is_small_and_no_step_of_it_can_be_left_out() -> None:
+def test_a_found_scenario_is_minimal() -> None:
     result = run(REQUESTS, STAGED, RatifiesAnything())
     assert result.verdict is Verdict.FAILED
     assert result.reproduction is not None
@@ -123,8 +124,8 @@ def test_what_is_found_is_small_and_no_step_of_it_can_be_left_out() -> None:
 
 
 @pytest.mark.parametrize("variant", [STAGED, INLINE], ids=str)
-def test_what_is_found_can_be_run_again_and_shows_the_same(variant: Variant) -> None:
-    """But for the attempts, which are new ones."""
+def test_a_found_scenario_can_be_repeated_with_the_same_result(variant: Variant) -> None:
+    """Only the attempts differ: a repetition makes new ones."""
     result = run(REQUESTS, variant, RatifiesAnything())
     again = run(REQUESTS, variant, RatifiesAnything(), reproduction=result.reproduction)
     assert again.verdict is Verdict.FAILED
@@ -140,7 +141,7 @@ def test_a_program_that_fails_on_one_owner_passes_on_another() -> None:
     assert again.reproduction is None
 
 
-def test_restarts_are_among_the_steps() -> None:
+def test_generated_steps_include_restarts() -> None:
     result = run(RESTARTS, INLINE, ForgetsAttemptsInACrash())
     assert result.verdict is Verdict.FAILED
     assert named(result) in ("PROFILE-RETRY-01", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02")
@@ -148,7 +149,7 @@ def test_restarts_are_among_the_steps() -> None:
 
 
 def test_a_single_failure_keeps_its_history() -> None:
-    """The history proves it; the report adds that it could not be repeated."""
+    """The history is the evidence. The report adds that a repetition did not fail again."""
     result = run(REQUESTS, STAGED, IsWrongOnce())
     assert result.verdict is Verdict.FAILED
     assert named(result) == "MC-FEATURE-03"
@@ -157,7 +158,7 @@ def test_a_single_failure_keeps_its_history() -> None:
     assert '"gap"' in result.history
 
 
-def test_a_subject_that_refuses_everything_is_not_green() -> None:
+def test_a_subject_that_rejects_everything_does_not_pass() -> None:
     result = run(REQUESTS, STAGED, Refuses())
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "nothing was ratified" in result.reason
@@ -170,13 +171,13 @@ def test_a_subject_that_often_does_not_answer_is_not_accused() -> None:
             assert result.verdict is not Verdict.FAILED, result.violations[0].message
 
 
-def test_a_subject_that_does_not_speak_the_interface_ends_the_run() -> None:
+def test_an_answer_outside_the_interface_ends_the_run() -> None:
     with pytest.raises(AdapterError, match="must be an answer of the interface"):
         run(REQUESTS, STAGED, SaysHelloForever())
 
 
-def test_nothing_is_left_behind_where_the_kit_was_started(tmp_path: Path) -> None:
-    """Nor does it matter what else is loaded: the same seed makes the same programs."""
+def test_generation_leaves_no_files_in_the_working_directory(tmp_path: Path) -> None:
+    """The same seed gives the same programs, whatever other libraries are loaded."""
     programs = []
     for also in ("", "import pandas, rich, typer"):
         command = [sys.executable, "-c", f"{also}\n{MAKES_PROGRAMS}"]
@@ -186,8 +187,8 @@ def test_nothing_is_left_behind_where_the_kit_was_started(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-def test_programs_differ() -> None:
-    """An engine that makes each of them out of another one would waste most of a quick run."""
+def test_generated_programs_differ() -> None:
+    """A generator that derives each program from the one before would waste most of a quick run."""
     made: list[str] = []
 
     class Noted(Generation):
@@ -200,8 +201,8 @@ def test_programs_differ() -> None:
     assert len(set(made)) == len(made) == 10
 
 
-def test_a_count_is_a_number_of_scenarios() -> None:
-    """Hypothesis makes no more, and no fewer."""
+def test_the_count_is_the_number_of_scenarios() -> None:
+    """Hypothesis generates exactly this number."""
     generation = Generation(REQUESTS, STAGED, InProcess(ModelOwner()), seed=3, count=7)
     REQUESTS.function(generation)
     assert generation.executions == 7
@@ -220,7 +221,7 @@ def test_a_program_with_a_misspelt_step_is_refused() -> None:
         steps.decode('{"seed":1,"steps":[{"type":"comit"}]}')
 
 
-# A history is shrunk to what contradicts what, and nothing is made up
+# A history is shrunk to the contradicting operations, and contains only recorded lines
 
 
 BAD = [case for case in CASES if case.violates]
@@ -235,7 +236,7 @@ def read(text: str) -> list[Event]:
 
 
 def failed(text: str) -> CaseResult:
-    """A case that failed as the checkers say."""
+    """A case that failed with the checkers' violations."""
     violations = tuple(
         Violation(
             requirements=("MC-COMMIT-01",), message=each.message, rule=each.rule.value, table=each.table,
@@ -290,7 +291,7 @@ def test_a_long_history_becomes_two_operations_and_the_log() -> None:
 
 
 @pytest.mark.parametrize("case", BAD, ids=lambda case: case.file)
-def test_a_shrunk_history_shows_the_same_and_nothing_else(case: Case) -> None:
+def test_a_shrunk_history_has_the_same_violation_and_only_recorded_lines(case: Case) -> None:
     text = case.path.read_text(encoding="utf-8")
     whole = failed(text)
     small = shrinking.shrunk(whole)
@@ -303,8 +304,8 @@ def test_a_shrunk_history_shows_the_same_and_nothing_else(case: Case) -> None:
     assert all(event in before for event in requests)
 
 
-def test_an_unjudgeable_history_is_left_alone() -> None:
-    """Nothing can be concluded from it."""
+def test_an_incomplete_history_is_not_shrunk() -> None:
+    """No conclusion can be drawn from an incomplete history."""
     text = noisy()
     cut = "".join(text.splitlines(keepends=True)[:-5])
     result = failed(text)
@@ -312,7 +313,7 @@ def test_an_unjudgeable_history_is_left_alone() -> None:
     assert shrinking.shrunk(unfinished) == unfinished
 
 
-def test_a_failure_that_no_checker_found_keeps_its_history() -> None:
+def test_a_failure_without_a_checkers_violation_keeps_its_history() -> None:
     text = BAD[0].path.read_text(encoding="utf-8")
     result = failed(text)
     by_demand = Violation(requirements=("MC-COMMIT-01",), message="an answer was wrong")

@@ -1,4 +1,6 @@
-"""The pure model: which answers a table may give, one rule a test, each with the near-identical one that is right."""
+"""The pure model: the answers that a table may give. Each rule has a test with a valid answer, and one with a similar
+invalid answer.
+"""
 
 import pytest
 
@@ -39,12 +41,12 @@ def listing(*commits: m.CommitEntry, latest: int | None = 2) -> m.Commits:
 RIGHT: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("the next version is ratified", TABLE, TERMS, commit(3), m.Ratified(version=3)),
     ("a version that is taken is a conflict", TABLE, TERMS, commit(2), m.Conflict(latest=2)),
-    ("a conflict need not tell anything", TABLE, TERMS, commit(2), m.Conflict()),
-    ("a conflict may tell less than it knows", TABLE, TERMS, commit(1), m.Conflict(latest=1)),
+    ("a conflict may omit all details", TABLE, TERMS, commit(2), m.Conflict()),
+    ("a conflict may show fewer winners than it knows", TABLE, TERMS, commit(1), m.Conflict(latest=1)),
     ("a conflict lists winners", TABLE, TERMS, commit(1), m.Conflict(latest=2, winners=(entry(1, "one"),))),
-    ("a version whose predecessor is missing is a gap", TABLE, TERMS, commit(4), m.Gap(latest=2)),
-    ("a gap may be any kind of error", TABLE, TERMS, commit(4), m.Rejected()),
-    ("an owner may have a policy", TABLE, TERMS, commit(3), m.Rejected(reason="not today")),
+    ("a version above the next one is a gap", TABLE, TERMS, commit(4), m.Gap(latest=2)),
+    ("a gap may be answered with any error", TABLE, TERMS, commit(4), m.Rejected()),
+    ("an owner may reject a commit by policy", TABLE, TERMS, commit(3), m.Rejected(reason="not today")),
     ("a replay is ratified", TABLE, TERMS, commit(1, "one"), m.Ratified(version=1)),
     ("a replay may be refused for now", TABLE, TERMS, commit(1, "one"), m.Rejected(retryable=True)),
     ("a replay may be a conflict without the profile", TABLE, PLAIN, commit(1, "one"), m.Conflict(latest=2)),
@@ -52,17 +54,17 @@ RIGHT: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
     ("nothing may be listed", TABLE, TERMS, m.GetCommits(table="t"), listing()),
     ("a list may end where the request says", TABLE, TERMS, m.GetCommits(table="t", end=1), listing(entry(1, "one"))),
     ("direct commits may lag", TABLE, DIRECT, m.GetCommits(table="t"), listing(latest=1)),
-    ("direct commits may be no claim", TABLE, DIRECT, m.GetCommits(table="t"), listing(latest=-1)),
+    ("direct commits need no latest version", TABLE, DIRECT, m.GetCommits(table="t"), listing(latest=-1)),
     ("a new table may have no latest version", World(log=("zero",)), PLAIN, m.GetCommits(table="t"),
      listing(latest=None)),
-    ("who landed has landed", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="one"), m.Landed(version=1)),
-    ("who did not has not", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="new"), m.NotLanded()),
-    ("a creator creates", World(), TERMS, creation("zero"), m.Ratified(version=0, table="t")),
-    ("a creator that lost gets a conflict", TABLE, TERMS, creation("new"), m.Conflict()),
-    ("what is there is found", TABLE, TERMS, m.LoadTable(name="t"),
+    ("a landed attempt is `landed`", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="one"), m.Landed(version=1)),
+    ("any other attempt is `not_landed`", TABLE, TERMS, m.AttemptOutcome(table="t", attempt="new"), m.NotLanded()),
+    ("a creation is ratified", World(), TERMS, creation("zero"), m.Ratified(version=0, table="t")),
+    ("a second creation is a conflict", TABLE, TERMS, creation("new"), m.Conflict()),
+    ("an existing table is found", TABLE, TERMS, m.LoadTable(name="t"),
      m.Table(table="t", feature="catalogManaged", commit_mode="staged", latest=2)),
-    ("what is not there is not found", World(), TERMS, m.LoadTable(name="t"), m.NotFound()),
-    ("a dropped table refuses", TABLE._replace(dropped=True), TERMS, commit(3), m.NotFound()),
+    ("a missing table is not found", World(), TERMS, m.LoadTable(name="t"), m.NotFound()),
+    ("a dropped table is not found", TABLE._replace(dropped=True), TERMS, commit(3), m.NotFound()),
 ]  # fmt: skip
 
 WRONG: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
@@ -107,7 +109,7 @@ WRONG: list[tuple[str, World, Contract, m.Request, m.Answer]] = [
 
 @pytest.mark.parametrize(("world", "contract", "request_", "answer"), [each[1:] for each in RIGHT],
                          ids=[each[0] for each in RIGHT])  # fmt: skip
-def test_what_the_documents_allow_is_possible(
+def test_an_answer_that_the_documents_permit_is_possible(
     world: World, contract: Contract, request_: m.Request, answer: m.Answer
 ) -> None:
     left = model.judge(worlds(world), contract, request_, answer)
@@ -116,7 +118,7 @@ def test_what_the_documents_allow_is_possible(
 
 
 @pytest.mark.parametrize(("requirement", "world", "contract", "request_", "answer"), WRONG)
-def test_what_they_do_not_allow_is_wrong_by_name(
+def test_any_other_answer_is_wrong_and_names_the_requirement(
     requirement: str, world: World, contract: Contract, request_: m.Request, answer: m.Answer
 ) -> None:
     found = model.judge(worlds(world), contract, request_, answer)
@@ -131,7 +133,7 @@ def test_a_ratified_proposal_is_the_next_version() -> None:
     }
 
 
-def test_after_a_lost_answer_both_is_possible_until_an_answer_tells() -> None:
+def test_both_outcomes_of_a_lost_answer_are_possible_until_an_answer_decides() -> None:
     both = model.lost(worlds(TABLE), commit(3))
     assert {len(world.log) for world in both} == {3, 4}
     landed = model.judge(both, TERMS, m.GetCommits(table="t"), listing(latest=3))
@@ -142,7 +144,7 @@ def test_after_a_lost_answer_both_is_possible_until_an_answer_tells() -> None:
     assert {world.log for world in lost} == {TABLE.log}
 
 
-def test_a_lost_answer_to_a_hopeless_proposal_has_one_outcome() -> None:
+def test_a_proposal_that_cannot_land_has_one_outcome() -> None:
     assert model.lost(worlds(TABLE), commit(2)) == {TABLE}
     assert model.lost(worlds(TABLE), commit(4)) == {TABLE}
     assert model.lost(worlds(TABLE._replace(never=frozenset({"new"}))), commit(3)) == {
@@ -150,8 +152,8 @@ def test_a_lost_answer_to_a_hopeless_proposal_has_one_outcome() -> None:
     }
 
 
-def test_a_request_that_the_subject_left_open_may_land_later() -> None:
-    """Also after other answers said that it has not."""
+def test_a_request_without_an_answer_may_land_later() -> None:
+    """It may even land after other answers said that it has not landed."""
     opened = model.judge(worlds(TABLE), TERMS, commit(4), m.Unknown())
     assert not isinstance(opened, Wrong)
     after = model.judge(opened, TERMS, commit(3, "other"), m.Ratified(version=3))
@@ -171,7 +173,7 @@ def test_a_resolved_attempt_never_lands_later() -> None:
     assert read.requirements[0] == "MC-GET-02"
 
 
-def test_what_is_visible_was_ratified_and_rules_out_that_it_was_not() -> None:
+def test_a_visible_commit_was_ratified() -> None:
     both = model.lost(worlds(World(log=("zero",))), commit(1))
     seen = model.visible(both, {0: "zero", 1: "new"})
     assert not isinstance(seen, Wrong)
@@ -181,14 +183,14 @@ def test_what_is_visible_was_ratified_and_rules_out_that_it_was_not() -> None:
 @pytest.mark.parametrize(
     ("published", "requirement"), [({3: "three"}, "MC-FILES-08"), ({1: "other"}, "MC-BACKFILL-01")]
 )
-def test_what_is_visible_and_was_not_ratified_is_wrong(published: dict[int, str | None], requirement: str) -> None:
+def test_a_visible_commit_that_was_not_ratified_is_wrong(published: dict[int, str | None], requirement: str) -> None:
     found = model.visible(worlds(TABLE), published)
     assert isinstance(found, Wrong)
     assert found.requirements[0] == requirement
     assert found.observed
 
 
-def test_a_drop_whose_answer_was_lost_leaves_both_open() -> None:
+def test_a_drop_without_an_answer_leaves_both_outcomes_possible() -> None:
     both = model.lost(worlds(TABLE), m.DropTable(table="t"))
     assert {world.dropped for world in both} == {True, False}
     found = model.judge(both, TERMS, m.LoadTable(name="t"), m.NotFound())

@@ -1,4 +1,6 @@
-"""conformance, layer 4: real clients at the same time find what only a race shows, and accuse no correct subject."""
+"""conformance, layer 4: concurrent clients in processes of their own find violations that need a race, and accuse no
+correct subject.
+"""
 
 import contextlib
 import io
@@ -34,7 +36,7 @@ CREATING = next(check for check in CHECKS if check.name == "concurrent-creator-p
 INLINE = Variant(feature="catalogManaged", commit_mode="inline")
 STAGED = Variant(feature="managedCommit", commit_mode="staged")
 ROUNDS_TO_RACE = 20
-"""In which an owner without a lock is found out. In the first one, as a rule."""
+"""The number of rounds in which a violation by an owner without a lock is found. The first round is usually enough."""
 
 pytestmark = pytest.mark.processes
 
@@ -83,7 +85,7 @@ def test_two_successful_creators_are_found_without_a_readable_table() -> None:
     assert len(result.history.splitlines()) == 7
 
 
-def test_what_was_found_can_be_looked_for_again(unlocked: Subject) -> None:
+def test_a_found_violation_can_be_searched_for_again(unlocked: Subject) -> None:
     result = run_case(AT_ONCE, INLINE, unlocked, seed=5, count=ROUNDS_TO_RACE)
     assert result.reproduction is not None
     assert isinstance(json.loads(result.reproduction)["seed"], int)
@@ -91,21 +93,21 @@ def test_what_was_found_can_be_looked_for_again(unlocked: Subject) -> None:
     assert again.verdict is Verdict.FAILED
 
 
-def test_an_owner_with_one_process_dies_as_a_whole_and_goes_on() -> None:
+def test_an_owner_with_one_process_dies_as_a_whole_and_continues() -> None:
     with opened("model") as subject:
         result = run_case(KILLED, STAGED, subject, seed=1)
         assert (result.verdict, result.reason) == (Verdict.PASSED, "")
 
 
-def test_an_owner_that_loses_in_a_crash_what_it_ratified_is_found() -> None:
-    """Only now and then: what was ratified since the last save."""
+def test_an_owner_that_loses_ratified_commits_in_a_crash_is_found() -> None:
+    """This owner saves its state only now and then, and loses the commits since the last save."""
     with opened("mutant:saves-on-shutdown-only") as subject:
         result = run_case(KILLED, STAGED, subject, seed=1, count=ROUNDS_TO_RACE)
         assert result.verdict is Verdict.FAILED
         assert result.history is not None
 
 
-def test_an_owner_at_a_url_is_not_the_kits_to_kill() -> None:
+def test_the_kit_does_not_kill_an_owner_at_a_url() -> None:
     with HttpServer(InProcess(ModelOwner()).ask) as server, opened(server.url) as subject:
         assert run_case(AT_ONCE, STAGED, subject, seed=1).verdict is Verdict.PASSED
         result = run_case(KILLED, STAGED, subject, seed=1)
@@ -113,20 +115,20 @@ def test_an_owner_at_a_url_is_not_the_kits_to_kill() -> None:
         assert "kill" in result.reason
 
 
-def test_the_reference_goes_on_when_its_clients_are_killed() -> None:
+def test_the_reference_continues_when_its_clients_are_killed() -> None:
     with opened("reference") as subject:
         result = run_case(KILLED, STAGED, subject, seed=1)
         assert result.verdict is Verdict.PASSED, result.reason or result.violations
 
 
-def test_a_subject_that_is_an_object_of_this_process_has_no_verdict() -> None:
-    """Its clients would only wait for each other."""
+def test_a_subject_inside_this_process_gets_no_verdict() -> None:
+    """Its clients could not run concurrently: each would wait for the others."""
     result = run_case(AT_ONCE, INLINE, InProcess(ModelOwner()))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert "cannot be concurrent" in result.reason
 
 
-def test_its_processes_end_with_the_subject() -> None:
+def test_the_client_processes_end_with_the_subject() -> None:
     subject = open_subject("model")
     assert isinstance(subject, InProcessSubject)
     beside = subject.beside()
@@ -138,23 +140,24 @@ def test_its_processes_end_with_the_subject() -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
-def test_every_check_says_what_it_is_about(check: Check) -> None:
+def test_every_check_has_a_description(check: Check) -> None:
     assert check.requirements
     assert check.title.endswith(".")
 
 
 def _rules(result: CaseResult) -> set[str | None]:
-    """What the checkers say of the history of the result."""
+    """The rules that the checkers report for the result's history."""
     assert result.history is not None
     verdict = check_events(list(read_events(io.BytesIO(result.history.encode()))))
     return {each.rule.value for each in verdict.violations}
 
 
-# Two owners whose processes share their state in a file: one takes a lock, the other does not, and is overwritten
+# Two owners with a shared state in a file: one locks the file; without the lock, processes overwrite each other's
+# changes
 
 
 class LockedOwner:
-    """Reads its state, answers, and writes it; no other request does so meanwhile."""
+    """Reads its state, answers, and writes the state, under a lock."""
 
     def __init__(self, directory: Path) -> None:
         self._folder = directory
@@ -181,7 +184,7 @@ class LockedOwner:
 
 
 class UnlockedOwner(LockedOwner):
-    """What one process decided, another overwrites."""
+    """Without the lock, a process overwrites the decisions of another."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)

@@ -1,8 +1,8 @@
-"""Subjects written from the documents alone: the requirements and the interface were read, the kit's checks and its own
-mutants were not. Their score is a second opinion on the kit, counted apart from that of `conformance.mutants`.
+"""Subjects written from the documents alone: their author read the requirements and the interface, but not the kit's
+checks and mutants. Their score is a second opinion on the kit, and is counted apart from that of `conformance.mutants`.
 
-`owners` and `clients` make mistakes that violate a passage of the documents, `legal` uses freedoms; `boundaries` has a
-second round of both, written when the kit found all of the first. Each can be run:
+The subjects in `owners` and `clients` violate a passage of the documents; those in `legal` use freedoms. `boundaries`
+has a second set of both kinds, written when the kit found all of the first set. Each can be run:
 `delta-commit-conformance run python:spec_tests.conformance.outsiders.owners:JanitorOffByOne`.
 """
 
@@ -18,11 +18,11 @@ class Outsider(NamedTuple):
     kind: Kind
     subject: type
     passage: str
-    """Document, section and what it says, paraphrased: what a bad one violates, or what permits a legal one."""
+    """Document, section and paraphrase of the passage that a bad subject violates, or that permits a legal one."""
     advice: bool
-    """Whether the passage is advice: a run warns of it, and fails with `--strict`."""
+    """Whether the passage is advice: a run warns about a violation, and fails with `--strict`."""
     unseen: str
-    """Of a bad one that no check can see: why."""
+    """Why no check can find this bad subject, if none can."""
 
     @property
     def bad(self) -> bool:

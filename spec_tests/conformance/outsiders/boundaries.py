@@ -1,5 +1,6 @@
-"""Owners and clients with small mistakes, and some that use rare freedoms: several versions at once, a second race, a
-name that is used again, a file that is not there."""
+"""Owners and clients with small mistakes, and some that use rare freedoms. They concern several versions at once, a
+second race, a reused name, or a missing file.
+"""
 
 import copy
 import json
@@ -20,7 +21,7 @@ from spec_tests.conformance.outsiders import outsider
 
 @outsider("bad owner", 'PROFILES.md, "attempt-outcome": an attempt that is reported as not landed never lands')
 class GapNeedsNoTombstone(ModelOwner):
-    """An attempt that was answered with a gap is refused already, so that its outcome is not recorded."""
+    """An attempt that was answered with a gap counts as rejected for good, so the owner does not record its outcome."""
 
     refused: set[str] = memory(set)
 
@@ -50,7 +51,7 @@ class HandBackForgetsAttempts(ModelOwner):
     "bad owner", 'managed-commits, "Converting a managed-commit table": an owner may reject the request, and goes on'
 )
 class LostHandBackFreezesTable(ModelOwner):
-    """A hand-back that loses its version leaves the table closed."""
+    """A hand-back that loses the race for its version leaves the table closed."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         answer = super().hand_back(client, request)
@@ -63,7 +64,7 @@ class LostHandBackFreezesTable(ModelOwner):
 
 @outsider("bad owner", 'catalog-managed, "Terminology: Commits": a proposed commit becomes ratified or is rejected')
 class QueuesBeyondBacklog(ModelOwner):
-    """A commit that was rejected for a full backlog is kept, and ratified as soon as there is room."""
+    """The owner rejects a commit because the backlog is full, but keeps it, and ratifies it when there is room."""
 
     queue: dict[str, tuple[m.Commit, str | None]] = memory(dict)
 
@@ -85,7 +86,9 @@ class QueuesBeyondBacklog(ModelOwner):
 
 @outsider("bad owner", 'catalog-managed, "Catalog Responsibilities": the latest protocol and metadata of the table')
 class ProtocolRidesOnMetadata(ModelOwner):
-    """The resolution's protocol is refreshed with the metadata: a commit with a protocol alone does not change it."""
+    """`load_table` returns a new protocol only if the metadata changed too: a commit that changes the protocol alone
+    has no effect.
+    """
 
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
         if kind != "protocol":
@@ -103,7 +106,7 @@ class ProtocolRidesOnMetadata(ModelOwner):
 
 @outsider("bad owner", 'PROFILES.md, "idempotent-retry": after backfill, after a restart')
 class AttemptsRebuiltFromBacklog(ModelOwner):
-    """A restart rebuilds the attempts from the commits that it stores: those of published ones are lost."""
+    """A restart rebuilds the known attempts from the stored commits, and forgets the attempts of published commits."""
 
     def _restarted(self, table: OwnedTable) -> None:
         super()._restarted(table)
@@ -113,7 +116,7 @@ class AttemptsRebuiltFromBacklog(ModelOwner):
 
 @outsider("bad owner", 'catalog-managed, "Getting Ratified Commits": the latest ratified version is authoritative')
 class PathIsCached(ModelOwner):
-    """A resolution by path is answered from a cache that only resolutions by name refresh."""
+    """`load_table` by path answers from a cache that only `load_table` by name refreshes."""
 
     cache: dict[str | None, m.Answer] = memory(dict)
 
@@ -128,7 +131,7 @@ class PathIsCached(ModelOwner):
     "bad owner", 'managed-commits, "Creating a new managed-commit table": clients race to create a table, and one wins'
 )
 class CreationReplayNamesSuccessor(ModelOwner):
-    """A creation that arrives again is recognised, and answered with the table that has its name now."""
+    """A repeated creation is recognised, but answered with the table that has the name now."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)
@@ -141,7 +144,9 @@ class CreationReplayNamesSuccessor(ModelOwner):
     "bad owner", 'catalog-managed, "Commit Protocol": the catalog provides the latest ratified commits with a conflict'
 )
 class LoserIsNamedAsWinner(ModelOwner):
-    """The winners of a conflict are read after the loser's file was staged, by version: the newest file wins."""
+    """The owner reads the winners of a conflict by version after it staged the loser's file: the newest file counts as
+    the winner.
+    """
 
     def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         winners = [
@@ -154,7 +159,7 @@ class LoserIsNamedAsWinner(ModelOwner):
 
 @outsider("bad owner", 'catalog-managed, "Catalog Responsibilities": a commit is atomic, with all of its actions')
 class FirstThousandActions(ModelOwner):
-    """A page of 1,000 rows: longer inline commits lose the rest."""
+    """The owner stores at most 1,000 actions of an inline commit and drops the others."""
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         table = self.tables.get(request.table)
@@ -182,7 +187,7 @@ class NoticesOneFile(ModelOwner):
 
 @outsider("bad owner", 'managed-commits, "Commit Backfills": backfilling copies the commit')
 class PublishesWhatIsThere(ModelOwner):
-    """The published file is compared by its first line alone."""
+    """The owner compares the published file by its first line only."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
         content = self._content(table, table.unbackfilled[version])
@@ -194,7 +199,7 @@ class PublishesWhatIsThere(ModelOwner):
 
 @outsider("bad client", "conflicts document: each retry checks for conflicts")
 class SecondRaceUnchecked(ModelClient):
-    """The conflicts are checked after the first lost race, and not after the next ones."""
+    """The client checks for conflicts after the first lost race, but not after later ones."""
 
     def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
         if len(transaction.attempts) < 2:
@@ -203,8 +208,9 @@ class SecondRaceUnchecked(ModelClient):
 
 @outsider("bad client", 'catalog-managed, "Table Discovery": the catalog resolves the name')
 class CacheSurvivesRecreation(ModelClient):
-    """Snapshots are updated from a cache by the table's name: of a table that was dropped and created again the cache
-    has the old versions."""
+    """The client updates a cached snapshot by the table's name. After a drop and a new creation, the cache holds the
+    old table's versions.
+    """
 
     cache: dict[tuple[str, int], State] = memory(dict)
 
@@ -215,7 +221,7 @@ class CacheSurvivesRecreation(ModelClient):
 
 @outsider("bad client", 'PROTOCOL.md, "Add File": the path is a URI, encoded')
 class VacuumComparesEncodedNames(ModelClient):
-    """Vacuum compares the names of files with the paths of the log, which are URL-encoded."""
+    """Vacuum compares file names with the paths in the log, which are URL-encoded."""
 
     def _vacuum(self, table: Resolved, listed: Listing, version: int) -> None:
         needed = {add["path"] for add in self._replay(table, listed, version).files.values()}
@@ -225,7 +231,7 @@ class VacuumComparesEncodedNames(ModelClient):
 
 @outsider("bad client", 'PROTOCOL.md, "Action Reconciliation": a file is its path and its deletion vector')
 class CompactsByPath(ModelClient):
-    """A compaction knows files by their path alone: an action on one deletion vector replaces that on another."""
+    """A compaction identifies files by path alone: an action on one deletion vector replaces the action on another."""
 
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
         listed = self._published(client, table, request.end)
@@ -241,7 +247,9 @@ class CompactsByPath(ModelClient):
 
 @outsider("bad client", 'PROTOCOL.md, "Log Compaction Files": the removals are kept')
 class CompactsPairsAway(ModelClient):
-    """A compaction leaves out a file that it saw added and removed: had the file been there before, it comes back."""
+    """A compaction drops a file that was added and removed in its range. If the file existed before the range, it comes
+    back.
+    """
 
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
         super()._compact(client, table, request)
@@ -258,7 +266,7 @@ class CompactsPairsAway(ModelClient):
 
 @outsider("bad client", 'PROTOCOL.md, "V2 Spec": the sidecars are part of the checkpoint')
 class SidecarIsOptional(ModelClient):
-    """A sidecar that is missing has no rows."""
+    """The client treats a missing sidecar as empty."""
 
     def _start(self, listed: Listing, target: int) -> State:
         for checkpoint in self._checkpoints(listed, target):
@@ -272,7 +280,9 @@ class SidecarIsOptional(ModelClient):
 
 @outsider("bad client", "conflicts document: of two that rewrite the same files only one succeeds")
 class DeletionVectorIsNoRemoval(ModelClient):
-    """A winner that deletes rows of a file by a deletion vector removed nothing: the file is still there."""
+    """A winner that deletes rows with a deletion vector does not count as a removal, because the file is still
+    there.
+    """
 
     def _check(self, transaction: Transaction, winner: list[dict[str, Any]]) -> None:
         kept = {each["add"]["path"] for each in winner if each.get("add", {}).get("deletionVector")}
@@ -284,7 +294,9 @@ class DeletionVectorIsNoRemoval(ModelClient):
 
 @outsider("bad client", "conflicts document: of two that rewrite the same files only one succeeds")
 class OptimizeIgnoresDeletes(ModelClient):
-    """A transaction that rearranges data is checked against nothing: its files have the rows that the old ones had."""
+    """A transaction that only rearranges data skips the conflict checks, so its new files contain rows that a winner
+    deleted.
+    """
 
     def _check_removed(self, request: m.Transact, base: State, removed: list[dict[str, Any]]) -> None:
         if request.data_change:
@@ -316,7 +328,7 @@ class CheckpointsWithoutVectors(ModelClient):
 
 @outsider("bad client", "in-commit timestamps: greater than that of the previous commit")
 class TimestampAfterFileTime(ModelClient):
-    """The time of the commit before is that of its file, once it is published."""
+    """The previous commit's time is taken from its file once the commit is published."""
 
     def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
         path = transaction.table.log / f"{version - 1:020}.json"
@@ -327,7 +339,7 @@ class TimestampAfterFileTime(ModelClient):
 
 @outsider("bad client", 'PROTOCOL.md, "Deletion Vectors": its id has the offset')
 class VectorOffsetIgnored(ModelClient):
-    """Two deletion vectors in one file are one."""
+    """Two deletion vectors in one file count as the same vector."""
 
     def _apply_action(self, state: State, kind: str, body: dict[str, Any]) -> None:
         if kind in ("add", "remove") and body.get("deletionVector"):
@@ -343,8 +355,9 @@ class VectorOffsetIgnored(ModelClient):
     "bad client", 'catalog-managed, "Reading Catalog-managed Tables": the log is listed after the catalog answered'
 )
 class ListsTooEarly(ModelClient):
-    """It asks, lists and asks again: the second answer and the listing are put together, if the latest version is the
-    same."""
+    """The client asks the owner, lists the log and asks again. If the latest version is unchanged, it combines the
+    second answer with the earlier listing.
+    """
 
     def _gather(self, client: str, table: Resolved) -> Any:
         for _ in range(5):
@@ -358,7 +371,7 @@ class ListsTooEarly(ModelClient):
 
 @outsider("legal owner", 'managed-commits, "Commit Files": the owner decides which type of commit file to write')
 class ChoosesCommitByCommit(ModelOwner):
-    """Every other staged proposal is published at once, if everything before it is."""
+    """Every other staged proposal is published at once, if all versions before it are published."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         if table.commit_mode != "staged" or request.version % 2 == 0 or table.backfilled < table.latest:
@@ -373,7 +386,7 @@ class ChoosesCommitByCommit(ModelOwner):
 
 @outsider("legal owner", "interface: the name of a table is opaque to the kit")
 class OddReferences(ModelOwner):
-    """What a table is called in requests is opaque: here with blanks, slashes, quotes, and letters of many scripts."""
+    """The references of tables contain blanks, slashes, quotes and non-ASCII letters."""
 
     def _reference(self, name: str) -> str:
         return f' {name}/../"ταблица 表" #{len(self.tables)}\n'
@@ -398,7 +411,7 @@ class ReservesDroppedNames(ModelOwner):
 
 @outsider("legal owner", 'managed-commits, "Converting a managed-commit table": the owner may reject the request')
 class ReturnsOnlyPublishedTables(ModelOwner):
-    """A hand-back is refused until the client has had everything backfilled."""
+    """The owner rejects a hand-back until a client has requested the backfill of all commits."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         table = self.tables.get(request.table)
@@ -414,7 +427,9 @@ class ReturnsOnlyPublishedTables(ModelOwner):
 
 @outsider("legal client", 'PROTOCOL.md, "Add File": a relative path or an absolute URI')
 class WritesAbsolutePaths(ModelClient):
-    """A data file is named by an absolute URI. Answers name it relative to the table, where it is below it."""
+    """The client writes absolute URIs of data files. In answers, it names a file relative to the table if the file is
+    below it.
+    """
 
     folder = ""
 
@@ -431,7 +446,7 @@ class WritesAbsolutePaths(ModelClient):
 
 @outsider("legal client", 'PROFILES.md, "idempotent-retry": a landed attempt that is sent again is ratified')
 class SendsAgain(ModelClient):
-    """After an unknown outcome it sends the identical request again, until it is answered."""
+    """After an unknown outcome the client repeats the identical request until it gets an answer."""
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         for _ in range(self.most_questions):

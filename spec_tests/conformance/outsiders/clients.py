@@ -18,7 +18,9 @@ from spec_tests.conformance.outsiders import outsider
 
 @outsider("bad client", 'catalog-managed, "Reader Requirements": readers ask the catalog for unpublished commits')
 class StagingFolderDecides(ModelClient):
-    """Stale read: without a staged file there is nothing to ask the owner for. Inline commits are in no folder."""
+    """Stale read: the client does not ask the owner if no staged file exists. But inline commits have no staged
+    file.
+    """
 
     def _ask(self, client: str, table: Resolved) -> None:
         folder = table.log / STAGING.get(table.feature or "", "")
@@ -30,7 +32,7 @@ class StagingFolderDecides(ModelClient):
     "bad client", 'catalog-managed, "Reading Catalog-managed Tables": the snapshot consists of the table\'s own commits'
 )
 class SnapshotCachedByName(ModelClient):
-    """Wrong cache: the last snapshot of a name is updated with newer commits, also if the table was created again."""
+    """Wrong cache: the last snapshot of a name is updated with newer commits, even if the table was created again."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__(owner)
@@ -54,8 +56,9 @@ class SnapshotCachedByName(ModelClient):
     "bad client", 'catalog-managed, "Reading Catalog-managed Tables": files above the catalog\'s latest are ignored'
 )
 class StartsFromTheNewestCheckpoint(ModelClient):
-    """Listing: the newest snapshot starts from the newest checkpoint, also if that is newer than the catalog's
-    latest version."""
+    """Listing: the newest snapshot starts from the newest checkpoint, even if the checkpoint is above the catalog's
+    latest version.
+    """
 
     newest = -1
 
@@ -73,7 +76,7 @@ class StartsFromTheNewestCheckpoint(ModelClient):
     advice=True,
 )
 class EnablementBoundaryIsExclusive(ModelClient):
-    """Time travel: > instead of >= at the enablement timestamp."""
+    """Time travel: the client uses > instead of >= at the enablement timestamp."""
 
     def _enabled_at(self, table: Resolved, listed: Listing, latest: State) -> int:
         return super()._enabled_at(table, listed, latest) + 1
@@ -84,7 +87,9 @@ class EnablementBoundaryIsExclusive(ModelClient):
 
 @outsider("bad client", "in-commit timestamps: greater than that of the previous commit")
 class TimestampOfTheReadVersion(ModelClient):
-    """Rebase: the in-commit timestamp is greater than that of the version that was read, not of the winners."""
+    """Rebase: the in-commit timestamp is later than that of the version that was read, but not than those of the
+    winners.
+    """
 
     def _actions(self, transaction: Transaction, version: int) -> tuple[str, ...]:
         self.base = transaction.base
@@ -98,7 +103,7 @@ class TimestampOfTheReadVersion(ModelClient):
     "bad client", "commits and conflicts: a conflict with what was committed since the read fails the transaction"
 )
 class ChecksTheNewestWinnerOnly(ModelClient):
-    """Rebase: of several commits that came since the read only the newest one is checked for conflicts."""
+    """Rebase: of several commits since the read, the client checks only the newest for conflicts."""
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         listed = self._gather(client, transaction.table)
@@ -112,8 +117,9 @@ class ChecksTheNewestWinnerOnly(ModelClient):
 
 @outsider("bad client", 'managed-commits, "Commit Files": the existence of <v>.json proves that version v is committed')
 class UnlistedMeansLost(ModelClient):
-    """Unknown outcome: an attempt that the owner does not list counts as lost, also if it is published by now; it is
-    committed again."""
+    """Unknown outcome: the client treats an attempt that the owner does not list as lost, even if it is already
+    published, and commits it again.
+    """
 
     def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
         for _ in range(self.most_questions):
@@ -129,8 +135,9 @@ class UnlistedMeansLost(ModelClient):
 
 @outsider("bad client", 'managed-commits, "Writer Requirements": no filesystem-based commits to a managed table')
 class OwnershipAsOfTheReadVersion(ModelClient):
-    """Writing by path: whether the table has an owner is looked up in the version that was read, and another writer's
-    change of properties alone is no conflict."""
+    """Writing by path: the client looks up the table's owner in the version that it read, and does not treat a change
+    of properties by another writer as a conflict.
+    """
 
     read_version: int | None = None
 
@@ -155,7 +162,7 @@ class OwnershipAsOfTheReadVersion(ModelClient):
 
 @outsider("bad client", 'managed-commits, "Log Compaction Files": only when commit y of [x, y] is backfilled')
 class CompactsFromAPublishedStart(ModelClient):
-    """Wrong end: that the first commit of the range is published is checked, that the last one is is not."""
+    """Wrong end: the client checks that the first commit of the range is published, but not the last."""
 
     def _compact(self, client: str, table: Resolved, request: m.Compact) -> None:
         listed = self._published(client, table, request.start)
@@ -171,8 +178,9 @@ class CompactsFromAPublishedStart(ModelClient):
     "bad client", 'managed-commits, "Metadata Cleanup" and "Checkpoints": complete checkpoints are what readers use'
 )
 class CutOffAtAnIncompleteCheckpoint(ModelClient):
-    """Cleanup: a multi-part checkpoint of which a part is missing is taken as the cut-off; the commits before it are
-    deleted, and the versions after it cannot be read."""
+    """Cleanup: the client takes a multi-part checkpoint with a missing part as the cut-off, and deletes the commits
+    before it. Later versions cannot be read.
+    """
 
     def _cut_off(self, table: Resolved, listed: Listing, older_than: int) -> int | None:
         commit = self._cut_off_commit(table, listed, older_than)

@@ -1,4 +1,4 @@
-"""Ten commit owners that are odd and legal: freedoms of the documents, in combinations that real servers might have."""
+"""Ten commit owners that are unusual but legal. They combine freedoms of the documents as real servers might."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from spec_tests.conformance.outsiders import outsider
 
 @outsider("legal owner", 'managed-commits, "Commit Backfills": frequent backfill is encouraged')
 class PublishesInCommit(ModelOwner):
-    """Publishes every commit before it answers, and deletes the staged file; there is never a commit to list."""
+    """Publishes every commit before it answers, and deletes the staged file, so it never lists a commit."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         answer = super()._ratify(table, request, staged)
@@ -28,7 +28,7 @@ class PublishesInCommit(ModelOwner):
     "legal owner", 'catalog-managed, "Terminology: Commits": the catalog may return information about published commits'
 )
 class ListsWhatIsPublished(ModelOwner):
-    """Lists every commit since the table is its own, published or not."""
+    """Lists every commit since it owns the table, published or not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Throttles(ModelOwner):
 
 @outsider("legal owner", 'catalog-managed, "Publishing Commits": either component may initiate publishing, at any time')
 class PublishesOnRead(ModelOwner):
-    """A read publishes every commit but the newest before it is answered, a restart every commit."""
+    """A read publishes every commit but the newest before it is answered. A restart publishes every commit."""
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         table = self.tables.get(request.table)
@@ -81,8 +81,9 @@ class PublishesOnRead(ModelOwner):
 
 @outsider("legal owner", 'catalog-managed, "Commit Protocol": information about winners is encouraged, not required')
 class SaysLittle(ModelOwner):
-    """Refusals without a version, a winner or a table; tables without metadata, managedCommit ones without commits; no
-    promises; no backfill of versions that do not exist yet."""
+    """Rejections have no version, winner or table. Tables have no metadata, and managedCommit tables no commits. The
+    owner makes no promises and does not backfill versions that do not exist yet.
+    """
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return msgspec.structs.replace(super().hello(client, request), promises=())
@@ -118,7 +119,7 @@ class SaysLittle(ModelOwner):
 
 @outsider("legal owner", 'managed-commits, "Commit Protocol": a commit succeeds whether or not its writer is answered')
 class LosesAnswers(ModelOwner):
-    """Every seventh answer to a request that may change something is lost, after the change."""
+    """The owner loses every seventh answer to a request that may change the table, after the change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +146,7 @@ class LosesAnswers(ModelOwner):
     "legal owner", 'catalog-managed, "Terminology: Commits": inline commits have whatever format the catalog prefers'
 )
 class FormatsInlineCommits(ModelOwner):
-    """Stores inline commits with a space after every colon and comma, and publishes them so: the same JSON."""
+    """Stores and publishes inline commits with a space after every colon and comma: the same JSON."""
 
     def _ratify(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer:
         if table.commit_mode == "inline":
@@ -155,7 +156,7 @@ class FormatsInlineCommits(ModelOwner):
 
 
 def _spaced(action: str) -> str:
-    """With a space after every separator outside of strings."""
+    """The line with a space after every separator outside of strings."""
     return re.sub(r'("(?:[^"\\]|\\.)*")|([:,])', lambda found: found[1] or f"{found[2]} ", action)
 
 
@@ -180,8 +181,9 @@ class AddsProperties(ModelOwner):
 
 @outsider("legal owner", 'managed-commits, "Sample Commit Owner API": -1 if no un-backfilled commit was ever accepted')
 class MinusOneUntilStaged(ModelOwner):
-    """managedCommit: the latest version is -1 as long as no staged commit was accepted; for direct commits it stays so.
-    Therefore it does not promise to know of a direct commit at once, or a new table's version."""
+    """managedCommit: the latest version is -1 until a staged commit is accepted; direct commits do not change that.
+    Therefore the owner does not promise to know a direct commit at once, or a new table's version.
+    """
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         identity = super().hello(client, request)
@@ -205,7 +207,7 @@ class MinusOneUntilStaged(ModelOwner):
     "legal owner", 'managed-commits, "Converting a managed-commit table": or it writes an unbackfilled commit first'
 )
 class HandsBackThroughStaging(ModelOwner):
-    """The commit that gives a staged table back is ratified as a staged file, then published, after a crash too."""
+    """The commit that hands a staged table back is ratified as a staged file and then published, also after a crash."""
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         table = self.tables.get(request.table)

@@ -1,4 +1,4 @@
-"""Twenty commit owners with one mistake each. Most are wrong in a rare situation only."""
+"""Twenty commit owners with one mistake each. Most are wrong only in a rare situation."""
 
 import json
 from contextlib import suppress
@@ -13,7 +13,7 @@ from spec_tests.conformance.outsiders import outsider
 
 
 class Owner(ModelOwner):
-    """The model owner, which describes a table without its metadata if a file is gone."""
+    """The model owner, but it describes a table without its metadata if a file is missing."""
 
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
         with suppress(NotPublished):
@@ -28,8 +28,9 @@ class Owner(ModelOwner):
     "bad owner", 'managed-commits, "Managed Commits": the owner is the source of truth for whether a commit succeeded'
 )
 class KeyStoredBeforeTheBacklogCheck(Owner):
-    """Idempotency: the attempt is stored as landed before the backlog is checked; its retry is answered `ratified`,
-    and no such commit exists."""
+    """Idempotency: the owner stores the attempt as landed before it checks the backlog. If it then rejects the attempt,
+    the retry is answered `ratified` without a commit.
+    """
 
     def _refusal(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
         answer = super()._refusal(table, request, staged)
@@ -41,7 +42,7 @@ class KeyStoredBeforeTheBacklogCheck(Owner):
 
 @outsider("bad owner", 'catalog-managed, "Publishing Commits": the content of a ratified commit is immutable')
 class RetryStagesAgain(Owner):
-    """Wrong order: a retry writes its staged file, over the one that is ratified, before the attempt is recognised."""
+    """Wrong order: a retry overwrites the ratified staged file before the owner recognises the attempt."""
 
     def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
         name = super()._stage(table, request)
@@ -55,8 +56,9 @@ class RetryStagesAgain(Owner):
     "bad owner", 'managed-commits, "Commit Protocol": a commit has succeeded, whether or not its writer was answered'
 )
 class KeysInTheMemoryOfANode(Owner):
-    """Stale node: landed attempts are known to the node that ratified them, until its restart. Elsewhere a retry is
-    answered `conflict`, and its writer commits the same data again."""
+    """Stale node: only the node that ratified an attempt knows it, until it restarts. Another node answers a retry with
+    `conflict`, and the writer commits the same data again.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,8 +84,9 @@ class KeysInTheMemoryOfANode(Owner):
 
 @outsider("bad owner", 'managed-commits, "Commit Protocol": version v does not exist when it is committed')
 class HandBackRebases(Owner):
-    """Conflicts: a hand-back for a version that is taken is committed as the next free one, though its writer has not
-    seen the winner."""
+    """Conflicts: a hand-back for an existing version is committed as the next free version, although its writer has not
+    seen the winner.
+    """
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         table = self.tables.get(request.table)
@@ -98,7 +101,7 @@ class HandBackRebases(Owner):
 
 @outsider("bad owner", 'catalog-managed, "Publishing Commits": publishing copies the ratified commit to <v>.json')
 class SameSizeIsTheSameFile(Owner):
-    """Wrong comparison: a file that is already published is compared with the commit by its size."""
+    """Wrong comparison: a published file is compared with the commit by size only."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
         try:
@@ -112,7 +115,7 @@ class SameSizeIsTheSameFile(Owner):
 
 @outsider("bad owner", 'managed-commits, "Commit Backfills": v is backfilled only when v-1 is completely backfilled')
 class MissingStagedFileIsPublished(Owner):
-    """Recovery: a staged file that is gone counts as moved by another process, without a look at <v>.json."""
+    """Recovery: the owner assumes that another process published a missing staged file, without checking <v>.json."""
 
     def _publish(self, table: OwnedTable, version: int) -> None:
         staged = table.unbackfilled[version].staged_file
@@ -122,8 +125,9 @@ class MissingStagedFileIsPublished(Owner):
 
 @outsider("bad owner", 'managed-commits, "Sample Commit Owner API": backfillToVersion backfills all commits <= version')
 class YieldsToAnotherPublisher(Owner):
-    """Partial failure: a backfill that finds a version already published takes it as a sign of another backfill, stops
-    there, and reports success."""
+    """Partial failure: a backfill that finds a published version assumes that another backfill is running, stops there,
+    and reports success.
+    """
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         for next_version in range(table.backfilled + 1, version + 1):
@@ -137,7 +141,9 @@ class YieldsToAnotherPublisher(Owner):
     "bad owner", 'managed-commits, "Commit Files": un-backfilled files are kept track of until they are backfilled'
 )
 class JanitorOffByOne(Owner):
-    """Off by one: after a backfill the staged files of backfilled versions are deleted, and those of the next one."""
+    """Off by one: after a backfill the owner deletes the staged files of backfilled versions, and that of the next
+    version.
+    """
 
     def _backfill(self, table: OwnedTable, version: int) -> None:
         super()._backfill(table, version)
@@ -151,8 +157,9 @@ class JanitorOffByOne(Owner):
     "bad owner", 'managed-commits, "Commit Protocol": un-backfilled commits are tracked until they are backfilled'
 )
 class WatermarkBeyondTheLatest(Owner):
-    """Range: a backfill to a version beyond the latest moves the watermark there; commits that come later are below it,
-    and not listed."""
+    """Range: a backfill to a version beyond the latest moves the watermark to it. Later commits are below the watermark
+    and are not listed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +177,7 @@ class WatermarkBeyondTheLatest(Owner):
 
 @outsider("bad owner", 'managed-commits, "Delta Log Entries": newline-delimited JSON, each action one line')
 class SplitsAtUnicodeLineEnds(Owner):
-    """Encoding: lines are split at U+2028, U+2029 and U+0085 too, which may stand in a JSON string."""
+    """Encoding: lines are also split at U+2028, U+2029 and U+0085, which may occur in a JSON string."""
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         return content_of(tuple(super()._content(table, commit).splitlines()))
@@ -178,7 +185,9 @@ class SplitsAtUnicodeLineEnds(Owner):
 
 @outsider("bad owner", 'catalog-managed, "Publishing Commits": the content of a ratified commit is immutable')
 class NumbersAsDoubles(Owner):
-    """Encoding: published through a JSON library whose numbers are doubles; integers beyond 2^53 lose digits."""
+    """Encoding: the owner publishes through a JSON library that reads numbers as doubles; integers beyond
+    2^53 lose digits.
+    """
 
     def _content(self, table: OwnedTable, commit: Commit) -> str:
         return "".join(f"{_with_doubles(line)}\n" for line in super()._content(table, commit).split("\n")[:-1])
@@ -211,7 +220,7 @@ class SortsVersionsAsText(Owner):
 
 @outsider("bad owner", 'catalog-managed, "Commit Protocol": ratified commits are available to readers until published')
 class NegativeSlice(Owner):
-    """Off by one: `start` is an index into the list of unpublished commits; one before the list counts from its end."""
+    """Off by one: `start` is an index into the list of unpublished commits. An index of -1 selects the last one."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         stored = super()._entries(table, 0, end)
@@ -220,8 +229,9 @@ class NegativeSlice(Owner):
 
 @outsider("bad owner", 'managed-commits, "Getting Un-backfilled Commits": the latest ratified version is returned too')
 class EmptyAnswerIsCached(Owner):
-    """Wrong cache: each client's component keeps an answer without commits, with its `latest`, until that client
-    commits. A client that only reads never sees another client's commit."""
+    """Wrong cache: each client's component caches an answer without commits, with its `latest`, until that client
+    commits. A client that only reads never sees another client's commit.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -243,8 +253,7 @@ class EmptyAnswerIsCached(Owner):
 
 @outsider("bad owner", "in-commit timestamps: milliseconds since the epoch, and strictly increasing")
 class TimestampsInSeconds(Owner):
-    """Timestamps: the database column has no fraction; listed commits carry their in-commit timestamp in whole
-    seconds."""
+    """Timestamps: the database column has no fraction, so listed commits have in-commit timestamps in whole seconds."""
 
     def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
         return tuple(
@@ -266,7 +275,9 @@ class TimestampsInSeconds(Owner):
     'managed-commits, "Converting an existing filesystem based table": no refusal of a table after its backfill',
 )
 class RowWithTheFirstCommit(Owner):
-    """Lost state: the row of a new table is inserted together with its first commit. A restart before that loses it."""
+    """Lost state: the owner stores a new table together with its first commit. A restart before that loses the
+    table.
+    """
 
     def _save(self, table: OwnedTable) -> None:
         if table.promised is None and len(table.landed) == 1 and table.active:
@@ -280,7 +291,7 @@ class RowWithTheFirstCommit(Owner):
     'managed-commits, "Converting an existing filesystem based table": its backfill races with filesystem commits',
 )
 class RedoOverwrites(Owner):
-    """Recovery: a promised ownership change is written again after a crash, over a faster writer's file."""
+    """Recovery: after a crash the owner writes a promised ownership change again, over the file of a faster writer."""
 
     def _recover(self, table: OwnedTable) -> None:
         if table.promised is not None:
@@ -291,7 +302,7 @@ class RedoOverwrites(Owner):
 
 @outsider("bad owner", 'managed-commits, "Converting a managed-commit table": accepts no new commits on the table')
 class HandBackIsForgotten(Owner):
-    """Lost state: that a table was given back is not durable. After a restart the owner commits to it again."""
+    """Lost state: a hand-back is not stored durably. After a restart the owner accepts commits to the table again."""
 
     def _save(self, table: OwnedTable) -> None:
         super()._save(table if table.leaving is None else msgspec.structs.replace(table, active=True))
@@ -299,8 +310,9 @@ class HandBackIsForgotten(Owner):
 
 @outsider("bad owner", 'managed-commits, "Commit Protocol": v-1 exists and v does not when v is committed')
 class SecondTakeOverResumes(Owner):
-    """Ownership transfer: a table that comes back continues from the latest version of the first ownership; commits
-    that the filesystem got in between are unknown."""
+    """Ownership transfer: a table that is taken over again continues from the latest version of the first ownership.
+    The filesystem commits in between are unknown to the owner.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -326,8 +338,9 @@ class SecondTakeOverResumes(Owner):
     "bad owner", 'catalog-managed, "Catalog Responsibilities": a version is committed with the given set of actions'
 )
 class RecreatedTableInheritsRows(Owner):
-    """Re-creation: unpublished commits are rows by table name and version, inserted unless there is one. A table that
-    was dropped with unpublished commits leaves them to the next table of its name."""
+    """Re-creation: unpublished commits are rows by table name and version, inserted only if missing. A table that is
+    dropped with unpublished commits leaves them to the next table of its name.
+    """
 
     def __init__(self) -> None:
         super().__init__()

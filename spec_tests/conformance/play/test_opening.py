@@ -1,4 +1,6 @@
-"""A finding, a history and a trace open in the player: where the violation is visible, and what is known until then."""
+"""The player opens a finding, a history or a trace, and goes to the violation. Before it, only what the clients know is
+shown.
+"""
 
 import json
 from collections.abc import Iterable
@@ -56,8 +58,8 @@ def test_a_violation_is_visible_when_its_last_operation_ends(name: str, last: st
     assert before_violation(open_story(bad(name))).text.startswith(last)
 
 
-def test_the_owner_is_known_by_its_answers_only() -> None:
-    """Two attempts were answered as ratified for one version: both are shown, each with its operation."""
+def test_the_player_knows_an_owner_only_by_its_answers() -> None:
+    """Two attempts were answered `ratified` for one version. The player shows both, each with its operation."""
     story = open_story(bad("two-winners-of-one-version"))
     assert story.forks is None and "no other choice can be tried" in story.about
     rows = [row[:2] for row in before_violation(story).view.ledger if row[0] == "version 1:"]
@@ -65,12 +67,12 @@ def test_the_owner_is_known_by_its_answers_only() -> None:
     assert all("operation" in row[-1] for row in story.steps[-1].view.ledger)
 
 
-def test_files_are_those_that_an_observer_saw() -> None:
+def test_the_files_are_those_that_an_observer_listed() -> None:
     seen = [[name for name, *_ in step.view.log] for step in open_story(bad("published-then-gone")).steps]
     assert ["0.json", "1.json"] in seen and seen[-1] == ["0.json"]
 
 
-def test_a_finding_of_a_report_opens_by_its_file_and_its_folder(tmp_path: Path) -> None:
+def test_a_reports_finding_opens_by_its_file_or_folder(tmp_path: Path) -> None:
     case = runs.failed(bad("lost-on-restart"))
     (file,) = (path for path in reports.write_bundle(runs.run(case), case, tmp_path) if path.name == "finding.json")
     story = open_story(file)
@@ -79,7 +81,7 @@ def test_a_finding_of_a_report_opens_by_its_file_and_its_folder(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("folder", FOUND, ids=lambda folder: folder.name)
-def test_a_kept_finding_is_played_with_its_violations(folder: Path) -> None:
+def test_a_stored_finding_is_played_with_its_violations(folder: Path) -> None:
     story = open_story(folder / "finding.json")
     finding = reports.read_finding(folder / "finding.json")
     assert sum(step.violates for step in story.steps) == len(finding.violations)
@@ -89,7 +91,9 @@ def test_a_kept_finding_is_played_with_its_violations(folder: Path) -> None:
 
 
 def long_history(path: Path, pairs: int, wrong_at: int) -> None:
-    """Commits and reads; the read after version `wrong_at` returns the version before it as the latest."""
+    """Write a history of commits and reads. The read after version `wrong_at` returns the version before it as the
+    latest.
+    """
 
     def lines() -> Iterable[dict[str, Any]]:
         yield {"event": "header", "schema": 1, "clock": {"unit": "tick"}, "subject": {"name": "x"},
@@ -117,7 +121,7 @@ def long_history(path: Path, pairs: int, wrong_at: int) -> None:
     path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines()))
 
 
-def test_of_a_long_history_the_events_around_the_violation_are_shown(tmp_path: Path) -> None:
+def test_a_long_history_shows_the_events_around_its_violation(tmp_path: Path) -> None:
     long_history(tmp_path / "long.jsonl", pairs=2000, wrong_at=1500)
     story = open_story(tmp_path / "long.jsonl")
     assert before_violation(story).text == "r gets the answer to operation 3001: commits, latest 1499"
@@ -127,7 +131,7 @@ def test_of_a_long_history_the_events_around_the_violation_are_shown(tmp_path: P
     assert "events are not shown and not counted" in story.about
 
 
-def test_of_a_long_good_history_the_beginning_is_shown(tmp_path: Path) -> None:
+def test_a_long_good_history_shows_its_beginning(tmp_path: Path) -> None:
     long_history(tmp_path / "long.jsonl", pairs=2000, wrong_at=-1)
     story = open_story(tmp_path / "long.jsonl")
     assert story.steps[0].text == "w sends operation 2: commit of version 1 as attempt a1"
@@ -145,7 +149,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_a_trace_is_run_again_effect_by_effect(trace: Path) -> None:
+def test_a_trace_is_replayed_effect_by_effect(trace: Path) -> None:
     story = open_story(trace)
     effects = [step.text for step in story.steps if step.happening.kind in ("read", "write", "replace")]
     assert effects[-2:] == ["bob replaces ledger.json", "alice replaces ledger.json"]
@@ -153,16 +157,16 @@ def test_a_trace_is_run_again_effect_by_effect(trace: Path) -> None:
     assert story.ends == "1 violation of CM-COMMIT-08."
 
 
-def test_a_trace_with_another_turn_is_another_run(trace: Path) -> None:
+def test_a_trace_with_another_order_gives_another_run(trace: Path) -> None:
     story = open_story(trace)
     assert story.forks is not None
     first = next(step for step in story.steps if step.choices)
     assert [name for name, _ in story.forks.options(first.choices)] == ["alice", "bob"]
     steps = story.forks.follow(first.choices, "alice")
-    assert not any(step.violates for step in steps), "one client after the other: nothing is lost"
+    assert not any(step.violates for step in steps), "without a race, no write may be lost"
 
 
-# What cannot be played
+# Files that cannot be played
 
 
 HEADER, *EVENTS = bad("lost-on-restart").read_text().splitlines(keepends=True)
@@ -184,14 +188,14 @@ HEADER, *EVENTS = bad("lost-on-restart").read_text().splitlines(keepends=True)
     ],
     ids=["empty", "text", "object", "nested", "headless", "header-only", "line", "truncated", "trace", "finding"],
 )  # fmt: skip
-def test_a_file_that_cannot_be_played_is_named_with_what_was_expected(tmp_path: Path, text: str, message: str) -> None:
+def test_the_error_for_a_file_that_cannot_be_played_says_why(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "file.json").write_text(text)
     answer = CliRunner().invoke(application, ["play", str(tmp_path / "file.json")])
     assert answer.exit_code == 2
     assert str(tmp_path / "file.json") in answer.stderr and message in answer.stderr
 
 
-def test_a_finding_without_its_history_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_finding_without_its_history_names_the_file(tmp_path: Path) -> None:
     case = runs.failed(bad("lost-on-restart"))
     reports.write_bundle(runs.run(case), case, tmp_path)
     (tmp_path / "history.jsonl").unlink()

@@ -1,4 +1,4 @@
-"""Every scenario ends as it says, and every sentence is true of the step that it is about."""
+"""Every scenario of the player has the expected end, and every sentence is true of its step."""
 
 import re
 from collections.abc import Sequence
@@ -34,7 +34,9 @@ ENDS = {
     "power-after-the-decision": ("version 1: a.parquet", None),
     "delayed-commit": ("version 1: part-00000-….snappy.parquet, part-00001-….snappy.parquet", None),
 }
-"""What a reader sees at the end, through the owner and by path; None: it is rejected, or there is no such table."""
+"""The last version that a reader sees through the owner, and by path. None: the read is rejected, or the table does not
+exist.
+"""
 
 RESULTS = {
     "lost-write": ["A: a.parquet is in version 1", "B: b.parquet is in version 1"],
@@ -58,7 +60,7 @@ RESULTS = {
     "power-before-the-sync": ["R: sees version 0 with no file"],
     "power-after-the-decision": ["R: sees version 1 with a.parquet"],
 }  # fmt: skip
-"""What the clients say, where the story is about that."""
+"""What the clients report, in scenarios that are about these reports."""
 
 ERRORS = {
     "version-0": ["NameTakenError"],
@@ -66,7 +68,7 @@ ERRORS = {
     "checkpoint-too-early": ["MaintenanceRefusedError"],
     "take-over": ["ProtocolChangedError"],
 }
-"""How clients end that do not reach what they wanted."""
+"""The ends of clients that do not succeed."""
 
 every_scenario = pytest.mark.parametrize("name", list(SCENARIOS))
 
@@ -77,7 +79,7 @@ def story(name: str) -> tuple[Step, ...]:
 
 
 @every_scenario
-def test_a_scenario_ends_as_it_says(name: str) -> None:
+def test_a_scenario_has_its_expected_end(name: str) -> None:
     steps = story(name)
     for (_, sees), expected in zip(steps[-1].view.readers, ENDS[name], strict=True):
         assert sees == expected if expected else "Error" in sees
@@ -86,14 +88,14 @@ def test_a_scenario_ends_as_it_says(name: str) -> None:
     assert [step.happening.target for step in steps if step.happening.kind == "error"] == ERRORS.get(name, [])
 
 
-def test_clocks_go_back_and_versions_do_not() -> None:
+def test_versions_stay_in_order_although_clocks_go_back() -> None:
     times = [int(found[1].replace(",", "")) for step in story("clock-goes-back") if (found := _TIME.search(step.text))]
     assert times == sorted(set(times))
     assert times[2] == times[1] + 1, "the second writer's clock is an hour behind"
 
 
-def test_a_reader_by_path_sees_the_take_over_when_its_file_is_there() -> None:
-    """A reader through the owner may complete it; looking changes nothing for the reader by path."""
+def test_a_reader_by_path_sees_a_published_take_over() -> None:
+    """A reader through the owner may complete the take-over. A reader by path does not wait for that."""
     for step in story("take-over"):
         published = "1.json" in [name for name, _, _ in step.view.log]
         assert ("catalogManaged" in step.view.readers[1][1]) == published
@@ -104,7 +106,7 @@ _TIME = re.compile(r"has the timestamp \+([\d,]+) ms")
 
 @every_scenario
 def test_every_sentence_is_true_of_its_step(name: str) -> None:
-    """The sentence is compared with what the disk and the ledger hold before and after."""
+    """The sentence is compared with the disk and the ledger before and after the step."""
     checked = 0
     for before, step in pairwise(story(name)):
         checked += _checks(before, step)
@@ -114,7 +116,7 @@ def test_every_sentence_is_true_of_its_step(name: str) -> None:
 
 
 def _checks(before: Step, step: Step) -> int:
-    """Asserts what the sentence claims; the number of claims."""
+    """Assert the claims of the sentence; return the number of claims."""
     text, then, now = step.text, before.view, step.view
     files = {each: durable for each, durable, _ in now.log}
     if found := re.search(r"commits its transaction: version (\d+) is attempt (\w+)", text):
@@ -140,7 +142,7 @@ def _checks(before: Step, step: Step) -> int:
     elif found := re.search(r"records: the table is ([\w-]+), published through (\d+)", text):
         assert ("table", found[1], now.ledger[0][2], f"published through {found[2]}") in now.ledger
     elif step.happening.kind == "power cut":
-        assert all(files.values()), "what is left was synced"
+        assert all(files.values()), "every file that survives must have been synced"
     elif step.happening.kind in ("answer", "result", "error", "crash", "done", "list", "read"):
         assert (now.ledger, now.log) == (then.ledger, then.log)
     else:
@@ -148,7 +150,7 @@ def _checks(before: Step, step: Step) -> int:
     return 1
 
 
-def test_the_same_choices_are_the_same_run() -> None:
+def test_the_same_choices_give_the_same_run() -> None:
     choices = story("lost-race")[-1].choices
     again = list(steps_of(SCENARIOS["lost-race"], choices))
     assert [(each.text, each.view) for each in again] == [(each.text, each.view) for each in story("lost-race")]
@@ -173,30 +175,30 @@ def at_the_answer() -> tuple[str, ...]:
     return next(step for step in story("commit") if step.text.startswith("The owner records")).choices
 
 
-def test_an_answer_is_lost_and_the_writer_asks() -> None:
+def test_a_writer_whose_answer_is_lost_asks_for_the_outcome() -> None:
     steps = fork("commit", at_the_answer(), f"{DROP} A")
     assert any(step.happening.kind == "lost answer" for step in steps)
     assert "A: a.parquet is in version 1" in [step.text for step in steps]
 
 
-def test_a_reader_without_an_answer_knows_that_nothing_changed() -> None:
+def test_a_reader_whose_answer_is_lost_knows_that_nothing_changed() -> None:
     steps = fork("commit", ("A",), f"{DROP} A")
     assert [each.happening.target for each in steps if each.happening.kind == "error"] == ["OwnerUnavailableError"]
 
 
 @pytest.mark.parametrize("fault", [f"{CRASH} A", POWER])
-def test_a_fault_loses_nothing_that_was_decided(fault: str) -> None:
+def test_a_fault_loses_no_ratified_commit(fault: str) -> None:
     assert fork("commit", at_the_answer(), fault)[-1].view.readers[0][1] == "version 1: a.parquet"
 
 
 def test_a_crash_frees_the_lock() -> None:
-    """A dies under the owner's lock; B's commit needs it."""
+    """A dies while it holds the owner's lock, which B's commit needs."""
     steps = story("lost-race")
     inside = next(step for step in steps if step.text.startswith("The owner reads the staged file of attempt A1"))
     assert fork("lost-race", inside.choices, f"{CRASH} A")[-1].view.readers[0][1] == "version 1: b.parquet"
 
 
-def test_every_fork_of_a_race_keeps_what_was_acknowledged() -> None:
+def test_every_fork_of_a_race_keeps_acknowledged_commits() -> None:
     steps = story("lost-race")
     decision = next(at for at, step in enumerate(steps) if "This is the decision" in step.text)
     forks = ScenarioForks(SCENARIOS["lost-race"])
@@ -208,7 +210,7 @@ def test_every_fork_of_a_race_keeps_what_was_acknowledged() -> None:
         assert {"a", *acknowledged} == set(re.findall(r"(\w)\.parquet", forked[-1].view.readers[0][1])), option
 
 
-def test_options_say_what_each_client_does_next() -> None:
+def test_options_describe_the_next_step_of_each_client() -> None:
     options = dict(ScenarioForks(SCENARIOS["lost-race"]).options(()))
     assert options["A"] == "A goes next: starts"
     assert intention("fsync-directory _delta_log") == "syncs the folder _delta_log: the names in it are durable now"
@@ -224,7 +226,7 @@ def test_a_killed_client_takes_no_step() -> None:
         assert set(world.enabled()) == {"B"}
 
 
-def test_a_client_that_starts_after_a_power_cut_sees_what_is_left() -> None:
+def test_a_client_started_after_a_power_cut_sees_the_durable_state() -> None:
     scenario = Scenario(
         name="lost", title="", about="", ends="", setup=filesystem_table(),
         clients={"A": appends("a", by_path=True), "R": reads_by_path}, story=("A past ^link", POWER, "R"),

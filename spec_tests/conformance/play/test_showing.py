@@ -1,5 +1,6 @@
-"""The player in the terminal, the page, and the commands `play` and `puzzle`: every puzzle has one solution, which the
-checker found; the score stays on this machine."""
+"""The player in the terminal, its page, and the commands `play` and `puzzle`. Every puzzle has one solution, which the
+checker found. The score stays on this machine.
+"""
 
 import asyncio
 import json
@@ -39,25 +40,25 @@ def command(*words: object) -> Any:
 # The command
 
 
-def test_without_a_scenario_they_are_listed() -> None:
+def test_play_without_a_scenario_lists_the_scenarios() -> None:
     lines = command().stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["name", *SCENARIOS]
 
 
-def test_the_text_has_every_step_and_its_rule() -> None:
+def test_the_text_output_has_every_step_and_its_rule() -> None:
     text = command("lost-answer", "--plain").stdout
     assert "The owner commits its transaction: version 1 is attempt A1. This is the decision. [CM-COMMIT-02]" in text
     assert "A reader through the owner sees: version 1: a.parquet" in text
     assert len(re.findall(r"^ *\d+\. ", text, re.MULTILINE)) == 27
 
 
-def test_decisions_leave_out_the_steps_between_them() -> None:
+def test_the_option_decisions_omits_the_steps_between_decisions() -> None:
     text = command("lost-answer", "--decisions").stdout
     assert "The answer to A is lost." in text
     assert "creates a temporary file" not in text
 
 
-def test_scripts_get_the_steps_as_json() -> None:
+def test_the_steps_are_available_as_json() -> None:
     document = json.loads(command("commit", "--json").stdout)
     assert document["steps"][-1]["readers"]["through the owner"] == "version 1: a.parquet"
     assert {"name": "1.json", "durable": True} in document["steps"][-1]["log"]
@@ -73,25 +74,25 @@ def test_scripts_get_the_steps_as_json() -> None:
         (["commit", "--html", str(Path(__file__).parent)], "is a directory; expected a file to write, or --all"),
     ],
 )
-def test_a_wrong_call_names_what_was_expected(words: list[str], message: str) -> None:
+def test_an_error_says_what_was_expected(words: list[str], message: str) -> None:
     answer = command(*words)
     assert answer.exit_code == 2
     assert message in answer.stderr
 
 
-def test_a_terminal_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_small_terminal_has_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("LINES", "20")
     with pytest.raises(Exception, match="60 columns and 20 lines, and the player needs 80 and 24"):
         playing._watch("commit")
 
 
-def test_a_missing_library_is_named_with_its_extra() -> None:
+def test_the_error_for_a_missing_library_names_its_extra() -> None:
     with pytest.raises(Exception, match=r"no_such is missing; install it: pip install 'delta-commit-owner\[learn\]'"):
         require_library("no_such", "learn")
 
 
-def test_the_owners_command_plays_too() -> None:
+def test_the_owners_command_has_the_player_too() -> None:
     words = [sys.executable, "-c", "from refimpl.cli import main; main()", "play", "commit", "--decisions"]
     ran = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "This is the decision" in ran.stdout
@@ -105,14 +106,14 @@ def lost_answer() -> str:
     return page([story_of(SCENARIOS["lost-answer"])], title="One story")
 
 
-def test_the_page_is_sound_and_loads_nothing() -> None:
+def test_the_page_is_valid_and_loads_nothing() -> None:
     root = html5lib.HTMLParser(tree=html5lib.getTreeBuilder("etree"), strict=True).parse(lost_answer())
     loading = {f"{HTML}{tag}" for tag in ("link", "img", "iframe", "object", "embed", "audio", "video", "source")}
     assert not [each for each in root.iter() if each.tag in loading or "src" in each.attrib]
     assert "url(" not in lost_answer()
 
 
-def test_the_page_has_the_steps_and_what_else_could_happen() -> None:
+def test_the_page_has_the_steps_and_their_alternatives() -> None:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', lost_answer(), re.DOTALL)
     assert found
     data = json.loads(found[1])
@@ -125,7 +126,7 @@ def test_the_page_has_the_steps_and_what_else_could_happen() -> None:
         assert all(steps for _, steps in forks)
 
 
-def test_pages_are_written_where_they_are_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_written_to_the_given_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("conformance.play.scenarios.SCENARIOS", {"commit": SCENARIOS["commit"]})
     assert command("commit", "--html", tmp_path / "one.html").exit_code == 0
     assert command("--all", "--html", tmp_path / "course").exit_code == 0
@@ -136,7 +137,7 @@ def test_pages_are_written_where_they_are_wanted(tmp_path: Path, monkeypatch: py
 
 
 def playing_with(*keys: str, name: str = "lost-answer") -> tuple[str, str, Player]:
-    """What is shown after these keys: the sentence, the state, and the player."""
+    """The player after these keys: the sentence, the title, and the player itself."""
     player = Player(story_of(SCENARIOS[name]))
 
     async def press() -> tuple[str, str]:
@@ -149,8 +150,8 @@ def playing_with(*keys: str, name: str = "lost-answer") -> tuple[str, str, Playe
     return sentence, title, player
 
 
-def test_a_late_event_of_the_list_moves_nothing() -> None:
-    """Two such events would follow each other without an end."""
+def test_a_late_event_of_the_list_does_not_move_the_player() -> None:
+    """Otherwise two such events would trigger each other forever."""
     player = Player(story_of(SCENARIOS["lost-answer"]))
 
     async def play() -> None:
@@ -179,14 +180,14 @@ def test_keys_go_forward_back_and_to_the_decisions() -> None:
 
 
 def test_a_fork_is_run_by_the_simulator() -> None:
-    """At the decision: the second option is to kill A."""
+    """At the decision, the second option is to kill A."""
     sentence, title, player = playing_with("d", "d", "f", "down", "enter")
     assert "What if: crash A" in title
     assert "A is killed" in sentence
     assert player.steps[-1].view.readers[0][1] == "version 1: a.parquet"
 
 
-def test_the_story_can_be_gone_back_to() -> None:
+def test_the_player_returns_from_a_fork_to_its_story() -> None:
     _, title, player = playing_with("d", "d", "f", "down", "enter", "s")
     assert "What if" not in title
     assert player.steps[-1].text == "A is done"
@@ -196,7 +197,7 @@ def recorded(name: str) -> Path:
     return Path(__file__).parents[3] / f"fixtures/histories/bad/{name}.jsonl"
 
 
-def test_a_recorded_story_goes_to_its_violation_and_cannot_be_forked() -> None:
+def test_a_recorded_story_opens_at_its_violation_and_has_no_forks() -> None:
     player = Player(open_story(recorded("lost-on-restart")))
 
     async def press() -> tuple[str, set[str]]:
@@ -209,7 +210,7 @@ def test_a_recorded_story_goes_to_its_violation_and_cannot_be_forked() -> None:
     assert "v" in keys and not keys & {"f", "s"}
 
 
-def test_a_verdict_that_takes_long_replaces_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_beginning_is_shown_until_a_slow_verdict_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     path, judged = recorded("lost-on-restart"), threading.Event()
     monkeypatch.setattr("conformance.play.opening.LARGE", 1)
     first = beginning(path)
@@ -234,7 +235,7 @@ def test_a_verdict_that_takes_long_replaces_the_beginning(monkeypatch: pytest.Mo
     assert after.startswith("6 of 7. Violation")
 
 
-def test_a_history_that_turns_out_invalid_ends_the_player() -> None:
+def test_a_history_that_proves_invalid_ends_the_player() -> None:
     def later() -> Story:
         raise UnusableError("line 7 is missing")
 
@@ -249,7 +250,7 @@ def test_a_history_that_turns_out_invalid_ends_the_player() -> None:
     assert str(player.return_value) == "line 7 is missing"
 
 
-def test_a_fork_may_be_left_alone() -> None:
+def test_a_fork_can_be_cancelled() -> None:
     assert "This is the decision" in playing_with("d", "d", "f", "escape")[0]
 
 
@@ -272,7 +273,7 @@ def puzzle_command(*words: object, typed: str = "") -> Any:
 
 
 @pytest.mark.parametrize("number", EVERY)
-def test_a_puzzle_has_one_rule_and_operations_that_are_shown(number: int) -> None:
+def test_a_puzzle_has_one_rule_and_shows_its_operations(number: int) -> None:
     found = puzzles.puzzle(number)
     assert len(set(found.rules)) == puzzles.CHOICES
     assert 1 <= found.rule <= puzzles.CHOICES
@@ -281,7 +282,7 @@ def test_a_puzzle_has_one_rule_and_operations_that_are_shown(number: int) -> Non
 
 
 @pytest.mark.parametrize("number", EVERY)
-def test_the_solution_is_not_in_the_question(number: int) -> None:
+def test_the_question_does_not_contain_the_solution(number: int) -> None:
     shown = puzzle_command(number).stdout
     assert puzzles.puzzle(number).message not in shown
     assert puzzles.puzzle(number).name not in shown
@@ -305,19 +306,19 @@ def test_a_wrong_answer_says_which_half_is_wrong(state: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 21])
-def test_a_puzzle_that_is_not_there_is_named(number: int) -> None:
+def test_the_error_for_an_unknown_puzzle_names_the_known_ones(number: int) -> None:
     answer = puzzle_command(number)
     assert answer.exit_code == 2
     assert f"no puzzle {number}; expected 1 to 20" in answer.stderr
 
 
-def test_a_damaged_score_is_an_empty_one(state: Path) -> None:
+def test_a_damaged_score_counts_as_empty(state: Path) -> None:
     (state / "delta-commit-conformance").mkdir(parents=True)
     (state / "delta-commit-conformance/puzzles.json").write_text("{")
     assert "true" not in puzzle_command().stdout
 
 
-def test_the_page_holds_all_puzzles_and_loads_nothing(tmp_path: Path) -> None:
+def test_the_page_has_all_puzzles_and_loads_nothing(tmp_path: Path) -> None:
     assert puzzle_command("--html", tmp_path / "a/puzzles.html").exit_code == 0
     text = (tmp_path / "a/puzzles.html").read_text()
     root = html5lib.HTMLParser(tree=html5lib.getTreeBuilder("etree"), strict=True).parse(text)

@@ -1,4 +1,4 @@
-"""The reference as a subject, with the ordinary moves of the kit in a few words each."""
+"""The reference as a subject, with short methods for the usual requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def published_name(version: int) -> str:
 
 
 class Asking:
-    """A subject that is an owner. `expect`: ask, and the answer must be of a kind."""
+    """An owner under test. `expect` sends a request and checks the kind of the answer."""
 
     def __init__(self, directory: Path | None = None, **options: Any) -> None:
         self.handler = ReferenceOwner(directory, **options)
@@ -74,7 +74,7 @@ class Asking:
         return Table(self, made.table, feature, commit_mode)
 
     def filesystem_table(self, name: str = "imports", versions: int = 2) -> str:
-        """A table without an owner, below the subject's storage. Its path."""
+        """Create a table without an owner, below the subject's storage; return its path."""
         assert self.identity.storage is not None
         path = f"{self.identity.storage}/{name}"
         for version in range(versions):
@@ -116,7 +116,7 @@ class Table:
         return m.Commit(table=self.reference, version=version, **fields)
 
     def land(self, *versions: int) -> list[m.Commit]:
-        """These versions, one after the other; the requests that made them."""
+        """Commit these versions one after the other; return the requests."""
         sent = [self.proposal(version) for version in versions]
         for request in sent:
             assert self.owner.expect(m.Ratified, request).version == request.version
@@ -130,7 +130,7 @@ class Table:
         return self.commits().latest
 
     def files(self) -> dict[str, str | None]:
-        """Content by name, of everything below the log folder."""
+        """The content by name of every file below the log folder."""
         seen = self.owner.expect(m.Observation, m.Observe(table=self.reference))
         return {file.name: file.content for file in seen.files}
 

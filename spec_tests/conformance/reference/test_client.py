@@ -1,4 +1,4 @@
-"""The reference client through the shared interface: what it reads, commits and maintains, and what it refuses."""
+"""The reference client through the shared interface: what it reads, commits, maintains and rejects."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def managed(tmp_path: Path) -> Serving:
 # Reading
 
 
-def test_a_table_that_is_not_there_is_not_found(s: Serving) -> None:
+def test_a_missing_table_is_not_found(s: Serving) -> None:
     s.expect(m.NotFound, m.Snapshot(table="no such table"))
     s.expect(m.NotFound, m.Snapshot(path=str(s.folder / "nowhere")))
     s.expect(m.NotFound, m.Transact(table="no such table", marker=attempt()))
@@ -84,7 +84,7 @@ def creation(s: Serving, name: str = "created") -> m.CreateTable:
     return m.CreateTable(name=name, feature=s.feature, commit_mode=s.commit_mode, attempt=own, actions=actions)
 
 
-def test_a_creation_that_is_never_answered_is_unknown(s: Serving) -> None:
+def test_a_creation_without_an_answer_is_unknown(s: Serving) -> None:
     s.owner.on(m.CreateTable, lose_request=True, times=1000)
     s.expect(m.Unknown, creation(s))
 
@@ -105,17 +105,17 @@ def test_a_missing_maintenance_job_is_unsupported(s: Serving) -> None:
     s.expect(m.Unsupported, m.Maintain(table=TABLE, job="reorg"))
 
 
-def test_without_a_policy_only_what_is_always_allowed_is_done(s: Serving) -> None:
+def test_without_a_policy_only_the_jobs_that_are_always_allowed_are_done(s: Serving) -> None:
     s.owner.on(m.MaintenancePolicy, answer=m.Unsupported(), times=1000)
     s.expect(m.Done, m.Checkpoint(table=TABLE, version=0))
     s.expect(m.Rejected, m.Cleanup(table=TABLE, older_than=proposals.BASE_TIME))
     s.expect(m.Unsupported, m.Maintain(table=TABLE, job="no such job"))
 
 
-# The owner that it asks
+# The client's owner
 
 
-def test_without_an_owner_it_says_how_to_name_one() -> None:
+def test_the_error_without_an_owner_says_how_to_name_one() -> None:
     with pytest.raises(AdapterError, match="owner_url"):
         InProcess(ReferenceClient())
     with pytest.raises(AdapterError, match="hello"):
@@ -128,7 +128,7 @@ def url(s: Serving) -> Iterator[str]:
         yield server.url
 
 
-def test_it_finds_its_owner_by_its_url(s: Serving, url: str) -> None:
+def test_the_client_finds_its_owner_by_url(s: Serving, url: str) -> None:
     handler = ReferenceClient()
     try:
         identity = handler.hello("kit", m.Hello(owner_url=url))
@@ -159,7 +159,7 @@ def test_an_invalid_owners_answer_is_rejected(s: Serving, answer: m.Answer) -> N
     assert s.read().version == 0
 
 
-# The owner that it asks
+# An owner with a client
 
 A = TypeVar("A", bound=m.Message)
 
@@ -202,7 +202,7 @@ class Serving:
     # The kit's other clients
 
     def direct(self, kind: type[A], request: m.Request) -> A:
-        """Past the adversary."""
+        """Send a request without passing through the adversary."""
         answer = self.owner.subject.ask("other", request)
         assert isinstance(answer, kind), answer
         return answer
@@ -216,7 +216,7 @@ class Serving:
         self.reference = self.direct(m.Ratified, request).table or ""
 
     def land(self, version: int, *actions: str) -> None:
-        """The next version, by another client."""
+        """Commit the next version, as another client."""
         own = attempt()
         lines = (proposals.commit_info(own, proposals.BASE_TIME + version * 1000), *actions)
         self.direct(m.Ratified, m.Commit(table=self.reference, version=version, attempt=own, actions=lines))

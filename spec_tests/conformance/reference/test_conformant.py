@@ -1,6 +1,8 @@
-"""The reference passes its own kit: every example check, on both sides, in one table feature and commit mode each.
+"""The reference passes its own kit: every example check, on both sides, each with one table feature and commit mode.
 
-In all of them: `delta-commit-conformance run reference --profile quick`, and the same of `reference-client`."""
+`delta-commit-conformance run reference --profile quick` and the same command for `reference-client` run all
+combinations.
+"""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,7 +23,7 @@ REFUSED = {
     "a-visible-direct-commit-counts-without-notification": "it commits no more behind a file that it does "
     "not know: its ledger may be an old backup, which cannot tell what became of the attempts since then"
 }
-"""Checks that come to no verdict, because the reference refuses, as it may."""
+"""Checks without a verdict, because the reference rejects a request, as the documents permit."""
 
 
 def checks_of(side: str) -> dict[Family, list[Check]]:
@@ -33,14 +35,14 @@ def checks_of(side: str) -> dict[Family, list[Check]]:
 
 
 def cases(subject: Subject, checks: Iterable[Check]) -> Iterator[tuple[Check, Variant]]:
-    """Each check on one of its variants, by turns."""
+    """Each check with one of its variants, in turn."""
     for number, check in enumerate(checks):
         if variants := check.variants(subject.identity):
             yield check, variants[number % len(variants)]
 
 
 def judged(results: Iterator[tuple[Check, CaseResult]]) -> None:
-    """Nothing is violated, and what came to no verdict is refused for a known reason."""
+    """No check is violated, and each check without a verdict has a known reason."""
     some = False
     for check, result in results:
         some = True
@@ -75,7 +77,9 @@ def test_the_client_passes_every_check(family: Family) -> None:
 
 
 def test_the_client_over_the_delta_api_violates_nothing() -> None:
-    """Its remote owner allows no maintenance beyond what is always allowed, and knows no other metadata of a table."""
+    """The remote owner allows only the maintenance that is always allowed, and returns no additional metadata of a
+    table.
+    """
     host = ClientHost()
     passed = 0
     with InProcess(RemoteReferenceClient(host.ask)) as subject:
@@ -86,5 +90,5 @@ def test_the_client_over_the_delta_api_violates_nothing() -> None:
     assert passed > 50
 
 
-def test_every_refused_check_exists() -> None:
+def test_every_check_with_a_known_reason_exists() -> None:
     assert REFUSED.keys() <= {check.name for check in all_checks()}

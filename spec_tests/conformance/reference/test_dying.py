@@ -14,7 +14,7 @@ from spec_tests.conformance.reference.conftest import STAGING, Asking, Table, co
 
 
 def dies(owner: Asking, point: str, request: m.Request) -> None:
-    """The request kills it; it answers no request until it starts again."""
+    """Send a request that kills the owner. The owner answers no request until it starts again."""
     owner.expect(m.Done, m.Crash(point=point))
     for asked in (request, m.LoadTable(name="orders"), m.Crash()):
         answer = owner.expect(m.Unknown, asked)
@@ -103,7 +103,7 @@ POINTS: list[tuple[Callable[[Asking], tuple[m.Request, Look]], tuple[str, ...], 
     (resolving, ("before-tombstone",), ("after-tombstone",)),
     (dropping, ("before-drop",), ("after-drop",)),
 ]
-"""An operation with the points at which it is not done yet, and those from which on it is."""
+"""An operation, the crash points before its effect, and the crash points after it."""
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ POINTS: list[tuple[Callable[[Asking], tuple[m.Request, Look]], tuple[str, ...], 
 def test_a_crash_point_is_before_or_after_the_effect(
     owner: Asking, begin: Callable[[Asking], tuple[m.Request, Look]], point: str, done: int
 ) -> None:
-    """What a repeated request is answered, and what is lost, the checks of the kit judge."""
+    """The kit's checks judge the answer to a repeated request, and any loss."""
     request, look = begin(owner)
     dies(owner, point, request)
     assert look() is bool(done)
 
 
 @pytest.mark.parametrize("feature", sorted(STAGING))
-def test_half_a_staged_file_is_never_a_commit(owner: Asking, feature: str) -> None:
+def test_an_incomplete_staged_file_is_never_a_commit(owner: Asking, feature: str) -> None:
     table = owner.table(feature=feature)
     request = table.proposal(1)
     dies(owner, "during-stage", request)
@@ -142,7 +142,7 @@ def test_every_crash_point_is_reached() -> None:
 # The process as a whole
 
 
-def test_it_dies_at_a_point_only_if_it_gets_there(owner: Asking) -> None:
+def test_a_request_that_does_not_reach_the_crash_point_is_answered(owner: Asking) -> None:
     table = staged(owner)
     owner.expect(m.Done, m.Crash(point="after-tombstone"))
     table.land(1)
@@ -151,14 +151,14 @@ def test_it_dies_at_a_point_only_if_it_gets_there(owner: Asking) -> None:
     owner.expect(m.NotLanded, m.AttemptOutcome(table=table.reference, attempt=late.attempt))
 
 
-def test_a_point_that_does_not_exist_is_unsupported(owner: Asking) -> None:
+def test_an_unknown_crash_point_is_unsupported(owner: Asking) -> None:
     owner.expect(m.Unsupported, m.Crash(point="after-lunch"))
     staged(owner).land(1)
     assert set(owner.identity.crash_points) == set(CRASH_POINTS)
 
 
-def test_nothing_of_the_dead_process_happens_later(owner: Asking) -> None:
-    """What the code still tries on its way out (here: removing its temporary file) has no effect either."""
+def test_a_dead_process_has_no_further_effects(owner: Asking) -> None:
+    """The code may try to clean up after the crash, such as to delete its temporary file. That has no effect either."""
     table = direct(owner)
     dies(owner, "before-link", table.proposal(1))
     assert [name for name in table.files() if name.startswith(".tmp-")] != []
@@ -179,8 +179,8 @@ def test_a_death_frees_the_locks_for_other_processes(owner: Asking) -> None:
         other.close()
 
 
-def test_the_answers_of_other_threads_die_with_the_process(owner: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread is about to commit when another kills the process: nothing lands, and no answer comes."""
+def test_a_death_ends_the_requests_of_other_threads(owner: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread is about to commit when another kills the process. The commit does not land and is not answered."""
     table = staged(owner)
     at_the_door, killed, answers = threading.Event(), threading.Event(), []
     reach = dying.Life.reach

@@ -1,4 +1,4 @@
-"""What the reference owner answers through the shared interface, and what is so afterwards."""
+"""The reference owner's answers through the shared interface, and the resulting state."""
 
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def test_an_invalid_proposal_is_rejected(owner: Asking) -> None:
 # Publishing
 
 
-def test_a_full_backlog_is_refused_until_there_is_room(owner: Asking) -> None:
+def test_a_full_backlog_rejects_commits_until_it_has_room(owner: Asking) -> None:
     table = owner.table(backlog_limit=2)
     table.land(1, 2)
     third = table.proposal(3)
@@ -64,7 +64,7 @@ def test_a_full_backlog_is_refused_until_there_is_room(owner: Asking) -> None:
 
 
 @both
-def test_a_table_may_be_made_at_a_given_place(owner: Asking, feature: str) -> None:
+def test_a_table_may_be_created_at_a_given_location(owner: Asking, feature: str) -> None:
     place = f"{owner.identity.storage}/here"
     creation = owner.creation(feature=feature, path=place)
     made = owner.expect(m.Ratified, creation)
@@ -101,7 +101,7 @@ def test_a_table_is_found_by_name_path_and_reference(owner: Asking, feature: str
         owner.expect(m.Rejected, unclear)
 
 
-def test_a_feature_or_commit_mode_that_does_not_exist_is_refused(owner: Asking) -> None:
+def test_an_unknown_feature_or_commit_mode_is_rejected(owner: Asking) -> None:
     for feature, commit_mode in (("delta", "staged"), ("managedCommit", "inline"), ("managedCommit", "post")):
         owner.expect(m.Rejected, msgspec.structs.replace(owner.creation(), feature=feature, commit_mode=commit_mode))
     owner.expect(m.NotFound, m.LoadTable(name="orders"))
@@ -118,10 +118,10 @@ def test_only_tables_below_its_storage_are_taken_over(owner: Asking, tmp_path: P
     owner.expect(m.Ratified, inside)
 
 
-# The kit's eyes and hands
+# The kit's access to files
 
 
-def test_an_observer_sees_names_sizes_contents_and_times(owner: Asking) -> None:
+def test_observe_returns_names_sizes_contents_and_times(owner: Asking) -> None:
     table = owner.table()
     (sent,) = table.land(1)
     plant = m.Plant(table=table.reference, file="notes/ü.txt", content="größer", modified=1_700_000_000_123)
@@ -136,7 +136,7 @@ def test_an_observer_sees_names_sizes_contents_and_times(owner: Asking) -> None:
     assert all(file.content is None for file in blind.files)
 
 
-def test_hands_make_replace_and_remove_files(owner: Asking) -> None:
+def test_plant_and_remove_change_files(owner: Asking) -> None:
     table = owner.table()
     file = published_name(7)
     owner.expect(m.Done, m.Plant(table=table.reference, file=file, content="one", if_absent=True))
@@ -150,14 +150,14 @@ def test_hands_make_replace_and_remove_files(owner: Asking) -> None:
 
 
 @pytest.mark.parametrize("file", ["../x", "a/../../x", "/etc/x", "", ".."])
-def test_hands_reach_no_further_than_the_log(owner: Asking, file: str) -> None:
+def test_plant_and_remove_reach_only_the_log(owner: Asking, file: str) -> None:
     table = owner.table()
     owner.expect(m.Rejected, m.Plant(table=table.reference, file=file, content="x"))
     owner.expect(m.Rejected, m.Remove(table=table.reference, file=file))
     assert table.published() == [0]
 
 
-def test_hands_touch_no_table_outside_the_storage(owner: Asking, tmp_path: Path) -> None:
+def test_plant_and_remove_touch_no_table_outside_the_storage(owner: Asking, tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "_delta_log").mkdir(parents=True)
     storage = owner.identity.storage
     for path in (str(tmp_path / "elsewhere"), f"{storage}/../x", str(storage), "/"):
@@ -167,7 +167,7 @@ def test_hands_touch_no_table_outside_the_storage(owner: Asking, tmp_path: Path)
     assert list((tmp_path / "elsewhere" / "_delta_log").iterdir()) == []
 
 
-# Processes, threads, and where it lives
+# Processes, threads, and the owner's directory
 
 
 def test_processes_on_one_warehouse_share_one_state(owner: Asking) -> None:
@@ -184,7 +184,7 @@ def test_processes_on_one_warehouse_share_one_state(owner: Asking) -> None:
     assert table.latest == 1
 
 
-def test_its_own_directory_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_temporary_directory_is_removed_with_the_subject(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CONFORMANCE_DIRECTORY", raising=False)
     asking = Asking()
     asking.table()
@@ -198,7 +198,7 @@ def test_its_own_directory_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert (tmp_path / "given" / "_owner").is_dir()
 
 
-def test_it_waits_for_the_disk_where_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_syncs_to_disk_if_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr("refimpl.files.os.fsync", synced.append)
     for wanted in (False, True):

@@ -1,4 +1,4 @@
-"""Results of runs, made from the histories in `fixtures/histories`: their violations are real, and so are the words."""
+"""Results of runs, made from the histories in `fixtures/histories`, so their violations and messages are real."""
 
 from functools import cache
 from pathlib import Path
@@ -36,7 +36,7 @@ def histories(kind: str) -> list[Path]:
 
 @cache
 def failed(path: Path) -> CaseResult:
-    """A case whose history is this bad one."""
+    """A failed case with this history."""
     events = list(read(path))
     verdict = check_events(events)
     assert verdict.violations
@@ -55,7 +55,7 @@ def failed(path: Path) -> CaseResult:
 
 @cache
 def passed(path: Path) -> CaseResult:
-    """A case whose history is this good one."""
+    """A passed case with this history."""
     header = check_events(list(read(path))).header
     wanted = PREFIX[header.feature]
     mine = [each.id for each in load().requirements if each.id.startswith(wanted) and each.side is Side.OWNER]
@@ -96,7 +96,7 @@ def without_verdict(verdict: Verdict, reason: str, number: int = 1) -> CaseResul
 
 
 def run(*cases: CaseResult, **changes: Any) -> RunResult:
-    """A run of these cases; `changes` replace fields of it."""
+    """A run of these cases; `changes` replace fields of the run."""
     failing = [case for case in cases if case.violations]
     result = RunResult(
         kit_version="0.1.0",
@@ -120,7 +120,7 @@ def run(*cases: CaseResult, **changes: Any) -> RunResult:
 
 
 def requirements(cases: tuple[CaseResult, ...]) -> tuple[RequirementResult, ...]:
-    """A verdict on every requirement of the catalogue, as a runner gives it."""
+    """A verdict on every requirement of the catalogue, as a runner returns them."""
     against = {name: case for case in cases for violation in case.violations for name in violation.requirements}
     evidence = {name for case in cases if case.verdict is Verdict.PASSED for name in case.requirements}
     found = []
@@ -157,7 +157,7 @@ ENVIRONMENT = Environment(
 
 
 def everything() -> RunResult:
-    """All that a report can hold at once."""
+    """A run with an example of everything that a report can contain."""
     bad = [failed(path) for path in histories("bad")]
     good = [passed(path) for path in histories("good")]
     open_ones = (
@@ -180,7 +180,7 @@ def conformant() -> RunResult:
 
 
 STORED = Path(__file__).resolve().parents[3] / "fixtures" / "reports"
-"""The reports of `sample`. After an intended change: `python -m spec_tests.conformance.reports.runs`."""
+"""The stored reports of `sample`. After an intended change: `python -m spec_tests.conformance.reports.runs`."""
 
 
 def sample() -> RunResult:

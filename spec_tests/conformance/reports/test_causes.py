@@ -1,4 +1,4 @@
-"""Findings by probable cause: what is grouped, in which order, and what all reports say of it."""
+"""Findings are grouped by their probable cause, and all reports agree on the causes and their order."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def case(check: str, *violations: Violation, feature: str = "managedCommit", **m
 
 
 def history(*lines: str, footer: bool = True) -> str:
-    """Of one table with version 0 and version 1, of attempt `first`."""
+    """The history of one table with version 0, and with version 1 by attempt `first`."""
     header = (
         '{"event":"header","schema":1,"clock":{"unit":"tick"},"subject":{"name":"s"},"feature":"managedCommit",'
         '"profiles":["core"]}'
@@ -65,7 +65,7 @@ def of(result: RunResult) -> list[list[str]]:
     return [[each.case.check for each in cause.evidence] for cause in causes(result)]
 
 
-def test_cases_that_show_the_same_have_one_cause() -> None:
+def test_cases_with_the_same_violation_have_one_cause() -> None:
     lost = [violation(name, rule=LOST) for name in ("MC-COMMIT-02", "PROFILE-DURABLE-01")]
     result = runs.run(case("a", lost[0]), case("b", lost[1], operations=4), case("c", violation("MC-LOG-05", LATE)))
     assert of(result) == [["b", "a"], ["c"]]
@@ -75,7 +75,7 @@ def test_cases_that_show_the_same_have_one_cause() -> None:
     assert second.headline == f"{LATE[0].upper()}{LATE[1:]}"
 
 
-def test_what_most_checks_show_comes_first_and_advice_last() -> None:
+def test_the_cause_of_most_checks_comes_first_and_advice_last() -> None:
     should = next(each.requirement for each in runs.requirements(()) if each.level == "SHOULD")
     advised = [case(f"s{number}", violation(should)) for number in range(3)]
     many = [case(f"m{number}", violation("LOG-05")) for number in range(2)]
@@ -93,7 +93,7 @@ def test_direct_evidence_comes_before_conclusions() -> None:
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-def test_a_restart_is_the_cause_only_of_what_never_shows_without_one(restarted: bool) -> None:
+def test_a_restart_is_part_of_a_cause_only_if_every_case_needs_it(restarted: bool) -> None:
     asked, answered = commit(1, FIRST)
     found = violation("MC-COMMIT-02", rule=LOST, operations=(1,), contradicting=1)
     cases = [case("a", found, history=history(asked, RESTART, answered.replace('"at": 3', '"at": 4')))]
@@ -104,7 +104,7 @@ def test_a_restart_is_the_cause_only_of_what_never_shows_without_one(restarted: 
 
 
 @pytest.mark.parametrize("dropped", [True, False])
-def test_a_table_lost_in_a_restart_is_the_cause_of_what_follows(dropped: bool) -> None:
+def test_a_table_lost_in_a_restart_is_the_cause_of_later_violations(dropped: bool) -> None:
     asked, _ = commit(3, SECOND)
     answer = {"event": "fail", "at": 7, "id": 3, "answer": {"outcome": "not_found"}}
     drop = [
@@ -171,7 +171,7 @@ def test_different_findings_are_shown_separately(check: str, message: str) -> No
     assert len(causes(runs.run(case("a", violation("MC-LOG-05")), other))) == 2
 
 
-def test_what_only_one_commit_mode_shows_is_a_hint() -> None:
+def test_a_violation_in_only_one_commit_mode_gives_a_hint() -> None:
     passed = msgspec.structs.replace(
         case("a"), case="limits/a[managedCommit/direct]", commit_mode="direct", verdict=Verdict.PASSED
     )
@@ -196,7 +196,7 @@ def test_all_reports_have_the_same_causes_in_one_order() -> None:
     }
 
 
-def test_mutants_that_violate_the_same_are_named_for_comparison() -> None:
+def test_mutants_with_the_same_violation_are_named_for_comparison() -> None:
     result = runs.run(case("one", violation("LOG-05")))
     (line,) = [line for line in runs_console(result).splitlines() if "a similar defect: " in line]
     assert 0 < line.count("mutant:") <= 3
@@ -206,8 +206,8 @@ def test_mutants_that_violate_the_same_are_named_for_comparison() -> None:
     assert f"a similar defect: {itself[0]}" not in runs_console(msgspec.structs.replace(result, subject=subject))
 
 
-def test_the_mutant_that_forgets_the_same_is_named_first() -> None:
-    """Not any that violates the requirement that the history shows too."""
+def test_the_mutant_with_the_same_loss_is_named_first() -> None:
+    """Other mutants that violate the same requirement come after it."""
     text = history(commit(1, FIRST)[0], RESTART, commit(1, FIRST)[1].replace('"at": 3', '"at": 4'))
     found = Violation(
         requirements=("CM-COMMIT-08", "PROFILE-DURABLE-01"), message="lost", rule=LOST, operations=(1,), contradicting=1

@@ -25,7 +25,7 @@ HOSTILE = "<script>alert(1)</script> & \"quotes\" 'n' `ticks` | {{7*7}} # @you \
 
 
 def hostile() -> RunResult:
-    """A run whose free texts all come from a malicious subject."""
+    """A run in which every text of the subject is malicious."""
     case = runs.failed(runs.histories("bad")[0])
     violation = msgspec.structs.replace(case.violations[0], message=HOSTILE, observed=HOSTILE)
     case = msgspec.structs.replace(case, title=HOSTILE, violations=(violation,))
@@ -36,7 +36,7 @@ def hostile() -> RunResult:
 
 
 def advice() -> RunResult:
-    """A run in which only advice is not followed."""
+    """A run in which only advice is violated."""
     good = [runs.passed(path) for path in runs.histories("good")]
     found = runs.requirements(())
     should = next(each.requirement for each in found if each.level == "SHOULD" and each.requirement.startswith("CM-"))
@@ -67,8 +67,8 @@ SAMPLES = {
 
 
 @pytest.mark.parametrize("name", runs.stored_reports())
-def test_a_report_is_the_stored_one(name: str) -> None:
-    """After an intended change: `python -m spec_tests.conformance.reports.runs`, and read the difference."""
+def test_a_report_equals_the_stored_one(name: str) -> None:
+    """After an intended change, run `python -m spec_tests.conformance.reports.runs`, and review the difference."""
     assert runs.stored_reports()[name] == (runs.STORED / name).read_text("utf-8")
 
 
@@ -99,7 +99,7 @@ def test_a_result_is_read_back_as_it_was_written() -> None:
     assert reports.from_json(reports.to_json(result)) == result
 
 
-def test_what_is_no_result_is_refused() -> None:
+def test_a_file_that_is_no_result_is_refused() -> None:
     for text in ("", "{}", "[]", "\x00", b"\xff", '{"schema":"1"}', "[" * 100_000):
         with pytest.raises(reports.ReportError):
             reports.from_json(text)
@@ -124,7 +124,7 @@ def test_reports_of_comparable_results_are_equal() -> None:
 # The verdict
 
 
-def test_a_conformant_run_is_green_with_its_numbers() -> None:
+def test_a_conformant_run_is_green_with_its_counts() -> None:
     summary = summarise(runs.conformant())
     assert (summary.tone, summary.verdict) == (Tone.GOOD, "conformant")
     held = summary.requirements[RequirementVerdict.HELD]
@@ -150,20 +150,20 @@ def test_an_exit_code_of_zero_does_not_hide_a_failure() -> None:
     assert summarise(result).tone is Tone.BAD
 
 
-def test_an_incomplete_run_is_not_green_and_says_why() -> None:
+def test_an_incomplete_run_is_not_green_and_has_a_reason() -> None:
     stopped = "the budget of 60 s expired"
     result = msgspec.structs.replace(runs.conformant(), complete=False, stopped=stopped, exit_code=3)
     assert summarise(result).tone is Tone.UNKNOWN
     assert stopped in summarise(result).sentence
 
 
-def test_what_is_violated_comes_before_why_the_rest_is_without_a_verdict() -> None:
+def test_violations_come_before_the_reason_for_missing_verdicts() -> None:
     stopped = "2 cases ended because no answer came"
     sentence = summarise(msgspec.structs.replace(runs.everything(), complete=False, stopped=stopped)).sentence
     assert 0 < sentence.index(" are violated") < sentence.index(stopped)
 
 
-def test_advice_is_a_warning_and_strictly_a_failure() -> None:
+def test_violated_advice_is_a_warning_and_in_strict_mode_a_failure() -> None:
     result = advice()
     case = result.cases[-1]
     assert standing(result, case) is Standing.WARNED
@@ -171,7 +171,7 @@ def test_advice_is_a_warning_and_strictly_a_failure() -> None:
     assert standing(msgspec.structs.replace(result, strict=True), case) is Standing.FAILED
 
 
-def test_a_known_failure_covers_its_requirement_only() -> None:
+def test_a_known_failure_covers_only_its_requirement() -> None:
     result = all_known()
     case = result.cases[0]
     assert standing(result, case) is Standing.KNOWN
@@ -182,7 +182,7 @@ def test_a_known_failure_covers_its_requirement_only() -> None:
 # JUnit
 
 
-def test_junit_counts_what_it_holds() -> None:
+def test_junit_counts_match_its_cases() -> None:
     root = ElementTree.fromstring(reports.to_junit(runs.everything()))
     for element in (root, *root):
         assert int(element.attrib["tests"]) == len(list(element.iter("testcase")))
@@ -194,7 +194,7 @@ def test_junit_counts_what_it_holds() -> None:
 # Markdown and badge
 
 
-def test_markdown_lets_no_markup_of_a_subject_through() -> None:
+def test_markdown_escapes_all_markup_of_a_subject() -> None:
     text = reports.to_markdown(hostile())
     rendered = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(text)
     rendered = re.sub(r'<a href="https://github\.com/delta-io/[^"]*">(.*?)</a>', r"\1", rendered)  # sources
@@ -207,7 +207,7 @@ def test_markdown_lets_no_markup_of_a_subject_through() -> None:
     assert "\u202e" not in text and "\x1b" not in text
 
 
-def test_markdown_is_bounded() -> None:
+def test_the_markdown_report_has_a_maximum_size() -> None:
     case = runs.failed(runs.histories("bad")[0])
     long = msgspec.structs.replace(case.violations[0], message="x" * 5_000_000)
     cases = [msgspec.structs.replace(case, case=f"limits/{number}", violations=(long,) * 3) for number in range(50)]
@@ -250,7 +250,7 @@ def shown(result: RunResult, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-def test_a_rejected_subject_is_explained_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_the_adapter_is_explained_once(capsys: pytest.CaptureFixture[str]) -> None:
     cases = [runs.without_verdict(Verdict.NOT_RUN, STORY, number) for number in range(4)]
     text = shown(runs.run(*cases, complete=False, stopped=STORY, exit_code=2), capsys)
     assert text.count("the adapter is broken") == text.count("asked: commit") == 1
@@ -309,7 +309,7 @@ def test_the_page_explains_not_applicable_and_shortened() -> None:
     assert "the history that is shown is shortened" in reports.to_html(runs.run(generated))
 
 
-# Text in Markdown: as a renderer shows it, and as a terminal does
+# Text in Markdown: as a renderer shows it, and as a terminal shows it
 
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -321,19 +321,21 @@ PIECES = (
 
 
 def rendered(text: str) -> str:
-    """What is read of the rendered text: without the tags, and without what distinguishes code."""
+    """The text that a reader of the rendered page sees, without tags and code markers."""
     rendered = RENDERER.render(escaped(text)).strip()
     assert not set(re.findall(r"<\s*([^\s>]*)", rendered)) - {"p", "/p", "code", "/code"}, rendered
     return html.unescape(re.sub("<[^>]*>", "", rendered))
 
 
 def bare(text: str) -> str:
-    """Without backticks, which are markup in the kit's own texts, and without spaces, which code spans trim."""
+    """The text without backticks, which are markup in the kit's own texts, and without spaces, which code spans
+    trim.
+    """
     return "".join(one_line(text).replace("`", "").split())
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
-def test_a_text_is_nothing_but_text(text: str) -> None:
+def test_escaped_text_has_no_markup(text: str) -> None:
     assert bare(rendered(text)) == bare(text)
 
 
@@ -341,7 +343,7 @@ def test_a_text_is_nothing_but_text(text: str) -> None:
     st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
     st.lists(st.sampled_from(PIECES), max_size=8).map("".join),
 )
-def test_two_texts_in_one_paragraph_make_no_markup_together(one: str, other: str) -> None:
+def test_two_escaped_texts_in_one_paragraph_have_no_markup(one: str, other: str) -> None:
     rendered = RENDERER.render(f"Subject: {escaped(one)} ({escaped(other)}), named {code('x')}.")
     assert not set(re.findall(r"<\s*([^\s>]*)", rendered)) - {"p", "/p", "code", "/code"}, rendered
 
@@ -356,7 +358,7 @@ def test_two_texts_in_one_paragraph_make_no_markup_together(one: str, other: str
         "expected one of (1) and (2): 50% > 40%; 7 | 8 & 9!",
     ],
 )
-def test_an_ordinary_text_stays_as_a_terminal_shows_it(text: str) -> None:
+def test_an_ordinary_text_is_not_changed(text: str) -> None:
     assert escaped(text).replace("\\<", "<") == text
 
 

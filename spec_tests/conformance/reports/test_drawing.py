@@ -1,5 +1,6 @@
-"""Histories in reports. Swim lanes: everything has its place, nothing overlaps, and the contradiction is marked. Times:
-of real time as milliseconds since the first event, of ticks as they are."""
+"""Drawings of histories, and times in reports. A drawing has a lane for each client, no overlaps, and marks the
+contradiction. Real times are shown as milliseconds since the first event, ticks unchanged.
+"""
 
 import io
 import re
@@ -38,7 +39,7 @@ def recorded(draft: Draft) -> Recorded:
 
 
 def long_draft(commits: int = 100) -> Draft:
-    """Many writers, some of whom never learn what became of their commits."""
+    """A history of many writers, some of whose commits have an unknown outcome."""
     draft = Draft(before=1, log=[Version("old")])
     for version in range(1, commits):
         at, attempt = version * 10, f"attempt-{version:032d}"
@@ -62,7 +63,7 @@ def boxes(drawing: Drawing) -> list:
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
-def test_what_contradicts_is_marked_and_joined(path) -> None:
+def test_the_contradicting_steps_are_marked_and_connected(path) -> None:
     case = runs.failed(path)
     assert case.history is not None
     for violation in case.violations:
@@ -77,7 +78,7 @@ def test_what_contradicts_is_marked_and_joined(path) -> None:
             assert drawing.join == ""
 
 
-def test_a_version_that_the_log_lost_is_drawn_as_missing() -> None:
+def test_a_version_missing_from_the_final_log_is_drawn_as_missing() -> None:
     draft = Draft(before=1, log=[Version("old")])
     draft.ask("writer", 1, 2, Commit(version=1, attempt="a"), Ratified(version=1))
     violation = Violation(
@@ -137,7 +138,7 @@ def test_faults_of_omitted_steps_are_omitted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "{}", '{"event":"header"', "\x00", "\ud800", "[]\n[]\n"])
-def test_what_is_no_history_is_refused(text: str) -> None:
+def test_text_that_is_no_history_is_refused(text: str) -> None:
     with pytest.raises(InvalidHistoryError):
         read_history(text)
 
@@ -149,7 +150,7 @@ START = 7_024_625_000_000
 
 
 def in_real_time(case: CaseResult) -> CaseResult:
-    """The same failure as if it had been recorded with a clock: a tick is 1.5 ms."""
+    """The same failure with recorded times instead of ticks: a tick is 1.5 ms."""
 
     def moment(tick: str) -> str:
         return str(START + int(tick) * 1_500_000)
@@ -185,7 +186,7 @@ def test_real_times_are_milliseconds_since_the_first_event() -> None:
     assert readable.history == case.history
 
 
-def test_the_page_shows_no_clock_of_a_machine() -> None:
+def test_the_page_shows_no_absolute_time() -> None:
     case = with_readable_times(in_real_time(of_ticks()))
     page = reports.to_html(runs.run(case))
     assert "Times are ms since the first event." in page
@@ -193,7 +194,7 @@ def test_the_page_shows_no_clock_of_a_machine() -> None:
     assert read_history(case.history or "").times == times_of(case.history)
 
 
-def test_ticks_stay_as_they_are() -> None:
+def test_ticks_are_shown_unchanged() -> None:
     assert with_readable_times(of_ticks()) == of_ticks()
     assert "Times are events, counted." in reports.to_html(runs.run(of_ticks()))
 
@@ -203,7 +204,7 @@ def test_an_unreadable_history_has_no_times(history: str | None) -> None:
     assert times_of(history) == Times()
 
 
-def test_every_notation_of_a_time_is_understood() -> None:
+def test_every_notation_of_a_time_is_parsed() -> None:
     times = Times(unit="us", first=1000)
     assert times.in_words("a listing (operation 3, 1500..2500: no version 1)") == (
         "a listing (operation 3, 0.500..1.500 ms: no version 1)"

@@ -1,4 +1,6 @@
-"""Reports on disk: whole files, one run at a time, bundles that tell all, and nothing of anybody else's touched."""
+"""Reports on disk: files are written whole, one run at a time uses a folder, bundles are complete, and no other file
+changes.
+"""
 
 import json
 import os
@@ -41,7 +43,7 @@ def test_all_reports_and_a_bundle_for_each_finding_are_written(tmp_path: Path) -
     assert reports.from_json((folder / "result.json").read_bytes()) == result()
 
 
-def test_a_bundle_holds_what_makes_the_failure_again(tmp_path: Path) -> None:
+def test_a_bundle_is_enough_to_reproduce_the_failure(tmp_path: Path) -> None:
     one = result(1)
     case = one.cases[0]
     written = reports.write_bundle(one, case, tmp_path / "bundle")
@@ -57,7 +59,7 @@ def test_a_bundle_holds_what_makes_the_failure_again(tmp_path: Path) -> None:
     assert case.violations[0].requirements[0] in readme
 
 
-def test_a_finding_links_to_its_steps_in_the_page_beside_the_report(tmp_path: Path) -> None:
+def test_a_finding_links_to_its_steps_in_the_report_page(tmp_path: Path) -> None:
     reports.write(result(3), tmp_path)
     links = set(re.findall(r'href="player.html#([^"]+)"', (tmp_path / "index.html").read_text("utf-8")))
     data = re.search(r'id="data">(.*?)</script>', (tmp_path / "player.html").read_text("utf-8"), re.DOTALL)
@@ -78,7 +80,7 @@ def test_a_case_without_a_history_has_a_bundle_without_one(tmp_path: Path) -> No
     assert reports.read_finding(tmp_path / "finding.json").history is None
 
 
-def test_a_history_is_not_taken_for_a_finding(tmp_path: Path) -> None:
+def test_a_history_is_not_accepted_as_a_finding(tmp_path: Path) -> None:
     one = result(1)
     reports.write_bundle(one, one.cases[0], tmp_path)
     with pytest.raises(reports.ReportError) as raised:
@@ -93,7 +95,7 @@ def test_a_history_is_not_taken_for_a_finding(tmp_path: Path) -> None:
         reports.read_finding(tmp_path / "nothing.json")
 
 
-def test_names_of_bundles_are_file_names_and_differ(tmp_path: Path) -> None:
+def test_bundle_names_are_valid_and_distinct(tmp_path: Path) -> None:
     case = result(1).cases[0]
     names = ["a/b[c/d]", "a/B[c/d]", "a/b[c-d]", "../../etc/passwd", "x" * 500, "x" * 501, "\x00\ud800", "", "."]
     found = {bundle_name(msgspec.structs.replace(case, case=name)).lower() for name in names}
@@ -103,14 +105,14 @@ def test_names_of_bundles_are_file_names_and_differ(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
 
 
-def test_findings_of_an_earlier_run_go_and_files_of_others_stay(tmp_path: Path) -> None:
+def test_findings_of_an_earlier_run_are_deleted_and_other_files_kept(tmp_path: Path) -> None:
     reports.write(result(3), tmp_path)
     gone = tmp_path / "findings" / bundle_name(result(3).cases[2])
     kept = tmp_path / "findings" / bundle_name(result(3).cases[1])
     for path in (tmp_path / "mine.txt", kept / "notes.txt", tmp_path / "findings" / "mine" / "a.txt"):
         path.parent.mkdir(exist_ok=True)
         path.write_text("mine")
-    (tmp_path / ".unfinished-report-1").write_text("of a run that was killed")
+    (tmp_path / ".unfinished-report-1").write_text("left by a killed run")
     reports.write(result(1), tmp_path)
     assert not gone.exists()
     assert {path.name for path in kept.iterdir()} == {"notes.txt"}
@@ -159,8 +161,8 @@ def test_an_unwritable_folder_is_an_error_with_its_reason(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("at", range(8))
-def test_an_interrupt_leaves_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """Ctrl-C at the moment when the n-th file is about to get its name."""
+def test_an_interrupt_leaves_only_complete_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Ctrl-C arrives just before the n-th file is renamed."""
     reports.write(result(1), tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in there(tmp_path)}
     reports.write(result(3), tmp_path / "after")
@@ -185,11 +187,11 @@ def test_an_interrupt_leaves_whole_files_only(tmp_path: Path, monkeypatch: pytes
 
 
 def nameless(content: bytes, folder: Path) -> bytes:
-    """Without the name of its own folder, which some reports hold."""
+    """The content without the name of its own folder, which some reports contain."""
     return content.replace(os.fsencode(folder / "after"), b"").replace(os.fsencode(folder), b"")
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written_keeps_its_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_file(tmp_path / "a.txt", "old")
 
     def full(self: Path, target: Path) -> Path:

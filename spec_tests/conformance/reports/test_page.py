@@ -1,5 +1,4 @@
-"""The HTML pages of one run and of several subjects: what they say, that they are sound, that nothing of a subject's is
-obeyed, and that they can be read."""
+"""The HTML pages of one run and of several subjects: their content, valid markup, escaped input, and accessibility."""
 
 import json
 import re
@@ -25,18 +24,18 @@ from spec_tests.conformance.reports.test_data_reports import HOSTILE, SAMPLES, h
 from spec_tests.conformance.running.cases import budget_ends_soon
 
 pytestmark = pytest.mark.xdist_group("page")
-"""It is rendered once."""
+"""Each page is rendered once."""
 
 HTML = "{http://www.w3.org/1999/xhtml}"
 SVG = "{http://www.w3.org/2000/svg}"
 FOLDER = Path("a folder/report")
 SOURCES = {link.url for each in runs.requirements(()) for link in each.links}
-"""The documents' public addresses: a reader may follow them; the page loads none of them."""
+"""The public addresses of the documents. The page may link to them, but loads none of them."""
 
 
 @cache
 def page(name: str = "everything") -> ElementTree.Element:
-    """Parsed strictly: an error of the page's is an error here."""
+    """Parse the page strictly: invalid markup is an error."""
     return parsed(reports.to_html(SAMPLES[name](), FOLDER))
 
 
@@ -53,7 +52,7 @@ def of_class(root: ElementTree.Element, name: str) -> Iterator[ElementTree.Eleme
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_the_page_is_sound_html(name: str) -> None:
+def test_the_page_is_valid_html(name: str) -> None:
     root = page(name)
     ids = [each.attrib["id"] for each in root.iter() if "id" in each.attrib]
     assert len(ids) == len(set(ids))
@@ -77,7 +76,7 @@ def test_the_page_loads_nothing(name: str) -> None:
     assert not re.search(r"fetch|XMLHttp|import\(|https?:", (HERE / "page.js").read_text("utf-8"))
 
 
-def test_the_page_permits_its_own_script_and_style_only() -> None:
+def test_the_page_permits_only_its_own_script_and_style() -> None:
     text = reports.to_html(hostile())
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy is not None
@@ -86,7 +85,7 @@ def test_the_page_permits_its_own_script_and_style_only() -> None:
     assert len(re.findall("<script", text)) == 1 and len(re.findall("<style", text)) == 1
 
 
-def test_a_hostile_subject_is_shown_and_not_obeyed() -> None:
+def test_text_of_a_hostile_subject_is_shown_escaped() -> None:
     root = page("hostile")
     assert [text_of(each)[:8] for each in root.iter(f"{HTML}script")] == ['"use str']
     heading = text_of(next(root.iter(f"{HTML}h1")))
@@ -103,7 +102,7 @@ def test_a_verdict_is_never_shown_by_colour_alone() -> None:
             assert re.search("[a-z]{3}", text_of(badge)), text_of(badge)
 
 
-def test_without_a_folder_the_command_is_a_run_of_that_case() -> None:
+def test_without_a_folder_the_command_runs_that_case_again() -> None:
     result = runs.run(runs.failed(runs.histories("bad")[0]))
     finding = next(of_class(parsed(reports.to_html(result)), "finding"))
     commands = [shlex.split(text_of(each[0])) for each in of_class(finding, "command")]
@@ -114,7 +113,7 @@ def test_without_a_folder_the_command_is_a_run_of_that_case() -> None:
     assert not [each for each in finding.iter(f"{HTML}a") if "findings/" in each.attrib["href"]]
 
 
-def test_many_checks_are_named_and_few_explained() -> None:
+def test_many_checks_are_listed_and_few_explained() -> None:
     case = runs.failed(runs.histories("bad")[0])
     cases = [
         msgspec.structs.replace(case, case=f"limits/c{number}[x/y]", check=f"c{number}", operations=9 - number)
@@ -148,12 +147,12 @@ def test_controls_have_names_and_keyboard_access() -> None:
     assert first_link.attrib == {"class": "skip", "href": "#main"}
 
 
-def test_without_a_script_nothing_is_offered_that_needs_one() -> None:
+def test_controls_that_need_a_script_are_hidden_without_one() -> None:
     for each in (*page().iter(f"{HTML}form"), *page().iter(f"{HTML}button")):
         assert "hidden" in each.attrib
 
 
-def test_headings_leave_out_no_level() -> None:
+def test_no_heading_level_is_skipped() -> None:
     levels = [int(each.tag[-1]) for each in page().iter() if re.fullmatch(rf"{HTML}h[1-6]", each.tag)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
@@ -222,7 +221,7 @@ def matrix() -> ElementTree.Element:
 
 
 def cells_of_column(column: int) -> dict[str, ElementTree.Element]:
-    """By requirement."""
+    """The cells of the column, by requirement."""
     return {
         text_of(next(of_class(row, "id"))): row.findall(f"{HTML}td")[column]
         for row in of_class(matrix(), "row")
@@ -242,13 +241,13 @@ def test_each_cell_is_the_verdict_of_its_run(column: int, make: object) -> None:
         assert cell.attrib["class"] == (f"is-{found[requirement]}" if requirement in found else "")
 
 
-def test_a_requirement_that_some_run_judged_has_a_row() -> None:
+def test_a_requirement_judged_in_any_run_has_a_row() -> None:
     silent = (RequirementVerdict.NOT_APPLICABLE, RequirementVerdict.NOT_CHECKED)
     both = [*runs.everything().requirements, *runs.conformant().requirements]
     assert set(cells_of_column(0)) == {each.requirement for each in both if each.verdict not in silent}
 
 
-def test_a_violated_cell_leads_to_the_drawing_of_a_case_that_violates_it() -> None:
+def test_a_violated_cell_links_to_the_drawing_of_such_a_case() -> None:
     there = {each.attrib["id"]: each for each in matrix().iter() if "id" in each.attrib}
     violated = {name: cell for name, cell in cells_of_column(0).items() if cell.attrib["class"] == "is-violated"}
     assert violated
@@ -264,20 +263,20 @@ def test_a_violated_cell_leads_to_the_drawing_of_a_case_that_violates_it() -> No
     assert drawn
 
 
-def test_the_page_has_no_two_equal_ids_and_no_link_to_nothing() -> None:
+def test_ids_are_unique_and_links_have_targets() -> None:
     ids = [each.attrib["id"] for each in matrix().iter() if "id" in each.attrib]
     assert len(ids) == len(set(ids))
     links = {each.attrib["href"] for each in matrix().iter(f"{HTML}a")}
     assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
 
 
-def test_a_subject_that_was_not_run_is_there_with_the_reason() -> None:
+def test_a_subject_that_was_not_run_is_listed_with_the_reason() -> None:
     (term,) = (each for each in matrix().iter(f"{HTML}div") if UNKNOWN in text_of(each))
     assert "no Java was found; install a JDK 17" in text_of(term)
 
 
-def test_reports_are_put_together_without_a_new_run(tmp_path: Path) -> None:
-    """Exit code 3 says that one subject is missing on the page."""
+def test_reports_are_combined_without_a_new_run(tmp_path: Path) -> None:
+    """Exit code 3 says that the page lacks one subject."""
     for name, result in (("go", runs.everything()), ("other", runs.conformant())):
         reports.write(result, tmp_path / name)
     output = tmp_path / "matrix"
@@ -296,7 +295,7 @@ def test_reports_are_put_together_without_a_new_run(tmp_path: Path) -> None:
     assert (ran.exit_code, "page: " in ran.stdout) == (0, True)
 
 
-def test_a_word_that_names_no_subject_is_an_error_before_the_first_run(tmp_path: Path) -> None:
+def test_an_unknown_subject_is_an_error_before_the_first_run(tmp_path: Path) -> None:
     output = tmp_path / "matrix"
     ran = CliRunner().invoke(application, ["matrix", "reference", "referense", "-o", str(output)])
     assert (ran.exit_code, output.exists()) == (2, False)
@@ -306,7 +305,7 @@ def test_a_word_that_names_no_subject_is_an_error_before_the_first_run(tmp_path:
     assert "unknown engine 'duckbd'" in ran.stderr
 
 
-def test_each_subject_has_a_budget_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_subject_has_its_own_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     budget_ends_soon(monkeypatch)
     output = tmp_path / "matrix"
     words = ["matrix", "model", "-o", str(output), "-n", "1", "--budget", "1h", "--timeout", "2h"]

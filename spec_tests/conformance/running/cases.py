@@ -28,7 +28,7 @@ ONE: Final = next(
     and len(check.features) == 2
     and {"staged", "inline", "direct"} <= set(check.commit_modes)
 )
-"""Any check that an owner can be asked on several variants, and that lands a commit."""
+"""A check with several variants for an owner, which lands a commit."""
 
 
 def identity(*profiles: str, side: str = "owner", **options: object) -> Identity:
@@ -44,7 +44,7 @@ def case(
     requirements: tuple[str, ...] = (MUST,),
     reason: str = "",
 ) -> CaseResult:
-    """`violated`: the requirements of each violation."""
+    """Make a result. `violated` has the requirements of each violation."""
     family, _, rest = name.partition("/")
     check, _, variant = rest.partition("[")
     feature, _, commit_mode = variant.removesuffix("]").partition("/")
@@ -64,7 +64,7 @@ def case(
 
 
 class Clock:
-    """Runs as fast as the real one, and so many seconds ahead of it."""
+    """A clock that shows the real time plus a number of seconds."""
 
     ahead = 0.0
 
@@ -73,7 +73,7 @@ class Clock:
 
 
 def budget_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a command's budget of an hour, one second is left when the cases begin, however long that took."""
+    """Set the clock forward when the cases begin, so that one second of the command's budget of an hour is left."""
     clock, begins = Clock(), Lines.begins
     started = clock.monotonic()
 

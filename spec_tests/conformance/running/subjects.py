@@ -1,4 +1,4 @@
-"""Owners that are no better than they have to be, for `python:` names; and one that is reached over stdio."""
+"""Subjects for `python:` names: owners that misbehave or do little, and an owner that is reached over stdio."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ FOREVER = 3_600.0
 
 
 class Printing(ModelOwner):
-    """Prints on stdout, which is the transport."""
+    """Prints to standard output, which carries the replies."""
 
     def commit(self, client: str, request: m.Commit) -> Any:
         print("a subject may print", flush=True)
@@ -28,7 +28,7 @@ class Printing(ModelOwner):
 
 
 class _Armed(ModelOwner):
-    """Behaves until the first case: what misbehaves at once is found out by the first requests."""
+    """Behaves until the first case. An earlier fault would be found by the kit's first requests."""
 
     armed = False
 
@@ -38,7 +38,7 @@ class _Armed(ModelOwner):
 
 
 class DoesLittle(ModelOwner):
-    """Refuses every commit but the first of a table, and promises nothing beyond that."""
+    """Rejects every commit but the first of a table, and promises no more."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         profiles = ("core", "version-0-by-owner", "staged", "inline", "direct-publish")
@@ -49,7 +49,9 @@ class DoesLittle(ModelOwner):
 
 
 class DyingSometimes(ModelOwner):
-    """Its process ends when it is asked for versions in the wrong order; a new one goes on as if nothing had been."""
+    """Its process ends when it gets a request for versions in the wrong order. A new process continues as if nothing
+    had happened.
+    """
 
     def get_commits(self, client: str, request: m.GetCommits) -> Any:
         if (request.start or 0) > (0 if request.end is None else request.end) > 0:
@@ -73,7 +75,7 @@ class HangingAtOnce(ModelOwner):
 
 
 class Dying(_Armed):
-    """Takes the process with it."""
+    """Kills its process."""
 
     def commit(self, client: str, request: m.Commit) -> Any:
         if self.armed:
@@ -83,49 +85,49 @@ class Dying(_Armed):
 
 
 class Refusing(_Armed):
-    """Refuses every commit, which an owner may do: there is nothing to judge."""
+    """Rejects every commit, as an owner may, so no verdict is possible."""
 
     def commit(self, client: str, request: m.Commit) -> Any:
         return m.Rejected(reason="not today") if self.armed else super().commit(client, request)
 
 
 class Babbling(_Armed):
-    """Answers a commit with something that is no answer at all."""
+    """Answers a commit with an object that is no answer."""
 
     def commit(self, client: str, request: m.Commit) -> Any:
         return "ratified" if self.armed else super().commit(client, request)
 
 
 class Fickle(Refusing):
-    """Says something else of itself whenever it is opened: again after each case that did not pass."""
+    """Changes its identity whenever it is opened, which happens again after each case that did not pass."""
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
         return msgspec.structs.replace(super().hello(client, request), version=f"{os.getpid()} {id(self)}")
 
 
 class Surrogates(_Armed):
-    """Answers with half a character, which JSON cannot carry."""
+    """Answers with an unpaired surrogate, which JSON cannot represent."""
 
     def commit(self, client: str, request: m.Commit) -> Any:
         return m.Rejected(reason="half: \ud800.") if self.armed else super().commit(client, request)
 
 
 class Unmakeable(ModelOwner):
-    """Cannot be made."""
+    """Cannot be constructed."""
 
     def __init__(self) -> None:
         raise RuntimeError("no database")
 
 
 class Wrong(_Armed):
-    """Says of every commit that the version before it is missing."""
+    """Answers every commit with a gap: the version before it is missing."""
 
     def commit(self, client: str, request: m.Commit) -> Any:
         return m.Gap(latest=None) if self.armed else super().commit(client, request)
 
 
 class Elsewhere(ModelOwner):
-    """Keeps its state in a folder that does not depend on the run. In the next run, every table exists already."""
+    """Keeps its state in a folder that does not depend on the run. In the next run, every table already exists."""
 
     def __init__(self) -> None:
         super().__init__(FolderStorage(Path(os.environ["ELSEWHERE"])))
@@ -134,14 +136,14 @@ class Elsewhere(ModelOwner):
 
 
 class ElsewhereAndLenient(Elsewhere):
-    """The same, and creating what exists is no error: the existing table is returned."""
+    """Like `Elsewhere`, but a creation of an existing table returns that table."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)
         return m.Ratified(version=0, table=answer.winner_table) if isinstance(answer, m.Conflict) else answer
 
 
-# Some that can be made, and some that cannot
+# Valid and invalid classes for `python:` names
 
 
 NUMBER = 7
@@ -149,7 +151,7 @@ Ask = Callable[[str, m.Request], m.Answer]
 
 
 class Quiet:
-    """Knows no table."""
+    """An owner without tables."""
 
     side = "owner"
 
@@ -161,7 +163,7 @@ class Quiet:
         )  # fmt: skip
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        print("a request came")  # which must not get among the replies
+        print("a request came")  # this text must not be sent as a reply
         return m.NotFound()
 
 
@@ -175,7 +177,7 @@ class WithFolder(Quiet):
 
 
 class Client(Quiet):
-    """Passes everything on to its owner."""
+    """Forwards every request to its owner."""
 
     side = "client"
 

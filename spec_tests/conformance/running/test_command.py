@@ -1,4 +1,4 @@
-"""The command: what it prints where, what it writes, and its exit codes."""
+"""The command: its output, its files, and its exit codes."""
 
 import importlib.util
 import json
@@ -50,7 +50,7 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
         assert ran.stdout.startswith("delta-commit-conformance ")
 
 
-# Wrong calls
+# Invalid calls
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_a_usage_error_names_the_problem_and_exits_with_2(words: tuple[str, ...]
         (("run", "jvm:dynamodb"), "pyspark", "jvm"),
     ],
 )
-def test_a_missing_extra_is_named(
+def test_the_error_for_a_missing_extra_names_it(
     words: tuple[str, ...], library: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before a process is started, in which it would be missing."""
+    """The error comes before a process is started."""
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == library else found(name))
     ran = command(*words)
@@ -138,21 +138,21 @@ def test_a_run_prints_the_verdict_and_writes_the_reports(tmp_path: Path) -> None
         assert (folder / name).read_text("utf-8")
 
 
-def test_a_green_run_says_how_much_was_held(tmp_path: Path) -> None:
+def test_a_green_run_reports_the_number_of_requirements(tmp_path: Path) -> None:
     ran = command("run", "model", *SMALL)
     assert ran.exit_code == ExitCode.CONFORMANT
     assert "Conformant: " in ran.stdout
     assert "5 of 5 cases, 0 failed" in ran.stderr
 
 
-def test_json_is_the_whole_result_and_nothing_else() -> None:
+def test_the_json_output_is_the_whole_result_and_no_other_text() -> None:
     ran = command("run", "model", *SMALL, "--json", "--seed", "3")
     result = reports.from_json(ran.stdout)
     assert (result.seed, result.exit_code, ran.exit_code) == (3, 0, 0)
     assert result.selection == f"--check {ONE.name}"
 
 
-def test_a_list_of_known_failures_is_written_filled_in_and_used(tmp_path: Path) -> None:
+def test_a_list_of_known_failures_is_written_completed_and_used(tmp_path: Path) -> None:
     file = tmp_path / "known.toml"
     words = (
         "run",
@@ -179,7 +179,7 @@ def test_a_list_of_known_failures_is_written_filled_in_and_used(tmp_path: Path) 
     assert "stale known failure" in fixed.stdout
 
 
-def test_a_list_of_known_failures_is_not_overwritten_by_accident(tmp_path: Path) -> None:
+def test_a_list_of_known_failures_is_not_overwritten_without_force(tmp_path: Path) -> None:
     file = tmp_path / "known.toml"
     file.write_text("# my reasons\n", "utf-8")
     ran = command("run", "model", *SMALL, "--write-known", file)
@@ -189,12 +189,12 @@ def test_a_list_of_known_failures_is_not_overwritten_by_accident(tmp_path: Path)
     assert "Known failures of model" in file.read_text("utf-8")
 
 
-def test_two_runs_cannot_report_into_one_folder(tmp_path: Path) -> None:
+def test_two_runs_cannot_write_reports_to_one_folder(tmp_path: Path) -> None:
     with ReportFolder(tmp_path):
         ran = command("run", "model", *SMALL, "--report", tmp_path)
         assert ran.exit_code == ExitCode.USAGE
         assert "another run is writing its reports" in ran.stderr
-        assert "cases" not in ran.stderr, "it learns before it starts"
+        assert "cases" not in ran.stderr, "the second run must fail before its first case"
     assert command("run", "model", *SMALL, "--report", tmp_path).exit_code == ExitCode.CONFORMANT
 
 
@@ -208,7 +208,7 @@ def test_an_expired_budget_leaves_a_partial_report(tmp_path: Path, monkeypatch: 
 
 
 def started(*words: object, **environment: str) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
+    """Start the command in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "conformance", *map(str, words)],
         stdout=subprocess.PIPE,
@@ -220,7 +220,7 @@ def started(*words: object, **environment: str) -> subprocess.Popen[str]:
 
 
 def interrupted(process: subprocess.Popen[str], number: signal.Signals) -> str:
-    """What it printed at the end, which is in good order."""
+    """Interrupt the process; return its last output, which must not be a traceback."""
     process.send_signal(number)
     out, errors = process.communicate(timeout=60)
     assert process.returncode == ExitCode.INCOMPLETE, errors
@@ -237,12 +237,12 @@ def test_an_interrupted_run_leaves_a_partial_report_and_no_process(tmp_path: Pat
     assert "5 cases" in process.stderr.readline()
     assert "interrupted" in interrupted(process, number)
     assert reports.from_json((tmp_path / "report" / "result.json").read_bytes()).stopped == "interrupted"
-    assert [path.name for path in tmp_path.iterdir()] == ["report"], "its temporary folders are gone"
+    assert [path.name for path in tmp_path.iterdir()] == ["report"], "the run must delete its temporary folders"
 
 
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_matrix_asks_no_further_subject(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_matrix_starts_no_further_subject(tmp_path: Path, number: signal.Signals) -> None:
     hanging = f"{OURS}:Hanging"
     process = started("matrix", hanging, "model", "-o", tmp_path / "matrix", "-n", "1", "--timeout", "600s")
     assert process.stderr is not None
@@ -257,7 +257,7 @@ def test_an_interrupted_matrix_asks_no_further_subject(tmp_path: Path, number: s
 # replay, report, check, smoke, list
 
 
-def test_a_finding_is_replayed_on_its_subject_and_on_another(tmp_path: Path) -> None:
+def test_a_finding_is_replayed_on_its_own_or_another_subject(tmp_path: Path) -> None:
     checks = ("--check", "any-sequence-of-requests", "--fail-fast", "-n", "1")
     found = command("run", f"{OURS}:Wrong", *SMALL, *checks, "--report", tmp_path)
     assert found.exit_code == ExitCode.VIOLATION
@@ -291,7 +291,7 @@ def test_a_generated_finding_is_replayed_step_by_step(tmp_path: Path) -> None:
     assert case.violations[0].requirements == finding.violations[0].requirements
 
 
-def test_every_form_shows_the_result_and_exit_code(tmp_path: Path) -> None:
+def test_every_form_of_check_shows_the_result_and_exit_code(tmp_path: Path) -> None:
     assert command("run", f"{OURS}:Wrong", *SMALL, "--report", tmp_path / "one").exit_code == ExitCode.VIOLATION
     file = tmp_path / "one" / "result.json"
     begins = {"--html": "<!doctype html>", "--markdown": "# ", "--junit": "<?xml", "--badge": "{", "--json": "{"}
@@ -321,7 +321,7 @@ def test_smoke_distinguishes_adapter_from_owner() -> None:
 
 
 @pytest.mark.parametrize("what", ["checks", "families", "profiles", "mutants", "subjects"])
-def test_everything_that_the_kit_has_is_listed(what: str) -> None:
+def test_everything_in_the_kit_is_listed(what: str) -> None:
     plain, as_json = command("list", what), command("list", what, "--json")
     assert (plain.exit_code, as_json.exit_code) == (0, 0)
     rows = json.loads(as_json.stdout)
@@ -348,7 +348,9 @@ def test_a_list_without_requirements_rejects_the_filter() -> None:
 
 
 def test_a_list_written_to_a_closed_pipe_exits_with_141() -> None:
-    """As behind `| head -n 1`; here the reader is gone before the command starts, so that no timing decides."""
+    """The same happens with `| head -n 1`. Here the reader closes the pipe before the command starts, so the test does
+    not depend on timing.
+    """
     reader, writer = os.pipe()
     os.close(reader)
     command_line = [sys.executable, "-m", "conformance", "requirements"]

@@ -39,7 +39,7 @@ OURS = "python:spec_tests.conformance.running.subjects"
 SMALL = Selection(check=(ONE.name,))
 """Five cases, one for each variant."""
 LONG = 120.0
-"""Seconds that no subject needs for an answer, however busy the machine is."""
+"""Seconds: longer than any subject needs for an answer, however busy the machine is."""
 
 
 class Listener:
@@ -85,7 +85,7 @@ def test_a_correct_owner_is_conformant() -> None:
     assert held == {each for case in result.cases for each in case.requirements}
 
 
-def test_a_wrong_owner_is_not_and_the_requirement_is_named() -> None:
+def test_a_wrong_owner_fails_and_the_requirement_is_named() -> None:
     listener = Listener()
     result = run(f"{OURS}:Wrong", listener)
     assert (result.exit_code, result.complete) == (ExitCode.VIOLATION, True)
@@ -98,8 +98,8 @@ def test_a_wrong_owner_is_not_and_the_requirement_is_named() -> None:
     assert result.environment.first_failure_seconds is not None
 
 
-def test_results_do_not_depend_on_the_workers() -> None:
-    """With all that a failure says: messages, histories, reproductions of generated cases."""
+def test_results_do_not_depend_on_the_number_of_workers() -> None:
+    """The whole content of a failure is compared: messages, histories, reproductions of generated cases."""
     selection = Selection(check=(ONE.name, "any-sequence-of-requests[catalogManaged/inline]"))
     for subject, counts in (("model", (1, 2)), (f"{OURS}:Wrong", (1, 2))):
         texts = {
@@ -110,20 +110,20 @@ def test_results_do_not_depend_on_the_workers() -> None:
         assert "conformance-" not in next(iter(texts)).replace("delta-commit-conformance-", "")
 
 
-def test_another_seed_makes_other_scenarios() -> None:
+def test_another_seed_gives_other_scenarios() -> None:
     first, second = (run(f"{OURS}:Wrong", seed=seed) for seed in (1, 2))
     assert [case.case for case in first.cases] == [case.case for case in second.cases]
     assert all(a.history != b.history for a, b in zip(first.cases, second.cases, strict=True))
 
 
-def test_what_is_selected_does_not_change_a_case() -> None:
+def test_a_selection_does_not_change_the_selected_case() -> None:
     alone = run(f"{OURS}:Wrong").cases
     family = run(f"{OURS}:Wrong", selection=Selection(family=(ONE.family,), check=("a-*", ONE.name))).cases
     assert len(family) > len(alone)
     assert [case for case in family if case.check == ONE.name] == list(alone)
 
 
-def test_known_failures_make_a_run_green_and_are_named() -> None:
+def test_a_run_with_only_known_failures_is_green_and_names_them() -> None:
     known = (KnownFailure(case=f"concurrent-writers/{ONE.name}[*]", reason="ticket 17"),)
     listener = Listener()
     result = run(f"{OURS}:Wrong", listener, known=known)
@@ -134,7 +134,7 @@ def test_known_failures_make_a_run_green_and_are_named() -> None:
     assert run("model", known=known).exit_code == ExitCode.VIOLATION
 
 
-def test_advice_that_is_not_followed_fails_a_strict_run_only() -> None:
+def test_violated_advice_fails_only_a_strict_run() -> None:
     advice = "CM-CATALOG-05"
     selection = Selection(check=(ONE.name, *(each.name for each in all_checks() if advice in each.requirements)))
     for strict, code in ((False, ExitCode.CONFORMANT), (True, ExitCode.VIOLATION)):
@@ -144,7 +144,7 @@ def test_advice_that_is_not_followed_fails_a_strict_run_only() -> None:
         assert (result.exit_code, result.strict, result.complete) == (code, strict, True)
 
 
-def test_an_owner_that_refuses_everything_is_never_green() -> None:
+def test_an_owner_that_rejects_everything_is_never_green() -> None:
     result = run(f"{OURS}:Refusing")
     assert verdicts_of(result) == {Verdict.INCONCLUSIVE}
     assert result.exit_code == ExitCode.INCOMPLETE
@@ -158,7 +158,7 @@ def test_the_first_failure_can_end_the_run() -> None:
     assert "--fail-fast" in result.stopped
 
 
-# Calls that make no run
+# Calls that start no run
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_the_first_failure_can_end_the_run() -> None:
         ("model", Selection(check=("nothing-*",)), "nothing to run"),
     ],
 )
-def test_a_run_of_nothing_is_refused_with_the_reason(subject: str, selection: Selection, words: str) -> None:
+def test_a_run_without_cases_is_refused_with_the_reason(subject: str, selection: Selection, words: str) -> None:
     with pytest.raises(UnusableError) as refused:
         run(subject, selection=selection)
     assert words in refused.value.problem
@@ -182,7 +182,7 @@ def test_a_run_of_nothing_is_refused_with_the_reason(subject: str, selection: Se
 # Subjects that misbehave
 
 
-def test_a_subject_may_print() -> None:
+def test_output_of_a_subject_does_not_disturb_the_run() -> None:
     assert run(f"{OURS}:Printing").exit_code == ExitCode.CONFORMANT
 
 
@@ -194,7 +194,7 @@ def test_an_invalid_answer_stops_the_run() -> None:
     assert [case.verdict for case in result.cases] == [Verdict.INCONCLUSIVE] + [Verdict.NOT_RUN] * 4
 
 
-def test_a_subject_that_hangs_at_once_is_not_tried_any_further(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subject_that_hangs_at_once_gets_no_further_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "SILENCE_SECONDS", 1.0)
     result = run(f"{OURS}:HangingAtOnce", timeout=0.5)
     assert result.exit_code == ExitCode.USAGE
@@ -202,11 +202,11 @@ def test_a_subject_that_hangs_at_once_is_not_tried_any_further(monkeypatch: pyte
     assert verdicts_of(result) == {Verdict.NOT_RUN}
 
 
-def test_a_case_that_hangs_is_given_up_and_so_is_a_run_of_such_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_case_is_stopped_and_so_is_a_run_of_such_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "MOST_MISHAPS", 2)
 
     class Impatient(Listener):
-        """As soon as the first requests are answered, however long that took: from now on the subject hangs."""
+        """Uses a short timeout once the subject has answered the first requests; then the subject hangs."""
 
         def begins(self, identity: Identity, planned: Plan, workers: int) -> None:
             monkeypatch.setattr(execution, "SILENCE_SECONDS", 0.1)
@@ -220,7 +220,7 @@ def test_a_case_that_hangs_is_given_up_and_so_is_a_run_of_such_cases(monkeypatch
 
 
 class Late(Listener):
-    """One second of a budget of an hour is left when the cases begin."""
+    """Leaves one second of a budget of an hour when the cases begin."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
@@ -240,8 +240,8 @@ def test_the_budget_ends_a_run_even_if_the_subject_hangs(monkeypatch: pytest.Mon
     assert result.environment.seconds < 7_200, "the run did not wait for the answer"
 
 
-def test_a_worker_may_be_silent_for_as_long_as_one_answer_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine may take longer than `--timeout`: then it does not hang yet."""
+def test_a_worker_may_be_silent_for_the_time_of_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine may need longer than `--timeout`. That does not count as hanging."""
     assert answer_seconds("engine:delta-spark", 10.0) == DeltaSpark.seconds
     assert answer_seconds("engine:delta-spark@1.0.0", 2 * DeltaSpark.seconds) == 2 * DeltaSpark.seconds
     assert answer_seconds("engine:delta-sparc", 10.0) == answer_seconds("model", 10.0) == 10.0
@@ -251,7 +251,7 @@ def test_a_worker_may_be_silent_for_as_long_as_one_answer_may_take(monkeypatch: 
     assert verdicts_of(result) == {Verdict.NOT_RUN}
 
 
-def test_a_budget_that_is_too_small_to_open_the_subject_says_so() -> None:
+def test_the_error_for_a_budget_too_small_to_open_the_subject() -> None:
     with pytest.raises(UnusableError) as refused:
         run("model", budget=0.001)
     assert refused.value.exit_code is ExitCode.INCOMPLETE
@@ -261,7 +261,7 @@ def test_a_budget_that_is_too_small_to_open_the_subject_says_so() -> None:
     assert refused.value.exit_code is ExitCode.USAGE
 
 
-def test_a_worker_that_dies_is_reported_with_its_last_words() -> None:
+def test_a_dead_worker_is_reported_with_its_last_output() -> None:
     result = run(f"{OURS}:Dying", workers=2)
     assert (result.exit_code, result.complete) == (ExitCode.INCOMPLETE, False)
     died = [case for case in result.cases if "SIGKILL" in case.reason]
@@ -269,8 +269,8 @@ def test_a_worker_that_dies_is_reported_with_its_last_words() -> None:
     assert all(case.verdict is Verdict.INCONCLUSIVE and "out of luck" in case.reason for case in died)
 
 
-def test_a_subject_that_does_little_proves_little() -> None:
-    """It does nothing wrong; that is not enough to call it conformant."""
+def test_a_subject_that_does_little_is_not_conformant() -> None:
+    """It violates no requirement, but most cases end without a verdict."""
     result = run(f"{OURS}:DoesLittle", selection=Selection(family=(Family.STALE_READS,), layer=(Layer.EXAMPLE,)))
     assert not [case for case in result.cases if case.verdict is Verdict.FAILED]
     assert any(case.verdict is Verdict.PASSED for case in result.cases)
@@ -300,7 +300,7 @@ def test_a_changed_identity_is_found_on_reopening() -> None:
 def test_state_outside_the_folder_is_an_adapter_problem(
     kind: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second run would find the tables of the first."""
+    """A second run would find the tables of the first."""
     monkeypatch.setenv("ELSEWHERE", str(tmp_path))
     for _ in range(2):
         result = run(f"{OURS}:{kind}", selection=SMALL)
@@ -312,15 +312,15 @@ def test_state_outside_the_folder_is_an_adapter_problem(
     assert ended.value.code == ExitCode.USAGE
 
 
-def test_half_a_character_is_shown_escaped() -> None:
+def test_an_unpaired_surrogate_is_shown_escaped() -> None:
     result = run(f"{OURS}:Surrogates")
     assert verdicts_of(result) == {Verdict.INCONCLUSIVE}
     assert "half: \\ud800." in result.cases[0].reason
     assert reports.from_json(reports.to_json(result)) == result
 
 
-def test_a_defect_of_the_kit_is_no_verdict_and_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A case whose table feature does not exist makes the worker fail, not the subject."""
+def test_a_defect_of_the_kit_is_reported_and_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker fails because the case's table feature does not exist; the subject is not at fault."""
     listener = Listener()
     monkeypatch.setattr(worker_pool, "RunCase", _broken)
     result = run("model", listener)
@@ -338,7 +338,7 @@ def _broken(**fields: object) -> object:
 # Time and interruption
 
 
-def test_ctrl_c_leaves_what_was_found_so_far() -> None:
+def test_ctrl_c_keeps_the_results_so_far() -> None:
     class Interrupts(Listener):
         def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
             super().case(result, fails=fails, known=known, seconds=seconds)
@@ -350,8 +350,8 @@ def test_ctrl_c_leaves_what_was_found_so_far() -> None:
     assert (result.exit_code, result.complete, result.stopped) == (ExitCode.INCOMPLETE, False, "interrupted")
 
 
-def test_nothing_is_left_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No folder, no thread that waits, no process: workers in the middle of a case included."""
+def test_an_interrupted_run_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder, no waiting thread and no process stay, not even of a worker in the middle of a case."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     before = threading.active_count()
 
@@ -368,15 +368,15 @@ def test_nothing_is_left_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # One subject for all workers
 
 
-def test_workers_share_a_subject_at_a_url_and_runs_do_not_meet_there() -> None:
-    """The second run creates tables of the same names, but for their salt."""
+def test_workers_share_a_subject_at_a_url_but_runs_use_different_tables() -> None:
+    """The second run's tables have the same names with another salt."""
     model = InProcess(ModelOwner())
     with HttpServer(model.ask) as server:
         listener = Listener()
         for _ in range(2):
             result = run(server.url, listener, workers=2)
             assert result.exit_code == ExitCode.CONFORMANT, result.stopped
-        assert listener.workers == 1, "some cases would crash it for the others"
+        assert listener.workers == 1, "a case that crashes the subject would disturb other workers"
         assert any("one worker" in note for note in listener.notes)
     assert model.ask("kit", Hello()) == model.identity
 
@@ -386,7 +386,7 @@ def test_workers_share_a_subject_at_a_url_and_runs_do_not_meet_there() -> None:
 
 @pytest.fixture(autouse=True)
 def _own_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker changes where its process has temporary files."""
+    """A worker sets the temporary folder of its process."""
     monkeypatch.setattr(tempfile, "tempdir", tempfile.gettempdir())
 
 
@@ -424,7 +424,7 @@ def tmp_path_of(tmp_path: Path, name: str) -> Path:
     return tmp_path / name
 
 
-def test_a_case_is_the_same_whatever_was_run_before_it(tmp_path: Path) -> None:
+def test_a_case_does_not_depend_on_the_cases_before_it(tmp_path: Path) -> None:
     driven = opened(f"{OURS}:Wrong", tmp_path)
     first = driven.run(one(1))
     driven.run(one(2))
@@ -432,7 +432,7 @@ def test_a_case_is_the_same_whatever_was_run_before_it(tmp_path: Path) -> None:
     driven.close()
 
 
-def test_no_name_of_a_folder_stays_in_a_result(tmp_path: Path) -> None:
+def test_results_contain_no_name_of_a_folder(tmp_path: Path) -> None:
     places = SubjectFolders(tmp_path)
     names = [str(places.subject()), tempfile.mkdtemp(prefix="conformance-")]
     assert all(name.startswith(str(tmp_path)) for name in names)
@@ -442,7 +442,7 @@ def test_no_name_of_a_folder_stays_in_a_result(tmp_path: Path) -> None:
     assert places.hidden_in(hidden) == hidden
 
 
-def test_a_subject_may_move_its_storage_and_change_nothing_else() -> None:
+def test_a_subject_that_is_reopened_may_change_only_its_storage() -> None:
     demand_same(identity(storage="/a"), identity(storage="/b"))
     with pytest.raises(AdapterError) as refused:
         demand_same(identity("staged"), identity("inline"))

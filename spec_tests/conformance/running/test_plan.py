@@ -1,4 +1,4 @@
-"""Which cases a run has: order, seeds, selection."""
+"""The cases of a run: their order, seeds and selection."""
 
 import pytest
 
@@ -12,13 +12,13 @@ QUICK = PROFILES["quick"]
 OWNER = identity("staged", "inline", "idempotent-retry")
 
 
-def test_a_plan_is_the_same_every_time_and_names_no_case_twice() -> None:
+def test_a_plan_is_always_the_same_and_has_no_case_twice() -> None:
     first = plan(OWNER, QUICK, 7)
     assert first == plan(OWNER, QUICK, 7)
     assert len(set(first.order)) == len(first.order) > 10
 
 
-def test_cheap_layers_come_first_and_the_core_families_lead() -> None:
+def test_fast_layers_come_first_and_core_families_before_others() -> None:
     cases = plan(OWNER, QUICK, 7).cases
     layers = [LAYERS.index(case.check.layer) for case in cases]
     assert layers == sorted(layers)
@@ -32,14 +32,14 @@ def test_every_check_runs_once_before_any_runs_twice() -> None:
     turns = planned.in_turn()
     assert sorted(case.name for case in turns) == sorted(case.name for case in planned.cases)
     examples = [case for case in turns if case.check.layer is Layer.EXAMPLE]
-    assert examples == turns[: len(examples)], "cheap layers come first"
+    assert examples == turns[: len(examples)], "fast layers come first"
     checks = {case.check.name for case in examples}
     first = examples[: len(checks)]
     assert {case.check.name for case in first} == checks
     assert {str(case.variant) for case in first} == {str(case.variant) for case in examples}
 
 
-def test_a_seed_depends_on_case_and_run_seed_only() -> None:
+def test_a_seed_depends_only_on_the_case_and_the_runs_seed() -> None:
     everything = {case.name: case.seed for case in plan(OWNER, QUICK, 7).cases}
     chosen = plan(OWNER, QUICK, 7, select(check=[ONE.name])).cases
     assert chosen
@@ -53,14 +53,14 @@ def test_a_seed_is_exact_in_json() -> None:
     assert all(0 <= case_seed(seed, "a") < 2**53 for seed in range(100))
 
 
-def test_a_subject_gets_checks_of_its_own_side_only() -> None:
+def test_a_subject_gets_only_the_checks_of_its_side() -> None:
     for side in ("owner", "client"):
         cases = plan(identity("staged", side=side), QUICK, 0).cases
         assert {case.check.side for case in cases} == {side}
 
 
-def test_a_case_is_evidence_only_for_what_the_subject_is_held_to() -> None:
-    """Another table feature's requirements, and undeclared profiles', are not."""
+def test_a_case_is_evidence_only_for_requirements_of_the_subject() -> None:
+    """Requirements of another table feature or of undeclared profiles are excluded."""
     cases = plan(identity("staged"), QUICK, 0).cases
     assert cases
     for case in cases:
@@ -68,7 +68,7 @@ def test_a_case_is_evidence_only_for_what_the_subject_is_held_to() -> None:
         assert not [each for each in case.requirements if each.startswith((other, "PROFILE-RETRY"))]
 
 
-def test_what_a_subject_does_not_promise_is_skipped_with_the_reason() -> None:
+def test_checks_of_undeclared_promises_are_skipped_with_the_reason() -> None:
     needing = [check for check in all_checks() if check.side == "owner" and check.needs]
     assert needing
     skipped = {case.check: case for case in plan(identity(), QUICK, 0).skipped}
@@ -104,7 +104,7 @@ def test_a_check_is_selected_by_name_by_case_or_by_pattern(pattern: str) -> None
         assert {case.variant.commit_mode for case in chosen} == {"staged"}
 
 
-def test_selections_add_up_within_a_kind_and_narrow_across() -> None:
+def test_selections_of_one_kind_add_up_and_of_two_kinds_narrow() -> None:
     def names(**chosen: list[str]) -> set[str]:
         return {case.name for case in plan(OWNER, QUICK, 0, select(**chosen)).cases}
 
@@ -117,13 +117,13 @@ def test_selections_add_up_within_a_kind_and_narrow_across() -> None:
     assert names(layer=["example"]) >= names(check=[ONE.name])
 
 
-def test_a_requirement_selects_the_cases_that_are_evidence_for_it() -> None:
+def test_a_requirement_selects_the_cases_that_check_it() -> None:
     cases = plan(OWNER, QUICK, 0, select(requirement=["PROFILE-CORE-*"])).cases
     assert cases
     assert all(any(each.startswith("PROFILE-CORE-") for each in case.requirements) for case in cases)
 
 
-def test_a_selection_prints_as_typed() -> None:
+def test_a_selection_prints_as_its_options() -> None:
     chosen = select(check=["*"], family=["limits"], layer=["model"])
     assert str(chosen) == "--check '*' --family limits --layer model"
     assert str(Selection()) == ""
@@ -163,7 +163,7 @@ def test_only_the_star_is_special_in_a_pattern(pattern: str, name: str, expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [("90", 90), ("60s", 60), ("1.5m", 90), ("2h", 7200), ("500ms", 0.5)])
-def test_a_time_is_written_as_people_do(text: str, expected: float) -> None:
+def test_a_duration_is_printed_readably(text: str, expected: float) -> None:
     assert seconds(text, "--budget") == expected
 
 
@@ -174,7 +174,7 @@ def test_an_invalid_duration_names_its_option(text: str) -> None:
     assert "--budget" in refused.value.problem
 
 
-def test_an_unknown_profile_is_refused_with_the_ones_there_are() -> None:
+def test_the_error_for_an_unknown_profile_lists_the_profiles() -> None:
     assert profile_named("quick") is QUICK
     with pytest.raises(UnusableError) as refused:
         profile_named("fast")

@@ -1,5 +1,6 @@
-"""The kit in another project: its cases as pytest items, and the example for CI, whose commands are run as they stand,
-with an owner of the kit in its place."""
+"""The kit in another project: its cases as pytest items, and the example for CI. The example's commands are run
+unchanged, but with an owner of the kit.
+"""
 
 import os
 import re
@@ -21,7 +22,7 @@ SMALL = ("-k", ONE.name)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With one test of its own."""
+    """A folder with one test of its own."""
     (tmp_path / "test_own.py").write_text(
         "import sys\n\n\ndef test_own():\n    kit = [name for name in sys.modules if name.startswith('conformance.')]\n"
         "    assert kit == ['conformance.pytest_plugin'] or '--commit-owner-subject' in sys.argv\n",
@@ -31,7 +32,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, *words: str, installed: bool = False) -> subprocess.CompletedProcess[str]:
-    """`installed`: with all plugins, as pytest finds them; otherwise, which is quicker, with those that are needed."""
+    """Run pytest. With `installed`, it loads all plugins, as it finds them; otherwise only the needed ones, which is
+    faster.
+    """
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
     environment.pop("PYTEST_ADDOPTS", None)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", str(folder), *words]
@@ -41,7 +44,7 @@ def run(folder: Path, *words: str, installed: bool = False) -> subprocess.Comple
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
 
 
-def test_without_a_subject_the_plugin_is_silent_and_imports_nothing(folder: Path) -> None:
+def test_without_a_subject_the_plugin_does_nothing(folder: Path) -> None:
     done = run(folder, installed=True)
     assert (done.returncode, "1 passed" in done.stdout) == (0, True)
     assert "commit owner" not in done.stdout
@@ -56,14 +59,14 @@ def test_cases_run_beside_ordinary_tests(folder: Path) -> None:
 
 @pytest.mark.processes
 def test_each_process_of_xdist_opens_its_own_subject(folder: Path) -> None:
-    """Whose answers differ from process to process only in what does not matter."""
+    """The answers of these subjects differ only in details that do not matter."""
     done = run(folder, "--commit-owner-subject", "model", "-n", "2", "-v", *SMALL)
     assert done.returncode == 0, done.stdout
     assert "5 passed" in done.stdout
     assert all(f"{ONE.name}[{variant}]" in done.stdout for variant in ("managedCommit/staged", "catalogManaged/inline"))
 
 
-def test_a_failure_is_explained_and_says_how_to_see_it_again(folder: Path) -> None:
+def test_a_failure_is_explained_with_the_command_to_repeat_it(folder: Path) -> None:
     done = run(folder, "--commit-owner-subject", f"{OURS}:Wrong", *SMALL)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "5 failed" in done.stdout
@@ -81,7 +84,7 @@ def test_known_failures_are_expected_and_stale_ones_fail_the_session(folder: Pat
     expected = run(folder, "--commit-owner-subject", f"{OURS}:Wrong", *words)
     assert "5 xfailed" in expected.stdout
     assert "ticket 17" in expected.stdout
-    assert expected.returncode == 0, "what is known to fail is a verdict"
+    assert expected.returncode == 0, "a known failure is a verdict"
     gone = run(folder, "--commit-owner-subject", "model", *words)
     assert gone.returncode == pytest.ExitCode.TESTS_FAILED
     assert "no longer true" in gone.stdout
@@ -104,7 +107,7 @@ def test_an_unusable_subject_ends_the_session(folder: Path, words: tuple[str, ..
     assert "passed" not in done.stdout
 
 
-def test_a_session_in_which_the_owner_was_never_judged_is_not_green(folder: Path) -> None:
+def test_a_session_without_any_verdict_is_not_green(folder: Path) -> None:
     refusing = run(folder, "--commit-owner-subject", f"{OURS}:Refusing", *SMALL, "-rs")
     assert refusing.returncode == pytest.ExitCode.TESTS_FAILED
     assert "inconclusive" in refusing.stdout
@@ -114,7 +117,7 @@ def test_a_session_in_which_the_owner_was_never_judged_is_not_green(folder: Path
     assert "no case of the kit was run" in nothing.stdout
 
 
-def test_a_subject_that_dies_fails_no_test_and_is_not_green_either(folder: Path) -> None:
+def test_a_dead_subject_fails_no_test_but_is_not_green(folder: Path) -> None:
     done = run(folder, "--commit-owner-subject", f"{OURS}:Dying", "-k", f"{ONE.name} and managedCommit", "-rs")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "SIGKILL" in done.stdout
@@ -128,7 +131,7 @@ EXAMPLE = ROOT / "conformance" / "ci_example"
 
 
 def scripts(workflow: str) -> dict[str, str]:
-    """By the name of the step."""
+    """The commands of each step, by the step's name."""
     text = (EXAMPLE / workflow).read_text("utf-8")
     steps = re.findall(r"- name: (.+)\n(?: +if: .+\n)? +run: (\|\n((?: {10}.*\n)+)|.+)", text)
     return {name: textwrap.dedent(block) if block else line for name, line, block in steps}
@@ -143,7 +146,9 @@ def scripts(workflow: str) -> dict[str, str]:
         ("engine.yml", "model-client", "the-requested-version-is-read", 0),
     ],
 )
-def test_the_workflow_does_what_it_says(workflow: str, subject: str, check: str, code: int, tmp_path: Path) -> None:
+def test_the_workflow_gives_the_expected_exit_codes(
+    workflow: str, subject: str, check: str, code: int, tmp_path: Path
+) -> None:
     (tmp_path / "known-failures.toml").write_bytes((EXAMPLE / "known-failures.toml").read_bytes())
     environment = {
         **os.environ,
@@ -166,7 +171,7 @@ def test_the_workflow_does_what_it_says(workflow: str, subject: str, check: str,
     assert reports.from_json((tmp_path / "report" / "result.json").read_bytes()).exit_code == code
 
 
-def test_the_steps_are_all_there_is_to_do() -> None:
+def test_the_workflow_has_no_other_steps() -> None:
     last = "Say so on the page of the job"
     assert list(scripts("conformance.yml")) == [
         "Install the kit", "Is the adapter in order?", "Is the owner conformant?", last,
@@ -175,7 +180,7 @@ def test_the_steps_are_all_there_is_to_do() -> None:
     assert "delta-commit-owner[conformance]" in scripts("conformance.yml")["Install the kit"]
 
 
-def test_the_list_of_known_failures_is_one_and_its_example_would_be() -> None:
+def test_the_example_list_of_known_failures_is_valid() -> None:
     text = (EXAMPLE / "known-failures.toml").read_text("utf-8")
     assert known_failures.read(EXAMPLE / "known-failures.toml") == ()
     assert "[[known-failure]]" in text

@@ -1,4 +1,6 @@
-"""What cases say of requirements and of profiles, and which violations a list of known failures accepts."""
+"""The verdicts on requirements and profiles from the results of cases, and the violations that a list of known failures
+accepts.
+"""
 
 from pathlib import Path
 
@@ -35,8 +37,10 @@ def test_every_requirement_has_a_verdict_in_order() -> None:
     assert all(each.paraphrase and each.source for each in found)
 
 
-def test_a_promise_is_cited_from_a_contract() -> None:
-    """Unity Catalog's API demands what the profile promises; of other subjects it stays a promise, and both fail."""
+def test_a_promise_is_cited_from_a_contract_if_there_is_one() -> None:
+    """Unity Catalog's API requires what the profile promises. For other subjects it stays a promise. A violation fails
+    both.
+    """
     failed = case("limits/a[x/y]", Verdict.FAILED, ("PROFILE-RETRY-01",), requirements=("PROFILE-RETRY-01",))
     signed = msgspec.structs.replace(RETRY, promises=("uc-delta-api",))
     promise, contract = (verdict_of("PROFILE-RETRY-01", failed, who=who) for who in (RETRY, signed))
@@ -47,24 +51,24 @@ def test_a_promise_is_cited_from_a_contract() -> None:
     assert verdicts.failing([failed]) == [failed]
 
 
-def test_one_passed_case_is_enough_to_hold() -> None:
+def test_a_requirement_holds_if_one_case_passed() -> None:
     found = verdict_of(MUST, case("limits/a[x/y]"), case("limits/b[x/y]", Verdict.INCONCLUSIVE, reason="refused"))
     assert (found.verdict, found.cases) == (RequirementVerdict.HELD, ("limits/a[x/y]", "limits/b[x/y]"))
 
 
-def test_one_violation_outweighs_every_passed_case_and_stands_first() -> None:
+def test_one_violation_outweighs_all_passed_cases_and_comes_first() -> None:
     found = verdict_of(MUST, case("limits/a[x/y]"), case("limits/b[x/y]", Verdict.FAILED, (MUST,)))
     assert (found.verdict, found.cases) == (RequirementVerdict.VIOLATED, ("limits/b[x/y]", "limits/a[x/y]"))
 
 
-def test_a_violation_counts_for_unnamed_requirements() -> None:
-    """A checker of histories finds what no check had in mind."""
+def test_a_violation_counts_for_requirements_that_its_check_does_not_name() -> None:
+    """A checker of histories finds violations of other requirements than those of the check."""
     found = verdict_of(OTHER_MUST, case("limits/a[x/y]", Verdict.FAILED, (MUST, OTHER_MUST), requirements=(MUST,)))
     assert found.verdict is RequirementVerdict.VIOLATED
 
 
-def test_files_in_other_folders_leave_the_verdict_on_all_else() -> None:
-    """They are found after the last step; a scenario that did not get to its end is no evidence all the same."""
+def test_changed_files_elsewhere_do_not_affect_other_verdicts() -> None:
+    """They are found after the last step. But a scenario that did not finish is no evidence."""
     strayed = case("limits/a[x/y]", Verdict.FAILED, ("PROFILE-CLIENT-03",))
     broken = case("limits/b[x/y]", Verdict.FAILED, ("PROFILE-CLIENT-03",), (OTHER_MUST,))
     stopped = case("limits/c[x/y]", Verdict.FAILED, ("PROFILE-CLIENT-03",), reason="refused")
@@ -80,7 +84,7 @@ def test_a_case_that_failed_for_another_reason_is_no_evidence() -> None:
     assert verdict_of(OTHER_MUST, failed).verdict is RequirementVerdict.INCONCLUSIVE
 
 
-def test_a_failed_example_leaves_its_requirement_open() -> None:
+def test_a_failed_example_gives_its_requirement_no_verdict() -> None:
     failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
     passed = case("limits/b[x/y]", requirements=(OTHER_MUST,))
     found = verdict_of(OTHER_MUST, failed, passed)
@@ -89,7 +93,7 @@ def test_a_failed_example_leaves_its_requirement_open() -> None:
 
 
 @pytest.mark.parametrize("layer", [Layer.MODEL, Layer.PROCESSES, Layer.SIMULATION])
-def test_a_failed_generated_case_leaves_other_verdicts(layer: Layer) -> None:
+def test_a_failed_generated_case_does_not_change_other_verdicts(layer: Layer) -> None:
     failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
     failed = msgspec.structs.replace(failed, layer=layer)
     assert verdict_of(OTHER_MUST, failed, case(requirements=(OTHER_MUST,))).verdict is RequirementVerdict.HELD
@@ -131,7 +135,7 @@ def test_a_requirement_without_judged_cases_is_inconclusive() -> None:
         ("MC-COMMIT-02", RETRY, RequirementVerdict.NOT_CHECKED, "no case of this run"),
     ],
 )
-def test_a_verdict_without_cases_gives_the_reason(
+def test_a_requirement_without_cases_has_a_reason(
     requirement: str, who: Identity, verdict: RequirementVerdict, words: str
 ) -> None:
     found = verdict_of(requirement, who=who)
@@ -160,13 +164,13 @@ def test_a_declared_profile_without_any_verdict_is_named() -> None:
 
 
 @pytest.mark.parametrize("other", [case(), case("limits/c[x/y]", Verdict.FAILED, (MUST,))])
-def test_one_case_with_a_verdict_is_enough_for_a_profile(other: CaseResult) -> None:
+def test_a_profile_has_a_verdict_if_one_case_has(other: CaseResult) -> None:
     open_ = case("limits/a[x/y]", Verdict.INCONCLUSIVE)
     assert verdicts.profiles_without_verdict([open_, other], RETRY) == ()
 
 
-def test_a_profile_that_no_case_was_about_is_not_missed() -> None:
-    """A selection leaves most of them out."""
+def test_a_profile_without_selected_cases_is_not_reported() -> None:
+    """A selection leaves out the cases of most profiles."""
     skipped = case("limits/a[x/y]", Verdict.SKIPPED, requirements=(MUST,))
     assert verdicts.profiles_without_verdict([skipped, case(requirements=(OTHER_MUST,))], RETRY) == ()
 
@@ -175,7 +179,7 @@ def opened(reason: str = "it refused", name: str = "limits/a[x/y]") -> CaseResul
     return case(name, Verdict.INCONCLUSIVE, reason=reason)
 
 
-def test_a_run_of_which_most_came_to_no_verdict_is_too_little() -> None:
+def test_a_run_needs_verdicts_in_at_least_half_of_its_cases() -> None:
     assert verdicts.too_little([case(), opened(), opened()]) == (
         "only 1 of 3 cases came to a verdict, fewer than half",
     )
@@ -183,8 +187,8 @@ def test_a_run_of_which_most_came_to_no_verdict_is_too_little() -> None:
     assert verdicts.too_little([case(), case("limits/b[x/y]", Verdict.FAILED, (MUST,)), opened(), opened()]) == ()
 
 
-def test_a_client_need_not_do_everything() -> None:
-    """Of one that only reads most cases are about what it does not do."""
+def test_missing_operations_of_a_client_do_not_count() -> None:
+    """Most cases are about operations that a reader does not have."""
     others = [opened(f"{NO_SUCH_JOB}: it is a reader")] * 3
     assert verdicts.too_little([case(), *others]) == ()
     assert verdicts.too_little([case(), *others, opened(), opened()]) == (
@@ -200,18 +204,18 @@ def test_a_client_need_not_do_everything() -> None:
         "operation 3: the outcome stayed unknown: HTTP status 503: b''",
     ],
 )
-def test_a_case_to_which_no_answer_came_is_not_passed_over(reason: str) -> None:
+def test_a_case_without_an_answer_is_reported(reason: str) -> None:
     (problem,) = verdicts.too_little([case(), case("limits/b[x/y]"), opened(reason)])
     assert reason in problem
     assert "1 case ended because no answer came" in problem
 
 
-def test_unknown_answers_are_left_out_of_the_verdict() -> None:
+def test_a_subjects_own_unknown_answers_do_not_count() -> None:
     reason = "operation 3: the outcome stayed unknown: my database was slow"
     assert verdicts.too_little([case(), case("limits/b[x/y]"), opened(reason)]) == ()
 
 
-# Lists of known failures: what they accept, when they are no longer true, and how they are written
+# Lists of known failures: what they accept, when an entry is stale, and how a list is written
 
 
 FAILED = case("limits/a-check[managedCommit/staged]", Verdict.FAILED, (MUST,))
@@ -240,19 +244,19 @@ def test_an_entry_accepts_a_case_by_name_and_requirement(known: KnownFailure, co
     assert known_failures.is_known(FAILED, [known]) is covered
 
 
-def test_everything_that_fails_a_case_has_to_be_known() -> None:
+def test_every_violation_of_a_failed_case_must_be_known() -> None:
     twice = case(FAILED.case, Verdict.FAILED, (MUST,), (OTHER_MUST,))
     assert not known_failures.is_known(twice, [entry()])
     assert known_failures.is_known(twice, [entry(), entry(requirement=OTHER_MUST)])
 
 
-def test_advice_has_to_be_known_only_where_it_fails_the_run() -> None:
+def test_advice_must_be_known_only_in_a_strict_run() -> None:
     also_advice = case(FAILED.case, Verdict.FAILED, (MUST,), (SHOULD,))
     assert known_failures.is_known(also_advice, [entry()])
     assert not known_failures.is_known(also_advice, [entry()], strict=True)
 
 
-def test_a_case_that_passed_is_no_known_failure() -> None:
+def test_a_passed_case_is_no_known_failure() -> None:
     assert not known_failures.is_known(PASSED, [entry()])
 
 
@@ -274,7 +278,7 @@ ALL = ("limits/a-check[managedCommit/staged]", "limits/never-selected[managedCom
         (entry("limits/mistyped[*]"), [FAILED], True),
     ],
 )
-def test_an_entry_is_stale_once_its_cases_say_something_else(
+def test_an_entry_is_stale_if_its_cases_give_another_result(
     known: KnownFailure, cases: list[CaseResult], stale: bool
 ) -> None:
     assert known_failures.stale([known], cases, ALL) == ((known,) if stale else ())
@@ -292,7 +296,7 @@ def test_a_generated_list_needs_reasons(tmp_path: Path) -> None:
     assert known_failures.stale(known, [FAILED], []) == ()
 
 
-def test_a_generated_list_keeps_the_reasons_that_are_known(tmp_path: Path) -> None:
+def test_a_regenerated_list_keeps_known_reasons(tmp_path: Path) -> None:
     other = case("limits/b[x/y]", Verdict.FAILED, (OTHER_MUST,))
     text = known_failures.generate("my owner", [FAILED, other, PASSED], [entry()])
     assert text.count("[[known-failure]]") == 2
@@ -311,7 +315,7 @@ def test_variants_that_fail_alike_are_one_entry(tmp_path: Path) -> None:
     assert "[*]" not in one
 
 
-def test_a_hostile_name_and_message_stay_in_their_places(tmp_path: Path) -> None:
+def test_a_hostile_name_or_message_is_escaped(tmp_path: Path) -> None:
     hostile = 'x"\n[[known-failure]]\ncase = "*"\nreason = "mine"\n#'
     failed = case(f"limits/a{hostile}[x/y]", Verdict.FAILED, (MUST,))
     file = tmp_path / "known.toml"
@@ -335,7 +339,7 @@ def test_a_hostile_name_and_message_stay_in_their_places(tmp_path: Path) -> None
         (None, "cannot read"),
     ],
 )
-def test_a_list_that_makes_no_sense_is_refused_with_the_entry(tmp_path: Path, content: str | None, words: str) -> None:
+def test_the_error_for_an_invalid_list_names_the_entry(tmp_path: Path, content: str | None, words: str) -> None:
     file = tmp_path / "known.toml"
     if content is not None:
         file.write_bytes(content.encode("latin-1"))

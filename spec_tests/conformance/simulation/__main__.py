@@ -22,7 +22,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (*SCHEDULE_MUTANTS, *CRASH_MUTANTS, *POWER_
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m spec_tests.conformance.simulation", description=(__doc__ or "").partition("\n")[0]
     )

@@ -1,8 +1,8 @@
 """Known-bad variants of the reference that only a schedule, an interrupted effect or a power cut exposes.
 
-A mutant names the scope that finds it and the requirement that it violates. It is killed if that requirement is named
-within the quick budget; the counterexample is made small: no client, request or switch of a schedule can be left out,
-nothing that a power cut took can be given back, and an interruption is one effect.
+A mutant names the scope that finds it and the requirement that it violates. It is killed if the quick budget finds a
+violation of that requirement. The counterexample is minimal. In a schedule, no client, request or switch can be left
+out. After a power cut, no lost change can be restored. An interruption concerns one effect.
 """
 
 import contextlib
@@ -25,21 +25,21 @@ from refimpl.environment import Environment
 RANDOM_SCHEDULES: Final = 150
 MOST_SCHEDULES: Final = 1000
 DISKS: Final = 8
-"""Of each power cut; one of each, where a death or a failing sync comes before it."""
+"""The number of disk states for each power cut. It is 1 if a death or a failed sync comes before the cut."""
 DEATHS: Final = 16
-"""After each failing sync."""
+"""The number of deaths that are tried after each failed sync."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hunt:
-    """How a hunt ended."""
+    """The result of a hunt."""
 
     found: str | None
-    """The requirement that was violated; None: nothing was found."""
+    """The violated requirement; None if no violation was found."""
     tried: int
-    """Schedules, interruptions or disks."""
+    """The number of schedules, interruptions or disks."""
     size: str = ""
-    """Of the counterexample."""
+    """The size of the counterexample."""
     counterexample: tuple[str, ...] = ()
 
 
@@ -50,18 +50,18 @@ class _Mutant:
     id: str
     title: str
     scope: str
-    """What exposes it: the id of a scope of schedules, or the name of an operation."""
+    """The id of a scope of schedules, or the name of an operation, in which the mutant is found."""
     requirement: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleMutant(_Mutant):
-    """A bad owner that a schedule exposes."""
+    """A bad owner that only a schedule exposes."""
 
     change: Change = unchanged
     patch: Patch = contextlib.nullcontext
     needs_clocks: bool = False
-    """Whether clocks that are an hour apart expose it even without an interleaving."""
+    """Whether two clocks with a difference of an hour expose the mutant, even without an interleaving."""
     family = "schedule"
 
     def host(self) -> SimulatedClients:
@@ -90,8 +90,9 @@ def scope_of(mutant: ScheduleMutant) -> Scope:
 def first_bad_schedule(
     host: SimulatedClients, scope: Scope, requirement: str
 ) -> tuple[int, list[Step] | None, Outcome | None]:
-    """How many schedules were tried, and the first that violates the requirement (else None, and another bad outcome):
-    random ones first, then all in order."""
+    """The number of tried schedules, and the first that violates the requirement: its steps and its outcome. If there
+    is none: no steps, and the first other bad outcome. Random schedules are tried first, then all schedules in order.
+    """
     start = prepare(scope, host)
     runs: list[ScopeRun] = []
 
@@ -121,7 +122,7 @@ def _turns(trace: traces.Trace) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrashMutant(_Mutant):
-    """A bad owner that the interruption of an operation exposes."""
+    """A bad owner that only an interrupted operation exposes."""
 
     change: Change = unchanged
     patch: Patch = contextlib.nullcontext
@@ -143,13 +144,13 @@ class CrashMutant(_Mutant):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerMutant(_Mutant):
-    """A bad owner that a power cut exposes."""
+    """A bad owner that only a power cut exposes."""
 
     host: Callable[[], SimulatedProcesses]
     deaths: bool = False
     """Whether a process must die before the cut."""
     failing_syncs: bool = False
-    """Whether a sync must fail before that."""
+    """Whether a sync must fail before the cut, or before the death."""
     family = "power"
 
     def hunt(self) -> Hunt:
@@ -209,7 +210,7 @@ def connected(environment: Environment, wrap: Callable[[Any], Any]) -> Environme
 def with_lock(
     environment: Environment, lock: Callable[[Callable[[], Any]], Callable[[], contextlib.AbstractContextManager[Any]]]
 ) -> Environment:
-    """`lock` makes another lock of the host of the ordinary one."""
+    """The environment with another lock: `lock` makes it from the ordinary lock."""
 
     def host_lock(path: Path) -> Any:
         return lock(environment.host_lock(path))

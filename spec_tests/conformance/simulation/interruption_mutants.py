@@ -1,4 +1,4 @@
-"""Mutants that only an interruption exposes: a power cut, a death, an effect that fails or an answer that is lost."""
+"""Mutants that only an interruption exposes: a power cut, a death, a failed effect or a lost answer."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -66,7 +66,7 @@ class _PublishedNameNotSynced(SimulatedFiles):
 
 
 class _FolderNotSynced(SimulatedFiles):
-    """The folder of a new table, and the log folder in it, have names that were never synced."""
+    """The names of a new table's folder, and of the log folder in it, are never synced."""
 
     def fsync_directory(self, path: Path) -> None:
         if path.name == LOG_FOLDER or path.name in STAGING_FOLDERS or path.name.startswith("_"):
@@ -74,7 +74,7 @@ class _FolderNotSynced(SimulatedFiles):
 
 
 class _LedgerNameNotSynced(SimulatedFiles):
-    """The ledger is renamed into place, and SQLite makes its write-ahead log beside it, before that is durable."""
+    """The ledger is renamed into place without a sync, and SQLite then creates its write-ahead log beside it."""
 
     def fsync_directory(self, path: Path) -> None:
         if path.name != OWNER_FOLDER:
@@ -82,7 +82,7 @@ class _LedgerNameNotSynced(SimulatedFiles):
 
 
 class _LinkedBeforeSynced(SimulatedFiles):
-    """What is published becomes visible first and durable afterwards."""
+    """A published file becomes visible first and durable afterwards."""
 
     def sync(self, path: Path, number: Number) -> None:
         if path.parent.name != LOG_FOLDER:
@@ -94,7 +94,7 @@ class _LinkedBeforeSynced(SimulatedFiles):
 
 
 class _StagedAgainNotSynced(SimulatedFiles):
-    """A staged file that is there already is proposed, whether or not its writer lived to sync it."""
+    """A staged file that already exists is proposed, even if its writer died before it synced the file."""
 
     def sync(self, path: Path, number: Number) -> None:
         if not (path.parent.name in STAGING_FOLDERS and path.name.startswith(".tmp-")):
@@ -102,7 +102,7 @@ class _StagedAgainNotSynced(SimulatedFiles):
 
 
 class _TakenNameNotSynced(SimulatedFiles):
-    """A name that is taken is reported, whether or not the process that linked it lived to sync it."""
+    """An existing name is reported, even if the process that linked it died before it synced the name."""
 
     _taken = False
 
@@ -117,7 +117,7 @@ class _TakenNameNotSynced(SimulatedFiles):
 
 
 class _FailedSyncRetried(SimulatedFiles):
-    """Whatever sync fails is asked for again, and the second answer believed."""
+    """A failed sync is repeated, and the second answer is believed."""
 
     def sync(self, path: Path, number: Number) -> None:
         with _retried():
@@ -133,7 +133,7 @@ class _FailedSyncRetried(SimulatedFiles):
 
 
 class _InDoubtKept(SimulatedFiles):
-    """A published name whose sync failed is taken as it stands, instead of being written anew."""
+    """A published file whose name failed to sync is kept, instead of being written again."""
 
     def replace(self, source: Path, target: Path) -> None:
         if target.parent.name == LOG_FOLDER:
@@ -143,7 +143,7 @@ class _InDoubtKept(SimulatedFiles):
 
 
 def _retried() -> AbstractContextManager[None]:
-    """The second sync would find nothing to do: the kernel reported the failure once."""
+    """The second sync succeeds without an effect, because the kernel reports a failure only once."""
     return contextlib.suppress(OSError)
 
 
@@ -159,14 +159,14 @@ class _LazyLedger(Wrapped):
 
 
 def _equal_file_believed(log: LogStore, version: Version, content: bytes, commit_mode: object = None) -> None:
-    """A version that is there already with the right bytes is taken for published, once it is synced again."""
+    """An existing version with the expected bytes counts as published once it is synced again."""
     name = log_path.commit(version)
     if not log.put_if_absent(name, content) and log.read(name) != content:
         raise CorruptLogError(f"{name} is not version {version}")
 
 
 class _LogFolderNotSynced(SimulatedFiles):
-    """The name of a new table's log folder was never synced."""
+    """The name of a new table's log folder is never synced."""
 
     def fsync_directory(self, path: Path) -> None:
         if LOG_FOLDER not in self.disk.names(path) or path.name == LOG_FOLDER:
@@ -174,7 +174,7 @@ class _LogFolderNotSynced(SimulatedFiles):
 
 
 class _UnsyncedCommits(Wrapped):
-    """A connection that does not wait for the disk where its transaction does one thing."""
+    """A connection that does not wait for the disk if its transaction executes a given statement."""
 
     def __init__(self, database: Any, statement: str, disk: Callable[[], Disk]) -> None:
         super().__init__(database)
@@ -192,7 +192,7 @@ class _UnsyncedCommits(Wrapped):
 
 
 class _UnsyncedGroups(Wrapped):
-    """A connection that waits for the disk only where its transaction ratifies one commit."""
+    """A connection that waits for the disk only if its transaction ratifies a single commit."""
 
     def __init__(self, database: Any, disk: Callable[[], Disk]) -> None:
         super().__init__(database)
@@ -214,7 +214,7 @@ def _group_decided(owner: LocalOwner, group: Sequence[Waiting], decided: list[De
 
 
 def _failed_sync_believed_by_one(owner: LocalOwner, group: Sequence[Waiting]) -> list[Any]:
-    """The leader is answered that the outcome is unknown; the members behind it are answered as decided."""
+    """The leader reports an unknown outcome; the members after it report their decisions."""
     decided: list[Decision | None] = []
     try:
         _group_decided(owner, group, decided)
@@ -243,8 +243,9 @@ def _published_before_the_sync(owner: LocalOwner, group: Sequence[Waiting]) -> l
 
 
 class _FoldsUnsynced(Wrapped):
-    """A connection that moves its write-ahead log into the database, and does not wait for the disk before it goes on
-    with that log from its beginning."""
+    """A connection that moves its write-ahead log into the database, and overwrites the log before the database is
+    synced.
+    """
 
     def __init__(self, database: Any, disk: Callable[[], Disk]) -> None:
         super().__init__(database)
@@ -300,7 +301,7 @@ def _lazy(level: str, scope: str) -> PowerMutant:
 
 
 def _with_database(wrap: Callable[[Any, Callable[[], Disk]], Any], **options: bool) -> SimulatedProcesses:
-    """`wrap`: given a connection, and what tells the disk of the present start."""
+    """A host whose connections are changed. `wrap` gets a connection, and a function that returns the current disk."""
     host = SimulatedProcesses(change_database=lambda database: wrap(database, lambda: host.disk), **options)
     return host
 
@@ -325,7 +326,7 @@ POWER_MUTANTS: Final = (
     _files("ledger-name-not-synced", "first-start/catalogManaged/inline", _LedgerNameNotSynced),
     _patched(
         "recovered-log-not-synced",
-        "The ledger acts on what a dead process wrote to its write-ahead log, and never synced.",
+        "The ledger uses entries of its write-ahead log that a dead process wrote but never synced.",
         "commit/catalogManaged/inline",
         Ledger,
         "_write_last_transaction_again",
@@ -334,7 +335,7 @@ POWER_MUTANTS: Final = (
     ),
     _patched(
         "recovered-log-synced-again",
-        "The ledger syncs what it finds in its write-ahead log, where an earlier sync of that failed.",
+        "The ledger syncs its write-ahead log again after an earlier sync of it failed.",
         "commit/catalogManaged/inline",
         WriteAheadLog,
         "write_again",
@@ -344,7 +345,7 @@ POWER_MUTANTS: Final = (
     ),
     _patched(
         "equal-file-believed",
-        "A published file is recorded where an earlier sync of it failed, because its bytes are the right ones.",
+        "A published file with the expected bytes is recorded although an earlier sync of it failed.",
         "backfill/catalogManaged/inline",
         LogStore,
         "publish",
@@ -398,7 +399,7 @@ POWER_MUTANTS: Final = (
     ),
     PowerMutant(
         id="folded-without-sync",
-        title="The write-ahead log is moved into the database, and written anew before that is synced.",
+        title="The write-ahead log is moved into the database, and overwritten before the database is synced.",
         requirement="PROFILE-OUTCOME-01",
         scope="fold/catalogManaged/inline",
         host=lambda: _with_database(_FoldsUnsynced, checkpointing=True),
@@ -406,11 +407,13 @@ POWER_MUTANTS: Final = (
 )
 
 
-# Mutants that only an interrupted effect exposes: while no process dies, each of them works
+# Mutants that only an interrupted effect exposes: they are correct while no process dies
 
 
 def _without_promise(kind: PromiseKind) -> Patch:
-    """One kind of commit by put-if-absent is linked first and recorded afterwards, and nothing says so before."""
+    """One kind of commit by put-if-absent is linked first and recorded afterwards, without a promise before the
+    link.
+    """
     ordinary = Writer.add_promise
 
     def add_promise(writer: Writer, table: TableRecord, promise: Promise) -> None:
@@ -441,7 +444,7 @@ _RESOLVED: Final = "tombstones WHERE table_id = ? AND attempt = ?"
 
 
 class _ForgetsTombstones(Wrapped):
-    """That an attempt was resolved is known only to the process that did it."""
+    """Only the process that resolved an attempt knows its tombstone."""
 
     def __init__(self, database: Any) -> None:
         super().__init__(database)
@@ -458,7 +461,7 @@ class _ForgetsTombstones(Wrapped):
 
 
 def _error_believed(context: Context, table: TableRecord, promise: Promise) -> Any:
-    """An error of the disk means that nothing became visible."""
+    """After a disk error, the owner assumes that the link did not happen."""
     try:
         mine = promises.publish(promise, context.log(table))
     except OSError as error:
@@ -473,7 +476,7 @@ def _error_believed(context: Context, table: TableRecord, promise: Promise) -> A
 
 
 def _failed_commit_believed() -> AbstractContextManager[Any]:
-    """A transaction whose commit failed is said not to be one."""
+    """A transaction whose commit failed is reported as not committed."""
     ordinary = Ledger._commit
 
     def commit(ledger: Ledger, database: Any) -> None:
@@ -486,7 +489,7 @@ def _failed_commit_believed() -> AbstractContextManager[Any]:
 
 
 def _lease(environment: Environment) -> Environment:
-    """A lock that is taken from a process that holds it for too long, and that does not notice."""
+    """A lock is taken away from a slow process, which does not notice."""
 
     def leased(take: Callable[[], Any]) -> Callable[[], AbstractContextManager[Any]]:
         @contextlib.contextmanager
@@ -501,7 +504,7 @@ def _lease(environment: Environment) -> Environment:
 
 
 def _described_after_the_commit() -> AbstractContextManager[Any]:
-    """A creation that landed fails where the table cannot be described."""
+    """A creation that landed is reported as failed if the table cannot be described."""
 
     class Believes(OutcomeUnknown):
         def __new__(cls, message: str, **facts: Any) -> Any:
@@ -514,7 +517,7 @@ CRASH_MUTANTS: Final = (
     *(
         CrashMutant(
             id=f"{kind.value}-without-promise",
-            title=f"{what} is linked first and recorded afterwards, and no promise tells of it",
+            title=f"{what} is linked first and recorded afterwards, without a promise",
             scope=scope,
             requirement=requirement,
             patch=_without_promise(kind),
@@ -527,7 +530,7 @@ CRASH_MUTANTS: Final = (
     ),
     CrashMutant(
         id="group-acknowledged-although-rolled-back",
-        title="the error of one member rolls the group back, and those that were decided before it are acknowledged",
+        title="the error of one member rolls the group back, but members decided before it are acknowledged",
         scope="group/catalogManaged/inline",
         requirement="PROFILE-DURABLE-01",
         patch=patched(LocalOwner, "_decide_together", _acknowledged_although_rolled_back),
@@ -555,7 +558,7 @@ CRASH_MUTANTS: Final = (
     ),
     CrashMutant(
         id="promise-always-believed",
-        title="recovery takes every promise for kept, and links nothing",
+        title="recovery assumes that every promise was kept, and links nothing",
         scope="commit/catalogManaged/direct",
         requirement="PROFILE-DURABLE-01",
         patch=patched(promises, "_published_now", lambda _promise, _log, **_more: True),
@@ -569,28 +572,28 @@ CRASH_MUTANTS: Final = (
     ),
     CrashMutant(
         id="tombstones-in-memory",
-        title="that an attempt was resolved is known to the process that resolved it",
+        title="only the process that resolved an attempt knows its outcome",
         scope="resolve/catalogManaged/staged",
         requirement="PROFILE-OUTCOME-02",
         change=lambda environment: connected(environment, _ForgetsTombstones),
     ),
     CrashMutant(
         id="error-of-a-link-believed",
-        title="a link that failed is taken for one that was not made",
+        title="a failed link is assumed to have had no effect",
         scope="commit/managedCommit/direct",
         requirement="PROFILE-OUTCOME-01",
         patch=patched(Context, "keep", _error_believed),
     ),
     CrashMutant(
         id="error-of-a-commit-believed",
-        title="a transaction whose commit failed is said not to be one",
+        title="a transaction whose commit failed is reported as not committed",
         scope="commit/catalogManaged/inline",
         requirement="PROFILE-DURABLE-01",
         patch=_failed_commit_believed,
     ),
     CrashMutant(
         id="lock-with-a-lease",
-        title="a lock is taken from a slow holder, which goes on",
+        title="a lock is taken away from a slow holder, which continues",
         scope="commit/catalogManaged/direct",
         requirement="PROFILE-CORE-03",
         change=_lease,
@@ -598,7 +601,7 @@ CRASH_MUTANTS: Final = (
     ),
     CrashMutant(
         id="description-decides",
-        title="a creation that landed is said to have failed where the new table cannot be described",
+        title="a creation that landed is reported as failed if the new table cannot be described",
         scope="create/catalogManaged/staged",
         requirement="PROFILE-DURABLE-01",
         patch=_described_after_the_commit,

@@ -1,6 +1,6 @@
-"""Mutants that only a schedule exposes: while one client runs at a time, each of them works.
+"""Mutants that only a schedule exposes: each is correct while one client runs at a time.
 
-Each moves or leaves out one step: a lock, the bounds of a transaction, the order of two effects.
+Each mutant moves or removes one step: a lock, the bounds of a transaction, the order of two effects.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def no_lock(environment: Environment) -> Environment:
 
 
 def _recorded(writer: Writer, table: TableRecord, promise: Promise, now: int) -> RatifiedCommit:
-    """Without a look whether another process has recorded it."""
+    """Record a promise without a check whether another process has recorded it."""
     with mock.patch.object(writer, "attempt", lambda *_: None):
         return _record(writer, table, promise, now)
 
@@ -46,12 +46,12 @@ _record: Final = promises.record
 
 
 def trusts_the_lock() -> AbstractContextManager[Any]:
-    """Records a promise as if no other process could have recorded it, which holds only under the lock."""
+    """Record a promise as if no other process could have recorded it. That is true only under the lock."""
     return mock.patch.object(promises, "record", _recorded)
 
 
 def _lock_until_commit(environment: Environment) -> Environment:
-    """The first commit frees the lock, although its holder goes on with what follows from it."""
+    """The first commit releases the lock, although its holder has more to do under it."""
     held: list[contextlib.ExitStack] = []
 
     class Frees(Wrapped):
@@ -78,7 +78,7 @@ def _lock_until_commit(environment: Environment) -> Environment:
 
 
 class _AsksThenReplaces(Wrapped):
-    """Files whose put-if-absent is a question and a rename."""
+    """Files whose put-if-absent is a check and a rename."""
 
     def link(self, source: Path, target: Path) -> None:
         if self.wrapped.exists(str(target)):
@@ -100,7 +100,7 @@ def _what_is_stored(
 
 
 def _outcome_from_an_old_look(owner: local.LocalOwner, table_id: str, attempt: str) -> AttemptOutcome:
-    """What the ledger said before the lock was taken is written down under it."""
+    """The owner reads the ledger before it takes the lock, and records that old state under the lock."""
     with owner.ledger.read() as view:
         seen = view.attempt(owner.context.required(view, table_id), attempt)
     if seen is None:
@@ -110,7 +110,7 @@ def _outcome_from_an_old_look(owner: local.LocalOwner, table_id: str, attempt: s
 
 
 def _attempts_looked_up_early() -> AbstractContextManager[Any]:
-    """Whether an attempt was resolved is looked up when its request arrives, and not again under the lock."""
+    """The owner looks up the attempt when its request arrives, and not again under the lock."""
     looked_up: dict[str, AttemptRecord | None] = {}
     examined, attempt = local.LocalOwner._examined, Writer.attempt
 
@@ -129,7 +129,7 @@ def _attempts_looked_up_early() -> AbstractContextManager[Any]:
 
 
 def _contents(context: Context, table_id: str, version: Version | None) -> tuple[TableRecord, list[tuple[int, bytes]]]:
-    """What is to be published, from one look at the ledger."""
+    """The versions to be published and their content, read from the ledger in one transaction."""
     with context.ledger.read() as view:
         table = context.required(view, table_id)
         latest = -1 if table.latest is None else table.latest
@@ -143,7 +143,7 @@ def _contents(context: Context, table_id: str, version: Version | None) -> tuple
 
 
 def _forget_first(context: Context, table_id: str, version: Version | None) -> Backfilled:
-    """The ledger forgets the bytes, and then they are published."""
+    """The ledger forgets the bytes, and then the owner publishes them."""
     with context.lock():
         table, found = _contents(context, table_id, version)
         if found:
@@ -155,7 +155,7 @@ def _forget_first(context: Context, table_id: str, version: Version | None) -> B
 
 
 def _newest_first(context: Context, table_id: str, version: Version | None) -> Backfilled:
-    """The last version becomes visible before those that it follows."""
+    """The last version becomes visible before the versions below it."""
     with context.lock():
         table, found = _contents(context, table_id, version)
         for each, content in reversed(found):
@@ -167,7 +167,7 @@ def _newest_first(context: Context, table_id: str, version: Version | None) -> B
 
 
 def _shared_work(context: Context, table_id: str, version: Version | None) -> Backfilled:
-    """Backfillers without a lock divide the versions among them: the first to claim one publishes it."""
+    """Backfillers share the versions without a lock: the first that claims a version publishes it."""
     table, found = _contents(context, table_id, version)
     log, files = context.log(table), context.environment.files
     for each, content in found:
@@ -187,7 +187,7 @@ def _shared_work(context: Context, table_id: str, version: Version | None) -> Ba
 
 
 class _DecidesOutside(Wrapped):
-    """A transaction begins with the first change: what was decided on was read before it."""
+    """A transaction begins with its first change. Its decision uses rows that were read before."""
 
     _wanted = False
 
@@ -209,7 +209,7 @@ def _decides_outside(environment: Environment) -> Environment:
 
 
 def _tombstones_expire(environment: Environment) -> Environment:
-    """Whoever writes removes what was resolved long ago, by his own clock."""
+    """Each writer deletes tombstones that are old by its own clock."""
 
     class Expires(Wrapped):
         def execute(self, statement: str, *values: Any) -> Any:
@@ -223,7 +223,7 @@ def _tombstones_expire(environment: Environment) -> Environment:
 
 
 class _WritesInPlace(Wrapped):
-    """Files whose put-if-absent creates the name, and then writes its content."""
+    """Files whose put-if-absent creates the name, and then writes the content."""
 
     def link(self, source: Path, target: Path) -> None:
         content = self.wrapped.read(source)
@@ -238,7 +238,7 @@ def _writes_in_place(environment: Environment) -> Environment:
 def _latest_by_a_second_look(
     context: Context, table_id: str, start: Version | None = None, end: Version | None = None
 ) -> CommitsAnswer:
-    """The commits from one look at the ledger, the latest version from another."""
+    """The commits and the latest version come from two reads of the ledger."""
     with context.ledger.read() as view:
         commits = stored_commits(view, context.required(view, table_id), start, end).commits
     with context.ledger.read() as view:
@@ -246,7 +246,9 @@ def _latest_by_a_second_look(
 
 
 def _forgets_what_came_meanwhile(context: Context, table_id: str, _version: Version | None) -> Backfilled:
-    """What is published is decided before the lock, what is forgotten under it: everything up to the latest."""
+    """The versions to publish are decided before the lock is taken; under the lock, every version up to the latest is
+    marked as published.
+    """
     with context.ledger.read() as view:
         last = context.required(view, table_id).latest
     found = backfill(context, table_id, last)
@@ -257,7 +259,7 @@ def _forgets_what_came_meanwhile(context: Context, table_id: str, _version: Vers
 
 
 def recorded_first(context: Context, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
-    """The ledger says that a promise was kept, and then its file is linked."""
+    """The ledger records a promise as kept, and then the owner links its file."""
     with context.ledger.write() as writer:
         commit = promises.record(writer, table, promise, context.now)
     promises.publish(promise, context.log(table))
@@ -265,13 +267,15 @@ def recorded_first(context: Context, table: TableRecord, promise: Promise) -> Ra
 
 
 def _whatever_is_there(promise: Promise, log: Any, **_more: bool) -> bool:
-    """Whoever linked the version: it is taken for the promised one."""
+    """An existing version counts as the promised one, whoever linked it."""
     log.put_if_absent(f"{promise.version:020}.json", promise.content)
     return True
 
 
 def _listed_then_asked(reader: LogReader, version: Version | None = None) -> Loaded:
-    """One look: what is listed first and asked for then may be in neither."""
+    """The reader lists the log, then asks the owner, once each. A commit published in between may be in neither
+    answer.
+    """
     listing = reader.log.listing()
     answer = reader.ask(end=version)
     segment = build(listing, answer, reader.feature, version=version, distrusted={})
@@ -280,7 +284,7 @@ def _listed_then_asked(reader: LogReader, version: Version | None = None) -> Loa
 
 @contextlib.contextmanager
 def _time_of_the_first_try() -> Iterator[None]:
-    """A client keeps the time that it took before it lost; the owner does not look."""
+    """A client keeps the time of its first try after a lost race, and the owner does not check it."""
     with (
         mock.patch.object(transaction, "after_lost_race", lambda mine, _winner: mine),
         mock.patch.object(decide, "_timestamp_flaw", lambda _table, _examined: None),
@@ -289,7 +293,7 @@ def _time_of_the_first_try() -> Iterator[None]:
 
 
 def _answers_as_they_arrived(groups: Groups, group: Sequence[Waiting]) -> None:
-    """The members are decided by version, and answered by arrival."""
+    """The members are decided in the order of their versions, but get the answers in the order of their arrival."""
     arrived = [each for each in groups._waiting if each in group]
     for each, answer in zip(arrived, groups._together(group), strict=True):
         each.answer = answer
@@ -309,7 +313,7 @@ def _judged_before_any_is_written(owner: LocalOwner, group: Sequence[Waiting]) -
 
 
 class _LastOneStays(Wrapped):
-    """A ledger in which a version that is written again replaces the one before."""
+    """A ledger in which a repeated insert of a version replaces the earlier row."""
 
     def execute(self, statement: str, *values: Any) -> Any:
         return self.wrapped.execute(statement.replace("INSERT INTO commits", "INSERT OR REPLACE INTO commits"), *values)
@@ -318,14 +322,14 @@ class _LastOneStays(Wrapped):
 SCHEDULE_MUTANTS: Final = (
     ScheduleMutant(
         id="group-answered-as-it-arrived",
-        title="the members of a group are decided by version, and their answers given in the order of their arrival",
+        title="the members of a group are decided by version, but answered in the order of their arrival",
         scope="threads[catalogManaged,inline]",
         requirement="CM-COMMIT-08",
         patch=patched(Groups, "_decide", _answers_as_they_arrived),
     ),
     ScheduleMutant(
         id="group-judged-before-any-is-written",
-        title="the members of a group are judged in the state before it: two of them get the same version",
+        title="the members of a group are all judged in the state before the group: two of them get the same version",
         scope="threads[managedCommit,staged]",
         requirement="MC-COMMIT-02",
         change=lambda environment: connected(environment, _LastOneStays),
@@ -333,7 +337,7 @@ SCHEDULE_MUTANTS: Final = (
     ),
     ScheduleMutant(
         id="lock-not-taken",
-        title="the owner's lock is not taken: a promise that is being kept is taken for an abandoned one",
+        title="the owner's lock is not taken: the promise of a running process counts as abandoned",
         scope="two-writers[managedCommit,direct]",
         requirement="PROFILE-CORE-03",
         change=no_lock,
@@ -341,7 +345,7 @@ SCHEDULE_MUTANTS: Final = (
     ),
     ScheduleMutant(
         id="lock-released-early",
-        title="the lock is released with the first commit, before the promised version is linked",
+        title="the lock is released by the first commit, before the promised version is linked",
         scope="two-writers[catalogManaged,direct]",
         requirement="PROFILE-CORE-03",
         change=_lock_until_commit,
@@ -357,28 +361,28 @@ SCHEDULE_MUTANTS: Final = (
     ),
     ScheduleMutant(
         id="asks-then-replaces",
-        title="put-if-absent is a question and a rename: a filesystem writer's version is overwritten",
+        title="put-if-absent is a check and a rename: a filesystem writer's version is overwritten",
         scope="take-over[managedCommit,staged]",
         requirement="MC-COMMIT-02",
         change=_asks_then_replaces,
     ),
     ScheduleMutant(
         id="answers-from-the-ledger-alone",
-        title="a commit that is visible already is denied until the ledger knows of it",
+        title="a visible commit is not reported until the ledger knows it",
         scope="looker[managedCommit,direct]",
         requirement="MC-READ-06",
         patch=patched(Context, "_with_what_is_visible", _what_is_stored),
     ),
     ScheduleMutant(
         id="resolves-from-an-old-look",
-        title="an attempt is resolved by what the ledger said before the lock: it lands, and is said never to",
+        title="an attempt is resolved by a ledger state from before the lock: it lands, but is reported otherwise",
         scope="delayed[managedCommit,staged]",
         requirement="PROFILE-OUTCOME-02",
         patch=patched(local.LocalOwner, "attempt_outcome", _outcome_from_an_old_look),
     ),
     ScheduleMutant(
         id="attempts-checked-outside-the-transaction",
-        title="whether an attempt was resolved is looked up when its request arrives, not when it is decided",
+        title="an attempt is looked up when its request arrives, and not again when it is decided",
         scope="delayed[catalogManaged,inline]",
         requirement="PROFILE-OUTCOME-02",
         patch=_attempts_looked_up_early,
@@ -392,21 +396,21 @@ SCHEDULE_MUTANTS: Final = (
     ),
     ScheduleMutant(
         id="publishes-the-newest-first",
-        title="a backfill makes the last version visible before those that it follows",
+        title="a backfill makes the last version visible before the versions below it",
         scope="two-backfillers[managedCommit,staged]",
         requirement="MC-BACKFILL-03",
         patch=patched(local, "backfill", _newest_first),
     ),
     ScheduleMutant(
         id="backfillers-divide-the-versions",
-        title="two backfillers without a lock: one publishes the second version while the first is the other's",
+        title="two backfillers without a lock: one publishes version 2 before the other has published version 1",
         scope="two-backfillers[managedCommit,staged]",
         requirement="MC-BACKFILL-05",
         patch=patched(local, "backfill", _shared_work),
     ),
     ScheduleMutant(
         id="decided-outside-the-transaction",
-        title="the version is compared before the transaction begins, and two writers get the same one",
+        title="the version is compared before the transaction begins, and two writers get the same version",
         scope="two-writers[catalogManaged,inline]",
         requirement="CM-COMMIT-08",
         change=_decides_outside,
@@ -435,7 +439,7 @@ SCHEDULE_MUTANTS: Final = (
     ),
     ScheduleMutant(
         id="forgets-what-came-meanwhile",
-        title="a backfill marks as published what was ratified after it had looked",
+        title="a backfill marks commits as published that were ratified after it read the ledger",
         scope="backfiller[managedCommit,staged]",
         requirement="MC-COMMIT-02",
         patch=patched(local, "backfill", _forgets_what_came_meanwhile),
@@ -449,14 +453,14 @@ SCHEDULE_MUTANTS: Final = (
     ),
     ScheduleMutant(
         id="take-over-without-a-check",
-        title="a take-over does not look whether it made the version, or a filesystem writer did",
+        title="a take-over does not check whether it or a filesystem writer created the version",
         scope="take-over[catalogManaged,staged]",
         requirement="CM-COMMIT-08",
         patch=patched(promises, "publish", _whatever_is_there),
     ),
     ScheduleMutant(
         id="two-take-overs-unlocked",
-        title="two take-overs of one table, neither of which holds the lock",
+        title="two take-overs of one table run without the lock",
         scope="two-take-overs[managedCommit,staged]",
         requirement="PROFILE-CORE-03",
         change=no_lock,
@@ -464,14 +468,14 @@ SCHEDULE_MUTANTS: Final = (
     ),
     ScheduleMutant(
         id="reader-lists-then-asks",
-        title="a reader lists, then asks, and does not list again: what is published in between is in neither",
+        title="a reader lists, then asks, and does not list again: a commit published in between is in neither answer",
         scope="reader[catalogManaged,inline]",
         requirement="PROFILE-CLIENT-01",
         patch=patched(loading, "load", _listed_then_asked),
     ),
     ScheduleMutant(
         id="writer-keeps-its-time",
-        title="a writer that lost takes the next version with the time of its first try",
+        title="a writer that lost a race commits the next version with the time of its first try",
         scope="transactions[catalogManaged,inline]",
         requirement="ICT-08",
         patch=_time_of_the_first_try,

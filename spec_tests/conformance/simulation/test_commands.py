@@ -1,4 +1,4 @@
-"""`simulate`: its subcommands print what they explored."""
+"""`simulate`: its subcommands print the number of explored states."""
 
 import contextlib
 import json
@@ -19,7 +19,7 @@ from spec_tests.conformance.simulation.hunting import operation_named
 
 
 def simulate(*arguments: str) -> int:
-    """The exit code of `delta-commit-conformance simulate`."""
+    """Run `delta-commit-conformance simulate`; return the exit code."""
     code: int = application(["simulate", *arguments], standalone_mode=False)
     return code
 
@@ -44,7 +44,7 @@ def test_an_unfinished_space_is_reported(capsys: pytest.CaptureFixture[str]) -> 
     assert "NOT finished, then 1 random schedules" in capsys.readouterr().out
 
 
-def test_a_violation_is_written_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_violation_is_written_to_a_file_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     subject, file = f"python:{UnlockedOwner.__module__}:UnlockedOwner", tmp_path / "trace.json"
     assert simulate("explore", "two-writers", "--subject", subject, "--trace", str(file)) == 1
     trace = traces.from_json(file.read_bytes())
@@ -81,12 +81,12 @@ def test_an_unknown_scope_is_a_usage_error(command: str, capsys: pytest.CaptureF
     assert "two-writers[managedCommit,staged]" if command == "explore" else "commit/" in capsys.readouterr().err
 
 
-def test_two_processes_print_what_one_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_processes_print_the_same_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     command = ("explore", "take-over[managed")
     assert printed(capsys, *command, "--jobs", "2") == printed(capsys, *command)
 
 
-def test_progress_is_printed_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_printed_at_intervals(capsys: pytest.CaptureFixture[str]) -> None:
     times = iter([0.0, 1.0, simulating.SECONDS_BETWEEN_LINES, simulating.SECONDS_BETWEEN_LINES + 1])
     asked: list[str] = []
 
@@ -107,7 +107,7 @@ EXAMPLE = "python:conformance.simulation.example_owner:ExampleOwner"
 
 
 class UnlockedOwner(example_owner.ExampleOwner):
-    """Reads and replaces its ledger without the lock. `explore` finds it."""
+    """Reads and replaces its ledger without the lock; `explore` finds this."""
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -115,7 +115,7 @@ class UnlockedOwner(example_owner.ExampleOwner):
 
 
 class UnsyncedOwner(example_owner.ExampleOwner):
-    """Does not wait until its ledger is on the disk. `power` finds it."""
+    """Does not wait until its ledger is on the disk; `power` finds this."""
 
     def _write(self, path: Path, content: str) -> None:
         with self._files.create(path) as file:
@@ -123,7 +123,9 @@ class UnsyncedOwner(example_owner.ExampleOwner):
 
 
 class OrderedOwner(example_owner.ExampleOwner):
-    """Takes the entry that is listed last for the latest version. `explore` finds it: a listing has no order."""
+    """Treats the entry that is listed last as the latest version; `explore` finds this, because a listing has no
+    order.
+    """
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
         answer = super().get_commits(client, request)
@@ -150,7 +152,7 @@ def test_the_example_is_clean_and_a_planted_bug_is_found(
     assert requirement in capsys.readouterr().out
 
 
-def test_scopes_that_need_a_missing_operation_are_left_out() -> None:
+def test_scopes_with_a_missing_operation_are_left_out() -> None:
     assert not hasattr(example_owner.ExampleOwner, "hand_back")
     clients, processes = PythonClients.named(EXAMPLE), PythonProcesses.named(EXAMPLE)
     (without, able) = (
@@ -168,7 +170,7 @@ def test_a_missing_subject_is_a_usage_error(capsys: pytest.CaptureFixture[str]) 
 
 
 def in_turn(owner: type[example_owner.ExampleOwner]) -> Outcome:
-    """A writer, a backfiller and a reader, one after the other."""
+    """Run a writer, a backfiller and a reader, one after the other."""
     (scope,) = scopes(lambda each: each.id == "backfiller[catalogManaged,inline]")
     with PythonClients(owner) as host:
         start = prepare(scope, host)
@@ -182,4 +184,4 @@ def test_an_owner_that_relies_on_listing_order_is_found(monkeypatch: pytest.Monk
     assert in_turn(example_owner.ExampleOwner).requirements == frozenset()
     assert in_turn(OrderedOwner).requirements == {"CM-GET-04"}
     monkeypatch.setattr(disk, "crc32", lambda _name: 0)
-    assert in_turn(OrderedOwner).requirements == frozenset(), "in the order in which they were made"
+    assert in_turn(OrderedOwner).requirements == frozenset(), "a listing in the order of creation must hide the fault"

@@ -1,6 +1,7 @@
-"""The simulated disk does what POSIX promises, and no more: names and contents become durable by their own fsync only.
+"""The simulated disk keeps the promises of POSIX and no others: names and contents become durable only by their own
+fsync.
 
-A power cut keeps what was synced, and any part of what was not.
+A power cut keeps all synced changes, and any part of the other changes.
 """
 
 import errno
@@ -45,14 +46,14 @@ def durable_names(files: SimulatedFiles) -> set[str]:
     return set(files.disk.snapshot().directories[number])
 
 
-def test_what_is_written_is_read_before_anything_is_durable(files: SimulatedFiles) -> None:
+def test_written_content_can_be_read_before_it_is_durable(files: SimulatedFiles) -> None:
     path = write(files, "a", b"one", synced=False)
     assert files.read(path) == b"one"
     assert [entry.name for entry in files.list_directory(LOG)] == ["a"]
     assert durable_names(files) == set()
 
 
-def test_a_file_sync_makes_content_durable_not_names(files: SimulatedFiles) -> None:
+def test_a_file_sync_makes_content_durable_but_not_names(files: SimulatedFiles) -> None:
     path = write(files, "a", b"one")
     number = files.disk.find(path)
     assert number is not None
@@ -62,7 +63,7 @@ def test_a_file_sync_makes_content_durable_not_names(files: SimulatedFiles) -> N
     assert durable_names(files) == {"a"}
 
 
-def test_a_directory_sync_makes_names_durable_not_content(files: SimulatedFiles) -> None:
+def test_a_directory_sync_makes_names_durable_but_not_content(files: SimulatedFiles) -> None:
     path = write(files, "a", b"one", synced=False)
     files.fsync_directory(LOG)
     number = files.disk.find(path)
@@ -73,7 +74,7 @@ def test_a_directory_sync_makes_names_durable_not_content(files: SimulatedFiles)
     assert files.disk.snapshot().files[number] == (b"one", ())
 
 
-def test_a_link_is_a_second_name_and_replaces_none(files: SimulatedFiles) -> None:
+def test_a_link_is_a_second_name_and_replaces_no_file(files: SimulatedFiles) -> None:
     source = write(files, "a", b"one")
     files.link(source, LOG / "b")
     files.unlink(source)
@@ -85,7 +86,7 @@ def test_a_link_is_a_second_name_and_replaces_none(files: SimulatedFiles) -> Non
     assert files.read(LOG / "b") == b"one"
 
 
-def test_a_rename_replaces_what_was_there_in_one_step(files: SimulatedFiles) -> None:
+def test_a_rename_replaces_a_file_in_one_step(files: SimulatedFiles) -> None:
     old, new = write(files, "a", b"old"), write(files, "b", b"new")
     files.fsync_directory(LOG)
     files.replace(new, old)
@@ -96,7 +97,7 @@ def test_a_rename_replaces_what_was_there_in_one_step(files: SimulatedFiles) -> 
     assert durable_names(files) == {"a"}
 
 
-def test_a_rename_of_two_names_of_one_file_does_nothing(files: SimulatedFiles) -> None:
+def test_a_rename_between_two_names_of_one_file_does_nothing(files: SimulatedFiles) -> None:
     one = write(files, "a", b"one")
     files.link(one, LOG / "b")
     files.replace(one, LOG / "b")
@@ -126,7 +127,7 @@ def test_a_rename_to_another_directory_becomes_durable_as_a_whole(files: Simulat
         (lambda files: files.fsync_directory(LOG / "absent"), FileNotFoundError),
     ],
 )
-def test_errors_are_those_of_a_file_system(files: SimulatedFiles, wrong: object, kind: type[OSError]) -> None:
+def test_errors_equal_those_of_a_file_system(files: SimulatedFiles, wrong: object, kind: type[OSError]) -> None:
     write(files, "there", b"x")
     assert callable(wrong)
     with pytest.raises(kind):
@@ -159,7 +160,7 @@ def test_a_failed_sync_is_reported_once_and_its_data_is_lost(files: SimulatedFil
     assert files.read(path) == b"one"
 
 
-def test_a_failed_directory_sync_loses_earlier_names_only(files: SimulatedFiles) -> None:
+def test_a_failed_directory_sync_loses_only_earlier_names(files: SimulatedFiles) -> None:
     write(files, "a", b"one", synced=True)
     files.disk.failing_sync = files.disk.syncs + 1
     with pytest.raises(OSError, match="Input/output error"):
@@ -170,7 +171,7 @@ def test_a_failed_directory_sync_loses_earlier_names_only(files: SimulatedFiles)
     assert {entry.name for entry in files.list_directory(LOG)} == {"a", "b"}
 
 
-def test_every_effect_is_seen_before_and_after() -> None:
+def test_observers_see_every_effect_before_and_after() -> None:
     seen: list[Effect] = []
     files = SimulatedFiles(Disk(), hook=seen.append)
     files.make_directory(LOG)
@@ -187,7 +188,7 @@ def test_every_effect_is_seen_before_and_after() -> None:
 
 
 def left(files: SimulatedFiles, *, limit: int = 10_000) -> list[dict[str, bytes]]:
-    """The log as each power cut may leave it, without repetitions."""
+    """The log in each state that a power cut may leave, without duplicates."""
     found: list[dict[str, bytes]] = []
     for tree in PowerCut(files.disk.snapshot()).disks(Random(1), limit=limit):
         log = of(tree)
@@ -204,13 +205,13 @@ def of(tree: Tree) -> dict[str, bytes]:
     return {name: bytes(disk.file(LOG / name).content) for name in disk.names(LOG)}
 
 
-def test_what_is_synced_with_its_name_is_there_whatever_happens(files: SimulatedFiles) -> None:
+def test_a_synced_file_with_a_synced_name_always_survives(files: SimulatedFiles) -> None:
     write(files, "a", b"one", synced=True)
     files.fsync_directory(LOG)
     assert left(files) == [{"a": b"one"}]
 
 
-def test_a_name_that_was_not_synced_is_there_or_not(files: SimulatedFiles) -> None:
+def test_an_unsynced_name_may_or_may_not_survive(files: SimulatedFiles) -> None:
     write(files, "a", b"one", synced=True)
     assert left(files) == [{}, {"a": b"one"}]
 
@@ -236,7 +237,7 @@ def test_names_of_different_files_survive_in_any_combination(files: SimulatedFil
     assert left(files) == [{}, {"a": b"a"}, {"b": b"b"}, {"a": b"a", "b": b"b"}]
 
 
-def test_one_name_keeps_the_order_of_its_changes(files: SimulatedFiles) -> None:
+def test_changes_of_one_name_survive_in_their_order(files: SimulatedFiles) -> None:
     temporary = write(files, "t", b"one", synced=True)
     files.link(temporary, LOG / "a")
     files.unlink(temporary)
@@ -246,7 +247,7 @@ def test_one_name_keeps_the_order_of_its_changes(files: SimulatedFiles) -> None:
     }  # fmt: skip
 
 
-def test_a_rename_is_there_as_a_whole_or_not_at_all(files: SimulatedFiles) -> None:
+def test_an_unsynced_rename_survives_as_a_whole_or_not_at_all(files: SimulatedFiles) -> None:
     write(files, "a", b"old", synced=True)
     new = write(files, "b", b"new", synced=True)
     files.fsync_directory(LOG)
@@ -280,7 +281,7 @@ def test_writes_survive_in_any_combination(files: SimulatedFiles) -> None:
     }  # fmt: skip
 
 
-def test_above_the_limit_states_are_chosen_by_the_seed(files: SimulatedFiles) -> None:
+def test_above_the_limit_the_seed_chooses_the_states(files: SimulatedFiles) -> None:
     path = write(files, "a", b"", synced=True)
     files.fsync_directory(LOG)
     number = files.disk.find(path)
@@ -301,7 +302,7 @@ def test_above_the_limit_states_are_chosen_by_the_seed(files: SimulatedFiles) ->
     assert len(set(sampled(7, 300))) > 150
 
 
-def test_the_same_disk_has_the_same_identity_however_it_came_about(files: SimulatedFiles) -> None:
+def test_equal_disks_have_the_same_identity(files: SimulatedFiles) -> None:
     write(files, "a", b"one", synced=True)
     other = SimulatedFiles(Disk())
     other.make_directory(LOG)
@@ -320,7 +321,7 @@ def trees(files: SimulatedFiles) -> Iterator[Tree]:
     return PowerCut(files.disk.snapshot()).disks(Random(1), limit=1)
 
 
-# SQLite keeps its database on the simulated disk: transactions, connections, syncs in one timeline
+# SQLite keeps its database on the simulated disk: transactions, connections and syncs share one timeline
 
 DATABASE = Path("/ledger.sqlite")
 WAL = "/ledger.sqlite-wal"
@@ -344,11 +345,11 @@ def test_two_connections_share_one_write_ahead_log(sqlite: SimulatedSqlite) -> N
     assert len(disk.file(WAL).content) > 0
     one.close()
     other.close()
-    assert disk.find(WAL) is None, "the last connection folds the log into the database"
+    assert disk.find(WAL) is None, "the last connection moves the log into the database"
     assert sqlite.mounted(disk)(DATABASE).execute("SELECT count(*) FROM t").fetchall() == [(2,)]
 
 
-def test_a_full_commit_leaves_nothing_unsynced_and_a_lazy_one_does(sqlite: SimulatedSqlite) -> None:
+def test_a_full_commit_is_synced_and_a_lazy_one_is_not(sqlite: SimulatedSqlite) -> None:
     for level, unsynced in (("FULL", False), ("NORMAL", True)):
         disk = Disk()
         database = sqlite.mounted(disk)(DATABASE)
@@ -380,8 +381,8 @@ def test_database_and_file_effects_share_one_timeline(sqlite: SimulatedSqlite) -
     database.close()
 
 
-def test_a_database_that_another_file_replaced_has_moved(sqlite: SimulatedSqlite) -> None:
-    """The reference asks SQLite whether the ledger was restored under it."""
+def test_a_replaced_database_file_is_noticed(sqlite: SimulatedSqlite) -> None:
+    """The reference asks SQLite whether the ledger's file was replaced while it was open."""
     disk = Disk()
     files = cast(Files, SimulatedFiles(disk))
     environment = Environment(files=files, connect=sqlite.mounted(disk), host_lock=lambda _path: nullcontext)
@@ -401,8 +402,8 @@ def test_a_database_that_another_file_replaced_has_moved(sqlite: SimulatedSqlite
     ledger.close()
 
 
-def test_two_mounts_of_one_disk_know_nothing_of_each_other(sqlite: SimulatedSqlite) -> None:
-    """What a host knew of its locks is gone when it starts again."""
+def test_two_mounts_of_one_disk_share_no_locks(sqlite: SimulatedSqlite) -> None:
+    """When a host starts again, its earlier locks are gone."""
     disk = Disk()
     before = sqlite.mounted(disk)(DATABASE)
     before.execute("CREATE TABLE t(a)")

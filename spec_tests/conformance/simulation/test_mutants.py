@@ -1,6 +1,7 @@
-"""Each mutant is found by what it violates, made small, and conformant while nothing disturbs it.
+"""Each mutant is found by the requirement that it violates, with a small counterexample, and is correct while nothing
+disturbs it.
 
-A slice of them; `python -m spec_tests.conformance.simulation` hunts all.
+These tests hunt some of the mutants; `python -m spec_tests.conformance.simulation` hunts all.
 """
 
 import json
@@ -36,7 +37,7 @@ SLOW = {
     "lock-with-a-lease", "description-decides", "error-of-a-link-believed", "hand-back-without-promise",
     "hand-back-recorded-first",
 }  # fmt: skip
-"""Beyond half a second of processor time."""
+"""Mutants whose hunt takes more than half a second of processor time."""
 
 
 @pytest.mark.parametrize("mutant", [each for each in SCHEDULE_MUTANTS if each.id not in SLOW], ids=lambda each: each.id)
@@ -55,8 +56,8 @@ def test_a_small_schedule_exposes_a_mutant_and_not_the_reference(mutant: Schedul
 
 
 @pytest.mark.parametrize("mutant", SCHEDULE_MUTANTS, ids=lambda each: each.id)
-def test_without_switches_a_schedule_mutant_conforms(mutant: ScheduleMutant) -> None:
-    """Otherwise it would not need a scheduler to be found."""
+def test_a_schedule_mutant_conforms_without_switches(mutant: ScheduleMutant) -> None:
+    """Otherwise an ordinary test could find it."""
     scope = scope_of(mutant)
     with mutant.host() as host:
         start = prepare(scope, host)
@@ -76,8 +77,8 @@ def test_an_interruption_exposes_a_mutant(mutant: CrashMutant | PowerMutant) -> 
 
 
 @pytest.mark.parametrize("mutant", CRASH_MUTANTS, ids=lambda each: each.id)
-def test_without_interruption_a_crash_mutant_conforms(mutant: CrashMutant) -> None:
-    """Otherwise an interruption would not be what finds it: it starts again once, after the operation."""
+def test_a_crash_mutant_conforms_without_interruption(mutant: CrashMutant) -> None:
+    """Otherwise the interruption would not be the cause. The mutant starts again once, after the operation."""
     with SimulatedProcesses(change=mutant.change, patch=mutant.patch) as host:
         result = crash.explore(host, operation_named(mutant.scope), ())
     assert result.states == 1
@@ -91,7 +92,7 @@ def test_each_mutant_violates_a_requirement_of_the_catalogue() -> None:
     assert {each.family for each in MUTANTS} == {"schedule", "crash", "power"}
 
 
-def test_the_command_prints_how_each_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_how_each_mutant_was_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["linked-before-synced"]) == 0
     printed = capsys.readouterr().out
     assert "killed by MC-BACKFILL-01 in commit/managedCommit/direct" in printed
@@ -103,7 +104,7 @@ def test_the_command_prints_how_each_was_found(capsys: pytest.CaptureFixture[str
     assert "lock-not-taken" in capsys.readouterr().err
 
 
-# Bugs of the reference that the simulator found: the mutant that lacks the fix shows each of them again
+# Bugs of the reference that the simulator found: the mutant without the fix shows each bug again
 
 
 class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,7 +112,7 @@ class Bug(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     bug: str
     fix: str
     subject: str
-    """The mutant that lacks the fix."""
+    """The mutant without the fix."""
     family: str
     scope: str
     requirement: str

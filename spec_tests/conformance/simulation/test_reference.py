@@ -1,4 +1,4 @@
-"""Small scopes of the reference owner, explored to their end."""
+"""Small scopes of the reference owner, explored completely."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ from refimpl.owner.group import Groups, Waiting
 from spec_tests.conformance.simulation.hunting import operation_named
 
 FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-overs")
-"""Scopes whose space is finished within half a second; the command explores the others too."""
+"""Scopes that are explored within half a second. The command explores the others too."""
 
 
 def the_scope(name: str, feature: str, commit_mode: str) -> Scope:
@@ -57,7 +57,7 @@ def test_one_of_two_writers_wins_in_every_schedule(host: SimulatedClients, featu
 
 @pytest.mark.parametrize("name", FAST)
 def test_every_schedule_of_a_small_scope_is_clean(host: SimulatedClients, name: str) -> None:
-    """In one way of each table feature; the others differ in fewer effects than these."""
+    """Each table feature with one commit mode. The other modes differ in few effects."""
     for feature, commit_mode in (("managedCommit", "direct"), ("catalogManaged", "inline")):
         found, report = explored(the_scope(name, feature, commit_mode), host)
         assert report.finished
@@ -115,7 +115,7 @@ def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedClients) -> None
     everything, complete = explored(scope, host, pruned=False)
     found, report = explored(scope, host)
     assert {each.answers for each in found} == {each.answers for each in everything}
-    assert complete.schedules == 16  # whose critical section is first: 2; where the other one's first question is: 8
+    assert complete.schedules == 16  # 2 for the first critical section, times 8 for the other's first request
     assert report.schedules < complete.schedules
     assert complete.finished
     assert report.finished
@@ -131,7 +131,7 @@ def test_the_same_choices_give_the_same_history(host: SimulatedClients) -> None:
     assert {step.client for step in steps} == {"alice", "bob"}
 
 
-# The reference survives every interruption of every effect
+# The reference survives an interruption of every effect
 
 OPERATIONS = {
     "first-start", "create", "commit", "group", "backfill", "take-over", "hand-back", "drop", "resolve", "read", "fold",
@@ -143,7 +143,7 @@ def interrupted(name: str, *modes: Mode) -> crash.Result:
         return crash.explore(host, operation_named(name), modes or tuple(Mode))
 
 
-def test_an_interrupted_operation_is_whole_or_absent() -> None:
+def test_an_interrupted_operation_is_complete_or_absent() -> None:
     result = interrupted("commit/catalogManaged/inline")
     assert result.violations == []
     assert result.interrupted[Mode.BEFORE] == result.interrupted[Mode.AFTER] == result.effects > 20
@@ -153,7 +153,7 @@ def test_an_interrupted_operation_is_whole_or_absent() -> None:
 
 
 def test_a_landed_take_over_is_not_reported_as_failed() -> None:
-    """The last effects of a take-over, and of a creation, look at the table that they made; that look may fail."""
+    """The last effects of a take-over, and of a creation, read the new table. That read may fail."""
     result = interrupted("take-over/catalogManaged/staged", Mode.ANSWER_LOST)
     assert result.violations == []
     assert result.interrupted[Mode.ANSWER_LOST] > 40
@@ -172,7 +172,7 @@ def test_a_run_numbers_its_effects_and_marks_transactions() -> None:
     begun = [number for number, moment in seen if moment is Moment.BEFORE]
     assert begun == list(range(1, len(run.effects) + 1))
     inside = {effect.kind for effect, in_transaction in run.effects if in_transaction}
-    assert {Kind.WRITE, Kind.FSYNC} <= inside, "what SQLite writes when it commits"
+    assert {Kind.WRITE, Kind.FSYNC} <= inside, "these are SQLite's effects of a commit"
     assert not inside & {Kind.LINK, Kind.ACQUIRE, Kind.BEGIN}
     assert [each.answer is not None for each in end[1]] == [True]
 
@@ -202,22 +202,22 @@ def test_the_reference_loses_nothing(name: str) -> None:
     assert 0 < result.judged <= result.starts
 
 
-def test_nor_while_the_ledger_checkpoints_its_write_ahead_log() -> None:
+def test_a_cut_during_a_checkpoint_of_the_ledger_loses_nothing() -> None:
     result = cut("fold/catalogManaged/inline", 4, checkpointing=True)
     assert result.violations == []
     assert result.effects > cut("fold/catalogManaged/inline", 1).effects, "the database is written and synced too"
 
 
 def test_a_death_before_the_cut_loses_nothing() -> None:
-    """The next process sees what was written and not synced: no answer may rely on it."""
+    """The next process sees written data that was never synced. No answer may rely on it."""
     result = cut("commit/catalogManaged/inline", 4, deaths=True)
     assert result.violations == []
     assert result.recoveries > 10
     assert result.cuts > 5 * result.recoveries
 
 
-def test_a_failed_sync_is_not_believed_when_repeated() -> None:
-    """STORAGE.md#failed-fsync: after a failed fsync stop; a retried fsync lies."""
+def test_a_repeated_sync_after_a_failure_is_not_believed() -> None:
+    """STORAGE.md#failed-fsync: stop after a failed fsync; a repeated fsync reports success without an effect."""
     whole = cut("commit/catalogManaged/inline", 2)
     result = cut("commit/catalogManaged/inline", 2, failing_syncs=True)
     assert result.violations == []

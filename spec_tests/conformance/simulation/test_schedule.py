@@ -1,4 +1,4 @@
-"""The scheduler and the exploration of schedules, on clients of a few lines."""
+"""The scheduler and the exploration of schedules, tested on clients of a few lines."""
 
 from collections.abc import Callable
 from math import comb
@@ -14,7 +14,7 @@ Client = Callable[[Do, dict[str, int]], None]
 
 
 class Cells:
-    """Clients that share integers by name; what comes of a run is their values, or who waits for whom."""
+    """Clients that share integers by name. The outcome of a run is the values, or a description of the deadlock."""
 
     def __init__(self, *clients: Client) -> None:
         self.cells: dict[str, int] = {}
@@ -36,7 +36,7 @@ class Cells:
 
 
 def increment(do: Do, cells: dict[str, int]) -> None:
-    """Reads, and writes what it read plus one: two of these lose an update in some schedules."""
+    """Add one to a value by a read and a write. Two such clients lose an update in some schedules."""
     do(Kind.READ, "n")
     found = cells.get("n", 0)
     do(Kind.WRITE, "n")
@@ -50,7 +50,7 @@ def locked_increment(do: Do, cells: dict[str, int]) -> None:
 
 
 def alone(name: str) -> Client:
-    """Uses only objects of its own."""
+    """A client that uses only its own objects."""
 
     def client(do: Do, cells: dict[str, int]) -> None:
         for value in range(3):
@@ -83,7 +83,7 @@ def test_without_pruning_every_interleaving_is_run_once() -> None:
     assert found == {(("a", 2), ("b", 2))}
 
 
-def test_what_commutes_is_run_in_one_order() -> None:
+def test_commuting_steps_are_run_in_one_order() -> None:
     found, report = explored(alone("a"), alone("b"), alone("c"), pruned=True)
     assert (report.schedules, report.pruned, report.finished) == (1, 0, True)
     assert found == {(("a", 2), ("b", 2), ("c", 2))}
@@ -140,7 +140,7 @@ def chances(seed: int) -> tuple[list[object], Report]:
     return list(by_priorities(begin, report, seed=seed, schedules=30, depth=2, length=7)), report
 
 
-def test_random_priorities_depend_on_the_seed_and_on_nothing_else() -> None:
+def test_random_priorities_depend_only_on_the_seed() -> None:
     found, report = chances(1)
     assert (found, report) == chances(1)
     assert chances(2)[1].switches != report.switches
@@ -149,7 +149,7 @@ def test_random_priorities_depend_on_the_seed_and_on_nothing_else() -> None:
     assert not report.finished
 
 
-def test_a_client_that_is_ended_does_nothing_more() -> None:
+def test_a_stopped_client_does_no_further_steps() -> None:
     ended: list[str] = []
 
     def client(do: Do, cells: dict[str, int]) -> None:
