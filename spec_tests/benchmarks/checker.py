@@ -3,8 +3,8 @@
     python -m spec_tests.benchmarks.checker
     python -m spec_tests.benchmarks.checker --operations 5000000 --rounds 1     # 11 million events
 
-The history is a correct one: eight writers that lose most races, resend what they lost sight of, and ask what
-became of it, and eight readers; sixteen requests are in flight at any moment. Each figure is of the whole history.
+The history is correct. Eight writers lose most races, repeat requests whose answer was lost, and look up outcomes.
+Eight readers read. Sixteen requests are open at any moment. Each figure is for the whole history.
 """
 
 import gc
@@ -38,7 +38,7 @@ HEADER = events.Header(
 
 
 class Busy:
-    """A table that sixteen clients keep busy, as the events of a history, without holding them."""
+    """A table in use by sixteen clients, as a stream of events that are not kept in memory."""
 
     def __init__(self, operations: int) -> None:
         self.operations = operations
@@ -75,7 +75,7 @@ class Busy:
         return event
 
     def _ask(self, number: int) -> tuple[Request, Answer]:
-        """A request takes effect as it is sent: every history of that kind is correct."""
+        """A request takes effect when it is sent, which makes every such history correct."""
         chance = self.random.random()
         latest = len(self.log) - 1
         if chance < 0.45:
@@ -113,7 +113,7 @@ class Busy:
 
 
 def write(path: Path, count: int) -> int:
-    """A history of so many operations; how many events it has."""
+    """Write a history of so many operations; return the number of its events."""
     busy = Busy(count)
     with path.open("wb") as stream:
         write_events(stream, busy.events())
@@ -121,7 +121,7 @@ def write(path: Path, count: int) -> int:
 
 
 def timed_reading(path: Path) -> float:
-    """Operations per second, from bytes to pairs of request and answer, all of it checked for sense."""
+    """Operations per second from bytes to pairs of request and answer, with all validity checks."""
     gc.collect()
     start = time.perf_counter()
     count = sum(1 for _ in operations(read(path)))
@@ -129,7 +129,7 @@ def timed_reading(path: Path) -> float:
 
 
 def timed_check(columns: HistoryColumns) -> float:
-    """Operations per second, from columns to the verdict."""
+    """Operations per second from columns to the verdict."""
     gc.collect()
     start = time.perf_counter()
     found, _ = judge(columns)
@@ -149,7 +149,7 @@ def timed_whole(path: Path) -> tuple[float, HistoryColumns]:
 
 
 def memory(path: Path) -> float:
-    """Bytes per operation at the peak, columns and check together."""
+    """Bytes per operation at the peak, for columns and check together."""
     gc.collect()
     tracemalloc.start()
     columns = HistoryColumns(operations(read(path)))
@@ -174,7 +174,7 @@ def main() -> int:
         }
         found = measure.interleaved(options.rounds, works)
         report.add("check, reading excluded", [v / 1000 for v in found["check"]], "1000 op/s", at_least=500)
-        report.add("read and pair, nothing judged", [v / 1000 for v in found["read"]], "1000 op/s")
+        report.add("read and pair, without judging", [v / 1000 for v in found["read"]], "1000 op/s")
         report.add("file to verdict", [v / 1000 for v in found["whole"]], "1000 op/s")
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         report.add("resident memory at the peak", [resident / 1e6], "MB")
@@ -185,7 +185,7 @@ def main() -> int:
         write(larger, 3 * tenth)
         report.add(f"memory per operation, {tenth} operations", [per_operation], "bytes")
         report.add(
-            "the same, three times as many operations: ratio", [memory(larger) / per_operation], "x", at_most=1.1
+            "the same with three times as many operations: ratio", [memory(larger) / per_operation], "x", at_most=1.1
         )
     return report.finish(as_json=options.json)
 

@@ -2,13 +2,14 @@
 
     python -m spec_tests.benchmarks.commit
 
-Inline: against one SQLite FULL transaction with the same bytes under filelock's `FileLock`.
-Staged: against the same plus writing a file, fsync of the file and fsync of its directory.
-Threads: inline commits of 8 threads of one process, with a table each, against one thread.
-Shown too: the transaction without any lock, and under the owner's own lock, which costs a tenth of a `FileLock`.
+- Inline: against one SQLite FULL transaction with the same bytes under filelock's `FileLock`.
+- Staged: against the same, plus writing a file, an fsync of the file, and an fsync of its directory.
+- Threads: inline commits of 8 threads of one process, each with its own table, against one thread.
 
-All of them take turns, commit by commit, and a round's figure is the median commit: whatever else the machine does
-disturbs each alike, and few of them. Processor time and syncs of a commit do not depend on the storage's speed.
+Also measured: the transaction without any lock, and under the owner's own lock, which costs a tenth of a `FileLock`.
+
+The programs alternate commit by commit, and a round's figure is the median commit. Other load then disturbs all of them
+alike, and only a few commits. The processor time and the syncs of a commit do not depend on the speed of the storage.
 """
 
 import itertools
@@ -64,7 +65,7 @@ def write_durably(file: Path, content: bytes) -> None:
 
 
 def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[float, float]]]:
-    """Of each work the median commit of each round: (seconds, seconds of processor time)."""
+    """For each program, the median commit of each round: (seconds, seconds of processor time)."""
     warehouse = refimpl.open(folder / "warehouse", create=True)
     owner = warehouse.owner
     inline = table.create(warehouse, "inline", CommitMode.INLINE)
@@ -126,7 +127,9 @@ def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[fl
 
 
 def threads_of_one_process(folder: Path, rounds: int, commits: int) -> dict[str, list[float]]:
-    """Inline commits per second of one thread, and of `THREADS` with a table each, whose proposals form groups."""
+    """Inline commits per second of one thread, and of `THREADS` threads with a table each, whose proposals form
+    groups.
+    """
     with refimpl.open(folder, create=True) as warehouse:
         tables = [table.create(warehouse, f"t{number}", CommitMode.INLINE) for number in range(THREADS)]
         versions = {each: itertools.count(1) for each in tables}
@@ -149,7 +152,7 @@ def threads_of_one_process(folder: Path, rounds: int, commits: int) -> dict[str,
 
 
 def syncs_of(folder: Path) -> dict[str, float]:
-    """How many syncs a commit waits for."""
+    """The number of syncs that a commit waits for."""
     faults = Faults(durable=True, below_sqlite=True)
     found: dict[str, float] = {}
     with refimpl.open(folder, environment=faults.environment(), create=True) as warehouse:

@@ -2,11 +2,14 @@
 
     python -m spec_tests.benchmarks.conflicts
 
-The transaction read one partition of 100 by a condition, and removes files of it. `other partitions`: every winner
-added files that the transaction did not read, so that each of the 100,000 files is compared with the condition.
-`removals`: every winner removed files besides, of which the transaction read and removes none. `blind appends`: winners
-that the transaction may ignore at WriteSerializable. The actions are decoded before the clock starts. The figures are
-milliseconds of processor time for all winners.
+The transaction read one partition of 100 by a condition, and removes files of it.
+
+- `other partitions`: every winner added files that the transaction did not read. Each of the 100,000 files is compared
+  with the condition.
+- `removals`: every winner also removed files, none of which the transaction read or removes.
+- `blind appends`: the transaction may ignore the winners at WriteSerializable.
+
+The actions are decoded before the clock starts. The figures are milliseconds of processor time for all winners.
 """
 
 import sys

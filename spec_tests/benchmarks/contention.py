@@ -1,13 +1,16 @@
 """Many writer processes on one table.
 
     python -m spec_tests.benchmarks.contention            fairness of 16 writers
-    python -m spec_tests.benchmarks.contention --peer 1   and 8 writers against delta-rs (`deltalake`)
+    python -m spec_tests.benchmarks.contention --peer 1   also 8 writers against delta-rs (`deltalake`)
 
-Fairness: every process lands transactions of one add action, as fast as it can, for so many seconds.
-`slowest / fastest` compares how many each landed; `p99 / fair share` compares how long a transaction
-took with 16 times the median of one writer alone, measured before and after; `p99 / mean` compares it with the mean
-of the same round, so that the machine's load does not count. Against the peer both write the same one-row
-tables: a Parquet file and a commit each.
+Fairness: every process commits transactions of one add action as fast as it can, for a number of seconds.
+
+- `slowest / fastest` compares how many transactions each process committed.
+- `p99 / fair share` compares the time of a transaction with 16 times the median of one writer alone, measured before
+  and after.
+- `p99 / mean` compares it with the mean of the same round, so that other load does not count.
+
+Against delta-rs both write the same one-row tables: a Parquet file and a commit each.
 """
 
 import multiprocessing
@@ -48,7 +51,7 @@ def append_rows(directory: str) -> Callable[[], object]:
 
 
 def append_rows_by_peer(directory: str) -> Callable[[], object]:
-    """The same row appended by delta-rs, with more retries than it will ever need."""
+    """The same row appended by delta-rs, with more retries than it needs."""
     import deltalake
     import pyarrow
 
@@ -61,7 +64,7 @@ def writer(
     make: Callable[[str], Callable[[], object]], directory: str, seconds: float, ready: Any, results: Any
 ) -> None:
     one = make(directory)
-    one()  # imports, connections and the first snapshot are not what is measured
+    one()  # imports, connections and the first snapshot are not measured
     ready.wait()
     took: list[float] = []
     failures = 0
@@ -77,7 +80,7 @@ def writer(
 
 
 def run(make: Callable[[str], Callable[[], object]], directory: str, writers: int, seconds: float) -> list[Any]:
-    """What each writer measured: (seconds of each transaction, failures)."""
+    """The measurements of each writer: (seconds of each transaction, failures)."""
     ready, results = SPAWN.Barrier(writers), SPAWN.Queue()
     processes = [SPAWN.Process(target=writer, args=(make, directory, seconds, ready, results)) for _ in range(writers)]
     for process in processes:

@@ -2,11 +2,11 @@
 
     python -m spec_tests.benchmarks.delta_spark [--rounds 7] [--inserts 12] [--json]
 
-Each round inserts into a new table of each kind; a figure is the round's median INSERT in ms. Plain Delta makes nothing
-durable; ours syncs the staged file, the ledger and the published file within the INSERT. By itself Delta 4.4 switches
-row tracking on for tables of a catalog, and not for others; that alone makes its INSERT several times as slow, so a
-table of either kind is compared with one that tracks rows as well, and with one that does not. Needs Maven once (for
-the jars), and `javac` for the server's part, which is left out without it.
+Each round inserts into a new table of each kind; a figure is the round's median INSERT in ms. Plain Delta syncs
+nothing; our owner syncs the staged file, the ledger and the published file within the INSERT. Delta 4.4 enables row
+tracking by default for tables of a catalog, but not for others. Row tracking alone makes its INSERT several times as
+slow, so each table is compared with one with the same setting. Needs Maven once (for the jars), and `javac` for the
+server's part, which is skipped without it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TRACKING_ROWS: Final = ", tracking rows"
 
 
 class Bench:
-    """Each call makes a table of its own, and drops it when the clock has stopped."""
+    """Each call creates its own table, and drops it after the clock has stopped."""
 
     def __init__(self, place: Path, inserts: int) -> None:
         self.place = place
@@ -88,8 +88,8 @@ def main() -> int:
             works["plain Delta" + TRACKING_ROWS] = lambda: bench.in_place(spark, TRACKED)
             works["our server" + TRACKING_ROWS] = lambda: bench.in_catalog(session, TRACKED)
         else:
-            measure.progress("no javac: the server's part is left out")
-        measure.interleaved(3, works)  # warm
+            measure.progress("no javac: the server's part is skipped")
+        measure.interleaved(3, works)  # warm-up
         found = measure.interleaved(options.rounds, works)
     report = measure.Report(f"a one-row INSERT by Delta Spark, median of {options.inserts} per round")
     report.add_all(found, "ms")

@@ -2,8 +2,8 @@
 
     python -m spec_tests.benchmarks.history
 
-Both must not depend on it. The histories are written into the ledger in bulk: a million commits one by
-one would take ten minutes and leave the same rows.
+Neither may depend on the length. The histories are written into the ledger in bulk: a million single commits would take
+ten minutes and leave the same rows.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from refimpl.table_feature import CommitMode
 from spec_tests.benchmarks import measure, table
 
 UNBACKFILLED = 9
-"""The newest commits of every history are still stored by the owner."""
+"""The number of newest commits that the owner still stores, in every history."""
 
 START = """
 import sys, time
@@ -36,7 +36,7 @@ print((time.process_time() - start) * 1000, latest)
 
 
 def build(directory: Path, commits: int) -> str:
-    """A warehouse with a table of so many ratified commits; the table's id."""
+    """Create a warehouse with a table of so many ratified commits; return the table's id."""
     warehouse = refimpl.open(directory, create=True)
     table_id = table.create(warehouse, "history", CommitMode.INLINE)
     content = table.one_add(2)
@@ -44,7 +44,7 @@ def build(directory: Path, commits: int) -> str:
     log = LogStore(warehouse.owner.resolve(table_id).location, warehouse.environment)
     newest_published = commits - UNBACKFILLED - 1
     if newest_published:
-        log.put_if_absent(log_path.commit(newest_published), content)  # a log without it would be listed at every call
+        log.put_if_absent(log_path.commit(newest_published), content)  # without it in the log, every call would list it
     warehouse.close()
     database = ledger.connect(directory / "_owner" / ledger.FILE_NAME)
 
@@ -61,7 +61,9 @@ def build(directory: Path, commits: int) -> str:
 
 
 def microseconds(owners: dict[str, tuple[LocalOwner, str]], calls: int) -> dict[str, float]:
-    """The median of so many calls to each owner, call by call in turns: what disturbs one disturbs all."""
+    """The median time of so many calls to each owner. The calls alternate, so that other load disturbs all owners
+    alike.
+    """
     took: dict[str, list[float]] = {name: [] for name in owners}
     names = list(owners)
     for each in range(calls):
@@ -75,7 +77,7 @@ def microseconds(owners: dict[str, tuple[LocalOwner, str]], calls: int) -> dict[
 
 
 def start_up_ms(directory: Path, commits: int) -> float:
-    """Processor time of opening the owner and resolving the table, in a new process, after the imports."""
+    """The processor time to open the owner and resolve the table, in a new process, after the imports."""
     done = subprocess.run([sys.executable, "-c", START, str(directory)], capture_output=True, text=True, check=True)
     took, latest = done.stdout.split()
     assert int(latest) == commits - 1

@@ -2,10 +2,10 @@
 
     python -m spec_tests.benchmarks.log_replay [--files 1000000] [--few 10000] [--rounds 1] [--json]
 
-A filesystem table of so many files in ten commits. The Spark session has two executors, which are processes of their
-own, so that the driver is a Python process and a JVM; the JVM is also the cluster's master and workers. Each
-measurement is in a new process: the peak of its resident memory. What the driver needs for a table of few files is
-subtracted: the figure is what the files cost it.
+The table is a filesystem table of so many files in ten commits. The Spark session has two executors in their own
+processes. The driver is a Python process and a JVM, which is also the cluster's master and workers. Each measurement
+runs in a new process and takes the peak of the resident memory. The memory for a table of few files is subtracted, so
+the figure is the memory for the files.
 """
 
 import multiprocessing
@@ -65,7 +65,7 @@ def by_spark(location: Path, files: int, scratch: Path) -> Figures:
 
 
 def alone(work: Callable[[Path, int, Path], Figures], location: Path, files: int) -> Figures:
-    """The figures of the work in a process of its own; the checkpoint is deleted."""
+    """The figures of the work in its own process. The checkpoint is deleted afterwards."""
     measure.progress(f"{work.__name__}: {files} files")
     with (
         tempfile.TemporaryDirectory() as scratch,

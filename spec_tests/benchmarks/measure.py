@@ -1,8 +1,8 @@
 """Rounds, medians and ratios, for all benchmarks.
 
-Absolute figures drift several-fold between runs on shared machines. So every claim is a ratio of two
-things that did the same work in the same run, in interleaved rounds; the median round is the claim
-and the spread (lowest to highest round) says how much to trust it.
+On shared machines, absolute figures change several-fold between runs. So every claim is a ratio of two programs that
+did the same work in the same run, in interleaved rounds. The claim is the median round. The spread, from the lowest to
+the highest round, says how reliable it is.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class Claim:
 
 @dataclass(slots=True)
 class Report:
-    """What one benchmark prints: figures, and claims with their targets."""
+    """The output of one benchmark: figures, and claims with their targets."""
 
     title: str
     claims: list[Claim] = field(default_factory=list)
@@ -51,14 +51,14 @@ class Report:
         self.claims.append(Claim(name=name, values=list(values), unit=unit, **target))
 
     def add_all(self, found: Mapping[Any, Sequence[float]], unit: str, name: str = "{}", **target: float) -> None:
-        """A line for each; its key is where `name` has braces."""
+        """Add a line for each figure. Its key replaces the braces in `name`."""
         for key, values in found.items():
             self.add(name.format(key), values, unit, **target)
 
     def add_ratio(
         self, name: str, values: Sequence[float], others: Sequence[float], unit: str = "x", **target: float
     ) -> None:
-        """Round by round, `values` divided by `others`."""
+        """Add `values` divided by `others`, round by round."""
         self.add(name, [value / other for value, other in zip(values, others, strict=True)], unit, **target)
 
     def as_json(self) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class Report:
 
 
 def arguments(description: str, **numbers: int) -> argparse.Namespace:
-    """The usual options: `--rounds`, `--json`, and one integer option per keyword."""
+    """Parse the usual options: `--rounds`, `--json`, and one integer option per keyword."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print JSON")
     for name, default in numbers.items():
@@ -107,7 +107,7 @@ def progress(message: str) -> None:
 
 
 def interleaved(rounds: int, works: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
-    """Run every work once per round, in rotating order; the figures that they return."""
+    """Run every program once per round, in rotating order; return its figures."""
     found: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for number in range(rounds):

@@ -2,9 +2,9 @@
 
     python -m spec_tests.benchmarks.row_changes
 
-One filesystem table of sorted rows in many files; each operation changes half of the rows of 1% of the files. Every
-round changes a copy of its own through a new handle, so that the snapshot, the search and the commit count too. Ours
-makes its files and its commit durable; delta-rs syncs nothing. Processor time depends less on other load.
+The table is a filesystem table of sorted rows in many files. Each operation changes half of the rows of 1% of the
+files. Every round changes a new copy through a new handle, so the snapshot, the search and the commit are included. Our
+client makes its files and its commit durable; delta-rs syncs nothing. Processor time depends less on other load.
 """
 
 import os

@@ -2,18 +2,23 @@
 
     python -m spec_tests.benchmarks.server
 
-Each try stages a file of one small commit and proposes it, and the owner publishes as often as the server's default
-says. In process the client makes the staged file durable, over HTTP the server does. `one client`: one process on one
-table. `8 tables`: eight processes, a table each. `one table`: eight clients race for every version, in process in the
-owner's queue; a loser stages again; `slowest / fastest` compares how many each landed. The figures are commits per
-second. `processor time` of a landed commit is shown by its user: the clients, the server's event loop, which is HTTP
-and has the main thread to itself, and the server's other threads, where the owner works. Where other programs use the
-machine, rates fall, those over HTTP most, because a commit there waits for two processes; processor time stays. On one
-table everything happens one after the other, and a landed commit is two requests: one that loses and is answered with
-the table, and one that lands. `bound` is what these steps cost at least, one after the other: the syncs (of a staged
-file and its folder side by side, and of a log that is written over and over), by the disk alone, and the requests, by
-the same HTTP library with an application that does nothing. With TMPDIR on a file system in memory the figures show
-what is left when syncing costs nothing.
+Each try stages a file of one small commit and proposes it. The owner publishes as often as the server does by default.
+In process the client makes the staged file durable; over HTTP the server does. The figures are commits per second.
+
+- `one client`: one process on one table.
+- `8 tables`: eight processes, a table each.
+- `one table`: eight clients race for every version, in process in the owner's queue. A loser stages again. `slowest /
+  fastest` compares how many commits each client landed.
+- `processor time` of a landed commit is shown for each part: the clients, the server's event loop, which does the HTTP
+  work in the main thread, and the server's other threads, where the owner works.
+- `bound` is the least time for the steps of a commit on one table: the syncs, with the disk alone, and the requests,
+  with the same HTTP library and an application that does nothing. The syncs are of a staged file and its folder, side
+  by side, and then of a log that is overwritten again and again.
+
+Other load lowers the rates, above all over HTTP, because a commit there waits for two processes. It hardly changes the
+processor time. On one table all steps happen one after the other, and a landed commit is two requests: one that loses
+and is answered with the table, and one that lands. With TMPDIR on a file system in memory, the figures show the rest
+when syncing costs nothing.
 """
 
 import contextlib
@@ -50,13 +55,13 @@ DELTA = "/api/2.1/unity-catalog/delta/v1/catalogs/unity/schemas/default/tables"
 CLIENTS = 8
 SHARED = "shared"
 REQUESTS = {"one client": 1, "one table": 2}
-"""Of a landed commit."""
+"""The processor time of the parts, for one landed commit."""
 START = 4_000_000_000_000
-"""ms; later than any clock, so that a version's time is a number of its own."""
+"""ms; later than any clock, so that a version's time depends only on the version."""
 
 
 class InProcess:
-    """Proposes to the ledger of the warehouse itself."""
+    """Proposes to the ledger of the warehouse directly."""
 
     def __init__(self, directory: str, name: str) -> None:
         self._warehouse = refimpl.open(directory, create=False)
@@ -84,7 +89,7 @@ class OverHttp:
     def __init__(self, url: str, name: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc)
         self._latest: int | None = None
-        """As the answer to a lost proposal says."""
+        """The version to propose next, from the answer to a lost proposal."""
         self._path = f"{DELTA}/{name}"
         metadata = self._call("GET")[1]["metadata"]
         self._uuid = metadata["table-uuid"]
@@ -101,7 +106,7 @@ class OverHttp:
         return self._call("GET")[1]["latest-table-version"] if latest is None else latest
 
     def turn(self) -> contextlib.AbstractContextManager[bool]:
-        """The server gives the turns."""
+        """The server orders the clients itself."""
         return contextlib.nullcontext(False)
 
     def propose(self, version: int) -> bool:
@@ -122,7 +127,7 @@ class OverHttp:
 
 
 def client(kind: type[InProcess | OverHttp], place: str, name: str, seconds: float, ready: Any, results: Any) -> None:
-    """Land as many as it can. A single writer does not queue."""
+    """Land as many commits as possible. A single writer does not queue."""
     proposer = kind(place, name)
     while not proposer.propose(proposer.latest() + 1):  # a loser that did not come back would be waited for
         pass
@@ -144,7 +149,7 @@ def client(kind: type[InProcess | OverHttp], place: str, name: str, seconds: flo
 
 
 def run(kind: type[InProcess | OverHttp], place: str, names: list[str], seconds: float) -> tuple[list[int], float]:
-    """How many commits each client landed, and the seconds of processor time that all of them used."""
+    """The number of commits of each client, and the seconds of processor time of all clients."""
     ready, results = SPAWN.Barrier(len(names)), SPAWN.Queue()
     processes = [SPAWN.Process(target=client, args=(kind, place, name, seconds, ready, results)) for name in names]
     for process in processes:
@@ -156,13 +161,13 @@ def run(kind: type[InProcess | OverHttp], place: str, names: list[str], seconds:
 
 
 def processor_seconds(server: int) -> tuple[float, float]:
-    """What the server's process used: its event loop, and all its other threads."""
+    """The processor time of the server's event loop, and of all its other threads."""
     used = {thread.id: thread.user_time + thread.system_time for thread in psutil.Process(server).threads()}
     return used.pop(server), sum(used.values())
 
 
 def syncs(directory: str, seconds: float) -> float:
-    """How often in a second the disk makes durable, one after the other, what a staged commit needs."""
+    """How often per second the disk can do the syncs of a staged commit, one commit after the other."""
     folder, content, record = Path(directory) / "raw", table.one_add(START), bytes(4 * 4096)
     together = SideBySide()
     folder.mkdir()
@@ -187,7 +192,7 @@ ANSWER = bytes(1500)
 
 
 async def nothing(scope: Any, receive: Any, send: Any) -> None:
-    """An application that reads a request and answers it."""
+    """An application that reads a request and sends an empty answer."""
     while (await receive()).get("more_body"):
         pass
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(ANSWER)).encode())]
@@ -196,14 +201,14 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
 
 
 def echo() -> None:
-    """Serve `nothing` with the server's own HTTP library and settings."""
+    """Serve `nothing` with the HTTP library and the settings of the server."""
     listener = bound("127.0.0.1", 0)
     print(json.dumps({"url": f"http://127.0.0.1:{listener.getsockname()[1]}"}), flush=True)
     uvicorn.Server(configuration(nothing, Serving(warehouse=Path()))).run(sockets=[listener])
 
 
 def requests(seconds: float) -> float:
-    """How many requests in a second one client gets answered, one after the other, by a server that does nothing."""
+    """How many requests per second a server that does nothing answers to one client, one after the other."""
     body = json.dumps({"updates": ["x" * 400]})
     with serving("from spec_tests.benchmarks.server import echo; echo()") as (url, _):
         connection = http.client.HTTPConnection(urlsplit(url).netloc)
@@ -219,7 +224,7 @@ def requests(seconds: float) -> float:
 
 @contextlib.contextmanager
 def serving(program: str, *arguments: str) -> Iterator[tuple[str, int]]:
-    """Its URL and its process id."""
+    """Start the program; yield its URL and its process id."""
     command = [sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -1,11 +1,11 @@
-"""How many schedules of the two-writer scope one core runs, and what bounds it.
+"""Schedules of the two-writer scope per second on one core, and where the time goes.
 
-    python -m spec_tests.benchmarks.simulation            schedules per second of processor time, by commit mode
-    python -m spec_tests.benchmarks.simulation --profile 1      and where the time goes
+    python -m spec_tests.benchmarks.simulation                  schedules per second of processor time, by commit mode
+    python -m spec_tests.benchmarks.simulation --profile 1      also where the time goes
 
-A schedule is a whole run: files are put back, two processes of the owner open the ledger, commit, and are judged by the
-checkers. Processor time, because a core is what is asked about, and this machine is shared; random priorities, so that
-no schedule is cheaper for being pruned.
+A schedule is a whole run: the files are restored, two processes of the owner open the ledger and commit, and the
+checkers judge the result. Processor time is measured because the machine is shared. Priorities are random, so that no
+schedule is cheaper because of pruning.
 """
 
 import cProfile

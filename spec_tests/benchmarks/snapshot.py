@@ -2,11 +2,13 @@
 
     python -m spec_tests.benchmarks.snapshot
 
-Load: the same filesystem table of so many one-add commits without a checkpoint, by a new handle each
-time, down to the list of its files. Refresh: an owned table, its history published; one more commit
-by another client, then the time that a snapshot at hand needs to become the newest one. Checkpoints: written
-by a handle that has the snapshot, as delta-rs's has, which syncs nothing; then a new handle's snapshot of one, against
-reading the Parquet file into Arrow alone, and with all files listed against the same with its rows as Python objects.
+- Load: the same filesystem table of so many one-add commits without a checkpoint, by a new handle each time, until the
+  list of its files is complete.
+- Refresh: an owned table with a published history. Another client adds a commit; the figure is the time in which an
+  existing snapshot becomes the newest one.
+- Checkpoint written: by a handle that has the snapshot, as the handle of delta-rs has, which syncs nothing.
+- Checkpoint loaded: the snapshot of a new handle, against reading the Parquet file into Arrow; and the same with all
+  files listed, against making Python objects of the file's rows.
 """
 
 import gc
@@ -77,7 +79,7 @@ class Checkpointed:
         self.peer = deltalake.DeltaTable(str(location))
 
     def forget(self) -> None:
-        """delta-rs writes no second checkpoint of a version."""
+        """Delete the checkpoint: delta-rs writes no second checkpoint of a version."""
         for name in (log_path.classic_checkpoint(10), log_path.LAST_CHECKPOINT):
             (self.log / name).unlink(missing_ok=True)
 
@@ -108,7 +110,7 @@ def _seconds(work: Callable[[], object], before: Callable[[], object] = gc.colle
 
 
 class Owned:
-    """An owned table of so many published commits, and a handle with its snapshot at hand."""
+    """An owned table of so many published commits, and a handle that has its snapshot."""
 
     def __init__(self, directory: Path, commits: int) -> None:
         self.owner = refimpl.open(directory, create=True).owner

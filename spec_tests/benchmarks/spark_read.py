@@ -2,9 +2,10 @@
 
     python -m spec_tests.benchmarks.spark_read [--rows 10000000] [--rounds 7] [--json]
 
-Both sides aggregate every column of every row. Plain is given the folder; ours goes from the name to the
-snapshot, the files and the rows. A query for one partition is shown too, and, without a target, a table of many
-small files: plain lists one folder, ours names every file to Spark. Ratios are plain / ours: above 1, ours is faster.
+Both sides aggregate every column of every row. Plain Spark gets the folder. Ours goes from the table's name to its
+snapshot, its files and the rows. Also measured are a query for one partition and, without a target, a table of many
+small files: plain Spark lists one folder, ours passes every file name to Spark. Ratios are plain / ours: above 1, ours
+is faster.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SMALL_FILES = 500
 
 
 def aggregate(frame: DataFrame) -> float:
-    """Seconds to look at every value of every row."""
+    """The seconds to read every value of every row."""
     start = time.perf_counter()
     frame.selectExpr("sum(id)", "sum(value)", "max(name)", "max(day)", "count(*)").collect()
     return time.perf_counter() - start

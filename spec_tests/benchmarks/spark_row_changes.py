@@ -2,9 +2,10 @@
 
     python -m spec_tests.benchmarks.spark_row_changes [--rows 10000000] [--files 1000] [--rounds 5] [--json]
 
-One filesystem table of sorted rows; each operation changes half of the rows of 1% of the files. Plain Spark looks for
-the files with a matching row among all files, reads those, writes the new rows to one folder, and syncs it; there is no
-log and no commit. Ours ends with the commit. Every round changes a copy of its own (links: no file is changed).
+The table is a filesystem table of sorted rows. Each operation changes half of the rows of 1% of the files. Plain Spark
+searches all files for matching rows, reads the files that have some, writes the new rows to one folder, and syncs it,
+without a log or a commit. Ours ends with the commit. Every round changes a new copy, made of links, because no file is
+changed.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def main() -> int:
                 shutil.rmtree(copy)
                 return took
 
-            work("ours"), work("plain")  # warms Spark up
+            work("ours"), work("plain")  # warm-up of Spark
             found = measure.interleaved(
                 options.rounds,
                 {who: lambda who=who: work(who) for who in ("ours", "plain")},  # type: ignore[misc]

@@ -2,9 +2,9 @@
 
     python -m spec_tests.benchmarks.spark_stream [--rows 100000] [--batches 8] [--rounds 5] [--json]
 
-A round runs one query into each sink, one file of `rows` rows in each batch. The figure of a query is its median batch
-(Spark's `triggerExecution`) without the first one, which starts Python processes. The Parquet sink makes nothing
-durable; ours syncs files, folders and commits. Ratios are ours / Parquet: below 1, ours is faster.
+A round runs one query into each sink, with one file of `rows` rows in each batch. The figure of a query is its median
+batch (Spark's `triggerExecution`), without the first one, which starts Python processes. The Parquet sink syncs
+nothing; ours syncs files, folders and commits. Ratios are ours / Parquet: below 1, ours is faster.
 """
 
 import statistics

@@ -2,9 +2,9 @@
 
     python -m spec_tests.benchmarks.spark_write [--rows 10000000] [--rounds 5] [--json]
 
-Plain: Spark's own writer, then fsync of every file and folder that it made. Ours: `saveAsTable`, from the frame
-to the ratified version. An append of few rows is measured both ways: as a job, and where the rows are on the
-driver. Ratios are plain / ours: above 1, ours is faster.
+Plain: Spark's own writer, then an fsync of every file and folder that it made. Ours: `saveAsTable`, from the frame to
+the ratified version. An append of few rows is measured in two ways: as a job, and with the rows on the driver. Ratios
+are plain / ours: above 1, ours is faster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ CORES = os.cpu_count() or 1
 
 
 def rows(spark: SparkSession, count: int) -> DataFrame:
-    """A long, a double, a string and a date; made as the write goes, so that nothing else is measured."""
+    """Rows of a long, a double, a string and a date. They are generated during the write, so that no reading
+    is measured.
+    """
     return spark.range(0, count, numPartitions=CORES).selectExpr(
         "id",
         "rand(1) * 1000 as value",
@@ -45,7 +47,7 @@ def partitioned_rows(spark: SparkSession, count: int) -> DataFrame:
 
 
 def sync_tree(root: Path) -> None:
-    """Make everything below a directory durable, and its own entry."""
+    """Sync everything below a directory, and the directory's own entry."""
     for path in (*root.rglob("*"), root, root.parent):
         descriptor = os.open(path, os.O_RDONLY)
         os.fsync(descriptor)
@@ -53,7 +55,7 @@ def sync_tree(root: Path) -> None:
 
 
 class Bench:
-    """Each write goes to a place of its own that is removed after the clock has stopped."""
+    """Each write goes to a new place, which is removed after the clock has stopped."""
 
     def __init__(self, delta: DeltaConnection, scratch: Path, count: int) -> None:
         self.delta = delta
@@ -92,7 +94,7 @@ class Bench:
         return seconds
 
     def small(self, *, on_driver: bool) -> float:
-        """One append of 100 rows: of rows that are on the driver, or of the same rows through a job."""
+        """Append 100 rows: rows that are on the driver, or the same rows through a job."""
         spark = self.delta.spark
         frame = spark.range(0, 100, numPartitions=1).selectExpr("id", "cast(id as double) as value")
         frame = spark.createDataFrame(frame.toArrow()) if on_driver else frame

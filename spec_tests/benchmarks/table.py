@@ -1,4 +1,4 @@
-"""Tables without data files, for measuring the owner alone."""
+"""Tables without data files, to measure the owner alone."""
 
 import uuid
 
@@ -52,7 +52,7 @@ def one_add(timestamp: int) -> bytes:
 
 
 def create(warehouse: Warehouse, name: str, commit_mode: CommitMode) -> str:
-    """A table that is never backfilled by itself; its id."""
+    """Create a table that is never backfilled automatically; return its id."""
     policy = MaintenancePolicy(backfill_every=None, backlog_limit=100_000)
     staged = warehouse.owner.stage_table(name, FEATURE, commit_mode=commit_mode, policy=policy)
     outcome = warehouse.owner.register_table(staged.table_id, DirectProposal(attempt=new_id(), content=version_0()))

@@ -1,4 +1,4 @@
-"""Delta Spark on a warehouse of ours, one for each test."""
+"""Delta Spark with a new warehouse for each test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def delta_spark(request: pytest.FixtureRequest) -> SparkSession:
-    """A session of the Spark of all tests, where that has Delta."""
+    """A session of the test run's Spark, with Delta. Skips the test if the jars are missing."""
     needed_jars()
     session: SparkSession = request.getfixturevalue("spark").newSession()
     for key, value in TINY.items():

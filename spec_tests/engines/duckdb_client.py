@@ -1,9 +1,9 @@
-"""DuckDB with a server's tables as `unity.default.NAME`: its own client of the Delta API, from wheels.
+"""DuckDB as a client of the Delta API, with a server's tables as `unity.default.NAME`.
 
 `python -m spec_tests.engines.duckdb_client URL TABLE FIRST COUNT` is a process that writes rows with one INSERT each.
-It starts when a line comes, and prints how often an INSERT failed and the row was missing (`refused`), and how often it
-was there (`landed`). A failed INSERT is looked for before it is tried again: thus a client without transactions of its
-own writes every row once.
+It starts when it reads a line. At the end it prints two counts of failed INSERTs: `refused`, whose row was missing, and
+`landed`, whose row was in the table. After a failed INSERT the process looks for the row before it tries again, so it
+writes every row once without transactions of its own.
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ from typing import Any, Final
 import duckdb
 
 EXTENSIONS: Final = ("httpfs", "delta", "unity_catalog")
-"""In the order in which they are loaded; `duckdb-extension-...` of PyPI."""
+"""The extensions in the order in which they are loaded, from the packages `duckdb-extension-...` of PyPI."""
 TRIES: Final = 200
 QUIET: Final = {
     "allow_unsigned_extensions": "true",
@@ -28,11 +28,11 @@ QUIET: Final = {
 
 @contextmanager
 def attached(url: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Nothing is fetched from anywhere but the server.
+    """Connect to the server; load everything else from installed packages.
 
-    A connection looks at a table once, and again only after a commit of its own. After a commit that was rejected it
-    proposes the same version again and again, reads what was there before, and can neither DETACH nor ATTACH: after a
-    lost race a client needs another connection.
+    A connection reads a table's state once, and again only after a commit of its own. After a rejected commit it
+    proposes the same version again and again, reads the old state, and can neither DETACH nor ATTACH. So a client needs
+    a new connection after a lost race.
     """
     with duckdb.connect(config=QUIET) as connection:
         for name in EXTENSIONS:
@@ -56,7 +56,7 @@ def _extension(name: str) -> Path:
 
 
 def write(url: str, table: str, numbers: list[int]) -> tuple[int, int]:
-    """How many INSERTs were refused, and how many landed although they failed."""
+    """The number of INSERTs that were refused, and the number that failed although they landed."""
     refused = landed = 0
     while numbers:
         with attached(url) as connection:

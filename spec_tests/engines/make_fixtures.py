@@ -1,9 +1,10 @@
-"""The tables in `fixtures/delta_spark`: written by Delta Spark through our owner, for the readers of our client.
+"""Make the tables in `fixtures/delta_spark`: Delta Spark writes them through our owner, and tests read them with our
+client.
 
     python -m spec_tests.engines.make_fixtures [NAME ...]
 
-Each folder holds a table as Delta left it, and `expected.json` what Delta itself read there: for each version its
-operation, its time and its rows. Needs Java and, once, Maven; the catalog-managed table needs `javac` too.
+Each folder holds a table as Delta left it, and `expected.json` with what Delta itself read there: the operation, time
+and rows of each version. Needs Java and, once, Maven; the catalog-managed table also needs `javac`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _MAPPED: Final = (
     "ALTER TABLE {t} ADD COLUMN name STRING",
     "UPDATE {t} SET name = 'zwei' WHERE id = 2",
 )
-"""A column is renamed, dropped, and another one gets its old name."""
+"""A column is renamed, dropped, and added again under its old name."""
 
 _WIDENED: Final = {
     "a": "INT",
@@ -142,17 +143,17 @@ FEATURES: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
         ),
     ),
 }
-"""One table for each feature, without an owner: columns, the rest of CREATE TABLE, statements."""
+"""One table without an owner for each feature: its columns, the rest of CREATE TABLE, and statements."""
 
 
 class Maker:
-    """Tables of one warehouse, each known to Spark by its name."""
+    """Makes the tables in one warehouse. Spark knows each table by its name."""
 
     def __init__(self, spark: SparkSession, warehouse: refimpl.Warehouse, wanted: Sequence[str]) -> None:
         self.spark = spark
         self.warehouse = warehouse
         self.wanted = wanted
-        """Names; none: all."""
+        """The names of the tables to make; empty for all."""
 
     def make(self, name: str, create: str, statements: tuple[str, ...], *, prefix: str = "") -> None:
         if self.wanted and name not in self.wanted:
@@ -166,12 +167,12 @@ class Maker:
         location = self.warehouse.owner.resolve(name).location if table != name else self.warehouse.directory / name
         target = FOLDER / name
         shutil.rmtree(target, ignore_errors=True)
-        # Hadoop's own checksums, and staged files that lost, say nothing of the table.
+        # Hadoop's checksums, and staged files that lost, are not part of the table.
         shutil.copytree(location, target, ignore=shutil.ignore_patterns(".*.crc", "_SUCCESS"))
         (target / EXPECTED).write_text(json.dumps(self._read(table), indent=1, ensure_ascii=False) + "\n")
 
     def _read(self, table: str) -> list[dict[str, Any]]:
-        """What Delta says of every version, oldest first."""
+        """What Delta reads of every version, oldest first."""
         found = []
         history = self.spark.sql(f"DESCRIBE HISTORY {table}").collect()
         for entry in sorted(history, key=lambda row: row.version):
@@ -193,7 +194,7 @@ def _by_id(row: dict[str, Any]) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: text for what JSON lacks, lists of pairs for maps."""
+    """The value as in JSON: text for types that JSON lacks, and lists of pairs for maps."""
     if hasattr(value, "asDict"):  # a struct
         return {key: _plain(member) for key, member in value.asDict().items()}
     if isinstance(value, dict):

@@ -1,4 +1,6 @@
-"""What tests with engines need: a server of the Delta API in a process of its own, Java libraries, and Delta Spark."""
+"""The prerequisites of tests with engines: a server of the Delta API in its own process, Java libraries, Delta
+Spark.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,9 @@ _COMMAND: Final = "from refimpl.cli import main; main()"
 
 @contextmanager
 def served(warehouse: Path, *options: str) -> Iterator[str]:
-    """The URL of a server of this warehouse, whose catalog is `unity`; `options`: of `commit-owner serve`. Skips the
-    test without the extra `server`."""
+    """Start a server of this warehouse, whose catalog is `unity`; yield its URL. `options` are those of `commit-owner
+    serve`. Skips the test without the extra `server`.
+    """
     pytest.importorskip("uvicorn", reason="the extra `server` is not installed")
     command = [sys.executable, "-c", _COMMAND, "serve", "-w", str(warehouse), "--port", "0", "--log-level", "error"]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
@@ -46,7 +49,7 @@ def served(warehouse: Path, *options: str) -> Iterator[str]:
 def needed_classpath(group: str, *, hadoop: bool = False) -> str:
     """The class path of a group (see `conformance.jars.GROUPS`), fetched once for all processes of a run.
 
-    Skips the test where there is no Maven to fetch it, or no Java. A Maven that fails is a failure.
+    Skips the test if Java, or the Maven to fetch the libraries, is missing. A Maven that fails is a failure.
     """
     try:
         return jars.classpath(group, hadoop=hadoop)
@@ -69,16 +72,16 @@ TINY: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.databricks.delta.commitLock.enabled": "false",  # else the commits of one session never race
 }
-"""For statements on a few rows: compiling code for them would be most of the work."""
+"""Settings for statements on a few rows, for which generating code would take most of the time."""
 
 
 def needed_jars() -> str:
-    """The class path of Delta Spark and of its client of catalogs. Skips the test where they are missing."""
+    """The class path of Delta Spark and its catalog client. Skips the test if they are missing."""
     return os.pathsep.join([needed_classpath("spark"), needed_classpath("unity")])
 
 
 def delta_settings(classes: Path | None = None) -> dict[str, str]:
-    """None where Delta is missing: its own tests say why."""
+    """The Spark settings for Delta, empty if its jars are missing; the tests with Delta then report that."""
     try:
         path = needed_jars()
     except (JarsError, pytest.skip.Exception):
@@ -87,12 +90,12 @@ def delta_settings(classes: Path | None = None) -> dict[str, str]:
         **coordinator.SETTINGS,
         "spark.driver.extraClassPath": path if classes is None else os.pathsep.join([path, str(classes)]),
         "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",  # which our client does not read
+        "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",  # tests of them enable them
     }
 
 
 class Engine:
-    """Delta Spark, whose tables are those of a warehouse."""
+    """Delta Spark on the tables of a warehouse."""
 
     def __init__(self, spark: SparkSession, warehouse: refimpl.Warehouse, properties: Mapping[str, str]) -> None:
         self.spark = spark
@@ -100,14 +103,14 @@ class Engine:
         self.properties = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """The rows of the answer."""
+        """The rows of the result."""
         return [tuple(row) for row in self.spark.sql(statement).collect()]
 
     def place(self, name: str) -> Path:
         return self.warehouse.directory / name
 
     def create(self, name: str, columns: str = "id BIGINT, name STRING", *, owned: bool = True) -> Table:
-        """A table by Delta Spark's CREATE; through its owner as our client sees it."""
+        """Create a table with Delta Spark's CREATE; return it as our client sees it, through its owner."""
         properties = f" TBLPROPERTIES ({self.properties})" if owned else ""
         self.sql(f"CREATE TABLE {name} ({columns}) USING delta LOCATION '{self.place(name)}'{properties}")
         return self.table(name) if owned else Table.by_path(self.place(name))
@@ -116,7 +119,7 @@ class Engine:
         self.sql(f"INSERT INTO {name} VALUES {', '.join(map(str, rows))}")
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
-        """All rows, sorted, as a session reads them that never saw the table."""
+        """All rows, sorted, as a session reads them that never read the table before."""
         self.forget()
         return sorted(self.sql(f"SELECT * FROM {name}"))
 
@@ -124,7 +127,7 @@ class Engine:
         return self.warehouse.table(self.place(name))
 
     def forget(self) -> None:
-        """Drop what Delta remembers of all logs."""
+        """Clear Delta's cache of logs."""
         jvm: Any = self.spark.sparkContext._jvm
         jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
@@ -135,7 +138,7 @@ def rows_of(table: Table) -> list[tuple[Any, ...]]:
 
 
 def compile_catalog(classes: Path) -> None:
-    """Compile the stand-in of Unity Catalog's connector. Skips the test where there is no `javac`."""
+    """Compile the stand-in for Unity Catalog's connector. Skips the test if `javac` is missing."""
     needed_jars()
     try:
         delta_spark.compile_catalog(classes)
@@ -144,7 +147,7 @@ def compile_catalog(classes: Path) -> None:
 
 
 def catalog_session(spark: SparkSession, url: str) -> SparkSession:
-    """A session of the same Spark that calls the server's tables `unity.default.NAME`."""
+    """A session of the same Spark in which the server's tables are `unity.default.NAME`."""
     session = spark.newSession()
     session.conf.set("spark.sql.catalog.unity", delta_spark.CATALOG_CLASS)
     session.conf.set("spark.sql.catalog.unity.uri", url)

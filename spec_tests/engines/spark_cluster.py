@@ -1,10 +1,10 @@
-"""A Spark driver with two executors on hosts of their own, each job disturbed in the middle.
+"""A Spark driver with two executors on separate hosts; a fault disturbs each job while it runs.
 
-python -m spec_tests.engines.spark_cluster SCRATCH WAREHOUSE URL
+    python -m spec_tests.engines.spark_cluster SCRATCH WAREHOUSE URL
 
-SCRATCH is a folder for the cluster, URL a server of the warehouse. Jobs commit through the local owner and through the
-server; for each of them a line of JSON says what it did, and how many attempts its first task had. The hosts are
-loopback addresses, because Spark runs no speculative attempt on the host of the first one.
+SCRATCH is a folder for the cluster, and URL a server of the warehouse. Jobs commit through the local owner and through
+the server. For each job, the program prints a line of JSON with its result and the number of attempts of its first
+task. The hosts are loopback addresses, because Spark runs no speculative attempt on the host of the first attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
 ROWS: Final = GROUP_ROWS + 300_000
-"""Of each task: enough for a data file that is begun long before the last row comes."""
+"""The number of rows of each task: a data file is begun long before the last row arrives."""
 TASKS: Final = 2
 PATIENCE: Final = 120.0
 
@@ -50,14 +50,15 @@ SETTINGS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Disturbed:
-    """The rows of a task as they come. One attempt of task 0 meets the fault: after its last batch but a few, or, where
-    the job writes, as soon as a data file of task 0 is there."""
+    """The rows of a task as they arrive. The fault hits one attempt of task 0: a few batches before the end, or, if the
+    job writes, as soon as task 0 has a data file.
+    """
 
     fault: str
     notes: str
-    """A folder of this job's own."""
+    """A folder for this job only."""
     written: str | None
-    """The folder of the warehouse, if the job writes data files by the million rows."""
+    """The folder of the warehouse, if the job writes large data files."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -106,7 +107,7 @@ def _wait(condition: Any, problem: str) -> None:
 
 
 def cluster_session(scratch: Path) -> SparkSession:
-    """Master, workers and driver in one JVM; one executor of one core on each of `HOSTS`."""
+    """Start master, workers and driver in one JVM, with one executor of one core on each of `HOSTS`."""
     from pyspark import SparkContext
 
     os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable, JAVA_HOME=str(find_java()))
@@ -124,7 +125,7 @@ def cluster_session(scratch: Path) -> SparkSession:
 
 
 class Jobs:
-    """Each prints a line of JSON."""
+    """The jobs. Each prints a line of JSON."""
 
     def __init__(self, delta: DeltaConnection, spark: SparkSession, scratch: Path, directory: Path) -> None:
         self.delta, self.spark, self.scratch, self.directory = delta, spark, scratch, directory
@@ -151,7 +152,7 @@ class Jobs:
         _report(name, notes, rows=found[0], sum=found[1])
 
     def merge(self, name: str) -> None:
-        """Into the rows 0 to 999 those from 900 to 1099."""
+        """Merge the rows 900 to 1099 into the rows 0 to 999."""
         self.delta.write(self.spark.range(0, 1000, numPartitions=4).selectExpr("id", "id * 2 fare")).saveAsTable(name)
         rows = self.spark.range(900, 1100, numPartitions=TASKS).selectExpr("id", "0L fare")
         notes = self._notes(f"merge-{name}")

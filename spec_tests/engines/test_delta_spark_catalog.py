@@ -1,4 +1,6 @@
-"""Delta Spark 4.4 with our server as its catalog: Delta's own client of the Delta API does all work on tables."""
+"""Delta Spark 4.4 with our server as its catalog. All work on tables goes through Delta's own client of the Delta
+API.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.engines
 
 
 class Catalog:
-    """The server's tables in Delta Spark, and the warehouse behind them."""
+    """The server's tables in Delta Spark, and the warehouse that holds them."""
 
     def __init__(self, spark: SparkSession, warehouse: refimpl.Warehouse) -> None:
         self.spark = spark
@@ -102,8 +104,8 @@ def test_a_table_is_described_and_replaced_under_its_name(catalog: Catalog) -> N
     assert catalog.sql("SELECT count(*) FROM unity.default.notes VERSION AS OF 1") == [(1,)]
 
 
-def test_inserts_that_race_all_land_once(catalog: Catalog) -> None:
-    catalog.warehouse.create_table("races", SCHEMA, feature=CATALOG_MANAGED)  # Delta's has row tracking, ours has not
+def test_concurrent_inserts_all_land_once(catalog: Catalog) -> None:
+    catalog.warehouse.create_table("races", SCHEMA, feature=CATALOG_MANAGED)  # a table by Delta has row tracking
     start = threading.Barrier(5)
 
     def by_spark(number: int) -> None:

@@ -24,7 +24,7 @@ from refimpl.table_feature import COORDINATED_COMMITS
 from spec_tests.engines.prerequisites import Engine, rows_of
 
 REFUSED = (PySparkException, Py4JJavaError)
-"""PySpark passes on what it has no class of its own for."""
+"""PySpark raises this for errors without a class of their own."""
 
 pytestmark = pytest.mark.engines
 
@@ -67,7 +67,7 @@ def latest(engine: Engine, name: str) -> int | None:
 
 
 def appended(engine: Engine, name: str, row: tuple[int, str]) -> Callable[[], object]:
-    """An action: our client appends one row."""
+    """A function in which our client appends one row."""
     rows = pa.table({"id": [row[0]], "name": [row[1]]})
     return lambda: engine.table(name).append(rows)
 
@@ -111,10 +111,10 @@ def test_a_lost_insert_is_retried_on_top_of_the_winner(engine: Engine, owner: Sc
     assert rows_of(table) == engine.rows("orders") == [(1, "ours"), (2, "theirs")]
     assert latest(engine, "orders") == 2
     staged = table.log.staged_listing(COORDINATED_COMMITS.staging_folder)
-    assert [path.version for path in staged] == [1, 2]  # the loser's file is gone
+    assert [path.version for path in staged] == [1, 2]  # the loser's file is deleted
 
 
-def test_inserts_that_race_all_land_once(engine: Engine) -> None:
+def test_concurrent_inserts_all_land_once(engine: Engine) -> None:
     table = engine.create("orders")
     start = threading.Barrier(4)
 
@@ -146,7 +146,9 @@ def test_the_second_of_two_updates_of_one_file_fails(engine: Engine, owner: Scri
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lost_answer_neither_loses_nor_repeats_a_row(engine: Engine, owner: ScriptedOwner, when: str) -> None:
-    """An attempt that landed is recognised; one that did not never will, and the version is proposed once more."""
+    """An attempt that landed is recognised. An attempt that did not land never will, so the version is proposed
+    again.
+    """
     table = engine.create("orders")
     setattr(owner, when, failing(OutcomeUnknown("the answer was lost")))
     engine.insert("orders", (1, "one"))
@@ -180,8 +182,10 @@ def test_unpublished_commits_are_read_from_the_owner(engine: Engine) -> None:
     assert [row[0] for row in rows_of(table)] == [0, 1, 2]
 
 
-def test_a_filesystem_table_gets_an_owner_and_goes_back(engine: Engine) -> None:
-    """SET TBLPROPERTIES upgrades; DROP FEATURE takes two commits, the first of them through the owner."""
+def test_a_filesystem_table_is_taken_over_and_handed_back(engine: Engine) -> None:
+    """SET TBLPROPERTIES takes the table over. DROP FEATURE hands it back with two commits, the first through the
+    owner.
+    """
     by_path = engine.create("orders", owned=False)
     engine.insert("orders", (1, "one"))
     engine.sql(f"ALTER TABLE orders SET TBLPROPERTIES ({engine.properties})")
@@ -200,7 +204,9 @@ def test_a_filesystem_table_gets_an_owner_and_goes_back(engine: Engine) -> None:
 
 
 def test_statements_that_change_a_tables_metadata_commit(engine: Engine) -> None:
-    """Delta compares the table's coordinator before and after; the JVM hands each side another object for it."""
+    """Delta compares the table's coordinator before and after, and the JVM gives each side a different object for
+    it.
+    """
     engine.create("orders")
     engine.insert("orders", (1, "one"))
     for statement in (
@@ -217,7 +223,7 @@ def test_statements_that_change_a_tables_metadata_commit(engine: Engine) -> None
     assert engine.rows("orders") == [(1, "one", None), (2, "two", 0.5)]
 
 
-def test_a_table_of_our_client_is_one_of_deltas(engine: Engine) -> None:
+def test_delta_reads_and_writes_a_table_of_our_client(engine: Engine) -> None:
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
     table = engine.warehouse.create_table("ours", schema, feature=COORDINATED_COMMITS, location=engine.place("ours"))
     table.append(pa.table({"id": [1], "name": ["ours"]}))
@@ -235,9 +241,10 @@ def test_a_table_is_created_with_its_rows(engine: Engine) -> None:
     coordinator.register(engine.spark, engine.warehouse)
 
 
-def test_a_new_session_with_a_new_registration_goes_on(engine: Engine) -> None:
-    """What is registered lives in the JVM: the second registration takes the place of the first, with all its tables.
-    Tables of the first one's warehouse have no owner then, and are not written."""
+def test_a_second_registration_replaces_the_first(engine: Engine) -> None:
+    """Registrations belong to the JVM: the second one replaces the first with all its tables. Tables of the first
+    warehouse then have no owner and cannot be written.
+    """
     engine.create("orders")
     engine.insert("orders", (1, "before"))
     with refimpl.open(engine.warehouse.directory, create=True) as again:
@@ -256,8 +263,10 @@ def test_a_new_session_with_a_new_registration_goes_on(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("place", ["elsewhere", "warehouse/secret"])
-def test_a_table_that_cannot_be_owned_is_not_made(engine: Engine, tmp_path: Path, place: str) -> None:
-    """Outside of the warehouse; with a secret in its configuration, which every reader of the storage would see."""
+def test_a_table_that_cannot_be_owned_is_not_created(engine: Engine, tmp_path: Path, place: str) -> None:
+    """The table is outside of the warehouse, or has a secret in its configuration, which every reader of the storage
+    would see.
+    """
     secret = '{"password": "x"}' if place.endswith("secret") else "{}"
     properties = engine.properties.replace("{}", secret)
     with pytest.raises(REFUSED):

@@ -1,4 +1,6 @@
-"""DuckDB 1.5.5 as a client of our server: reading and writing what our client made, alone and among many."""
+"""DuckDB 1.5.5 as a client of our server: it reads and writes tables of our client, alone and with concurrent
+clients.
+"""
 
 import json
 import subprocess
@@ -82,8 +84,9 @@ def test_duckdb_writes_a_row_once_with_any_fault(warehouse: Warehouse, url: str,
 
 
 def test_duckdb_writes_to_a_table_after_a_take_over(warehouse: Warehouse, url: str) -> None:
-    """DuckDB looks for the owner's id of the table in the log, and not in the owner's answer, which has it. The table
-    was one of the owner's before, under another id."""
+    """DuckDB looks for the owner's table id in the log, although the owner's answer has it. The owner had the table
+    before, under another id.
+    """
     free = hand_back(created(warehouse, "free"))
     taken = take_over(free, warehouse.owner, "taken", CATALOG_MANAGED)
     append(taken, 1)
@@ -93,7 +96,7 @@ def test_duckdb_writes_to_a_table_after_a_take_over(warehouse: Warehouse, url: s
 
 
 def test_duckdb_finds_the_last_of_many_tables(warehouse: Warehouse, url: str) -> None:
-    """It asks for no pages of the list, and takes the first one for all there is."""
+    """DuckDB requests no further pages of the list, and treats the first page as complete."""
     for number in range(101):
         created(warehouse, f"many_{number:03d}")
     with attached(url) as duck:
@@ -101,8 +104,8 @@ def test_duckdb_finds_the_last_of_many_tables(warehouse: Warehouse, url: str) ->
         assert rows_of(duck, "many_100") == [(1, "duckdb")]
 
 
-def test_what_duckdb_violates_as_a_client_is_known(tmp_path: Path) -> None:
-    """Among it: it deletes the data file of a commit that landed, and repeats a lost version on one connection."""
+def test_duckdb_violates_only_the_known_requirements(tmp_path: Path) -> None:
+    """For example, it deletes the data file of a commit that landed, and repeats a lost version on one connection."""
     report = tmp_path / "report"
     command = [sys.executable, "-m", "conformance", "run", "engine:duckdb", "--report", str(report)]
     slices = ["--family", "unknown-outcomes-and-replays", "--family", "conflicts", "--family", "ownership-change"]
@@ -155,10 +158,10 @@ def test_ten_writers_write_every_row_once_with_lost_answers(warehouse: Warehouse
     with attached(url) as reader:
         assert rows_of(reader, "contended") == sorted(expected)
     assert by_client(table) == sorted(expected)
-    assert table.snapshot().version == len(expected), "one commit each, and no other"
-    assert {Fault.DROP_RESPONSE, Fault.DELAY} <= set(faults), "the seed has these among the first requests"
-    assert sum(each["refused"] for each in outcomes) > 0, "they were in each other's way"
-    assert sum(each["landed"] for each in outcomes) == 0, "the retry is answered in the end that it landed"
+    assert table.snapshot().version == len(expected), "each row must be one commit"
+    assert {Fault.DROP_RESPONSE, Fault.DELAY} <= set(faults), "the seed must apply these faults to the first requests"
+    assert sum(each["refused"] for each in outcomes) > 0, "the writers must have conflicts"
+    assert sum(each["landed"] for each in outcomes) == 0, "the repeated request must be answered as landed"
 
 
 def _duck(url: str, first: int) -> subprocess.Popen[str]:

@@ -1,5 +1,6 @@
-"""Engines as subjects: what one violates is what is known, and what it does right passes. A bug that was fixed is shown
-on the last version that has it."""
+"""Engines as subjects: each violates only the known requirements and passes the others. A fixed bug is shown with the
+last version that has it.
+"""
 
 import json
 import subprocess
@@ -24,7 +25,7 @@ from conformance.interface.subject import UsageError
 from conformance.models import proposals
 from spec_tests.engines.prerequisites import needed_jars
 
-# Delta Kernel, for Java and in Rust: a slice of the quick profile
+# Delta Kernel, for Java and for Rust: a part of the quick profile
 
 KERNELS: Final = {
     "delta-kernel": (("writing", "conflicts"), {"CONFLICT-RETRY-05", "FIELD-04"}),
@@ -33,7 +34,7 @@ KERNELS: Final = {
         {"FIELD-05", "LOG-08", "LOG-21", "LOG-26", "LOG-38", "FIELD-03"},
     ),
 }
-"""By engine: families of checks, and the requirements that it violates there, or advice that it does not follow."""
+"""For each engine: families of checks, and the requirements or advice that it violates there."""
 
 
 def violated(cases: list[dict[str, Any]]) -> set[str]:
@@ -41,7 +42,7 @@ def violated(cases: list[dict[str, Any]]) -> set[str]:
 
 
 def kernel_cases(subject: str, report: Path, *options: str) -> list[dict[str, Any]]:
-    """The cases of a run. Skips the test where the engine or this version of it is missing."""
+    """The cases of a run. Skips the test if the engine, or this version of it, is missing."""
     engine = DeltaKernelRs if "delta-kernel-rs" in subject else DeltaKernel
     if problem := engine.missing(subject.partition("@")[2] or None):
         pytest.skip(problem)
@@ -53,7 +54,7 @@ def kernel_cases(subject: str, report: Path, *options: str) -> list[dict[str, An
 @pytest.mark.engines
 @pytest.mark.processes
 @pytest.mark.parametrize("engine", KERNELS)
-def test_what_delta_kernel_violates_is_known(engine: str, tmp_path: Path) -> None:
+def test_delta_kernel_violates_only_the_known_requirements(engine: str, tmp_path: Path) -> None:
     families, known = KERNELS[engine]
     options = [word for family in families for word in ("--family", family)]
     cases = kernel_cases(f"engine:{engine}", tmp_path, *options)
@@ -65,13 +66,13 @@ def test_what_delta_kernel_violates_is_known(engine: str, tmp_path: Path) -> Non
 @pytest.mark.processes
 @pytest.mark.parametrize(("version", "verdict"), [("4.3.1", "failed"), ("4.4.0", "passed")])
 def test_an_unpublished_winner_fails_only_the_older_kernel(version: str, verdict: str, tmp_path: Path) -> None:
-    """delta-io/delta#7402: the writer looks for the winner in the log folder alone."""
+    """delta-io/delta#7402: the writer looks for the winner only in the log folder."""
     check = "*a-conflict-without-details-is-enough*"
     (case,) = kernel_cases(f"engine:delta-kernel@{version}", tmp_path, "--check", check)
     assert case["verdict"] == verdict
 
 
-# delta-rs: on plain tables
+# delta-rs, on filesystem tables
 
 DELTA_RS: Final = {
     "LOG-21", "LOG-26", "LOG-32", "LOG-35", "LOG-36", "LOG-37", "LOG-38", "LOG-39", "FIELD-03", "CONFLICT-FILES-02",
@@ -80,7 +81,7 @@ DELTA_RS: Final = {
 
 
 @pytest.mark.engines
-def test_what_delta_rs_violates_is_known(tmp_path: Path) -> None:
+def test_delta_rs_violates_only_the_known_requirements(tmp_path: Path) -> None:
     if problem := DeltaRs.missing(None):
         pytest.skip(problem)
     shown = CliRunner().invoke(application, ["run", "engine:delta-rs", "--report", str(tmp_path)])
@@ -93,10 +94,8 @@ def test_what_delta_rs_violates_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.engines
 @pytest.mark.parametrize(("feature", "reads"), [("managedCommit", True), ("catalogManaged", False)])
-def test_an_owned_table_is_read_by_path_or_refused_and_never_written(
-    tmp_path: Path, feature: str, *, reads: bool
-) -> None:
-    """The published commits of a managedCommit table may be read by path; a catalog-managed table may not."""
+def test_an_owned_table_is_never_written_by_path(tmp_path: Path, feature: str, *, reads: bool) -> None:
+    """The published commits of a managedCommit table may be read by path. A catalog-managed table must be refused."""
     if problem := DeltaRs.missing(None):
         pytest.skip(problem)
     log = tmp_path / "table" / "_delta_log"
@@ -115,7 +114,7 @@ def test_an_owned_table_is_read_by_path_or_refused_and_never_written(
     assert sorted(each.name for each in log.iterdir()) == [commit_file(0), commit_file(1)]
 
 
-def test_an_absent_version_is_named_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_version_has_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert missing("deltalake", "0.8.1", "delta-rs").endswith("engines --fetch delta-rs@0.8.1")
     assert "invalid version 'newest'" in missing("deltalake", "newest", "delta-rs")
@@ -124,7 +123,7 @@ def test_an_absent_version_is_named_with_its_command(tmp_path: Path, monkeypatch
     assert missing("deltalake", "0.8.1", "delta-rs") == ""
 
 
-def test_a_failed_download_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_download_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(UsageError, match=r"pip cannot install deltalake 0\.8\.1"):
@@ -148,7 +147,7 @@ WRONG: Final = {
         "a-writer-that-never-wins-gives-up": "CONFLICT-RETRY-06",
     },
 }
-"""By engine and check, a requirement that Delta 4.4.0 violates, or advice that it does not follow."""
+"""For each engine and check: a requirement or advice that Delta 4.4.0 violates."""
 RIGHT: Final = {
     "delta-spark": (
         "a-backfill-after-each-answer", "the-requested-version-is-read", "a-client-retries-a-lost-request",
@@ -164,8 +163,9 @@ DEVIATING: Final = [(engine, *known) for engine, checks in WRONG.items() for kno
 
 @pytest.fixture(scope="module")
 def spark_cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
-    """The cases of an engine's checks, by check: one run for all its tests, because starting Spark takes longer than
-    any of them."""
+    """The cases of an engine, by check. One run serves all tests, because starting Spark takes longer than any of
+    them.
+    """
     needed_jars()
     if problem := DeltaSpark.missing(None):
         pytest.skip(problem)
@@ -193,12 +193,12 @@ def test_a_known_deviation_is_shown_by_its_check(
 
 @pytest.mark.engines
 @pytest.mark.parametrize(("engine", "check"), PASSED)
-def test_what_delta_spark_does_right_passes(
+def test_delta_spark_passes_the_other_checks(
     spark_cases: Callable[[str], dict[str, Any]], engine: str, check: str
 ) -> None:
     assert spark_cases(engine)[check]["verdict"] == "passed"
 
 
 @pytest.mark.engines
-def test_an_unknown_version_is_rejected_with_those_that_fit() -> None:
+def test_the_error_for_an_unknown_version_lists_the_known_ones() -> None:
     assert DeltaSpark.missing("4.3.0") == "unknown version '4.3.0'; expected 4.4.0, which PySpark 4.2 runs"

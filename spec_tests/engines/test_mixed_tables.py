@@ -1,4 +1,6 @@
-"""One table, written in turn by Delta Spark, our Spark pipeline, our client and DuckDB, and read equal by all."""
+"""One table, written in turn by Delta Spark, our Spark pipeline, our client and DuckDB: all of them read the same
+rows.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def sorted_rows(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in frame.collect())
 
 
-def test_a_coordinated_table_is_one_table_to_all(engine: Engine) -> None:
+def test_all_engines_read_and_write_a_coordinated_table(engine: Engine) -> None:
     table = engine.create("orders")
     pipeline = connect(engine.spark, engine.warehouse)
     expected = []
@@ -51,12 +53,12 @@ def test_a_coordinated_table_is_one_table_to_all(engine: Engine) -> None:
     assert sorted_rows(pipeline.read.table("orders")) == expected
     assert rows_of(table) == expected
     assert by_duckdb(table.location, COLUMNS) == expected
-    with pytest.raises(DeltaError, match="VacuumProtocolCheck"):  # Delta demands it, delta-rs does not read it
+    with pytest.raises(DeltaError, match="VacuumProtocolCheck"):  # a feature that delta-rs lacks
         by_delta_rs(table.location, COLUMNS)
     assert engine.warehouse.owner.resolve("orders").commits.latest_ratified_version == 6
 
 
-def test_a_catalog_managed_table_is_one_table_to_all(
+def test_all_engines_read_and_write_a_catalog_managed_table(
     delta_spark: SparkSession, java_classes: Path, warehouse: refimpl.Warehouse
 ) -> None:
     for name in ("duckdb_extension_httpfs", "duckdb_extension_unity_catalog"):
@@ -80,8 +82,10 @@ def test_a_catalog_managed_table_is_one_table_to_all(
     assert warehouse.owner.resolve("orders").commits.latest_ratified_version == 8
 
 
-def test_v2_checkpoints_of_one_are_read_by_all(engine: Engine, tmp_path: Path) -> None:
-    """The commits before the last are gone: each reader needs the sidecars. Delta Spark needs that last one too."""
+def test_every_engine_reads_the_others_v2_checkpoints(engine: Engine, tmp_path: Path) -> None:
+    """The commits before the last are deleted, so each reader needs the sidecars. Delta Spark also needs the last
+    commit.
+    """
     location = tmp_path / "plain"
     table = create_filesystem_table(
         location, engine.warehouse.environment, SCHEMA, properties={"delta.checkpointPolicy": "v2"}

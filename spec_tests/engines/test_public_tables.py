@@ -1,6 +1,6 @@
-"""The public test tables of delta-kernel-rs: each version is read as DuckDB and delta-rs read it.
+"""The public test tables of delta-kernel-rs: our client reads each version as DuckDB and delta-rs do.
 
-They are in the crate `delta_kernel`, whose versions up to 0.12 contain them; `cargo info` fetches it.
+The crate `delta_kernel` contains the tables up to its version 0.12; `cargo info` fetches it.
 """
 
 import os
@@ -26,15 +26,15 @@ pytestmark = pytest.mark.engines
 CRATE: Final = "delta_kernel"
 VERSION: Final = "0.12.1"
 WITHOUT_FILES: Final = {"table-with-cdf": {0}, "with_checkpoint_no_last_checkpoint": {1, 2, 3}}
-"""Versions whose data files are not in the crate: every reader reports one that is missing."""
+"""Versions whose data files are missing from the crate: every reader reports a missing file."""
 REFUSED_BY_DELTA_RS: Final = {"type-widening": {1, 2}}
 WARNED: Final = {"compacted-log-files-table": "several actions for"}
-"""Its compactions have the newest action of a file first, and the older ones after it."""
+"""Its compactions have several actions for one file, with the newest first."""
 
 
 @pytest.fixture(scope="module")
 def folder() -> Path:
-    """The tables of the crate, fetched once. Skips without cargo."""
+    """The tables of the crate, fetched once. Skips the test without cargo."""
     home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
     where = f"registry/src/*/{CRATE}-{VERSION}/tests/data"
     if not list(home.glob(where)):
@@ -46,7 +46,7 @@ def folder() -> Path:
 
 
 def unpacked(folder: Path, target: Path) -> dict[str, Path]:
-    """Each table by its name; an archive may hold it below other folders."""
+    """Unpack each table to a folder of its name. An archive may contain it below other folders."""
     tables: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         name, root = path.name.removesuffix(".tar.zst"), path
@@ -63,7 +63,7 @@ def unpacked(folder: Path, target: Path) -> dict[str, Path]:
 
 
 def rows(read: Callable[[], list[tuple[Any, ...]]]) -> list[str]:
-    """In an order of their own: rows with nulls have none."""
+    """The rows as sorted text, because rows with nulls cannot be compared."""
     return sorted(repr(row).replace("Etc/UTC", "UTC") for row in read())
 
 
@@ -71,7 +71,7 @@ def ours(table: Table, version: int) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.snapshot(version=version).to_arrow().to_pylist()]
 
 
-def test_each_version_of_each_table_is_read_as_others_read_it(folder: Path, tmp_path: Path) -> None:
+def test_each_version_is_read_as_by_other_readers(folder: Path, tmp_path: Path) -> None:
     tables = unpacked(folder, tmp_path)
     compared = 0
     for name, location in tables.items():

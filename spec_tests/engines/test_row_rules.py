@@ -1,4 +1,4 @@
-"""Tables with rules of rows, row tracking and column mapping, written in turn by our client and by Delta Spark."""
+"""Tables with rules for rows, row tracking and column mapping, written in turn by our client and by Delta Spark."""
 
 import datetime
 import decimal
@@ -47,13 +47,13 @@ def made(
 
 
 def attempt(engine: Engine, statement: str) -> str:
-    """The message of the error that ends a statement."""
+    """The message of the error that ends the statement."""
     with pytest.raises(Exception) as caught:
         engine.sql(statement)
     return str(caught.value)
 
 
-def test_delta_spark_writes_by_the_same_rules(engine: Engine) -> None:
+def test_delta_spark_applies_the_same_rules(engine: Engine) -> None:
     table = made(engine, "rules", RULES, delta__constraints__low="x IS NULL OR x < 100")
     name = f"delta.`{table.location}`"
     table.append(pa.table({"x": [1, 2]}))
@@ -83,7 +83,7 @@ def test_delta_spark_writes_by_the_same_rules(engine: Engine) -> None:
     assert all(number % 2 for number in ids)
 
 
-def test_delta_spark_sees_the_row_ids_that_we_assign_and_keep(engine: Engine) -> None:
+def test_delta_spark_reads_the_row_ids_that_we_assign_and_keep(engine: Engine) -> None:
     table = made(engine, "tracked", [column("id", "long"), column("x", "long")], delta__enableRowTracking="true")
     name = f"delta.`{table.location}`"
 
@@ -122,7 +122,7 @@ def test_delta_spark_sees_the_row_ids_that_we_assign_and_keep(engine: Engine) ->
 
 @pytest.mark.parametrize("mode", ["name", "id"])
 def test_a_table_with_column_mapping_is_written_in_turn(engine: Engine, mode: str) -> None:
-    """We create it; Delta Spark renames and drops columns; both write, and both read the same."""
+    """We create the table. Delta Spark renames and drops columns. Both write, and both read the same rows."""
     inner = {"type": "struct", "fields": [column("a", "long"), column("b c", "string")]}
     columns = [
         column("id", "long"),
@@ -158,7 +158,8 @@ def test_a_table_with_column_mapping_is_written_in_turn(engine: Engine, mode: st
 
 
 def test_types_are_widened_in_turn(engine: Engine) -> None:
-    """By us, by Delta Spark, by us again: each reads all rows and, from one type on, the change data feed.
+    """Types are widened by us, by Delta Spark, and by us again. Each reads all rows and, from one type on, the change
+    data feed.
 
     Delta Spark rejects the feed of a range that begins before a type change: DELTA.md#feed-schema.
     """
@@ -211,7 +212,9 @@ def test_types_are_widened_in_turn(engine: Engine) -> None:
 
 
 def test_the_mapping_mode_is_changed_and_used_in_turn(engine: Engine) -> None:
-    """We change it, with files that are there; Delta Spark renames and drops columns; all readers see the same rows."""
+    """We change the mode of a table with files. Delta Spark renames and drops columns. All readers see the same
+    rows.
+    """
     table = made(engine, "upgraded", [column("id", "long"), column("month", "string"), column("x", "long")])
     name = f"delta.`{table.location}`"
     table.append(pa.table({"id": [1], "month": ["01"], "x": [1]}))
@@ -234,8 +237,10 @@ def test_the_mapping_mode_is_changed_and_used_in_turn(engine: Engine) -> None:
             table.alter(properties={"delta.columnMapping.mode": mode})
 
 
-def test_the_feed_of_deletion_vectors_is_that_of_delta_spark(engine: Engine) -> None:
-    """Of DELETE, UPDATE and RESTORE with deletion vectors: our client and our pipeline read what Delta Spark reads."""
+def test_the_feed_of_deletion_vectors_equals_delta_sparks(engine: Engine) -> None:
+    """Our client and our pipeline read the same feed as Delta Spark, for DELETE, UPDATE and RESTORE with deletion
+    vectors.
+    """
     place = engine.place("vectors")
     name = f"delta.`{place}`"
     on = "'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true'"

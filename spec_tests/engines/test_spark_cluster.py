@@ -1,6 +1,8 @@
-"""Spark on several hosts: a killed executor, a failed task and a speculative attempt neither lose nor double a row.
+"""Spark on several hosts: after a killed executor, a failed task or a speculative attempt, each row is in the table
+once.
 
-DELTA.md#data-files-of-a-distributed-write"""
+DELTA.md#data-files-of-a-distributed-write
+"""
 
 import json
 import subprocess
@@ -29,7 +31,7 @@ Reports = dict[str, dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[refimpl.Warehouse, Reports]]:
-    """What the jobs of `spark_cluster` reported, and the warehouse that they left."""
+    """The reports of the jobs of `spark_cluster`, and their warehouse."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     folder = tmp_path_factory.mktemp("cluster")
     scratch, directory = folder / "scratch", folder / "warehouse"
@@ -43,7 +45,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[refimpl.
 
 
 def assert_rows(rows: Any, count: int) -> None:
-    """Exactly the ids from 0 on."""
+    """The ids are exactly 0 to `count` - 1."""
     assert rows.num_rows == count
     assert (pc.min(rows["id"]).as_py(), pc.max(rows["id"]).as_py()) == (0, count - 1)
     assert pc.count_distinct(rows["id"]).as_py() == count
@@ -61,10 +63,10 @@ def test_disturbed_appends_commit_each_row_once(cluster: tuple[refimpl.Warehouse
 
 
 @pytest.mark.parametrize(("name", "versions"), [("local", 2), ("served", 3)])
-def test_killed_executor_leaves_files_that_no_version_names(
+def test_a_killed_executor_leaves_only_unnamed_files(
     cluster: tuple[refimpl.Warehouse, Reports], name: str, versions: int
 ) -> None:
-    """And every file that a version names is there, whole."""
+    """Every file that a version names exists and is complete."""
     table = cluster[0].table(name)
     named: dict[Path, int] = {}
     for version in range(versions):
@@ -75,14 +77,14 @@ def test_killed_executor_leaves_files_that_no_version_names(
     assert set(table.location.glob("part-00000-*")) - set(named)
 
 
-def test_disturbed_read_sees_each_row_once(cluster: tuple[refimpl.Warehouse, Reports]) -> None:
+def test_a_disturbed_read_returns_each_row_once(cluster: tuple[refimpl.Warehouse, Reports]) -> None:
     count = 3 * TASKS * ROWS
     report = cluster[1]["read-served"]
     assert report["attempts"] >= 2
     assert (report["rows"], report["sum"]) == (count, count * (count - 1) // 2)
 
 
-def test_disturbed_overwrite_and_merge_are_whole(cluster: tuple[refimpl.Warehouse, Reports]) -> None:
+def test_a_disturbed_overwrite_or_merge_is_complete(cluster: tuple[refimpl.Warehouse, Reports]) -> None:
     warehouse, reports = cluster
     assert reports["overwrite-local-0"]["attempts"] >= 2
     assert_rows(warehouse.table("local").snapshot().to_arrow(), TASKS * ROWS)

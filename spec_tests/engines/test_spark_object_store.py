@@ -1,4 +1,4 @@
-"""Spark on a table in an S3-compatible store: its executors take credentials and endpoint from the environment."""
+"""Spark on a table in an S3-compatible store. Its executors take credentials and endpoint from the environment."""
 
 import subprocess
 import sys

@@ -1,8 +1,8 @@
-"""A streaming query whose driver is killed at each step of a batch, and started again: each row once.
+"""The driver of a streaming query is killed at each step of a batch and started again: each row is in the table once.
 
     python -m spec_tests.engines.test_stream_kills WAREHOUSE [STEP BATCH]
 
-runs the query, and kills its driver, with the JVM, in the given batch at the given step.
+runs the query, and kills its driver with its JVM at the given step of the given batch.
 """
 
 import contextlib
@@ -21,11 +21,12 @@ import pytest
 import refimpl
 
 ROWS = 8
-"""Of one file each, and each file is a batch."""
+"""The number of commits. Each has one file, and each file is a batch."""
 SCHEMA = pa.schema([("id", pa.int64())])
 STEPS = ("planned", "written", "before commit", "after commit")
-"""The end of the batch is in Spark's checkpoint; the data files are durable; all tasks have reported; the version is
-ratified, which Spark does not know yet."""
+"""The moments of the kills: the end of the batch is in Spark's checkpoint; the data files are durable; all tasks have
+reported; the version is ratified, but Spark does not know it yet.
+"""
 DRIVER = "KILLED_STREAM_DRIVER"
 
 
@@ -33,7 +34,7 @@ DRIVER = "KILLED_STREAM_DRIVER"
 @pytest.mark.spark
 @pytest.mark.processes
 @pytest.mark.xdist_group("stream-kills")
-def test_each_row_is_there_once_after_kills_at_each_step(tmp_path: Path) -> None:
+def test_each_row_is_there_once_after_a_kill_at_each_step(tmp_path: Path) -> None:
     with refimpl.open(tmp_path / "warehouse", create=True) as warehouse:
         source = warehouse.create_table("source", SCHEMA)
         for number in range(ROWS):
@@ -51,7 +52,9 @@ def test_each_row_is_there_once_after_kills_at_each_step(tmp_path: Path) -> None
 
 
 def run(folder: Path, *arguments: str) -> int:
-    """The exit code of a driver. Its output is a file: a pipe would last as long as any process that it left."""
+    """Run a driver; return its exit code. Its output goes to a file: a pipe would stay open while any child process
+    runs.
+    """
     command = [sys.executable, "-m", __name__, str(folder), *arguments]
     with (folder / "output.txt").open("w+") as output:
         driver = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
@@ -66,7 +69,7 @@ def run(folder: Path, *arguments: str) -> int:
 
 
 def kill_driver() -> None:
-    """From a Python process of the driver: no one gets a chance to clean up."""
+    """Kill the driver from one of its Python processes, so that no process can clean up."""
     driver = int(os.environ[DRIVER])
     parents = psutil.Process().parents()
     above = [process.pid for process in parents]

@@ -1,4 +1,4 @@
-"""Delta's own client of the Delta API on our server: the answers it gets, and how it reads rejections."""
+"""Delta's own client of the Delta API on our server: the answers that it gets, and its exceptions for rejections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS: Final = {"type": "struct", "fields": [{"name": "id", "type": "long", "n
 
 
 class WireClient:
-    """Tables of the schema `unity.default` of a server."""
+    """The client, for tables of the schema `unity.default` of a server."""
 
     def __init__(self, machine: Machine, url: str) -> None:
         self.machine = machine
@@ -39,7 +39,7 @@ class WireClient:
         self._client.close()
 
     def create(self, name: str) -> Table:
-        """Staging, version 0 by the client, and the name."""
+        """Create a table: stage it, write version 0 as the client, and register the name."""
         staged = self._client.createStagingTable(self._identifier(name))
         table = Table(self, name, staged.getTableId().toString(), staged.getLocation())
         required = staged.getRequiredProtocol()
@@ -65,7 +65,7 @@ class WireClient:
         return table
 
     def load(self, name: str) -> Any:
-        """The `TableInfo`."""
+        """The table's `TableInfo`."""
         return self._client.loadTable(self._identifier(name))
 
     def commit(self, table: Table, version: int, staged: Path, *, backfilled: int | None = None) -> None:
@@ -80,7 +80,7 @@ class WireClient:
         )  # fmt: skip
 
     def commits(self, table: Table, start: int | None = None, end: int | None = None) -> tuple[list[int], int]:
-        """Versions of the commits that the server stores, and the latest version."""
+        """The versions of the commits that the server stores, and the latest version."""
         answer = self._client.getCommits(
             table.id, self._uri(table.location), self._identifier(table.name), self._long(start), self._long(end)
         )
@@ -98,14 +98,14 @@ class WireClient:
         return self.machine.type("java.net.URI").create(location)
 
     def _long(self, value: int | None) -> Any:
-        """An `Optional` of a Java `Long`, which py4j makes of no Python number that is small."""
+        """An `Optional` of a Java `Long`. py4j would convert a small Python number to another type."""
         if value is None:
             return self._none
         return self.machine.type("java.util.stream.LongStream").range(value, value + 1).boxed().findFirst()
 
 
 class Table:
-    """One that the client created; its files are written by us, as an engine writes them."""
+    """A table that the client created. The test writes its files, as an engine would."""
 
     def __init__(self, client: WireClient, name: str, identifier: str, location: str) -> None:
         self.client, self.name, self.id, self.location = client, name, identifier, location
@@ -115,14 +115,14 @@ class Table:
         return self.log / f"{version:020}.json"
 
     def stage(self, version: int) -> Path:
-        """A new staged file for that version."""
+        """Write a new staged file for that version; return its name."""
         staged = self.log / "_staged_commits" / f"{version:020}.{uuid.uuid4()}.json"
         staged.parent.mkdir(exist_ok=True)
         self.write(staged, [commit_info(version)])
         return staged
 
     def land(self, version: int) -> Path:
-        """Commit it. Its staged file."""
+        """Stage and commit that version; return the staged file."""
         staged = self.stage(version)
         self.client.commit(self, version, staged)
         return staged
@@ -183,7 +183,7 @@ def table(client: WireClient, request: pytest.FixtureRequest) -> Table:
 
 
 def refusal(table: Table, version: int, staged: Path | None = None, **more: int) -> tuple[str, Any]:
-    """The exception's class, and the exception."""
+    """The class of the exception, and the exception."""
     from py4j.protocol import Py4JJavaError
 
     with pytest.raises(Py4JJavaError) as raised:
@@ -192,7 +192,7 @@ def refusal(table: Table, version: int, staged: Path | None = None, **more: int)
     return exception.getClass().getSimpleName(), exception
 
 
-def test_a_table_is_created_and_found_again(client: WireClient, table: Table, warehouse: Path) -> None:
+def test_a_created_table_is_found(client: WireClient, table: Table, warehouse: Path) -> None:
     info = client.load(table.name)
     assert info.getTableId().toString() == table.id
     assert info.getLocation() == table.location
@@ -235,7 +235,9 @@ def test_a_lost_race_is_retryable(table: Table) -> None:
 
 
 def test_a_lost_race_is_a_conflict_with_any_published_version(table: Table) -> None:
-    """Delta's losers report what they saw published, which may be beyond what they propose."""
+    """Delta's client reports the newest published version that it saw, which may be above the version that it
+    proposes.
+    """
     table.land(1)
     kind, exception = refusal(table, 1, backfilled=5)
     assert (kind, exception.getRetryable(), exception.getConflict()) == ("CommitFailedException", True, True)
@@ -250,8 +252,9 @@ def test_a_rejection_is_not_a_conflict(table: Table, version: int, staged: int) 
 
 
 def test_a_full_backlog_is_reported_until_a_publication(table: Table) -> None:
-    """FB46: Delta 4.4 has an exception for this, `CommitLimitReachedException`, and this client does not
-    raise it: a full backlog looks to it like a server that is down."""
+    """FB46: Delta 4.4 has `CommitLimitReachedException` for this, but this client does not raise it. To the client, a
+    full backlog looks like an unavailable server.
+    """
     staged = [table.land(version) for version in range(1, LIMIT + 1)]
     kind, exception = refusal(table, LIMIT + 1)
     assert kind == "IOException"
@@ -281,14 +284,14 @@ def test_a_repeated_request_succeeds_after_a_lost_answer(
     before = proxy.counts()[fault]
     refusal(table, 1, staged)
     assert table.commits()[1] == landed
-    while proxy.counts()[fault] < before + 3:  # those that its client did not send again itself
+    while proxy.counts()[fault] < before + 3:  # the requests that the client did not repeat itself
         refusal(table, 1, staged)
     client.commit(table, 1, staged)
     assert table.commits() == ([1], 1)
     assert refusal(table, 1)[1].getConflict()
 
 
-def test_a_table_that_is_not_there_is_not_found(client: WireClient) -> None:
+def test_a_missing_table_is_not_found(client: WireClient) -> None:
     from py4j.protocol import Py4JJavaError
 
     with pytest.raises(Py4JJavaError) as raised:
