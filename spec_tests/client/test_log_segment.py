@@ -72,44 +72,38 @@ class TestTheDocumentsOwnExamples:
         }  # fmt: skip
 
 
+WRONG_NAMES = (
+    "00000000000000000009.3a0d65cd-4056-49b8-937b-000000000002.json",
+    "../00000000000000000002.3a0d65cd-4056-49b8-937b-000000000002.json",
+    "00000000000000000002.json",
+)
+
+
 class TestTheOwnersAnswer:
     @both_features
     @pytest.mark.parametrize(
-        "commits",
-        [(staged(3), staged(2)), (staged(2), staged(4)), (staged(2), staged(2))],
-        ids=["descending", "with a hole", "with a duplicate"],
+        ("versions", "commits"),
+        [
+            (range(5), answer(staged(3), staged(2), latest=4)),
+            (range(5), answer(staged(2), staged(4), latest=4)),
+            (range(5), answer(staged(2), staged(2), latest=4)),
+            (range(1), answer(staged(1), latest=None)),
+            *((range(2), answer(staged(2, file_name=name), latest=2)) for name in WRONG_NAMES),
+        ],
+        ids=["descending", "gap", "duplicate", "no latest version", "another version", "folder", "no uuid"],
     )
-    def test_an_answer_with_unordered_commits_is_rejected(
-        self, feature: TableFeature, commits: tuple[RatifiedCommit, ...]
+    def test_an_invalid_answer_is_rejected(
+        self, feature: TableFeature, versions: range, commits: CommitsAnswer
     ) -> None:
+        """catalog-managed, "Delta Log Entries": the version in a file's name is authoritative."""
         with pytest.raises(CorruptionError):
-            build(published(0, 1, 2, 3, 4), answer(*commits, latest=4), feature)
+            build(published(*versions), commits, feature)
 
     @both_features
     def test_an_answer_with_a_commit_above_the_latest_version_is_rejected(self, feature: TableFeature) -> None:
         with pytest.raises(CorruptionError) as caught:
             build(published(0, 1), answer(staged(2), latest=1), feature)
         assert caught.value.version == 2
-
-    @both_features
-    def test_an_answer_with_commits_but_no_latest_version_is_rejected(self, feature: TableFeature) -> None:
-        with pytest.raises(CorruptionError):
-            build(published(0), answer(staged(1), latest=None), feature)
-
-    @both_features
-    @pytest.mark.parametrize(
-        "file_name",
-        [
-            "00000000000000000009.3a0d65cd-4056-49b8-937b-000000000002.json",
-            "../00000000000000000002.3a0d65cd-4056-49b8-937b-000000000002.json",
-            "00000000000000000002.json",
-        ],
-        ids=["of another version", "with a folder", "without a uuid"],
-    )
-    def test_a_staged_file_must_be_named_after_its_version(self, feature: TableFeature, file_name: str) -> None:
-        """catalog-managed, "Delta Log Entries": the version in the name is authoritative."""
-        with pytest.raises(CorruptionError):
-            build(published(0, 1), answer(staged(2, file_name=file_name), latest=2), feature)
 
     @both_features
     def test_the_owner_may_list_published_commits(self, feature: TableFeature) -> None:

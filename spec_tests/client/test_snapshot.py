@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -348,14 +349,14 @@ class TestTimeTravelByVersion:
                 table.snapshot(version=version)
         assert owner.asked == []
 
-    @pytest.mark.parametrize("timestamp", ["2020-01-01", 1.5])
-    def test_a_time_is_a_number_of_milliseconds(self, plain: WrittenLog, timestamp: object) -> None:
+    @pytest.mark.parametrize(
+        "options", [{"timestamp": "2020-01-01"}, {"timestamp": 1.5}, {"version": 0, "timestamp": START}]
+    )
+    def test_an_invalid_time_or_a_time_with_a_version_is_rejected(
+        self, plain: WrittenLog, options: dict[str, Any]
+    ) -> None:
         with pytest.raises(InvalidRequestError):
-            plain.table().snapshot(timestamp=timestamp)  # type: ignore[arg-type]
-
-    def test_a_version_and_a_time_together_are_an_error(self, plain: WrittenLog) -> None:
-        with pytest.raises(InvalidRequestError):
-            plain.table().snapshot(version=0, timestamp=START)
+            plain.table().snapshot(**options)
 
 
 class TestChecksums:

@@ -10,7 +10,7 @@ and only the consistency of the catalogue is checked.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
 
@@ -63,19 +63,17 @@ def text_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
 # With the documents; the pages are always available
 
 
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_normative_sentence_is_accounted_for(name: str, text_of: Callable[[str], str]) -> None:
-    assert list(uncovered(load(), DOCUMENTS[name], text_of(name))) == []
-
-
-@pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_entry_cites_a_sentence_of_its_document(name: str, text_of: Callable[[str], str]) -> None:
-    assert list(unfounded(load(), DOCUMENTS[name], text_of(name))) == []
-
-
-@pytest.mark.parametrize("name", PUBLIC)
-def test_no_paraphrase_repeats_a_document(name: str, text_of: Callable[[str], str]) -> None:
-    assert list(quotations(load(), DOCUMENTS[name], text_of(name))) == []
+@pytest.mark.parametrize(
+    ("findings", "name"),
+    [
+        *((each, name) for each in (uncovered, unfounded) for name in DOCUMENTS),
+        *((quotations, name) for name in PUBLIC),
+    ],
+)
+def test_sentences_are_covered_citations_exist_and_paraphrases_are_our_own(
+    findings: Callable[..., Iterable[object]], name: str, text_of: Callable[[str], str]
+) -> None:
+    assert list(findings(load(), DOCUMENTS[name], text_of(name))) == []
 
 
 @pytest.mark.parametrize("profile", Profile)

@@ -154,17 +154,13 @@ def cargo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: int = 0) -> 
 
 
 @pytest.mark.usefixtures("empty_cache")
-def test_an_unknown_version_is_a_usage_error() -> None:
+@pytest.mark.parametrize(
+    ("version", "words"), [("0.1.0", "0.30.0"), ("0.30.0", "engines --fetch delta-kernel-rs@0.30.0")]
+)
+def test_the_error_for_an_unknown_or_missing_version_says_what_to_do(version: str, words: str) -> None:
     with pytest.raises(UsageError) as raised:
-        open_subject("engine:delta-kernel-rs@0.1.0")
-    assert "0.30.0" in raised.value.problem
-
-
-@pytest.mark.usefixtures("empty_cache")
-def test_a_missing_program_names_its_command() -> None:
-    with pytest.raises(UsageError) as raised:
-        open_subject("engine:delta-kernel-rs@0.30.0")
-    assert "engines --fetch delta-kernel-rs@0.30.0" in raised.value.problem
+        open_subject(f"engine:delta-kernel-rs@{version}")
+    assert words in raised.value.problem
 
 
 @pytest.mark.usefixtures("empty_cache")

@@ -105,8 +105,10 @@ def test_concurrent_requests_get_their_own_answers(subject: StdioSubject) -> Non
         assert all(pool.map(ask, range(400)))
 
 
-def test_a_message_may_be_longer_than_a_pipe_holds(subject: StdioSubject) -> None:
-    client = "c" * 3_000_000
+@pytest.mark.parametrize(
+    "client", ["c" * 3_000_000, "half a character: \udce2"], ids=["longer than a pipe holds", "unpaired surrogate"]
+)
+def test_text_is_sent_and_returned_unchanged(subject: StdioSubject, client: str) -> None:
     assert subject.ask(client, m.DropTable(table="t")) == m.Rejected(reason=client)
 
 
@@ -114,11 +116,6 @@ def test_unicode_line_separators_are_escaped_on_the_wire() -> None:
     """Node's `readline` would end a line at these characters."""
     sent = encode(m.Rejected(reason="a\u2028b\u2029c"))
     assert sent == b'{"outcome":"rejected","reason":"a\\u2028b\\u2029c"}'
-
-
-def test_an_unpaired_surrogate_is_sent_and_returned_unchanged(subject: StdioSubject) -> None:
-    client = "half a character: \udce2"
-    assert subject.ask(client, m.DropTable(table="t")) == m.Rejected(reason=client)
 
 
 def test_a_crash_ends_the_process_and_a_restart_starts_it_again(subject: StdioSubject, tmp_path: Path) -> None:
