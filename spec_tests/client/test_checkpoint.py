@@ -197,12 +197,12 @@ def test_the_pointer_names_the_newer_of_two_concurrent_checkpoints(setting: Sett
     waiting = [4]
     others: list[Checkpointed] = []
 
-    def be_faster(operation: str, path: Path) -> bool:
+    def write_the_newer_one(operation: str, path: Path) -> bool:
         if operation == "replace" and path.name == LAST_CHECKPOINT and waiting:
             others.append(write_checkpoint(setting.again(table), waiting.pop()))
         return False
 
-    storage.fail_when = be_faster  # runs before the replacement, so the older pointer overwrites the newer one
+    storage.fail_when = write_the_newer_one  # before the replacement by the older pointer
     write_checkpoint(table, 2)
     assert [made.version for made in others] == [4]
     pointer = json.loads(table.log.read(LAST_CHECKPOINT))

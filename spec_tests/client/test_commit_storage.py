@@ -90,13 +90,13 @@ def test_a_filesystem_commit_recognises_its_own_bytes(setting: Setting, storage:
     transaction = appending(table, "mine")
     linked: list[str] = []
 
-    def lie_once(name: str, path: object) -> bool:
+    def fail_after_the_link(name: str, path: object) -> bool:
         if name == "link" and not linked:
             linked.append(name)
             return True
         return False
 
-    storage.after, storage.error, storage.fail_when = True, 17, lie_once
+    storage.after, storage.error, storage.fail_when = True, 17, fail_after_the_link
     assert transaction.commit().version == 1
     assert setting.again(table).snapshot().version == 1
     assert ("replace", table.log.folder / log_path.commit(1)) in storage.done, "its fsync may have failed"

@@ -167,7 +167,7 @@ ROWS = [
         [adding("b", "02", data_change=False)],
     ),
     appended(
-        "5: any added file where nothing is partitioned", [adding("b", "02")], [removing("b")], metadata=UNPARTITIONED
+        "5: any added file in an unpartitioned table", [adding("b", "02")], [removing("b")], metadata=UNPARTITIONED
     ),
     Row(
         "6: a removed file that was read",

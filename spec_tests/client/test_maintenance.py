@@ -81,8 +81,8 @@ def test_a_commit_published_during_a_compaction_is_found(
 
 
 def test_a_compaction_keeps_unknown_fields_and_actions(setting: Setting) -> None:
-    """It keeps unknown fields of known actions, and unknown actions in their order. Of two actions on one file it keeps
-    the later.
+    """A compaction keeps unknown fields of known actions, and unknown actions in their order. Of two actions on one
+    file it keeps the later.
     """
     table = setting.table(None)
     old, new = ({"add": {**action, "path": "file:/x/a"}} for action in (_foreign("old"), _foreign("new")))

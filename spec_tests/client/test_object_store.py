@@ -399,7 +399,7 @@ def test_files_with_urls_are_kept_in_overlapping_stores(tmp_path: Path, store: s
 
 
 def test_tables_do_not_overlap_in_overlapping_stores(tmp_path: Path, store: str) -> None:
-    """Not even during their creation, when the store has no object yet."""
+    """Tables do not overlap even during their creation, when the store has no object yet."""
     stores = {"outer": store.rpartition("/")[0], "inner": store, "same": f"{store}/"}
     with refimpl.open(tmp_path / "warehouse", create=True, stores=stores) as warehouse:
 

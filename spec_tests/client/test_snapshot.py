@@ -321,7 +321,7 @@ class TestOwnership:
 
 
 class TestRefused:
-    def test_a_reader_feature_that_is_not_implemented(self, plain: WrittenLog) -> None:
+    def test_an_unsupported_reader_feature_is_refused(self, plain: WrittenLog) -> None:
         table = plain.table()
         table.snapshot()
         plain.publish(

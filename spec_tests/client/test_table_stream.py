@@ -74,7 +74,7 @@ def test_rows_are_read_before_their_commits_are_published(table: Table) -> None:
         ({"until": 4}, [[1, 2, 3, 4]]),
     ],
 )
-def test_limits_of_a_batch(table: Table, limits: dict[str, int], batches: list[list[int]]) -> None:
+def test_a_batch_ends_at_its_limits(table: Table, limits: dict[str, int], batches: list[list[int]]) -> None:
     stream = TableStream(table)
     start = stream.initial()
     table.append(rows(4))
@@ -162,7 +162,7 @@ IGNORE, SKIP = {"ignore_deletes": True}, {"skip_change_commits": True}
         (optimize, {}, True),
     ],
 )
-def test_commits_that_remove_rows(
+def test_a_removal_of_rows_is_skipped_only_with_an_option(
     table: Table, change: Callable[[Table], None], options: dict[str, bool], allowed: bool
 ) -> None:
     stream = TableStream(table, StreamOptions(starting_version="latest", **options))  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ CASES: list[tuple[str, str, pa.DataType, Any, Any]] = [
 
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_rows_of_both_types_are_read(tmp_path: Path, partitioned: bool) -> None:
-    """They are also read through a checkpoint, by a condition, after a rewrite, and by DuckDB."""
+    """Our client also reads them through a checkpoint, by a condition and after a rewrite. DuckDB reads them too."""
     names = [old.partition("(")[0] + str(number) for number, (old, *_) in enumerate(CASES)]
     schema = pa.schema(
         [("id", pa.int64()), *((name, kind) for name, (_, _, kind, *_) in zip(names, CASES, strict=True))]

@@ -64,7 +64,7 @@ class Case:
 
 
 def opened(name: str) -> tuple[Subject, ClientHost]:
-    """Open the subject of that name; if it is a client, give it the URL of the kit's owner."""
+    """The subject of that name, and the host of the kit's owner, which a client under test calls."""
     host = ClientHost()
     return open_subject(name, owner=host.ask), host
 

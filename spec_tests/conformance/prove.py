@@ -68,7 +68,7 @@ def _shift_an_operation(draft: Draft, random: Random) -> None:
         each.answered = None if each.answered is None else each.answered + by
 
 
-def _hurry(draft: Draft, random: Random) -> None:
+def _answer_at_once(draft: Draft, random: Random) -> None:
     """Answer every operation at once: intervals of one moment contradict each other most easily."""
     for each in draft.asked:
         if each.answered is not None and random.random() < 0.7:
@@ -236,7 +236,7 @@ def _clean_up(draft: Draft, random: Random) -> None:
 WEIGHTS: dict[Change, int] = {
     _move_a_time: 6,
     _shift_an_operation: 6,
-    _hurry: 6,
+    _answer_at_once: 6,
     _change_latest: 5,
     _change_answer: 3,
     _change_a_look: 4,

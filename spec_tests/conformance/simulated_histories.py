@@ -72,7 +72,7 @@ class Simulation:
             kinds += [self._read] * 2 + [self._snapshot] * 2 + [self._clean_up]
         else:
             kinds = [self._commit] * 9 + [self._resend] * 3 + [self._outcome] * 2 + [self._read] * 3
-            kinds += [self._snapshot] * 2 + [self._transact, self._stranger]
+            kinds += [self._snapshot] * 2 + [self._transact, self._external_commit]
             kinds += ([self._look] * 4 + [self._backfill] * 2 + [self._checkpoint]) if self.publishes else []
         self.random.choice(kinds)()
 
@@ -133,9 +133,9 @@ class Simulation:
         if landed is None and chance() < 0.05:
             return events.Rejected(reason="policy")
         if version > len(self.log):
-            return events.Gap(latest=self._told(-1, min(self.latest, version - 2)))
+            return events.Gap(latest=self._reported_latest(-1, min(self.latest, version - 2)))
         if version < len(self.log):
-            latest = self._told(version, self.latest)
+            latest = self._reported_latest(version, self.latest)
             last = self.latest if latest is None or Promise.FRESH_REFUSALS not in self.draft.promises else latest
             winners = self._entries(version, last) if chance() < 0.3 else ()
             return events.Conflict(latest=latest, winners=winners)
@@ -155,7 +155,7 @@ class Simulation:
                 latest -= 1
         return latest
 
-    def _told(self, lowest: int, highest: int) -> int | None:
+    def _reported_latest(self, lowest: int, highest: int) -> int | None:
         """The latest version that a rejection reports."""
         if self.random.random() < 0.5:
             return None
@@ -238,7 +238,7 @@ class Simulation:
 
         self._send(events.Transact(attempt=marker), effect)
 
-    def _stranger(self) -> None:
+    def _external_commit(self) -> None:
         if self.draft.open_world:
             self._append(self._version(f"unknown{len(self.log)}"))
 

@@ -129,7 +129,7 @@ def test_the_untestable_requirements_are_listed_here() -> None:
 
 
 def test_every_cited_requirement_can_be_read() -> None:
-    """At a public address, or as the text of the rule; a promise and a ruling have both."""
+    """A requirement has a public address, or the text of its rule; a promise and a ruling have both."""
     for requirement in (each for each in load().requirements if each.level is not Level.MAY):
         place = place_of(requirement.source, requirement.passage)
         assert all(link.url.startswith("https://") for link in place.links), requirement.id
@@ -235,20 +235,20 @@ DAMAGE = {
     ),
     "an id of another form": (small_catalogue(changed(TWO, id="R-2")), "R-2 is no id"),
     "an id of another document": (small_catalogue(changed(TWO, id="F-02")), "F-02 begins with F"),
-    "a paraphrase that says nothing": (
-        small_catalogue(changed(ONE, paraphrase="")),
-        "R-PATIENCE-01 needs a paraphrase",
-    ),
-    "two requirements that say the same": (
+    "an empty paraphrase": (small_catalogue(changed(ONE, paraphrase="")), "R-PATIENCE-01 needs a paraphrase"),
+    "two requirements with one paraphrase": (
         small_catalogue(changed(TWO, paraphrase=ONE.paraphrase)),
         "R-02 says the same as R-PATIENCE-01",
     ),
-    "a requirement that is untestable for no reason": (
+    "an untestable requirement without a reason": (
         small_catalogue(changed(ONE, untestable=" ")),
         "R-PATIENCE-01 is untestable without a reason",
     ),
     "an invalid fingerprint": (small_catalogue(changed(ONE, fingerprint="An owner")), "R-PATIENCE-01 has the fingerpr"),
-    "a sentence that is shared tacitly": (small_catalogue(changed(TWO, shared=False)), "R-02, FREE-01 have the same"),
+    "a shared sentence that is not marked": (
+        small_catalogue(changed(TWO, shared=False)),
+        "R-02, FREE-01 have the same",
+    ),
     "a shared sentence without a second entry": (
         small_catalogue(changed(ONE, shared=True)),
         "R-PATIENCE-01 says `shared`",
@@ -257,17 +257,17 @@ DAMAGE = {
         small_catalogue(asides=(msgspec.structs.replace(ASIDE, fingerprint=PATIENT),)),
         "R-PATIENCE-01, the aside of",
     ),
-    "a restatement of nothing": (
+    "a restatement without a requirement": (
         small_catalogue(restatements=(msgspec.structs.replace(SAID_AGAIN, of=()),)),
         "the restatement of",
     ),
-    "a restatement of what is not there": (
+    "a restatement of an unknown requirement": (
         small_catalogue(restatements=(msgspec.structs.replace(SAID_AGAIN, of=("R-99",)),)),
         "the restatement of",
     ),
-    "an aside for no reason": (small_catalogue(asides=(msgspec.structs.replace(ASIDE, about=""),)), "the aside of"),
-    "no section where there are headings": (small_catalogue(changed(ONE, section="")), "R-PATIENCE-01 has the section"),
-    "a rule of a page that is not there": (
+    "an aside without a reason": (small_catalogue(asides=(msgspec.structs.replace(ASIDE, about=""),)), "the aside of"),
+    "no section despite headings": (small_catalogue(changed(ONE, section="")), "R-PATIENCE-01 has the section"),
+    "a rule of an unknown page": (
         small_catalogue(changed(ONE, rule="lost#patience", section="", fingerprint="")),
         "R-PATIENCE-01 cites lost",
     ),

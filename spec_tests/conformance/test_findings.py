@@ -30,8 +30,8 @@ FINDINGS = stored.findings()
 @pytest.mark.xdist_group("jvm")
 @pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
 def test_the_file_of_a_finding_reproduces_it(found: Stored, tmp_path: Path) -> None:
-    """As `delta-commit-conformance replay` does it, but in this process. A finding about an engine is replayed by the
-    command.
+    """The test does what `delta-commit-conformance replay` does, but in this process. A finding about an engine is
+    replayed by the command.
     """
     if found.subject.startswith("engine:"):
         if problem := engine_of(found.subject, found.subject.removeprefix("engine:"))[0].missing(None):
@@ -149,7 +149,7 @@ def test_an_invalid_record_of_bugs_is_rejected(tmp_path: Path) -> None:
 @pytest.mark.engines
 @pytest.mark.parametrize("bug", markdown.bugs(), ids=lambda bug: bug.report)
 def test_a_reported_bug_is_reproduced_and_gone_in_a_later_version(bug: markdown.Bug) -> None:
-    """With the command of the page, if both versions are in the cache."""
+    """The test runs the command of the page, if both versions are in the cache."""
     engine, _ = engine_of(f"engine:{bug.engine}", bug.engine)
     for version in (bug.unfixed, bug.fixed):
         if problem := engine.missing(version):

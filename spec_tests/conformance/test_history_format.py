@@ -334,7 +334,7 @@ COMMIT = messages.Commit(table="t", version=3, attempt="a", actions=ACTIONS)
         (messages.Observe(table="t"), None),
     ],
 )
-def test_a_request_is_named(message: messages.Request, expected: events.Request | None) -> None:
+def test_a_request_becomes_an_event(message: messages.Request, expected: events.Request | None) -> None:
     assert translation.request(message) == expected
 
 

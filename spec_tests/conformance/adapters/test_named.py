@@ -160,7 +160,7 @@ def test_a_class_without_hello_is_an_adapter_error() -> None:
     assert "Mute has no method 'hello'" in raised.value.problem
 
 
-def test_a_client_in_another_process_needs_an_owner_url() -> None:
+def test_a_subject_in_another_process_has_no_handler() -> None:
     with pytest.raises(UsageError) as raised:
         handler_of("stdio:owner")
     assert "runs in another process" in raised.value.problem

@@ -121,7 +121,7 @@ def test_every_request_has_its_answers() -> None:
     assert not belongs(m.DropTable(table="t"), m.Gap())
 
 
-def test_every_field_of_a_request_is_in_the_history() -> None:
+def test_every_answer_to_a_request_has_an_event() -> None:
     requests: list[m.Request] = [
         m.Commit(table="t", version=1, attempt="a", actions=()),
         m.CreateTable(name="t", feature="managedCommit", commit_mode="staged", attempt="a", actions=()),

@@ -226,7 +226,7 @@ def test_a_subject_that_answers_nothing_fails() -> None:
     assert report.adapter
 
 
-def test_smoke_does_not_report_a_raised_exception() -> None:
+def test_a_raised_exception_is_an_error_of_the_owner() -> None:
     def fail(answer: Any) -> m.Answer:
         raise ZeroDivisionError
 

@@ -180,7 +180,7 @@ def test_a_late_answer_is_dropped_and_the_next_answer_is_used(tmp_path: Path) ->
         assert isinstance(subject.ask("a", m.MaintenancePolicy(table="t")), m.Unsupported)
 
 
-def test_stderr_is_read_to_its_end(tmp_path: Path) -> None:
+def test_stderr_is_read_while_the_subject_runs(tmp_path: Path) -> None:
     with StdioSubject(command("noise"), timeout=LONG, directory=tmp_path) as subject:
         for _ in range(10):
             assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()

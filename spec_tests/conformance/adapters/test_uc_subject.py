@@ -105,7 +105,7 @@ def test_smoke_passes(subject: UcSubject) -> None:
         (Answers(consumes=False), "a-duplicated-creation-after-the-drop-is-ignored", Verdict.FAILED),
     ],
 )
-def test_the_recorded_answers_of_unity_catalog_fail_the_expected_checks(
+def test_recorded_and_correct_answers_get_the_expected_verdict(
     tmp_path: Path, answers: Answers, check: str, verdict: Verdict
 ) -> None:
     with serving(tmp_path, answers) as (url, _), open_subject(name_of(url), timeout=LONG) as subject:

@@ -95,7 +95,7 @@ def test_versions_stay_in_order_although_clocks_go_back() -> None:
 
 
 def test_a_reader_by_path_sees_a_published_take_over() -> None:
-    """A reader through the owner may complete the take-over. A reader by path does not wait for that."""
+    """A reader through the owner may complete the take-over. A reader by path never does."""
     for step in story("take-over"):
         published = "1.json" in [name for name, _, _ in step.view.log]
         assert ("catalogManaged" in step.view.readers[1][1]) == published

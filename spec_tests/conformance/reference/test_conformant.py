@@ -20,8 +20,8 @@ from conformance.scenario.check import Check, Family, Variant
 from conformance.scenario.running import run_case
 
 REFUSED = {
-    "a-visible-direct-commit-counts-without-notification": "it commits no more behind a file that it does "
-    "not know: its ledger may be an old backup, which cannot tell what became of the attempts since then"
+    "a-visible-direct-commit-counts-without-notification": "the owner stops committing after an unknown published "
+    "version: its ledger may be an old backup, without the outcomes of later attempts"
 }
 """Checks without a verdict, because the reference rejects a request, as the documents permit."""
 

@@ -163,7 +163,7 @@ def test_only_the_star_is_special_in_a_pattern(pattern: str, name: str, expected
 
 
 @pytest.mark.parametrize(("text", "expected"), [("90", 90), ("60s", 60), ("1.5m", 90), ("2h", 7200), ("500ms", 0.5)])
-def test_a_duration_is_printed_readably(text: str, expected: float) -> None:
+def test_a_duration_is_parsed(text: str, expected: float) -> None:
     assert seconds(text, "--budget") == expected
 
 
