@@ -90,8 +90,8 @@ def scope_of(mutant: ScheduleMutant) -> Scope:
 def first_bad_schedule(
     host: SimulatedClients, scope: Scope, requirement: str
 ) -> tuple[int, list[Step] | None, Outcome | None]:
-    """The number of tried schedules, and the first that violates the requirement: its steps and its outcome. If there
-    is none: no steps, and the first other bad outcome. Random schedules are tried first, then all schedules in order.
+    """The number of tried schedules, and the first that violates the requirement: its steps and its outcome. Without
+    such a schedule: no steps, and the first other bad outcome. Random schedules are tried first, then all in order.
     """
     start = prepare(scope, host)
     runs: list[ScopeRun] = []
