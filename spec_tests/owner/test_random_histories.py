@@ -1,6 +1,6 @@
-"""Random histories of one table, with crashes and failing disks, against a model; and `decide` against its order.
+"""Random histories of one table, with crashes and failing disks, against a model; and the order of `decide`'s rules.
 
-The model is a list of the ratified bytes and what each attempt came to. It holds for every feature and commit mode:
+The model is a list of the ratified bytes, and the outcome of each attempt. It applies to every feature and commit mode:
 managed-commits and catalog-managed, "Commit Protocol"; managed-commits, "Commit Backfills"; catalog-managed,
 "Publishing Commits".
 """
@@ -53,11 +53,11 @@ from spec_tests.support.builders import (
 from spec_tests.support.faults import Faults, crashed, disk_is_broken, disk_is_full, opened
 
 LIMIT = 3
-"""Unbackfilled commits that the table may have."""
+"""The maximum number of unbackfilled commits of the table."""
 
 
 class History(RuleBasedStateMachine):
-    """Two processes of an owner, a third one that dies or whose disk fails, and a client that publishes."""
+    """Two processes of an owner, a third process that dies or whose disk fails, and a client that publishes."""
 
     @initialize(pair=st.sampled_from(FEATURES_AND_COMMIT_MODES))
     def start(self, pair: tuple[TableFeature, CommitMode]) -> None:
@@ -92,7 +92,7 @@ class History(RuleBasedStateMachine):
 
     @rule(process=st.integers(0, 1), ahead=st.integers(-3, 3), resolve=st.booleans())
     def commit(self, process: int, ahead: int, resolve: bool) -> None:
-        """Only the version after the latest one is ratified, and only with room in the backlog."""
+        """Only the next version is ratified, and only if the backlog has room."""
         table, version = self.table(process), max(0, self.latest + 1 + ahead)
         content = append(START + 10 * self.latest + 10)
         proposal = table.propose(version, content)
@@ -121,7 +121,7 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.landed)
     @rule(process=st.integers(0, 1), data=st.data())
     def replay(self, process: int, data: st.DataObject) -> None:
-        """A landed attempt is answered as it was, for its own version and content only."""
+        """A landed attempt gets the same answer again, but only for its own version and content."""
         table, version = self.table(process), data.draw(st.sampled_from(sorted(self.landed)))
         attempt, proposal = self.landed[version]
         outcome = table.owner.commit(table.table_id, version, proposal)
@@ -132,6 +132,8 @@ class History(RuleBasedStateMachine):
         for other in others:
             reused = table.commit(other, append(START + 10 * self.latest + 10), attempt=attempt)
             refused(reused, RejectionReason.ATTEMPT_REUSED)
+            if table.commit_mode is CommitMode.STAGED:  # so that the next replay can stage it again
+                table.log.delete(f"{table.feature.staging_folder}/{staged_commit(other, attempt)}")
 
     @precondition(lambda self: self.resolved)
     @rule(process=st.integers(0, 1), data=st.data())
@@ -153,7 +155,8 @@ class History(RuleBasedStateMachine):
 
     @rule(whole=st.booleans())
     def client_publishes(self, whole: bool) -> None:
-        """catalog-managed, "Publishing Commits": clients may; one may also die after it wrote a part."""
+        """catalog-managed, "Publishing Commits": clients may publish. A client may also die after it wrote a part of a
+        file."""
         version = self.published + 1
         if version <= self.latest:
             content = self.contents[version]
@@ -170,7 +173,7 @@ class History(RuleBasedStateMachine):
 
     @rule(after=st.integers(0, 9), torn=st.booleans(), kind=st.sampled_from(["crash", "full", "broken"]))
     def interrupted_commit(self, after: int, torn: bool, kind: str) -> None:
-        """What was acknowledged is there; any other commit is there wholly or never."""
+        """An acknowledged commit is in the log; any other commit is there completely or not at all."""
         if self.latest - self.published >= LIMIT:
             return
         table, version = self.table(0), self.latest + 1
@@ -246,7 +249,7 @@ FLAWS = {
     "claim": [Precondition.METADATA],
     "backlog": [RejectionReason.BACKLOG_FULL],
 }
-"""In the order in which `decide` judges."""
+"""The rules in the order in which `decide` checks them."""
 EXPECTED = {
     "landed": Ratified,
     "reused": RejectionReason.ATTEMPT_REUSED,
@@ -268,7 +271,7 @@ def kind_of(verdict: decide.Ratify | Outcome | PreconditionFailed) -> object:
 
 @st.composite
 def flawed(draw: st.DrawFn) -> dict[str, object]:
-    """A flaw by each rule, or None: the rules before a random one find none."""
+    """For each rule, a flaw or None. No rule before a random rule finds a flaw."""
     rules = list(FLAWS)
     first = draw(st.integers(0, len(rules)))
     return {
@@ -279,7 +282,7 @@ def flawed(draw: st.DrawFn) -> dict[str, object]:
 
 @given(flawed(), st.booleans())
 def test_first_failing_rule_decides(flaws: dict[str, object], makes_room: bool) -> None:
-    """Of any combination of flaws. A report that holds makes room in a full backlog."""
+    """For any combination of flaws. A valid report makes room in a full backlog."""
     latest = 5
     version = {Conflict: latest, VersionGap: latest + 2}.get(flaws["version"], latest + 1)  # type: ignore[call-overload]
     proposal: Proposal = StagedProposal(attempt=ATTEMPT, file_name=staged_commit(version, ATTEMPT))
