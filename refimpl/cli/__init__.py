@@ -1,6 +1,6 @@
-"""The command line `commit-owner`: an edge that asks the owner and the client, and shows what they say.
+"""The command line `commit-owner`: calls the owner and the client, and shows their answers.
 
-Importing it is cheap; each command imports what it needs when it runs.
+Importing it is cheap: each command imports what it needs when it runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The typer application: its commands, and the border that no traceback crosses."""
+"""The typer application: its commands, and the handler that turns every exception into a message."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from refimpl.cli.output import DOCUMENTED, ExitCode, exit_code, message, show_er
 
 TRACEBACK_VARIABLE = "COMMIT_OWNER_TRACEBACK"
 _BROKEN_PIPE = 141
-"""What a shell reports of a program that SIGPIPE ended: `commit-owner log t | head` is no error."""
+"""The exit code that a shell reports after SIGPIPE: `commit-owner log t | head` is no error."""
 
 
-class _Border(TyperGroup):
+class _ErrorHandler(TyperGroup):
     """Turns every failure into a message of one or two lines and an exit code."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
@@ -42,13 +42,13 @@ class _Border(TyperGroup):
                 return ExitCode.INTERRUPTED
             except BrokenPipeError:
                 return _leave_broken_pipe()
-            except Exception as error:  # noqa: BLE001 - this is the border
+            except Exception as error:  # noqa: BLE001 - no traceback at the command line
                 return _report(error)
         except BrokenPipeError:
             return _leave_broken_pipe()
 
     def invoke(self, ctx: Any) -> Any:
-        """Two things before typer sees them: it has its own ideas of their exit codes."""
+        """Handle a closed pipe and Ctrl-C here: typer would exit with other codes."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -62,7 +62,7 @@ def _report(error: Exception) -> int:
     if os.environ.get(TRACEBACK_VARIABLE):
         traceback.print_exc()
     usage = getattr(error, "format_message", None)
-    if usage is not None:  # a usage error of typer, whose class moved between its releases
+    if usage is not None:  # a usage error of typer; the module of its class depends on typer's version
         return _report_usage(error, usage())
     show_error(message(error))
     return exit_code(error)
@@ -79,7 +79,8 @@ def _report_usage(error: Exception, what: str) -> int:
 
 
 def _leave_broken_pipe() -> int:
-    """The reader of the output has closed it. Point the standard output elsewhere, so that its last flush is silent."""
+    """The reader closed the output. Redirect the standard output to the null device, so that its last flush is
+    silent."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _BROKEN_PIPE
@@ -87,7 +88,7 @@ def _leave_broken_pipe() -> int:
 
 application = typer.Typer(
     name="commit-owner",
-    cls=_Border,
+    cls=_ErrorHandler,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",

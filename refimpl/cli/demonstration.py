@@ -1,4 +1,4 @@
-"""The command `demo`, and how what it does is shown."""
+"""The commands `demo` and `play`, and the display of `demo`."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ def play(context: typer.Context) -> None:
 
 
 _KIT: Final = ("conformance", "hypothesis", "jinja2")
-"""What the conformance kit needs. Nothing of it is imported here: it runs as a process of its own."""
+"""Modules that the conformance kit needs. None is imported here: the kit runs in its own process."""
 
 _KIT_COMMAND: Final = ("-m", "conformance", "run", "reference", "--profile", "quick")
 
 
 def _conforms(*, to_stderr: bool) -> bool:
-    """The kit's quick profile against the reference owner; its verdict is shown as it is. True without the kit too:
-    then the reason is shown."""
+    """Run the kit's quick profile against the reference owner, and show its output. If the kit is not installed, show
+    the reason, and return true."""
     out = sys.stderr if to_stderr else sys.stdout
     missing = [name for name in _KIT if find_spec(name) is None]
     print(file=out)
@@ -111,7 +111,7 @@ def _conforms(*, to_stderr: bool) -> bool:
 
 
 class _Stage:
-    """Lines as things happen, and below them, on a terminal, one that changes."""
+    """Prints a line for each event; on a terminal, a status line below them."""
 
     def __init__(self, *, to_stderr: bool) -> None:
         from rich.console import Console

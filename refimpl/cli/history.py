@@ -21,7 +21,7 @@ commands = typer.Typer()
 
 _PANEL = "Versions"
 _TIMES = frozenset({"at", "inCommitTimestamp", "previous", "clock"})
-"""Facts of an explanation that are ms since the epoch."""
+"""Facts of an explanation that are times in ms since the epoch."""
 
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner log sales --limit 5")
@@ -60,7 +60,7 @@ def log(
 
 
 def _parameters(entry: HistoryEntry) -> str | None:
-    """Those that say something."""
+    """The parameters without those that are empty."""
     shown = {key: value for key, value in entry.parameters.items() if value not in (None, "", "[]", "{}")}
     return ", ".join(f"{key}={value}" for key, value in shown.items()) or None
 
@@ -89,7 +89,7 @@ def commits(
 ) -> None:
     """Show the owner's answer to get_commits.
 
-    It has the ratified commits that the owner still stores, and the latest ratified version.
+    The answer has the ratified commits that the owner still stores, and the latest ratified version.
     """
     with reached(warehouse) as place:
         found = place.owner.resolve(table)

@@ -1,4 +1,4 @@
-"""The command `ingest`: files of rows become one commit, through Spark."""
+"""The command `ingest`: commits the rows of files as one version, through Spark."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def ingest(
 
 
 def _options(replace_where: str | None, feature: str | None, commit_mode: str | None) -> list[tuple[str, str]]:
-    """Those of the writer, checked before Spark is started."""
+    """The writer's options, checked before Spark starts."""
     found: list[tuple[str, str]] = []
     if replace_where is not None:
         found.append(("replaceWhere", replace_where))
@@ -137,7 +137,7 @@ def _options(replace_where: str | None, feature: str | None, commit_mode: str | 
 
 
 def _kind(files: list[Path]) -> str:
-    """CSV or Parquet, by the names; the same for all."""
+    """CSV or Parquet, by the files' names. All files must have the same format."""
     kinds: set[str] = set()
     for path in files:
         if not path.exists():
@@ -159,7 +159,7 @@ def _table(place: AnyWarehouse, name: str, *, create: bool) -> Table | None:
 
 @contextlib.contextmanager
 def _connected(place: AnyWarehouse, cores: int | None) -> Iterator[DeltaConnection]:
-    """Spark for the length of a command; a session that runs in this process already is used, and left running."""
+    """Spark for the duration of a command. A session that already runs in this process is used, and not stopped."""
     import refimpl.spark
 
     running = _running_session()
@@ -174,13 +174,13 @@ def _connected(place: AnyWarehouse, cores: int | None) -> Iterator[DeltaConnecti
 def _running_session() -> SparkSession | None:
     try:
         from pyspark.sql import SparkSession
-    except ImportError:  # starting one says what is missing
+    except ImportError:  # `local_session` reports what is missing
         return None
     return SparkSession.getActiveSession()
 
 
 def _quietly_started(cores: int | None) -> SparkSession:
-    """What Java says while it starts is of no use to anybody: it is kept away from the standard error."""
+    """Start Spark, and discard Java's output on the standard error, which does not help users."""
     from refimpl.spark import local_session
 
     with tempfile.TemporaryFile() as nowhere:
@@ -203,9 +203,10 @@ def _csv(null: str, delimiter: str) -> dict[str, str]:
 
 
 def _header(files: list[Path], delimiter: str) -> tuple[str, ...]:
-    """The columns' names, which all files must have in one order; an empty name is replaced as Spark does it.
+    """The names of the columns, which must be the same in all files, in the same order. An empty name is replaced as in
+    Spark.
 
-    Raises `InvalidRequestError` for a file without a header, for one that differs, and for a name that is there twice.
+    Raises `InvalidRequestError` for a file without a header, a file with another header, and a name that occurs twice.
     """
     first: list[str] = []
     for path in (file for each in files for file in _inside(each)):
@@ -233,10 +234,10 @@ def _header(files: list[Path], delimiter: str) -> tuple[str, ...]:
 
 
 def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
-    """The columns' names, which all files must have in any order: Spark takes those of one file, leaves out what others
-    have besides, and fills in nulls. Names of folders such as `month=1` give columns, too.
+    """The names of the columns, which must be the same in all files, in any order. Otherwise Spark would take the
+    columns of one file, drop other columns, and fill in nulls. A folder such as `month=1` adds a column, too.
 
-    Raises `InvalidRequestError` for a file that differs, and for one that is no Parquet file.
+    Raises `InvalidRequestError` for a file with other columns, and for a file that is not a Parquet file.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -263,7 +264,7 @@ def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
 
 
 def _inside(path: Path) -> list[Path]:
-    """The files of a folder that Spark reads; the file itself where it is none."""
+    """The files that Spark reads in a folder. For a file: the file itself."""
     if not path.is_dir():
         return [path]
     found = [file for file in sorted(path.rglob("*")) if not _is_hidden(file.relative_to(path)) and file.is_file()]
@@ -273,7 +274,8 @@ def _inside(path: Path) -> list[Path]:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether Spark leaves a file out: by its own name, or that of a folder which names no column."""
+    """Whether Spark skips a file, because of its name or the name of a folder. A folder `column=value` is never
+    skipped."""
     return any(part.startswith((".", "_")) and "=" not in part for part in path.parts)
 
 
@@ -289,7 +291,7 @@ def _check_complete(schema: Struct, names: Sequence[str], table: str) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Input:
-    """The files, how they are read, and the table's columns (None: of a new one)."""
+    """The files, the options to read them, and the table's columns (None: a new table)."""
 
     kind: str
     files: list[Path]
@@ -303,7 +305,7 @@ class _Input:
 
 
 def _rows(spark: SparkSession, source: _Input) -> DataFrame:
-    """The files' rows. Those of a CSV file get the types of the table's columns, or guessed ones."""
+    """The rows of the files. For CSV files, the types are the table's; for a new table, Spark infers them."""
     reader = spark.read
     if source.kind == PARQUET:
         return reader.parquet(*source.paths)
@@ -313,7 +315,7 @@ def _rows(spark: SparkSession, source: _Input) -> DataFrame:
 
 
 def _typed(names: Sequence[str], schema: Struct) -> StructType:
-    """These columns with the types of the table's; those that it does not have are text."""
+    """These columns with the table's types. A column that the table does not have is text."""
     from refimpl.client.schema import Field, Primitive, Struct
     from refimpl.spark.frames import spark_schema
 
@@ -328,8 +330,8 @@ _FILE: Final = "__file"
 
 @contextlib.contextmanager
 def _explained(spark: SparkSession, source: _Input) -> Iterator[None]:
-    """Where Spark fails because of a CSV file: `InvalidRequestError` with the value and the column. Spark names
-    neither, so the first line that does not fit is looked for anew."""
+    """If Spark fails because of a CSV file, raise `InvalidRequestError` with the value and the column. Spark names
+    neither, so a second read looks for the first line that does not fit."""
     try:
         yield
     except Exception as error:
@@ -366,7 +368,7 @@ def _first_misfit(spark: SparkSession, source: _Input) -> str | None:
     ]
     if not suspects:
         return f"{place}: the line {line!r} does not match the columns {', '.join(names)}"
-    field, text = max(suspects, key=lambda suspect: suspect[1] != "")  # one without a value may mean null
+    field, text = max(suspects, key=lambda suspect: suspect[1] != "")  # an empty value may mean null
     kind = field.dataType.simpleString()
     return (
         f"{place}: invalid {kind} {text!r} in the column {field.name!r}, in the line {line!r}; "
@@ -395,4 +397,4 @@ def _show(table: str, written: Written | None, *, json: bool) -> None:
 _NOTHING: Final[dict[str, Any]] = {
     "version": None, "files": 0, "rows": 0, "bytes": 0, "removed": 0, "tries": 0, "rebased_over": 0,
 }  # fmt: skip
-"""What `--json` says of an append without a row."""
+"""The output of `--json` for an append without rows."""

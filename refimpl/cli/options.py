@@ -1,5 +1,5 @@
-"""Options and arguments that several commands share, and the values that are given with them: policies, times, SQL
-columns, files of rows."""
+"""Options and arguments that several commands share, and the parsers of their values: policies, times, SQL columns,
+files of rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ AnyWarehouseOption = Annotated[
         "whose token is in COMMIT_OWNER_TOKEN",
     ),
 ]
-"""Of the commands that a server can carry out."""
+"""For commands that also work with a server."""
 JsonOption = Annotated[bool, Option("--json", help="print one JSON document to stdout")]
 TableArgument = Annotated[str, Argument(metavar="TABLE", help="name, id, or path (with a /) of the table")]
 FeatureOption = Annotated[
@@ -65,7 +65,7 @@ AllowOption = Annotated[
 def opened(warehouse: str | None) -> Warehouse:
     """The warehouse that the option, the environment variable or the current directory names.
 
-    Raises `InvalidRequestError` where none does, because a command never makes one by accident, and for a server.
+    Raises `InvalidRequestError` for a server, and if there is no warehouse: only `init` creates one.
     """
     import refimpl
     from refimpl.owner.local import OWNER_FOLDER
@@ -87,7 +87,7 @@ def opened(warehouse: str | None) -> Warehouse:
 
 
 def reached(warehouse: str | None) -> AnyWarehouse:
-    """The same, or a server."""
+    """The same, but a server is allowed."""
     import refimpl
     from refimpl.warehouse import is_url
 
@@ -97,7 +97,7 @@ def reached(warehouse: str | None) -> AnyWarehouse:
 
 
 def feature_named(name: str) -> TableFeature:
-    """The table feature of this name, in any case."""
+    """The table feature of this name, ignoring case."""
     for feature in TABLE_FEATURES.values():
         if feature.name.lower() == name.lower():
             return feature
@@ -138,7 +138,7 @@ def jobs_named(names: list[str] | None) -> frozenset[Maintenance]:
 
 
 def backfill_number(given: str) -> int | None:
-    """`10`, or `never`: None."""
+    """A number such as `10`; None for `never`."""
     if given == "never":
         return None
     if not given.isascii() or not given.isdigit():
@@ -158,7 +158,7 @@ def properties_of(pairs: list[str] | None, what: str = "property", form: str = "
 
 
 def names_of(listed: list[str] | None) -> list[str]:
-    """Names given one by one, or several joined by commas."""
+    """Names from repeated options, and from lists joined by commas."""
     return [name.strip() for item in listed or () for name in item.split(",") if name.strip()]
 
 
@@ -166,7 +166,7 @@ _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_00
 
 
 def duration_ms(given: str) -> int:
-    """`90s`, `24h`, `7d`: in ms."""
+    """A duration such as `90s`, `24h` or `7d`, in ms."""
     match = re.fullmatch(r"(\d{1,9})(ms|s|m|h|d|w)", given.strip(), re.ASCII)
     if match is None:
         raise InvalidRequestError(f"invalid duration {given!r}; expected for example 90s, 24h or 7d")
@@ -174,7 +174,7 @@ def duration_ms(given: str) -> int:
 
 
 def moment_ms(given: str) -> int:
-    """A moment in ISO 8601 (UTC where it names no zone), or ms since the epoch."""
+    """A time in ISO 8601 (default zone: UTC), or in ms since the epoch."""
     import datetime
 
     from refimpl.client.in_commit_timestamp import milliseconds
@@ -213,7 +213,7 @@ _COMPRESSED: Final = ".gz"
 
 
 def format_of(path: Path) -> str:
-    """`CSV` or `PARQUET`: the last suffix, of a CSV file that before `.gz`; `InvalidRequestError` for any other."""
+    """`CSV` or `PARQUET`, by the suffix; a CSV file may also end in `.gz`. Raises `InvalidRequestError` for others."""
     suffix = path.suffix.lower()
     if suffix == PARQUET:
         return PARQUET
@@ -248,14 +248,14 @@ _WORDS = (
     "BOOLEAN TINYINT BYTE SMALLINT SHORT INT INTEGER BIGINT LONG FLOAT REAL DOUBLE DECIMAL DEC NUMERIC STRING BINARY "
     "DATE TIMESTAMP TIMESTAMP_LTZ TIMESTAMP_NTZ ARRAY MAP STRUCT"
 )
-"""What Spark calls its types. sqlglot knows the words of other systems, too: to it BLOB is a type, INT8 a byte."""
+"""Spark's names of its types. sqlglot also accepts names of other systems, such as BLOB, and INT8 for a byte."""
 
 
 def columns_of_sql(columns: str, *, wrong: str = "") -> Struct:
-    """`id BIGINT NOT NULL, name STRING, tags ARRAY<STRING>`: Spark's spelling.
+    """Columns in Spark's SQL, such as `id BIGINT NOT NULL, name STRING, tags ARRAY<STRING>`.
 
-    Raises `InvalidRequestError` for anything that is not a list of columns with types. `wrong` is its text if the SQL
-    cannot be parsed, for a caller whose user gave no column list.
+    Raises `InvalidRequestError` for any text that is not a list of columns with types. `wrong`: another message for SQL
+    that cannot be parsed, if the user did not give a column list.
     """
     import sqlglot
     from sqlglot import expressions as sql
@@ -281,7 +281,7 @@ def columns_of_sql(columns: str, *, wrong: str = "") -> Struct:
 
 
 def _check_words(columns: str) -> None:
-    """Refuse types that Spark's SQL does not have. A type is a word that no other word and no colon follows."""
+    """Reject types that Spark's SQL does not have. A word is a type unless another word or a colon follows it."""
     import sqlglot
     from sqlglot.tokens import TokenType
 
@@ -342,7 +342,7 @@ def _type(kind: Any) -> DataType:
 
 
 def columns_of_file(path: Path) -> Struct:
-    """The columns of a Parquet file, or of a CSV file with a header, its types guessed from the rows."""
+    """The columns of a Parquet file, or of a CSV file with a header. The types of CSV columns are inferred."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 

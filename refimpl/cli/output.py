@@ -1,7 +1,7 @@
-"""How results and errors are shown: tables and facts for people, one JSON document for scripts, exit codes.
+"""The output of results and errors: tables and facts for people, one JSON document for scripts, exit codes.
 
-Standard output carries the result and nothing else. Where it is a pipe or a file, tables have no
-limit of width and no lines, so that `grep`, `cut` and `less -S` work on them.
+The standard output has only the result. If it is a pipe or a file, tables have no maximum width and no lines, so that
+`grep`, `cut` and `less -S` work on them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _WIDTH_OF_A_PIPE = 400
 
 
 def show(document: Any, line: str, *, json: bool) -> None:
-    """The result of a command: as a line, or with `--json` as a document."""
+    """Show the result of a command as a line; with `--json`, as a document."""
     show_json(document) if json else show_line(line)
 
 
 def show_json(value: Any) -> None:
-    """One JSON document. Structs, enums and paths are spelled as `msgspec` and `str` do."""
+    """Print one JSON document. Structs and enums are encoded by `msgspec`, paths by `str`."""
     import msgspec
 
     content = msgspec.json.encode(value, enc_hook=str)
@@ -40,9 +40,9 @@ def show_table(
     whole: Collection[str] = (),
     title: str | None = None,
 ) -> None:
-    """Rows below their column names, which are taken literally.
+    """Print rows below their column names, without markup.
 
-    The columns named in `right` are set to the right; these and those in `whole` keep their values on one line.
+    The columns in `right` are right-aligned. Values in the columns of `right` and `whole` stay on one line.
     """
     from rich.table import Table
     from rich.text import Text
@@ -64,7 +64,7 @@ def show_table(
 
 
 def show_facts(facts: Mapping[str, Any], *, title: str | None = None) -> None:
-    """Names and values in two columns. A list has a line for each item; None is left out."""
+    """Print names and values in two columns. A list has one line for each item; None is left out."""
     from rich.table import Table
     from rich.text import Text
 
@@ -83,7 +83,7 @@ def show_facts(facts: Mapping[str, Any], *, title: str | None = None) -> None:
 
 
 def show_line(line: str = "", *, style: str = "") -> None:
-    """One line of text, taken literally."""
+    """Print one line of text, without markup."""
     from rich.text import Text
 
     console = _console()
@@ -94,17 +94,17 @@ def show_line(line: str = "", *, style: str = "") -> None:
 
 
 def show_error(line: str) -> None:
-    """For the standard error."""
+    """Print an error to the standard error."""
     sys.stderr.write(f"error: {line}\n")
 
 
 def show_hint(line: str) -> None:
-    """Something worth knowing that is no result: on the standard error, too."""
+    """Print a hint, which is not part of the result, to the standard error."""
     sys.stderr.write(f"{line}\n")
 
 
 def text(value: Any) -> str:
-    """A value as people read it."""
+    """A value for people."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -115,7 +115,7 @@ def text(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value of a table's column, as it is: null is an empty cell, an empty text is `""`, bytes are hexadecimal."""
+    """A value of a table's column: null is an empty cell, an empty text is `""`, bytes are hexadecimal."""
     if value == "":
         return '""'
     return "" if value is None else _literal(value)
@@ -144,12 +144,12 @@ def counted(number: int, what: str) -> str:
 
 
 def plain(number: int | None) -> str:
-    """A number that is a name: a version."""
+    """A number without separators, such as a version."""
     return "-" if number is None else str(number)
 
 
 def moment(milliseconds: int | None) -> str:
-    """ms since the epoch as a moment in UTC."""
+    """A time in UTC, from ms since the epoch."""
     if milliseconds is None:
         return "-"
     try:
@@ -160,7 +160,7 @@ def moment(milliseconds: int | None) -> str:
 
 
 def size(number: int) -> str:
-    """Bytes, as people count them."""
+    """A number of bytes with a unit."""
     amount = float(number)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:
@@ -177,7 +177,7 @@ def _console() -> Any:
 
 
 def _print(console: Any, what: Any) -> None:
-    """To a pipe without the blanks that fill a table's last column."""
+    """Print to the console; if it is a pipe, without the blanks at the end of lines."""
     if console.is_terminal:
         console.print(what)
         return
@@ -187,7 +187,7 @@ def _print(console: Any, what: Any) -> None:
 
 
 class ExitCode(IntEnum):
-    """The codes differ only where a script acts differently."""
+    """The exit codes. Two failures have different codes only if a script should react differently."""
 
     OK = 0
     REFUSED = 1
@@ -199,7 +199,7 @@ class ExitCode(IntEnum):
     CORRUPTION = 4
     """Stored bytes contradict what was acknowledged: stop, and run verify."""
     OUTCOME_UNKNOWN = 5
-    """The commit may or may not have landed: run resolve with the attempt id, never the same call."""
+    """The commit may or may not have landed: run resolve with the attempt id; never repeat the same call."""
     DEFECT = 70
     """Internal error."""
     INTERRUPTED = 130
@@ -233,7 +233,7 @@ _KINDS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ..
 
 
 def exit_code(error: Exception) -> ExitCode:
-    """The code that tells a script what to do about `error`."""
+    """The exit code for `error`."""
     for kinds, code in _KINDS:
         if isinstance(error, kinds):
             return code
@@ -243,7 +243,7 @@ def exit_code(error: Exception) -> ExitCode:
 
 
 def message(error: Exception) -> str:
-    """The fact, the numbers and the next step, on one line or two."""
+    """One or two lines with the fact, the numbers and the next step."""
     if isinstance(error, errors.OutcomeUnknown):
         return f"{error}\n{_way_to_know(error)}"
     if isinstance(error, errors.DeltaError):
@@ -259,7 +259,7 @@ def message(error: Exception) -> str:
 
 
 def _way_to_know(error: errors.OutcomeUnknown) -> str:
-    """An owner answers only for tables that it knows; a table that is being taken over has no id yet."""
+    """How to find the outcome. `resolve` needs a table that the owner knows; during a take-over it has no id yet."""
     table, attempt = error.facts.get("table_id"), error.facts.get("attempt")
     if table is not None and attempt is not None:
         return f"find out whether it landed: commit-owner resolve {table} {attempt}"
@@ -280,12 +280,13 @@ def _message_of_system(error: OSError) -> str:
 
 
 def is_of_spark(error: Exception) -> bool:
-    """Whether PySpark, or the bridge to its JVM, raised it."""
+    """Whether PySpark, or its bridge to the JVM, raised the error."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
 
 
 def _first_line(error: Exception) -> str:
-    """Of an exception in Java, that of its first cause: what Spark wraps around it names calls, not reasons."""
+    """The first line of the message; for a Java exception, that of its first cause. Spark's outer exceptions name
+    calls, not reasons."""
     cause = getattr(error, "java_exception", None)
     while cause is not None:
         inner = cause.getCause()

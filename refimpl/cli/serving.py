@@ -70,7 +70,7 @@ def serve(
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidRequestError(f"invalid log level {log_level!r}; choose debug, info, warning or error")
-    with opened(warehouse) as found:  # one is never made by accident, as anywhere else
+    with opened(warehouse) as found:  # only `init` creates a warehouse
         directory = found.directory
     run(
         Serving(
@@ -143,7 +143,7 @@ def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> N
 
 @tokens.command("remove", epilog="Example:  commit-owner token remove pipeline")
 def token_remove(name: NameArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
-    """Remove a token; running servers reject it from now on."""
+    """Remove a token. Running servers reject it at once."""
     with _tokens(warehouse) as tokens:
         tokens.remove(name)
         left = len(tokens.all())

@@ -273,7 +273,7 @@ def _short(location: Path, directory: str) -> str:
 
 
 def _of_owner(table: ResolvedTable | TableSummary) -> dict[str, Any]:
-    """What the owner knows of a table, for a script."""
+    """The owner's facts about a table, for a script."""
     if isinstance(table, ResolvedTable):
         latest, unbackfilled = table.commits.latest_ratified_version, len(table.commits.commits)
     else:
@@ -369,7 +369,7 @@ def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]
 
 
 def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str, Any]] | None:
-    """The first rows in the order of the files' paths, from as few files as hold them; None where none are wanted."""
+    """The first rows in the order of the files' paths, read from as few files as possible; None if `count` is 0."""
     from refimpl.client.data_files import read_file
 
     if not count:
@@ -476,8 +476,8 @@ _DroppedArgument = Annotated[str, Argument(metavar="TABLE", help="name or id of 
 def undrop(table: _DroppedArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
     """Bring a dropped table back, with its id and history.
 
-    Its files must be there, and no other table may have its name. Of several dropped tables with this name the one
-    that was dropped last comes back.
+    Its files must still exist, and no other table may have its name. If several dropped tables had this name, the
+    table that was dropped last comes back.
     """
     with opened(warehouse) as place:
         found = place.owner.undrop_table(table)
@@ -500,16 +500,16 @@ def purge(
 ) -> None:
     """Delete the files of a dropped table.
 
-    It cannot be undropped afterwards. Files of other tables, also of those inside its folder, stay.
+    The table cannot be undropped afterwards. The files of other tables stay, also of tables inside its folder.
     """
     age = duration_ms(older_than)
     with opened(warehouse) as place:
         if not yes:
             found = place.owner.purgeable(table, older_than=age)
             _ask(f"delete all files of the dropped table {found.name or found.table_id}", found.location)
-            table = found.table_id  # meanwhile the name may mean another dropped table
+            table = found.table_id  # the name may mean another dropped table by now
         done = place.owner.purge_table(table, older_than=age)
-    left = "; another table is in its folder, which stays" if done.left else ""
+    left = "; its folder stays, because another table is in it" if done.left else ""
     output.show(
         dataclasses.asdict(done) | {"location": str(done.location)},
         f"deleted {output.counted(done.files, 'file')} of {done.name or done.table_id} at {done.location}{left}",
@@ -545,8 +545,9 @@ def take_over(
 ) -> None:
     """Give a filesystem table to the owner.
 
-    The change is one commit by put-if-absent; a concurrent writer wins or loses the version as usual. A table
-    outside the warehouse must be below a root (`commit-owner init --root`).
+    The change is one commit by put-if-absent: if another writer commits the same version, only one of the two succeeds.
+    A
+    table outside the warehouse must be below a root (`commit-owner init --root`).
     """
     from refimpl.client.ownership import take_over as taken_over
     from refimpl.client.table import Table

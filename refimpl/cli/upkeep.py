@@ -1,5 +1,5 @@
-"""Commands that keep tables and the owner well: `backfill`, `checkpoint`, `cleanup`, `optimize`, `reorg`, `vacuum`,
-`policy`, `verify`, `repair`, `backup`."""
+"""Maintenance commands: `backfill`, `checkpoint`, `cleanup`, `optimize`, `reorg`, `vacuum`, `policy`, `verify`,
+`repair`, `backup`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def backfill(
 ) -> None:
     """Publish ratified commits, in order and durably.
 
-    Each becomes <version>.json in the table's log. An interrupted backfill is continued.
+    Each commit becomes <version>.json in the table's log. An interrupted backfill is continued.
     """
     with reached(warehouse) as place:
         if by_client:
@@ -94,7 +94,7 @@ def checkpoint(
 ) -> None:
     """Write a checkpoint, a log compaction or a checksum.
 
-    Checkpoints and compactions need published versions; a checksum may be of any version.
+    Checkpoints and compactions need published versions. A checksum is possible for any version.
     """
     if compact is not None and (checksum or version is not None):
         raise InvalidRequestError("--compact cannot be combined with --version or --checksum")

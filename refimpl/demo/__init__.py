@@ -1,4 +1,4 @@
-"""The demonstration: real data, committed by competing processes, with nothing lost and every number computed.
+"""The demonstration: competing processes commit real data, nothing is lost, and every number shown is computed.
 
 `story.run` runs it; `refimpl.cli.demonstration` shows it.
 """

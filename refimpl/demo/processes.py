@@ -1,8 +1,8 @@
 """The processes of the demonstration: their tasks, their events, and the pool that starts and kills them.
 
-A process reads its task from its argument, then commands from its standard input, one a line: `GO`, or for a writer
-that has done its parts, a list of more. The end of the input ends it. It reports events on its standard output, each
-one JSON object a line.
+A process reads its task from its argument, then commands from its standard input, one in each line. A command is `GO`;
+a writer that has committed all its parts gets a list of further parts. The process exits at the end of the input. It
+reports events on its standard output, one JSON object in each line.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from refimpl.errors import OwnerUnavailableError
 
 GO: Final = "go"
 ENDED: Final = "ended"
-"""The event that the pool adds when a process has ended; its fact `code` is the exit code, negative for a signal."""
+"""The event that the pool adds when a process has ended. Its fact `code` is the exit code; negative: a signal."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a process does with a table of a warehouse."""
+    """The task of a process on a table of a warehouse."""
 
     warehouse: str
     table: str
@@ -45,10 +45,10 @@ class Create(Task, frozen=True, kw_only=True, tag=True):
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Pause at the first proposal of part number `part`, until a command or SIGKILL comes.
+    """Pause at the first proposal of part number `part`, until a command or SIGKILL arrives.
 
-    `ratified` false: the staged file is durable, and the proposal was not sent. True: the owner has ratified
-    the commit, and the writer has not seen the answer.
+    `ratified` false: after the staged file is durable, before the proposal is sent. True: after the owner has ratified
+    the commit, before the writer sees the answer.
     """
 
     part: int
@@ -56,7 +56,7 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ingest(Task, frozen=True, kw_only=True, tag=True):
-    """Append the parts of a file to the table through Spark, one commit for each part; then ask for more."""
+    """Append the parts of a file to the table through Spark, one commit for each part; then ask for more parts."""
 
     path: str
     is_csv: bool
@@ -88,7 +88,7 @@ class Worker:
     name: str
     process: subprocess.Popen[bytes]
     errors: Path
-    """What it wrote to its standard error."""
+    """The file with its standard error."""
     killed: bool = False
     events: list[Event] = field(default_factory=list)
 
@@ -97,7 +97,7 @@ class Worker:
         return self.process.pid
 
     def send(self, command: str | list[str]) -> None:
-        """Send a command, or further parts; lost if the process is dead."""
+        """Send a command, or further parts. Does nothing if the process is dead."""
         assert self.process.stdin is not None
         text = command if isinstance(command, str) else msgspec.json.encode(command).decode()
         with contextlib.suppress(BrokenPipeError):
@@ -105,7 +105,7 @@ class Worker:
             self.process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL to the process and its children: a Spark writer dies with its Java process at once."""
+        """Send SIGKILL to the process and its children, so that a Spark writer's Java process dies, too."""
         self.killed = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -113,10 +113,10 @@ class Worker:
 
 
 class WorkerPool:
-    """All processes of one demonstration. The end of the `with` kills those that still run."""
+    """All processes of one demonstration. The end of the `with` block kills those that still run."""
 
     def __init__(self, scratch: Path, *, timeout: float) -> None:
-        """`timeout`: seconds without an event of any process that count as a failure."""
+        """`timeout`: maximum seconds without an event of any process."""
         self._scratch = scratch
         self._timeout = timeout
         self._events: queue.Queue[tuple[Worker, Event]] = queue.Queue()
@@ -144,15 +144,15 @@ class WorkerPool:
     def _listen(self, worker: Worker, stdout: IO[bytes]) -> None:
         with stdout:
             for line in stdout:
-                with contextlib.suppress(msgspec.DecodeError):  # a line that a kill cut off
+                with contextlib.suppress(msgspec.DecodeError):  # an incomplete line of a killed process
                     self._events.put((worker, msgspec.json.decode(line, type=Event)))
         self._events.put((worker, Event(kind=ENDED, facts={"code": worker.process.wait()})))
 
     def events(self) -> Iterator[tuple[Worker, Event]]:
-        """The events of all processes as they come, without an end.
+        """The events of all processes in the order of arrival, without an end.
 
-        Raises `OwnerUnavailableError` with the process's last words if one fails that was not killed, or if
-        no event comes before the timeout.
+        Raises `OwnerUnavailableError` if a process fails that was not killed (with the last line of its output), or if
+        no event arrives before the timeout.
         """
         while True:
             try:

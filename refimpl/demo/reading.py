@@ -1,7 +1,8 @@
 """Third act: reads by path, which depend on the table feature. Last act: Spark reads the table back.
 
-A managedCommit table with delayed backfill shows by path the published part only, and says so; a catalog-managed one
-cannot be read by path at all. Every total that Spark computes must equal the one that Arrow computed from the input.
+By path, a managedCommit table with delayed backfill shows only its published versions, with a warning. A
+catalog-managed table cannot be read by path at all. Every total that Spark computes must equal Arrow's total of the
+input.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def path_access(stage: Stage) -> None:
 
 
 def _write_totals(stage: Stage) -> tuple[Table, int]:
-    """One staged commit for each part, with its number of rows; published after a good half of them."""
+    """Commit the number of rows of each part, one staged commit for each; backfill runs after just over half of
+    them."""
     import pyarrow as pa
 
     every = len(stage.source.parts) // 2 + 1
@@ -82,7 +84,7 @@ def _rows(snapshot: Snapshot) -> int:
 
 
 def start_spark(stage: Stage) -> Worker:
-    """Start the process that reads back; it waits for its command."""
+    """Start the process that reads the table back. It waits for its command."""
     any_part = next(iter(stage.source.parts.values()))
     counts, sums = list(any_part.counts), list(any_part.sums)
     earlier = len(stage.source.parts) // 2
@@ -90,7 +92,7 @@ def start_spark(stage: Stage) -> Worker:
 
 
 def read_back(stage: Stage, worker: Worker, added: dict[int, str]) -> None:
-    """`added`: the part that each version holds."""
+    """`added`: the part that each version added."""
     stage.display.chapter("Spark reads the table back")
     stage.display.status("Spark computes the totals of each part")
     results: dict[str, dict[str, Any]] = {}
@@ -105,8 +107,7 @@ def read_back(stage: Stage, worker: Worker, added: dict[int, str]) -> None:
     expected = sum(stage.source.parts[part].rows for version, part in added.items() if version <= earlier["version"])
     stage.check(
         "time travel",
-        f"version {earlier['version']} has {earlier['rows']:,} rows; the parts that were committed up to it have "
-        f"{expected:,}",
+        f"version {earlier['version']} has {earlier['rows']:,} rows; the parts of versions up to it have {expected:,}",
         ok=earlier["rows"] == expected,
     )
 

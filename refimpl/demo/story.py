@@ -1,4 +1,4 @@
-"""The demonstration from its first act to its last, and what it found."""
+"""The demonstration from its first act to its last, and its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from refimpl.spark import find_java
 FLIGHTS: Final = "flights"
 OTHER_INPUT: Final = "ingested"
 TIMEOUT_SECONDS: Final = 180.0
-"""Without an event of any process."""
+"""Maximum time without an event of any process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +38,9 @@ class DemoOptions:
 
 
 def run(options: DemoOptions, display: Display) -> Result:
-    """Raises `InvalidRequestError` for invalid options, `OwnerUnavailableError` for a process that failed.
+    """Run the demonstration. A failed check raises nothing; the result has it.
 
-    A check that fails raises nothing: the result says so.
+    Raises `InvalidRequestError` for invalid options, `OwnerUnavailableError` if a process fails.
     """
     started = time.perf_counter()
     _check_spark()
@@ -97,7 +97,7 @@ def _check_invariants(stage: Stage) -> None:
 
 
 def _check_spark() -> None:
-    """Before anything is started: `InvalidRequestError` where PySpark or Java is missing."""
+    """Raise `InvalidRequestError` if PySpark or Java is missing, before anything starts."""
     if find_spec("pyspark") is None:
         raise InvalidRequestError("the demo writes through Spark: pip install 'delta-commit-owner[demo]'")
     find_java()
@@ -105,9 +105,9 @@ def _check_spark() -> None:
 
 @contextmanager
 def _places(wanted: Path | None) -> Iterator[tuple[Path, Path]]:
-    """The warehouse's directory, and a scratch one that goes away in any case."""
+    """The warehouse's directory, and a scratch directory, which is always deleted."""
     if wanted is not None and wanted.exists() and (not wanted.is_dir() or any(wanted.iterdir())):
-        raise InvalidRequestError(f"{wanted} is not an empty directory; the demo needs a new one, or an empty one")
+        raise InvalidRequestError(f"{wanted} is not an empty directory; the demo needs a new or an empty directory")
     scratch = Path(tempfile.mkdtemp(prefix="commit-owner-demo-"))
     try:
         yield (scratch / "warehouse" if wanted is None else wanted.absolute()), scratch

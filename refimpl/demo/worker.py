@@ -1,6 +1,6 @@
 """One process of the demonstration, `python -m refimpl.demo.worker TASK`: creates, ingests, or reads.
 
-`processes` says how it gets commands and reports events.
+`processes` describes its commands and events.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ if TYPE_CHECKING:
     from refimpl.client.schema import Struct
 
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m"
-"""Short jobs gain more from a quick start than from the best code."""
+"""For short jobs, a quick start matters more than optimised code."""
 PAUSE_SECONDS: Final = 0.05
-"""Between two reads of the watcher: the writers need the processors more."""
+"""Pause between two reads of the watcher: the writers need the processors."""
 
 
 class Channel:
     """The connection to the process that started this one, over standard input and output."""
 
     def __init__(self) -> None:
-        # What Spark, Java or a library prints goes to the standard error: the channel carries events only.
+        # Output of Spark, Java and libraries goes to the standard error: the channel carries events only.
         self._out = os.dup(1)
         os.dup2(2, 1)
         self._commands: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        """Reads the descriptor itself: a thread that waits inside `sys.stdin` disturbs the interpreter's end."""
+        """Read the file descriptor directly: a thread that waits in `sys.stdin` disturbs the interpreter's shutdown."""
         pending = b""
         while received := os.read(0, 65536):
             *commands, pending = (pending + received).split(b"\n")
             for command in commands:
                 self._commands.put(command.decode())
-        os._exit(1)  # the starter is gone: exit at once, as if killed
+        os._exit(1)  # the parent process is gone: exit at once, as if killed
 
     def report(self, kind: str, **facts: Any) -> None:
         os.write(self._out, msgspec.json.encode(Event(kind=kind, facts=facts)) + b"\n")
 
     def wait(self) -> str:
-        """The next command, when it comes."""
+        """Wait for the next command."""
         return self._commands.get()
 
     def has_command(self) -> bool:
@@ -97,7 +97,7 @@ class ObservedOwner(LocalOwner):
         return outcome
 
     def _hold(self, facts: dict[str, Any], *, ratified: bool) -> None:
-        """Pause if a hold says so. The outcome is not reported: the starter must ask the owner."""
+        """Pause if a hold requires it. The outcome is not reported: the parent process must ask the owner."""
         hold = Hold(part=self.parts_done, ratified=ratified)
         if hold in self._holds:
             self._holds.remove(hold)
@@ -112,17 +112,17 @@ class ObservedOwner(LocalOwner):
 
 
 def create(task: Create, channel: Channel) -> None:
-    """Race for the name, then append to the journal the table that this process now takes for the winner's.
+    """Race to create the table. Then append the id of the winner's table, as this process sees it, to the journal.
 
-    The command comes after the first phase: by then every process has a folder of its own for its version 0, and
-    the race is for the name.
+    The command arrives after the first phase. By then every process has its own folder for its version 0, and they race
+    for the name.
     """
     import pyarrow as pa
 
     environment = Environment()
     owner = ObservedOwner(task.warehouse, environment, channel)
     journal = Table.resolve(task.journal, owner, environment)
-    journal.snapshot()  # now, so that the append after the race is quick
+    journal.snapshot()  # read it now, so that the append after the race is quick
     creation = Creation.begin(
         owner,
         environment,
@@ -179,7 +179,7 @@ def ingest(task: Ingest, channel: Channel) -> None:
 
 
 def _session(name: str) -> SparkSession:
-    """One core for each process: several run at the same time."""
+    """A session with one core, because several processes run at the same time."""
     from refimpl.spark.session import local_session
 
     return local_session(
@@ -188,7 +188,7 @@ def _session(name: str) -> SparkSession:
 
 
 def _rows(spark: SparkSession, task: Ingest, schema: Struct) -> DataFrame:
-    """The file with the table's columns. A CSV file whose header differs from them is an error of Spark's."""
+    """The rows of the file, with the table's columns. Spark reports a CSV file with another header."""
     from refimpl.spark.frames import spark_schema
 
     if not task.is_csv:
@@ -198,7 +198,7 @@ def _rows(spark: SparkSession, task: Ingest, schema: Struct) -> DataFrame:
 
 
 def watch(task: Watch, channel: Channel) -> None:
-    """Refresh, and read each new version whole, until a command comes; then once more."""
+    """Refresh, and read every row of each new version, until a command arrives; then read once more."""
     from pyarrow import string
 
     reads = versions = 0
@@ -215,7 +215,7 @@ def watch(task: Watch, channel: Channel) -> None:
             reads += 1
             if snapshot.version != version:
                 column = task.partition_column
-                another = next(name for name in snapshot.schema.names if name != column)  # one that is in the files
+                another = next(name for name in snapshot.schema.names if name != column)  # a column of the files
                 values = snapshot.to_arrow(columns=[column, another])[column].cast(string())
                 before = version, timestamp, parts
                 parts = {str(item["values"]): item["counts"] for item in values.value_counts().to_pylist()}
@@ -232,7 +232,7 @@ _Seen = tuple[int, int, dict[str, int]]
 
 
 def _faults(task: Watch, before: _Seen, seen: _Seen) -> Iterator[str]:
-    """Whole parts only, one for each version, never fewer than before."""
+    """The faults of a snapshot. It must hold whole parts, one for each version, and no fewer than before."""
     version, timestamp, parts = seen
     if version < before[0]:
         yield f"version {version} came after version {before[0]}"
@@ -244,11 +244,11 @@ def _faults(task: Watch, before: _Seen, seen: _Seen) -> Iterator[str]:
         yield f"version {version} has lost part {part}"
     for part, rows in parts.items():
         if rows != task.rows.get(part):
-            yield f"version {version} holds {rows} rows of part {part}, which has {task.rows.get(part)}"
+            yield f"version {version} holds {rows} rows of part {part}, but the input has {task.rows.get(part)}"
 
 
 def read_back(task: ReadBack, channel: Channel) -> None:
-    """Totals of each part, by Spark, from the newest version; and the rows of an earlier version."""
+    """Let Spark compute the totals of each part from the newest version, and count the rows of an earlier version."""
     from pyspark.sql import functions
 
     import refimpl.spark

@@ -1,16 +1,15 @@
-"""Processes that compete: for the creation of the table, then for its versions; and two that are killed.
+"""The first two acts: processes race to create a table, and then for its versions; two of them are killed.
 
-First act: eight processes race to create the table, and one of them creates it. Then each appends to a second table, by
-an inline commit, which table it takes for the winner's: eight more commits that race for the versions 1 to 8, and all
-land.
+First act: eight processes race to create the table, and one of them creates it. Then each process appends the id of the
+winner's table, as it sees it, to a second table. These eight inline commits race for the versions 1 to 8, and all land.
 
 Second act: three writers ingest the parts through Spark, and another process keeps reading. All three stage version 1
-and propose it at the same moment: one wins, the others rebase. Half-way writer 3 is killed when its file is staged and
-not yet proposed, and writer 2 when the owner has ratified its commit and the answer has not arrived. From outside the
-two look alike: managed-commits and catalog-managed leave a client whose answer was lost in doubt. This owner's answer
-about an attempt is final, so the very same proposal is sent once more, as if it had been delayed: one that landed gets
-the same answer, one that had not landed is rejected. Then the remaining writer takes over the missing parts, and only
-those.
+and propose it at the same moment: one wins, the others rebase. Half-way, two writers are killed: writer 3 after it has
+staged a file and before it proposes it, writer 2 after the owner has ratified its commit and before the answer arrives.
+From outside, the two cases look alike: after a lost answer, managed-commits and catalog-managed leave a client in
+doubt. This owner's answer about an attempt is final. The demonstration sends each proposal once more, as if it had been
+delayed: the owner answers a proposal that landed as before, and rejects one that did not land. Then the remaining
+writer takes over the missing parts, and only these.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def race(stage: Stage) -> None:
 
 
 def _race(stage: Stage, creators: list[Worker]) -> None:
-    """All wait until all are ready; then all run."""
+    """Wait until all processes are ready; then start the race."""
     ready = ended = 0
     for worker, event in stage.pool.events():
         stage.record(worker, event)
@@ -123,33 +122,33 @@ def _check_journal(stage: Stage, creators: list[Worker]) -> None:
 
 WRITERS: Final = 3
 _KILLED: Final = {"writer 2": True, "writer 3": False}
-"""Whether the writer is killed after the owner has ratified its commit."""
+"""The killed writers. True: after the owner has ratified the commit; false: before the proposal."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Writer:
     worker: Worker
     parts: list[str]
-    """Not committed yet."""
+    """The parts that are not committed yet."""
     holds: list[Hold]
-    """Where it starts, and where it is killed."""
+    """The pauses at its first proposal, and before it is killed."""
     part: str = ""
-    """The one in progress."""
+    """The part in progress."""
     proposal: dict[str, Any] = field(default_factory=dict)
-    """The last one."""
+    """The facts of the last proposal."""
     started: bool = False
     ended: bool = False
 
 
 class Ingestion:
-    """Run once. Then `added` has the part that each version holds, and `spark_reader` the process that reads back."""
+    """Run it once. Then `added` has the part of each version, and `spark_reader` is the process that reads back."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._writers: dict[str, _Writer] = {}
         self._idle: list[_Writer] = []
         self._missing: list[str] = []
-        """Parts that dead writers have left."""
+        """Parts that killed writers did not commit."""
         self._watched: dict[str, Any] = {}
         self._never_landed: list[str] = []
         """Staged files of the attempts that did not land."""
@@ -181,7 +180,7 @@ class Ingestion:
         self._writers[name] = _Writer(worker=worker, parts=list(parts), holds=holds)
 
     def _listen(self, watcher: Worker) -> None:
-        """Until the last writer has ended, and the watcher has read once more."""
+        """Handle events until the last writer has ended and the watcher has read once more."""
         for worker, event in self._stage.pool.events():
             self._stage.record(worker, event)
             if worker is watcher:
@@ -223,7 +222,7 @@ class Ingestion:
                 self._on_end(writer)
 
     def _on_holding(self, writer: _Writer) -> None:
-        """At the start all wait for all; later a writer pauses only to be killed."""
+        """At the first proposal, each writer waits for the others. Later, a writer pauses only to be killed."""
         if writer.started:
             self._kill(writer)
             return
@@ -254,11 +253,11 @@ class Ingestion:
                 self._never_landed.append(writer.proposal["staged_file"])
             self._missing += writer.parts
             self._hand_out()
-        if self.spark_reader is None:  # the dead writer leaves it a processor
+        if self.spark_reader is None:  # a processor is free now
             self.spark_reader = reading.start_spark(self._stage)
 
     def _resolve(self, writer: _Writer) -> Version | None:
-        """The version that the dead writer's last proposal landed as; None if it did not land."""
+        """The version of the killed writer's last proposal; None if it did not land."""
         stage, name, proposal, part = self._stage, writer.worker.name, writer.proposal, self._label(writer.part)
         owner = stage.warehouse.owner
         table_id = owner.resolve(stage.table).table_id
@@ -287,7 +286,7 @@ class Ingestion:
         return None
 
     def _check_leftovers(self) -> None:
-        """The staged files of attempts that did not land name data files that are there and in no version."""
+        """Check that the data files of attempts that did not land exist, and that no version names them."""
         stage = self._stage
         table = stage.warehouse.table(stage.table)
         feature = stage.warehouse.owner.resolve(stage.table).feature
@@ -301,13 +300,13 @@ class Ingestion:
         there = [path for path in left if local_path(table.location, path).exists()]
         stage.check(
             "attempts that did not land stay invisible",
-            f"the killed writer left {counted(len(there), 'data file')} beside the {len(active)} of the table; "
+            f"the killed writer left {counted(len(there), 'data file')} besides the {len(active)} of the table; "
             f"the newest version names {len(active & set(left))} of them",
             ok=bool(there) and there == left and active.isdisjoint(left),
         )
 
     def _hand_out(self) -> None:
-        """A writer that has done its parts takes those of dead writers; when none can be left over, all end."""
+        """Give the parts of killed writers to an idle writer. When every running writer is idle, end all."""
         if self._missing and self._idle:
             successor = self._idle.pop(0)
             labels = ", ".join(self._label(part) for part in self._missing)
@@ -345,7 +344,7 @@ class Ingestion:
 
     def _check_watched(self) -> None:
         seen, faults = self._watched, self._watched["faults"]
-        found = "whole parts only, never fewer, time only forward"
+        found = "every part complete, no part lost, timestamps increasing"
         if faults:
             found = f"{counted(len(faults), 'fault')}, the first: {faults[0]}"
         self._stage.check(

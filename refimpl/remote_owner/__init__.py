@@ -1,1 +1,2 @@
-"""A commit owner on another host, through Unity Catalog's Delta API: `connection` sends, `owner` gives it a meaning."""
+"""A commit owner on another host, through Unity Catalog's Delta API. `connection` sends requests, `owner` decides on
+them."""

@@ -1,4 +1,4 @@
-"""The calls of the Delta API: which answer is a value, which proves that nothing was done, and which proves nothing."""
+"""The calls of the Delta API. An answer is a value, or proves that the server did nothing, or proves nothing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, Owne
 from refimpl.remote_owner.connection import NOTICED_SKEW_SECONDS, TOKEN_VARIABLE, Address, NoAnswerError, Reply
 
 TRIES: Final = 6
-"""How often one request is sent before it counts as unanswered."""
+"""The number of sends after which a request counts as unanswered."""
 PATIENCE: Final = 60.0
-"""Seconds after which it is not sent again, however few the tries were."""
+"""Seconds after which a request is not sent again, also before `TRIES` sends."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
-"""Seconds between two tries: doubled each time, or what the server asks for, up to the longest."""
+"""Seconds between two sends: doubled each time, or the server's `Retry-After`; at most `LONGEST_PAUSE`."""
 
 
 class _Error(msgspec.Struct):
-    """An `ErrorAnswer` of this server. In another one's, `table` may be anything."""
+    """An `ErrorAnswer`. In an answer of another server, `table` may have any type."""
 
     error: ErrorBody
     table: msgspec.Raw = msgspec.Raw(b"null")
@@ -40,13 +40,13 @@ T = TypeVar("T", LoadedTable, StagedTable, TablePage, Done)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The server did not do it, and says so."""
+    """An answer that says that the server did not carry out the request."""
 
     status: int
     kind: str
     message: str
     table: LoadedTable | None = None
-    """The table after a lost race, from a server that answers so: UNITY_CATALOG.md#conflict."""
+    """The table after a lost race, if the server sends it: UNITY_CATALOG.md#conflict."""
 
     def __str__(self) -> str:
         return f"{self.status} {self.kind}: {self.message}"
@@ -58,7 +58,7 @@ _REFUSALS: Final = frozenset(
 
 
 class Transport(Protocol):
-    """What requests are sent with: see `Connection`."""
+    """Sends requests: see `Connection`."""
 
     def send(self, method: str, target: str, body: bytes | None = None) -> Reply: ...
 
@@ -89,7 +89,8 @@ class DeltaCalls:
     ) -> T | Refusal:
         """The answer to a request that may be sent any number of times.
 
-        Raises `OwnerUnavailableError` if none came; with `lost`, `OutcomeUnknown` if it may have been carried out.
+        Raises `OwnerUnavailableError` if no answer came; with `lost`, `OutcomeUnknown` if the server may have carried
+        the request out.
         """
         unanswered: Exception | None = None
         for retry in self.tries(tries):
@@ -115,7 +116,7 @@ class DeltaCalls:
         raise OwnerUnavailableError(f"{what} failed: {unanswered}; try again later") from unanswered
 
     def tries(self, most: int = TRIES) -> Iterator[int]:
-        """The numbers of the tries, until `PATIENCE` has passed."""
+        """Numbers the tries, until `PATIENCE` has passed."""
         deadline = time.monotonic() + PATIENCE
         for number in range(most):
             if number and time.monotonic() > deadline:
@@ -123,8 +124,11 @@ class DeltaCalls:
             yield number
 
     def once(self, method: str, target: str, kind: type[T], body: bytes | None = None) -> T | Refusal:
-        """Raises `NoAnswerError`; `OwnerUnavailableError` (fact `retry_after`) and `InvalidRequestError` if this
-        request certainly changed nothing."""
+        """Send a request once.
+
+        Raises `NoAnswerError`. If the request certainly changed nothing, raises `OwnerUnavailableError` (fact
+        `retry_after`) or `InvalidRequestError`.
+        """
         reply = self._connection.send(method, target, body)
         if reply.status in (HTTPStatus.OK, HTTPStatus.NO_CONTENT):
             try:
@@ -195,7 +199,7 @@ class DeltaCalls:
         return InvalidRequestError(f"the Delta API of {self.address.server} has no call for {what}; {instead}")
 
     def pause(self, retry: int, asked: float | None, tries: int = TRIES) -> None:
-        """Before the next try; not after the last."""
+        """Pause before the next try; not after the last."""
         if retry + 1 < tries:
             longest = FIRST_PAUSE * 2**retry if asked is None else asked
             self._environment.pause(

@@ -1,7 +1,7 @@
-"""HTTP to one server: connections that are kept and reused, a token, TLS, timeouts; and what each failure says.
+"""HTTP connections to one server: reused connections, a token, TLS, timeouts; and the error for each failure.
 
-A failure before the request is sent proves that nothing was done. After that only an answer proves anything.
-No redirect is followed: a token is sent to the server that the user named, and to no other.
+A failure before the request is sent proves that the server did nothing. After that, only an answer proves anything.
+Redirects are not followed: a token is sent only to the server that the user named.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _OPTIONS: Final = ("catalog", "schema", "allow-http")
 MAX_ANSWER_BYTES: Final = 256 * 2**20
 _CHUNK: Final = 2**16
 NOTICED_SKEW_SECONDS: Final = 60
-"""A difference of the two clocks from which on an error about a token or a certificate mentions it."""
+"""If the two clocks differ by at least this much, an error about a token or a certificate mentions it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A schema of a catalog of a server. The token is in no text of it."""
+    """A server, with a catalog and a schema. The `repr` does not contain the token."""
 
     scheme: str
     host: str
     port: int
     path: str
-    """Before the API's own, without a slash at the end."""
+    """The path before the API's, without a slash at the end."""
     catalog: str
     schema: str
     token: str | None = field(default=None, repr=False)
@@ -75,10 +75,10 @@ def address_of(
     schema: str | None = None,
     allow_http: bool = False,
 ) -> Address:
-    """The address that a URL means: `https://host:port?catalog=C&schema=S`; arguments win over the URL's query.
+    """The address for the URL `https://host:port?catalog=C&schema=S`. Arguments take precedence over the URL's query.
 
-    `token`: by default $COMMIT_OWNER_TOKEN. `allow_http`: also without TLS to another machine, where a token could be
-    read on the way. Raises `InvalidRequestError`.
+    `token`: default $COMMIT_OWNER_TOKEN. `allow_http`: allow another host without TLS, although the network could read
+    the token. Raises `InvalidRequestError`.
     """
     try:
         parts = urlsplit(url)
@@ -131,8 +131,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class NoAnswerError(Exception):
-    """The request was sent, and no answer that says what became of it came back. `retry_after`: seconds that the server
-    asks to wait."""
+    """The request was sent, and no answer gave its outcome. `retry_after`: seconds that the server asks to wait."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -141,23 +140,23 @@ class NoAnswerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer as it came."""
+    """An answer, not decoded."""
 
     status: int
     body: bytes
     retry_after: float | None = None
     """Seconds that the server asks to wait."""
     location: str | None = None
-    """Where a redirect leads."""
+    """The target of a redirect."""
     clock_ahead: float = 0.0
     """Seconds by which the server's clock is ahead of this host's."""
 
 
 class Connection:
-    """Connections to one server, one for each thread and process. `close` closes this thread's."""
+    """Connections to one server, one for each thread and process. `close` closes this thread's connection."""
 
     def __init__(self, address: Address, *, timeout: float) -> None:
-        """`timeout`: seconds to connect, and seconds for a whole answer."""
+        """`timeout`: maximum seconds to connect, and for a whole answer."""
         self.address = address
         self.timeout = timeout
         self._kept = _Kept()
@@ -170,7 +169,8 @@ class Connection:
             self._headers["Authorization"] = f"Bearer {address.token}"
 
     def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
-        """Raises `OwnerUnavailableError` and `InvalidRequestError` (TLS) if nothing was sent, `NoAnswerError`."""
+        """Send a request. Raises `OwnerUnavailableError` or `InvalidRequestError` (TLS) if nothing was sent, and
+        `NoAnswerError`."""
         connection = self._connected()
         connection.sock.settimeout(self.timeout)
         connection.response_class = partial(_Response, deadline=time.monotonic() + self.timeout)  # type: ignore[assignment]
@@ -185,10 +185,10 @@ class Connection:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise NoAnswerError(f"the connection to {self.address.server} broke: {_reason(error)}") from error
-        except BaseException:  # an interruption: what is left of the answer belongs to no later request
+        except BaseException:  # interrupted: a later request must not read the rest of this answer
             self.close()
             raise
-        if response.will_close or response.status < 200:  # after an interim answer another one would follow
+        if response.will_close or response.status < 200:  # after an interim answer, another answer would follow
             self.close()
         return Reply(
             status=response.status,
@@ -208,7 +208,7 @@ class Connection:
 
     def _connected(self) -> http.client.HTTPConnection:
         kept = self._kept
-        if kept.process != os.getpid():  # a forked child: its parent uses the same socket
+        if kept.process != os.getpid():  # a forked child: the parent uses the same socket
             kept.process, kept.connection = os.getpid(), None
         if kept.connection is not None and not _was_closed(kept.connection):
             return kept.connection
@@ -225,8 +225,8 @@ class Connection:
         except ssl.SSLCertVerificationError as error:
             raise InvalidRequestError(
                 f"the TLS certificate of {address.server} is not accepted: {error.verify_message}; check the host name "
-                f"and this host's clock, or name the authority that signed it in the environment variable "
-                f"SSL_CERT_FILE; nothing was sent"
+                f"and this host's clock, or set SSL_CERT_FILE to the certificate of the authority that signed it; "
+                f"nothing was sent"
             ) from error
         except ssl.SSLError as error:
             raise InvalidRequestError(
@@ -249,7 +249,7 @@ class Connection:
 
 
 class _Response(http.client.HTTPResponse):
-    """An answer that is whole by a deadline, however slowly its bytes come."""
+    """An answer that must be complete by a deadline, even if its bytes arrive slowly."""
 
     def __init__(self, sock: socket.socket, *args: Any, deadline: float, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -257,7 +257,7 @@ class _Response(http.client.HTTPResponse):
 
 
 class _Timed(io.RawIOBase):
-    """What a socket's file still reads before the deadline."""
+    """Reads a socket's file until the deadline."""
 
     def __init__(self, sock: socket.socket, file: io.BufferedReader, deadline: float) -> None:
         self._socket, self._file, self._deadline = sock, file, deadline
@@ -283,7 +283,7 @@ class _Kept(threading.local):
 
 
 def _was_closed(connection: http.client.HTTPConnection) -> bool:
-    """Whether the server closed an idle connection. It says nothing unasked, so anything to read is the end."""
+    """Whether the server closed an idle connection. A server sends nothing unasked, so readable data means the end."""
     sock: socket.socket | None = connection.sock
     if sock is None:
         return True
@@ -301,7 +301,7 @@ def _reason(error: Exception) -> str:
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """`Retry-After`, as a number or as a date."""
+    """The seconds of `Retry-After`, which is a number or a date."""
     if retry_after is None:
         return None
     if retry_after.strip().isascii() and retry_after.strip().isdigit():

@@ -1,4 +1,4 @@
-"""What a commit says, in the API's messages: a server need not read the log."""
+"""The content of a commit as messages of the API, so that a server need not read the log."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from refimpl.catalog_messages import (
 from refimpl.commits import AttemptId
 
 _KNOWN_DOMAINS: Final = frozenset({"delta.rowTracking", "delta.clustering"})
-"""Metadata domains that the API has words for; others are in the log alone."""
+"""Metadata domains that the API can express; the others are only in the log."""
 
 
 def attempt_in(file_name: str) -> AttemptId:
-    """The uuid in the name of a staged file; empty where it has none, which Unity Catalog accepts."""
+    """The uuid in the name of a staged file; empty if it has none, which Unity Catalog accepts."""
     name = log_path.parse_staged(file_name)
     return "" if name is None or name.uuid is None else name.uuid
 
 
 def in_commit_timestamp(content: bytes) -> int | None:
-    """In ms since the epoch; None where its commitInfo has none. Raises `CorruptLogError`."""
+    """The in-commit timestamp in ms since the epoch; None if the commitInfo has none. Raises `CorruptLogError`."""
     first = next(iter(actions.decode(content.partition(b"\n")[0], source="the commit")), None)
     return first.in_commit_timestamp if isinstance(first, CommitInfo) else None
 
@@ -52,7 +52,7 @@ def _columns(metadata: Metadata) -> Columns:
 
 
 def creation(name: str, staged: StagedTable, content: bytes) -> CreateTable:
-    """What version 0 says, for a server that does not read it."""
+    """The content of version 0, for a server that does not read it."""
     found = actions.decode(content, source="version 0")
     metadata = next(action for action in found if isinstance(action, Metadata))
     domains = {update.domain: _domain_document(update) for update in _domains(found)}
@@ -94,7 +94,8 @@ def _domains(found: Sequence[Action]) -> list[DomainMetadata]:
 
 
 def _domain_document(domain: DomainMetadata) -> dict[str, object]:
-    """Delta repeats the domain's name in the log; the API has no field for it. Raises `msgspec.DecodeError`."""
+    """The domain without its name, which Delta repeats in the log, and the API does not. Raises
+    `msgspec.DecodeError`."""
     document: dict[str, object] = msgspec.json.decode(domain.configuration, type=dict[str, object])
     return {member: value for member, value in document.items() if member != "domainName"}
 
@@ -112,10 +113,10 @@ def _domain_updates(found: Sequence[Action]) -> list[Update]:
 
 
 def changes(content: bytes, before: Callable[[], LoadedTable]) -> list[Update]:
-    """What a commit changes of the table's metadata, compared with what the server has (`before`, asked if needed).
+    """The changes of a commit to the table's metadata at the server (`before`, which is called only if needed).
 
-    Of properties that the commit does not have any more, only `delta.*` ones are removed at the server: it may keep
-    others that were never in the log. Raises `CorruptLogError`.
+    If the commit lacks a property of the server, only a `delta.*` property is removed there: the server may keep other
+    properties that were never in the log. Raises `CorruptLogError`.
     """
     if not any(f'{{"{kind}":'.encode() in content for kind in ("metaData", "protocol", "domainMetadata")):
         return []

@@ -1,12 +1,12 @@
 """A commit owner behind Unity Catalog's Delta API: `commit-owner serve` on another host, or another server of that API.
 
-The table's files are reached from here by the same paths as at the server. What keeps a commit from being lost, or from
-being made twice:
+This host reaches the table's files by the same paths as the server. No commit is lost or committed twice, because:
 
-- a staged file is durable before it is proposed, and every proposal names its own (`refimpl.client.proposing`);
-- a request whose answer was lost is sent again unchanged: a replay of a commit that landed is answered with success;
-- where it is answered with a conflict instead (Unity Catalog forgets all but the newest commit: FB09), the ratified
-  commits and the published log say whose the version is;
+- a staged file is durable before it is proposed, and every proposal has its own file (`refimpl.client.proposing`);
+- a request whose answer was lost is sent again unchanged: the server answers the replay of a landed commit with
+  success;
+- if the server answers the replay with a conflict (Unity Catalog forgets all but the newest commit: FB09), the ratified
+  commits and the published log decide whether the commit landed;
 - as long as the version is undecided, the outcome is unknown: the API cannot withdraw a proposal;
 - a commit is published durably before it is reported to the server, which may then forget it.
 """
@@ -93,14 +93,15 @@ logger = logging.getLogger(__name__)
 
 PAGE: Final = 1000
 TABLES_KEPT: Final = 10_000
-"""Tables that are remembered by their ids; others are looked for in the list of all."""
+"""Maximum number of tables remembered by id. Other tables are searched in the server's list."""
 
 _MANAGED_PROPERTY: Final = f"{FEATURE_PREFIX}{CATALOG_MANAGED.name}"
 _STAGING: Final = CATALOG_MANAGED.staging_folder
 _POLICY: Final = MaintenancePolicy(
     backfill_every=CLIENT_PUBLISHES_AFTER, backlog_limit=UNPUBLISHED_COMMITS, hand_back=False
 )
-"""The API does not tell the server's: so only what is always allowed, and Unity Catalog's limit."""
+"""The API does not return the server's policy. This one allows only what is always allowed, with Unity Catalog's
+limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ class _FullName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """A table that was seen: neither its id nor its location ever changes, its name may."""
+    """A known table. Its id and its location never change; its name may change."""
 
     table_id: str
     location: Path
@@ -137,13 +138,13 @@ class _CurrentTable(_Table):
 
     @property
     def commits(self) -> tuple[WireCommit, ...]:
-        """Those that the server stores, oldest first."""
+        """The commits that the server stores, oldest first."""
         return tuple(sorted(self.loaded.commits or (), key=lambda commit: commit.version))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Request:
-    """A proposal as it is sent, each time with the same bytes."""
+    """A proposal with the bytes of its request, which are the same at every send."""
 
     version: Version
     file_name: str
@@ -161,17 +162,17 @@ class RemoteOwner:
         self, address: Address, environment: Environment, *, timeout: float = 30.0, connection: Transport | None = None
     ) -> None:
         """`timeout`: seconds until a request counts as unanswered; longer than the server's own deadline.
-        `connection`: instead of one over HTTP."""
+        `connection`: a replacement for the HTTP connection."""
         self.address = address
         self.name = address.catalog
         self._environment = environment
         self._calls = DeltaCalls(address, environment, connection or Connection(address, timeout=timeout))
         self._seen: dict[str, _Table] = {}
-        """By id."""
+        """Known tables, by id."""
         self._staged: dict[str, tuple[_FullName, StagedTable]] = {}
-        """Tables that this client creates."""
+        """Tables that this client is creating, by id."""
         self._doubtful: set[str] = set()
-        """Tables of those that may be registered."""
+        """Ids in `_staged` whose registration may have succeeded."""
         self._in_doubt: dict[AttemptId, _Request] = {}
         """Proposals of this process whose outcome is unknown."""
 
@@ -197,7 +198,7 @@ class RemoteOwner:
         for listed in self._listed():
             full_name = self._full_name_of(listed)
             loaded = self._calls.asked("GET", self._url(full_name), LoadedTable)
-            if isinstance(loaded, LoadedTable):  # not dropped since, and not of another kind
+            if isinstance(loaded, LoadedTable):  # not dropped in the meantime, and of a supported kind
                 with contextlib.suppress(LocationError, UnsupportedFeatureError):
                     summaries.append(self._summary(self._met(full_name, loaded, must_exist=False)))
         return sorted(summaries, key=lambda table: table.name or "")
@@ -252,8 +253,8 @@ class RemoteOwner:
         )
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        """The same request again, after a lost answer, is recognised by the table's id. After one, no refusal of a
-        later request proves that there is no table: `OutcomeUnknown`."""
+        """After a lost answer, the server recognises the repeated request by the table's id. From then on, a rejected
+        request does not prove that the table does not exist: `OutcomeUnknown`."""
         if table_id not in self._staged:
             raise InvalidRequestError(
                 f"the table {table_id} was not staged here at {self.address.server}; stage it again", table_id=table_id
@@ -274,7 +275,7 @@ class RemoteOwner:
         answer = self._calls.asked("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
         made = answer
         if isinstance(answer, Refusal):
-            if answer.status == HTTPStatus.CONFLICT:  # perhaps of this very table
+            if answer.status == HTTPStatus.CONFLICT:  # the name may belong to this very table
                 self._doubtful.add(table_id)
             made = self._calls.asked("GET", self._url(full_name), LoadedTable)
         is_mine = isinstance(made, LoadedTable) and made.metadata.table_uuid == table_id
@@ -304,7 +305,7 @@ class RemoteOwner:
         return Registered(table=current, commit=commit)
 
     def drop_table(self, table_id: str) -> None:
-        """The name is what the API drops: so the table that has it now is looked at first."""
+        """The API drops a table by its name, so the name that the table has now is looked up first."""
         if self._staged.pop(table_id, None) is not None:
             return  # it has no name yet
         current = self._known(table_id)
@@ -314,7 +315,7 @@ class RemoteOwner:
                 if isinstance(answer, Refusal) and answer.status != HTTPStatus.NOT_FOUND:
                     raise self._calls.refused(f"drop {current.name}", answer)
                 return
-            except NoAnswerError as error:  # it may be dropped, and another one may have its name since
+            except NoAnswerError as error:  # it may be dropped, and another table may have its name by now
                 self._calls.pause(retry, error.retry_after)
                 try:
                     current = self._known(table_id)
@@ -328,7 +329,8 @@ class RemoteOwner:
     # Commits
 
     def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
-        """Sent again, unchanged, while no answer comes, at most `TRIES` times; then `OutcomeUnknown`."""
+        """Without an answer, the request is sent again unchanged, at most `TRIES` times; then raises
+        `OutcomeUnknown`."""
         if not isinstance(proposal, StagedProposal):
             mode = "inline" if not isinstance(proposal, DirectProposal) else "direct"
             raise self._calls.lacks(f"{mode} commits", "stage the commit")
@@ -374,7 +376,10 @@ class RemoteOwner:
         raise unsent
 
     def _meaning(self, table: _Table, request: _Request, answer: LoadedTable | Refusal, *, was_lost: bool) -> Outcome:
-        """`was_lost`: an earlier send of the same request got no answer, so a refusal of this one proves nothing."""
+        """The outcome that an answer proves.
+
+        `was_lost`: an earlier send of the same request got no answer, so a rejection of this one proves nothing.
+        """
         version = request.version
         if isinstance(answer, LoadedTable):
             if not _shows(answer, table.table_id, request):
@@ -398,22 +403,22 @@ class RemoteOwner:
         detail = f"{self.address.server}: {answer}"
         if answer.kind == "UpdateRequirementConflictException":
             return Rejected(reason=RejectionReason.ATTEMPT_RESOLVED, detail=detail)
-        if answer.status != HTTPStatus.BAD_REQUEST:  # renamed meanwhile, or a server that contradicts itself
+        if answer.status != HTTPStatus.BAD_REQUEST:  # the table was renamed, or the server contradicts itself
             raise OwnerUnavailableError(f"{detail}; nothing landed; try again")
         if version > (-1 if now.latest is None else now.latest) + 1:
             return VersionGap(latest_ratified_version=now.latest)
         return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=detail)
 
     def _after(self, refusal: Refusal, table: _Table) -> _CurrentTable:
-        """The table after a refused commit: from the answer, if it is there."""
+        """The table after a rejected commit; from the answer, if it has the table."""
         loaded = refusal.table
         if loaded is None or loaded.metadata.table_uuid != table.table_id:
             return self._known(table.table_id)
         return self._met(self._seen.get(table.table_id, table).name, loaded)
 
     def _decided(self, current: _CurrentTable, request: _Request) -> AttemptOutcome | None:
-        """Whether the version is this proposal; None: it is not taken yet. Raises `OutcomeUnknown` if the log does not
-        have that version any more."""
+        """The outcome of a proposal; None while its version is not taken. Raises `OutcomeUnknown` if the log no longer
+        has this version."""
         if current.latest is None or current.latest < request.version:
             return None
         listed = next((commit for commit in current.commits if commit.version == request.version), None)
@@ -432,14 +437,14 @@ class RemoteOwner:
         return Landed(commit=self._own_commit(request)) if mine else NotLanded()
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
-        """The server has a queue of its own."""
+        """Takes no turn: the server has its own queue."""
         return nullcontext(False)
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
-        """From the ratified commits and the log. A proposal of this process that is still undecided is sent again: it
-        may land by that. One of another process stays unknown until its version is taken.
+        """The outcome, from the ratified commits and the log. An undecided proposal of this process is sent again, and
+        may land then. The outcome of another process's proposal stays unknown until its version is taken.
 
-        Raises `OutcomeUnknown` for every other error too: none of them proves that the attempt did not land.
+        Raises `OutcomeUnknown` also for every other error: no error proves that the attempt did not land.
         """
         if not is_attempt_id(attempt):
             raise InvalidRequestError(f"{attempt!r} is not an attempt id; expected a lower-case UUID", attempt=attempt)
@@ -463,8 +468,8 @@ class RemoteOwner:
             return decided
         if pending is None:
             raise OutcomeUnknown(
-                f"version {request.version} of {current.name} is not decided, and a request for {attempt} may be on "
-                f"its way; {self.address.server} cannot withdraw it: ask again once that version is taken",
+                f"version {request.version} of {current.name} is not decided, and a request for {attempt} may still "
+                f"arrive; {self.address.server} cannot withdraw it: ask again after another commit to the table",
                 table_id=table_id,
                 version=request.version,
                 attempt=attempt,
@@ -476,13 +481,13 @@ class RemoteOwner:
         return NotLanded()
 
     def _staged_request(self, current: _CurrentTable, attempt: AttemptId) -> _Request:
-        """Of an attempt of another process: its staged file has its id and its version in the name."""
+        """The request of another process's attempt. The name of its staged file has the attempt id and the version."""
         log = self._log(current)
         named = next((path for path in log.staged_listing(_STAGING) if path.uuid == attempt), None)
         if named is None:
             raise OutcomeUnknown(
-                f"{current.name} has no staged file of the attempt {attempt}: it was never proposed, or lost and was "
-                f"removed, or was published long ago; look for its changes in the table's history",
+                f"{current.name} has no staged file of the attempt {attempt}: it was never proposed, or it lost and "
+                f"its file was removed, or it was published long ago; look for its changes in the table's history",
                 table_id=current.table_id,
                 attempt=attempt,
             )
@@ -512,10 +517,10 @@ class RemoteOwner:
         return Backfilled(through=latest if not left else left[0] - 1 + published, published=published)
 
     def _publish(self, current: _CurrentTable, through: Version | None, *, tries: int = TRIES) -> int:
-        """Publish the stored commits up to `through`; how many.
+        """Publish the stored commits up to `through`, and return their number.
 
-        Order: each `<v>.json` with the staged bytes, durably and in order; then the report, upon which the server
-        forgets them. A published file with other bytes stops it: `CorruptLogError`.
+        Durability order: each `<v>.json` with the staged bytes, durable, in order of version; then the report, after
+        which the server may forget the commits. A published file with other bytes stops it: `CorruptLogError`.
         """
         due = _ratified(current, None, through)
         self._log(current).publish_ratified(_STAGING, due)
@@ -534,7 +539,7 @@ class RemoteOwner:
             raise self._calls.refused(f"report version {through} of {current.name} as published", answer)
 
     def _publish_if_due(self, full_name: _FullName, loaded: LoadedTable) -> None:
-        """The commit landed: that it could not be published is no reason to say otherwise."""
+        """Publish after a commit landed. A failure to publish does not change the commit's outcome."""
         if len(loaded.commits or ()) < CLIENT_PUBLISHES_AFTER:
             return
         try:
@@ -560,7 +565,7 @@ class RemoteOwner:
     def hand_back(self, table_id: str, version: Version, proposal: DirectProposal) -> NoReturn:
         raise self._calls.lacks("a hand-back", "run hand-back on the host of the warehouse")
 
-    # Names, and what is known of tables
+    # Names, and known tables
 
     def _full_name(self, name: str) -> _FullName:
         parts = name.split(".")
@@ -572,7 +577,7 @@ class RemoteOwner:
         return _FullName(catalog=catalog, schema=schema, table=table)
 
     def _name(self, full_name: _FullName) -> str:
-        """The shortest name by which it is found again."""
+        """The shortest name that finds the table again."""
         if full_name.catalog != self.address.catalog:
             return str(full_name)
         return full_name.table if full_name.schema == self.address.schema else f"{full_name.schema}.{full_name.table}"
@@ -584,7 +589,7 @@ class RemoteOwner:
         return self.address.schema_path(full_name.catalog, full_name.schema)
 
     def _known(self, table_id: str, *, tries: int = TRIES) -> _CurrentTable:
-        """The table as the server describes it now, also under a new name. Raises `TableNotFoundError`."""
+        """The table as the server describes it now, also after a rename. Raises `TableNotFoundError`."""
         seen = self._seen.get(table_id)
         if seen is not None:
             loaded = self._calls.asked("GET", self._url(seen.name), LoadedTable, tries=tries)
@@ -614,8 +619,8 @@ class RemoteOwner:
         return _CurrentTable(table_id=table_id, location=location, name=full_name, loaded=loaded)
 
     def _search(self, reference: str, is_it: Callable[[ListedTable], bool]) -> _CurrentTable:
-        """A table of the schema that is asked for by its id or path: found in the list of all. The name may be another
-        table's by the time it is loaded."""
+        """Find a table of the schema by its id or path, in the list of all tables. The name may mean another table by
+        the time it is loaded."""
         for listed in self._listed():
             if is_it(listed):
                 full_name = self._full_name_of(listed)
@@ -693,7 +698,7 @@ class RemoteOwner:
     # Requests and their answers
 
     def _request(self, current: _Table, version: Version, proposal: StagedProposal) -> _Request | Rejected:
-        """What the commit is, and what it changes of the metadata: a server need not read the log."""
+        """The request with the commit, and its changes to the metadata, so that a server need not read the log."""
         log = self._log(current)
         try:
             content = log.read_staged(_STAGING, proposal.file_name)
@@ -721,7 +726,7 @@ class RemoteOwner:
         return _Request(version=version, file_name=proposal.file_name, content=content, body=body)
 
     def _own_commit(self, request: _Request) -> RatifiedCommit:
-        """A commit that is known to be this proposal."""
+        """The ratified commit of this proposal."""
         return RatifiedCommit(
             version=request.version,
             attempt=documents.attempt_in(request.file_name),
@@ -743,7 +748,7 @@ class RemoteOwner:
 
 
 class _Undecided(Exception):  # noqa: N818 - never leaves this module
-    """An answer that says nothing of an earlier send of the same request."""
+    """An answer that does not decide the outcome of an earlier send of the same request."""
 
 
 def _is_managed(properties: dict[str, str | None]) -> bool:
@@ -771,7 +776,7 @@ def _ratified(current: _CurrentTable, start: Version | None, end: Version | None
 
 
 def _shows(answer: LoadedTable, table_id: str, request: _Request) -> bool:
-    """Whether an answer to a commit can be one of a server that has it."""
+    """Whether an answer agrees with a landed commit."""
     listed = next((commit for commit in answer.commits or () if commit.version == request.version), None)
     has_it = answer.latest_table_version is not None and answer.latest_table_version >= request.version
     return (
@@ -780,7 +785,7 @@ def _shows(answer: LoadedTable, table_id: str, request: _Request) -> bool:
 
 
 def _winners(current: _CurrentTable, version: Version) -> tuple[RatifiedCommit, ...]:
-    """From `version` on, where the server still has it."""
+    """The commits from `version` on; none if the server no longer stores `version`."""
     winners = _ratified(current, version, None)[:MAX_WINNERS]
     return winners if winners and winners[0].version == version else ()
 

@@ -6,7 +6,7 @@
     delta.read.where("month = 3").table("flights").count()
     delta.table("flights").delete("month = 3")
 
-Spark is imported when it is used, not with this package.
+Importing this package does not import Spark; the first use does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DeltaConnection:
         return DeltaTable(self.tables, self.tables.by_name(name))
 
     def table_at(self, path: str | Path) -> DeltaTable:
-        """The table at this path, through its owner where the warehouse has one for it."""
+        """The table at this path; through the warehouse's owner, if it knows the path."""
         return DeltaTable(self.tables, self.tables.by_path(Path(path).absolute()))
 
 
@@ -59,12 +59,13 @@ TOKEN_SETTING = "spark.commitOwner.token"
 
 
 def connect(spark: SparkSession, warehouse: AnyWarehouse | str | os.PathLike[str] | None = None) -> DeltaConnection:
-    """Reads and writes of `spark`, a session of the user's or `local_session`'s, on the tables of a warehouse.
+    """Connect the session `spark` (the user's own, or that of `local_session`) to the tables of a warehouse.
 
-    `warehouse`: an open one, the directory of one that exists, or the URL of a server; without it, what the session's
-    `spark.commitOwner.warehouse` names; without that, tables are reached by path only. The token for a server is the
-    session's `spark.commitOwner.token`, by default $COMMIT_OWNER_TOKEN. It stays on the driver: tasks only write files.
-    Sets what `refimpl.spark.session.SETTINGS` lists on the session, where the user has not.
+    `warehouse`: an open warehouse, the directory of an existing one, or the URL of a server. Default: the session's
+    setting `spark.commitOwner.warehouse`; without this setting, tables are reached by path only.
+    The token for a server is the session's setting `spark.commitOwner.token` (default: $COMMIT_OWNER_TOKEN). It stays
+    on the driver: tasks only write files. Applies `refimpl.spark.session.SETTINGS` to the session, except those that
+    the user has set.
     """
     if warehouse is None:
         warehouse = spark.conf.get(WAREHOUSE_SETTING, None)

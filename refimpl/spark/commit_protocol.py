@@ -1,22 +1,22 @@
 """The delayed commit protocol: tasks write, the driver commits.
 
-DELTA.md#data-files-of-a-distributed-write and DelayedCommitProtocol, whose parts are here:
+It implements DELTA.md#data-files-of-a-distributed-write. The parts of Delta Spark's DelayedCommitProtocol are:
 
 =======================  ==============================================================================
-in the document          here
+DelayedCommitProtocol    here
 =======================  ==============================================================================
-set up job, set up task  nothing: a task's record of added files is its `DataFileWriter`, born empty
-new task temp file       `data_files.file_folder` and `file_name`: the final place from the start
-commit task              `WriteTask`: one message row for each file that it wrote and made durable
+set up job, set up task  nothing: each task begins with an empty `DataFileWriter`, which records its files
+new task temp file       `data_files.file_folder` and `file_name`: a file has its final path from the start
+commit task              `WriteTask`: one message row for each durable file of the task
 commit job               `gather`: the messages become added files and change files, once
-abort task, abort job    nothing is needed: an attempt's files are in no message, so in no
-                         log. (A task that fails in good order deletes its own; one that is killed cannot.)
-absolute path            refused where messages arrive
+abort task, abort job    not needed: no message names the files of a failed attempt, so no log names them.
+                         (A task that raises an error deletes its files; a killed task cannot.)
+absolute path            rejected by `gather`
 =======================  ==============================================================================
 
-A task knows a folder and a schema. It never sees a log, a transaction or an owner. Spark delivers the
-rows of exactly one successful attempt of each task, so `gather` needs no other arbiter; but the rows must
-be collected exactly once, because a second collection would run, and write, everything again.
+A task knows a folder and a schema. It never sees a log, a transaction or an owner. Spark delivers the message
+rows of exactly one successful attempt of each task, so `gather` need not choose between attempts. The message rows
+must be collected exactly once: a second collection would run all tasks again, and write all files again.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from refimpl.object_store import ObjectFiles
 
 MESSAGE_SCHEMA: Final = "split int, attempt long, action string, error string, totals string"
-"""One row for each file of a task, and one with `totals`, where there are any. A task that refuses its rows sends one
-row with `error` instead of failing: Spark would try in vain again, and would lose the kind of the error."""
+"""One row for each file of a task, and one row with `totals`, if there are any. A task that rejects its rows does not
+fail, but sends one row with `error`: Spark would retry a failed task in vain, and would lose the kind of the error."""
 
 
 class _TaskError(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,40 +62,40 @@ class _Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRows:
-    """Rows that an UPDATE or MERGE makes: what a task does with them before they are written."""
+    """How a task completes the rows of an UPDATE or MERGE before it writes them."""
 
     given: frozenset[str]
     """The columns that have new values."""
     inserted: bool
-    """Whether the table gives them the other columns; else those are as they were."""
+    """Whether the other columns get the table's defaults; otherwise they keep the values of the old row."""
     change: str | None
-    """Their `_change_type` in the change data feed; None where it is off."""
+    """Their `_change_type` in the change data feed; None if the feed is off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
-    """The task side: what `DataFrame.mapInArrow` runs. Small and picklable."""
+    """The function that tasks run, by `DataFrame.mapInArrow`. Small and picklable."""
 
     location: str
     schema: Struct
     partition_columns: tuple[str, ...]
     indexed: frozenset[Leaf]
     columns: tuple[str, ...] | None = None
-    """Those of the table that the rows have; None: all."""
+    """The table's columns that the rows have; None: all."""
     rules: RowRules | None = None
-    """What the table demands of the rows; None where it has been seen to already."""
+    """The table's rules for the rows; None if the rows already satisfy them."""
     new_rows: Mapping[str, NewRows] | None = None
-    """For rows that have the columns `_change_type` and `__is_cdc` after the table's. Those with "true" go to change
-    data files; those with "false" to data files, without either column; others are only counted. The counts of all
-    rows that are no change data, by `_change_type`, are among the totals. Rules hold for the rows whose `_change_type`
-    is a key of this mapping; others are copies."""
+    """For rows with two more columns after the table's: `_change_type` and `__is_cdc`. Rows whose `__is_cdc` is "true"
+    go to change data files, and rows with "false" to data files, without the two columns; other rows are only counted.
+    The totals have the number of rows by `_change_type`, without those of the change data. The rules apply to the rows
+    whose `_change_type` is a key of this mapping; other rows are copies."""
     hidden: tuple[Field, ...] = ()
-    """With `new_rows`: columns between the table's and those, which keep row ids."""
+    """With `new_rows`: the columns that keep row ids. They follow the table's columns."""
     objects: ObjectFiles | None = None
-    """Where the files are, if not on the hosts of the tasks."""
+    """The object store that holds the files; None: the files are on the hosts of the tasks."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the rows of one task; one message row for each file, after all of them are durable."""
+        """Write the rows of one task. Returns one message row for each file, after all files are durable."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -106,7 +106,7 @@ class WriteTask:
         yield self.run((batch.rename_columns(names) for batch in batches), split=split, attempt=attempt)
 
     def run(self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int) -> pa.RecordBatch:
-        """The same for attempt `attempt` of task `split`, wherever it runs."""
+        """The same for attempt `attempt` of task `split`, also outside Spark."""
         location, schema, columns = Path(self.location), self.schema, self.partition_columns
         stored = Struct(fields=(*schema.fields, *self.hidden))
         rows = DataFileWriter(location, stored, columns, split=split, indexed=self.indexed, objects=self.objects)
@@ -141,7 +141,7 @@ class WriteTask:
         import pyarrow.compute as pc
 
         assert self.new_rows is not None
-        last = batch.num_columns - 1  # by position: a table without a feed may have a column of this name
+        last = batch.num_columns - 1  # by position: a table without a feed may itself have a column `_change_type`
         own, stored = list(range(len(self.schema.fields))), list(range(last - 1))
         labels, kinds = batch.column(last - 1), batch.column(last)
         changes.write(batch.filter(pc.equal(kinds, "true")).select([*own, last - 1, last]))
@@ -199,14 +199,14 @@ class JobFiles:
     counts: Counter[str] = field(default_factory=Counter)
     """Rows by `_change_type`: see `WriteTask.new_rows`."""
     identities: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """The values of identity columns that the tasks have reached: `RowRules.advance`."""
+    """The last value that the tasks gave to each identity column: see `RowRules.advance`."""
 
 
 def gather(messages: pa.Table) -> JobFiles:
     """Commit the job: the files of all task messages, in the order of the tasks.
 
-    Raises the error of the first task that refused its rows; `InvalidRequestError` for a file outside the
-    table's folder; `CorruptionError` if two attempts of one task both report, which Spark never lets happen.
+    Raises the error of the first task that rejected its rows; `InvalidRequestError` for a file outside the
+    table's folder; `CorruptionError` if two attempts of one task report files, which Spark rules out.
     """
     attempts: dict[int, int] = {}
     found: list[Add | Cdc] = []
@@ -240,7 +240,7 @@ def gather(messages: pa.Table) -> JobFiles:
 
 
 def gather_or_delete(messages: pa.Table, location: Path, objects: ObjectFiles | None) -> JobFiles:
-    """`gather`; where that fails, nothing can be committed, and the files of all tasks are deleted."""
+    """`gather`. If it fails, nothing can be committed, and the files of all tasks are deleted."""
     try:
         return gather(messages)
     except DeltaError:
@@ -249,8 +249,8 @@ def gather_or_delete(messages: pa.Table, location: Path, objects: ObjectFiles | 
 
 
 def delete_files(messages: pa.Table, location: Path, objects: ObjectFiles | None) -> None:
-    """Delete the files of a job that is certainly not committed. Files that no message names stay until VACUUM: those
-    of a killed task, and of one whose message had not arrived when another task failed."""
+    """Delete the files of a job that is certainly not committed. Files that no message names stay until VACUUM: the
+    files of a killed task, and those of a task whose message had not arrived when another task failed."""
     for text in messages.column("action").drop_null().to_pylist():
         with contextlib.suppress(DeltaError):
             found = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
@@ -258,7 +258,7 @@ def delete_files(messages: pa.Table, location: Path, objects: ObjectFiles | None
 
 
 def _is_file(action: actions.Action) -> TypeGuard[Add | Cdc]:
-    """Whether an action is for a file that a task may have written."""
+    """Whether an action names a file that a task can write."""
     if not isinstance(action, Add | Cdc):
         return False
     _check_relative(action.path)
@@ -275,8 +275,7 @@ def _check_relative(path: str) -> None:
     first, *rest = path.split("/")
     if not first or ":" in first or ".." in (first, *rest):
         raise InvalidRequestError(
-            f"a task reports the file {path}: files with an absolute path, or outside the table's folder, cannot be "
-            "added",
+            f"a task reported the file {path!r}; expected a relative path in the table's folder; nothing is committed",
             path=path,
         )
 
@@ -293,10 +292,10 @@ def write(
     hidden: tuple[Field, ...] = (),
     objects: ObjectFiles | None = None,
 ) -> JobFiles:
-    """Run one write job of the protocol; its files, durable and in no log. After an error they are deleted.
+    """Run one write job of the protocol. Its files are durable and in no log; after an error they are deleted.
 
-    `frame` has the columns of `schema`, in its order (without those that `rules` fill), and those of
-    `WriteTask.new_rows` after them. The job runs once: its messages are collected here and nowhere else. The tasks
+    `frame` has the columns of `schema` in the schema's order (without those that `rules` fill), then the columns that
+    `WriteTask.new_rows` describes. The job runs once: its messages are collected here and nowhere else. The tasks
     get the columns by position: `mapInArrow` would take a name with a dot for a member of a struct.
     """
     task = WriteTask(

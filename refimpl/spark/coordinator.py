@@ -5,16 +5,16 @@
     spark.sql("CREATE TABLE orders (id BIGINT) USING delta LOCATION '/data/warehouse/orders'")
     spark.sql("INSERT INTO orders VALUES (1)")
 
-`spark` is any session with Delta on its class path and `SETTINGS`; the owner runs in the driver's Python, and other
-processes share the warehouse as usual. Tables must be inside the warehouse, or below one of its roots. The feature is
-`table_feature.COORDINATED_COMMITS`; DELTA_SPARK.md#interfaces describes the interfaces.
+`spark` is any session that has Delta on its class path and was started with `SETTINGS`. The owner runs in the driver's
+Python process, and other processes share the warehouse as usual. Tables must be inside the warehouse, or below one of
+its roots. The table feature is `table_feature.COORDINATED_COMMITS`; DELTA_SPARK.md#interfaces describes the interfaces.
 
-Delta asks, and each answer is one of the owner's:
+Each answer of the owner becomes an answer to Delta:
 
-    Ratified                 the commit, with its published file where there is one already
+    Ratified                 the commit, with its published file if there is one
     Conflict                 CommitFailedException(retryable, conflict): lost the version, rebase
-    not landed, finally      CommitFailedException(retryable): the same version once more, as a new attempt
-    VersionGap, Rejected     CommitFailedException: the work must be done anew, or never
+    will never land          CommitFailedException(retryable): propose the same version again, as a new attempt
+    VersionGap, Rejected     CommitFailedException: do the work again, or give it up
     outcome unknown          IllegalStateException: the commit may have landed
 
 Callbacks arrive on any thread, several at once. Nothing here holds a lock while it calls Spark.
@@ -60,26 +60,26 @@ SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }
 )
-"""What any session needs to have Delta tables; Spark takes them only when it starts."""
+"""Spark settings that Delta needs; they take effect only when the session starts."""
 
 TABLE_ID: Final = "tableId"
-"""The entry of a table's own configuration that this coordinator gives at registration."""
+"""An entry of a table's coordinator configuration; this coordinator sets it when the table is registered."""
 LOOKS: Final = 5
-"""How often the owner is asked about an attempt whose commit was not answered."""
+"""How often the coordinator asks for the outcome of an attempt whose commit request was not answered."""
 _DEFAULTS: Final = "spark.databricks.delta.properties.defaults."
 _REGISTERED: Final = "_refimpl_coordinators"
-"""Where a gateway keeps what was registered with its JVM, which cannot be asked for it."""
+"""The gateway's attribute with the builders registered in its JVM; the JVM itself cannot list them."""
 
 
 def register(
     spark: SparkSession, warehouse: Warehouse | str | os.PathLike[str], *, new_tables: bool = False
 ) -> Mapping[str, str]:
-    """Let this session's Delta commit through the owner of `warehouse`; the properties that give a table to it.
+    """Let this session's Delta commit through the owner of `warehouse`. Returns the properties that give it a table.
 
-    They go into `TBLPROPERTIES` of a CREATE, or into `ALTER TABLE ... SET TBLPROPERTIES` of a table that exists.
-    `new_tables`: every table that this session creates gets them by itself.
-    Registration outlives the session, as the JVM does: a second one puts its warehouse in the place of the first.
-    Raises `InvalidRequestError` where the session has no Delta of version 4.
+    Put them into `TBLPROPERTIES` of a CREATE, or into `ALTER TABLE ... SET TBLPROPERTIES` for an existing table.
+    `new_tables`: every table that this session creates gets them by default.
+    The registration lasts as long as the JVM, longer than the session: a second call replaces the first warehouse.
+    Raises `InvalidRequestError` if the session has no Delta 4.
     """
     if isinstance(warehouse, str | os.PathLike):
         import refimpl
@@ -89,7 +89,7 @@ def register(
 
     gateway: Any = spark.sparkContext._gateway
     provider = _provider(gateway)
-    gateway.callback_server_parameters.propagate_java_exceptions = True  # else a lost race fails the whole INSERT
+    gateway.callback_server_parameters.propagate_java_exceptions = True  # otherwise a lost race fails the whole INSERT
     ensure_callback_server_started(gateway)
     name = warehouse.owner.name
     served = Served(warehouse, gateway)
@@ -126,8 +126,8 @@ def _provider(gateway: Any) -> Any:
 
 
 class _JavaObject:
-    """An object of ours comes back from the JVM as a proxy, and as another one with every call, so they are compared by
-    their text: class and coordinator's name, which is registered once in a JVM."""
+    """A Python object that the JVM can call. The JVM hands it back as a new proxy at every call, so two proxies are
+    compared by their text: the class and the coordinator's name, which is unique in a JVM."""
 
     name: str
 
@@ -142,7 +142,7 @@ class _JavaObject:
 
 
 class CoordinatorBuilder(_JavaObject):
-    """The Scala trait `CommitCoordinatorBuilder`: one client for all tables, regardless of their configuration."""
+    """The Scala trait `CommitCoordinatorBuilder`: one client for all tables, whatever their configuration says."""
 
     def __init__(self, name: str, client: CoordinatorClient) -> None:
         self.name = name
@@ -159,7 +159,7 @@ class CoordinatorBuilder(_JavaObject):
 
 
 class AdoptingOwner(CommitOwner, Protocol):
-    """A commit owner that also takes tables which engines create and convert by themselves."""
+    """A commit owner that can also adopt a table that an engine created or converted by itself."""
 
     def announce(
         self,
@@ -175,19 +175,19 @@ class AdoptingOwner(CommitOwner, Protocol):
 
 
 class Served:
-    """A warehouse with the JVM that is served from it."""
+    """A warehouse, and the JVM whose Delta commits through it."""
 
     def __init__(self, warehouse: Warehouse, gateway: Any) -> None:
         self.owner: AdoptingOwner = warehouse.owner
         self.environment = warehouse.environment
         self.java = _Java(gateway)
         self._owned: dict[str, LogStore] = {}
-        """By table id: tables that are known to be the owner's, which they stay as long as they have that id."""
+        """By table id: tables that are known to be the owner's. A table with this id stays the owner's."""
 
     def log_of(self, table: Any) -> tuple[str, LogStore]:
-        """The id and log of the table that a descriptor means, owned from now on if it was only announced.
+        """The id and log of the table that a descriptor means. A table that was only announced is adopted now.
 
-        Raises `TableNotFoundError` for a table of another owner, and for a copy of one of ours.
+        Raises `TableNotFoundError` for a table of another owner, and for a copy of one of this owner's tables.
         """
         location = location_of(table.getLogPath())
         table_id = table.getTableConf().get(TABLE_ID)
@@ -196,8 +196,8 @@ class Served:
         found = self.owner.resolve(location if table_id is None else table_id)
         if found.location != location:
             raise TableNotFoundError(
-                f"{location} says that it is the table {table_id}, which lives at {found.location}: it is a copy; "
-                f"remove {COORDINATED_COMMITS.owner_property} from its newest metadata to have a table of its own",
+                f"{location} is a copy of the table {table_id}, which is at {found.location}; to use the copy as a "
+                f"separate table, remove {COORDINATED_COMMITS.owner_property} from its newest metadata",
                 reference=str(location),
             )
         log = LogStore(location, self.environment)
@@ -205,14 +205,14 @@ class Served:
             outcome = self.owner.adopt(found.table_id)
             if isinstance(outcome, Rejected):
                 raise InvalidRequestError(f"{location} cannot be owned: {outcome.detail}", location=str(location))
-            if isinstance(outcome, VersionGap):  # the engine has not written it yet: the next contact adopts it
+            if isinstance(outcome, VersionGap):  # the engine has not written it yet; the next call adopts the table
                 return found.table_id, log
         self._owned[found.table_id] = log
         return found.table_id, log
 
 
 class CoordinatorClient(_JavaObject):
-    """What Delta calls. One instance serves all tables, and may be given another warehouse."""
+    """The client that Delta calls. One instance serves all tables; `serve` gives it another warehouse."""
 
     def __init__(self, name: str, served: Served) -> None:
         self.name = name
@@ -225,7 +225,7 @@ class CoordinatorClient(_JavaObject):
     def registerTable(  # noqa: N802 - the interface's names
         self, log_folder: Any, identifier: Any, current_version: int, metadata: Any, protocol: Any
     ) -> Any:
-        """Announce a table: Delta writes version `current_version + 1` by itself, and it names this coordinator."""
+        """Announce a table: Delta writes version `current_version + 1` by itself, which names this coordinator."""
         served = self._served
 
         def announce() -> Any:
@@ -245,7 +245,7 @@ class CoordinatorClient(_JavaObject):
         )
 
     def getCommits(self, table: Any, start: int | None, end: int | None) -> Any:  # noqa: N802
-        """The unbackfilled commits of the range, and the latest version: -1 for none."""
+        """The unbackfilled commits of the range, and the latest version (-1: none)."""
         served = self._served
 
         def ask() -> Any:
@@ -282,7 +282,7 @@ class _Commit:
         self._table_id, self._log = served.log_of(table)
 
     def proposed(self, store: Any, conf: Any, lines: Any, updated: Any) -> Any:
-        """The answer to Delta: a `CommitResponse`. Raises what the JVM shall be thrown."""
+        """The answer to Delta: a `CommitResponse`. Raises the exception that the JVM is to throw."""
         java = self._served.java
         folder = COORDINATED_COMMITS.staging_folder
         java.stage(store, conf, self._log, self._version, lines, self._attempt)
@@ -299,13 +299,13 @@ class _Commit:
             staged = StagedProposal(attempt=self._attempt, file_name=name)
             outcome = self._resolved(lambda: self._committed(staged))
         if not isinstance(outcome, Ratified):
-            with contextlib.suppress(OSError):  # a file that stays is no reason to leave the outcome open
+            with contextlib.suppress(OSError):  # the outcome is known, also if the file cannot be deleted
                 self._log.delete(f"{folder}/{name}")
             self._refuse(outcome)
         return java.commit_answer(self._log, outcome.commit)
 
     def _committed(self, proposal: StagedProposal) -> Outcome:
-        """The outcome; where the backlog is full, room is made once."""
+        """The outcome. If the backlog is full, it is published once, and the commit is proposed again."""
         outcome = self._owner.commit(self._table_id, self._version, proposal)
         if isinstance(outcome, Rejected) and outcome.reason is RejectionReason.BACKLOG_FULL:
             self._owner.backfill_to_version(self._table_id)
@@ -313,11 +313,11 @@ class _Commit:
         return outcome
 
     def _resolved(self, ask: Callable[[], Outcome]) -> Outcome | None:
-        """The outcome, also of a request whose answer was lost; None: it did not land and never will."""
+        """The outcome, also of a request whose answer was lost; None: the attempt did not land and never will."""
         try:
             return ask()
         except (InvalidRequestError, OwnerUnavailableError):
-            raise  # by their contract nothing landed
+            raise  # these errors promise that nothing landed
         except Exception as error:  # noqa: BLE001 - whatever it was, the commit may have landed
             resolved = self._asked_again(error)
             return Ratified(commit=resolved.commit, replayed=True) if isinstance(resolved, Landed) else None
@@ -330,7 +330,7 @@ class _Commit:
                 continue
         raise OutcomeUnknown(
             f"version {self._version} of {self._log.location} may or may not be attempt {self._attempt}: neither the "
-            f"commit nor {LOOKS} questions about it were answered; read the table before the work is done again",
+            f"commit nor {LOOKS} requests for its outcome were answered; read the table before you repeat the work",
             table_id=self._table_id,
             version=self._version,
             attempt=self._attempt,
@@ -354,7 +354,7 @@ class _Commit:
 
 
 class _Java:
-    """What is built in the JVM. Class references are kept: each hop to one is a round trip."""
+    """Builds objects in the JVM. Class references are kept, because each lookup of one is a round trip."""
 
     def __init__(self, gateway: Any) -> None:
         jvm = gateway.jvm
@@ -373,7 +373,7 @@ class _Java:
         self._illegal_argument = jvm.java.lang.IllegalArgumentException
 
     def stage(self, store: Any, conf: Any, log: LogStore, version: Version, lines: Any, attempt: str) -> None:
-        """Have Delta write its actions, which do not come here, into a staged file."""
+        """Let Delta write its actions into a staged file: they do not pass through Python."""
         self.utils.writeUnbackfilledCommitFile(store, conf, f"file:{log.folder}", version, lines, attempt)
 
     def table_conf(self, table_id: str) -> Any:
@@ -391,7 +391,7 @@ class _Java:
         return self._get_commits_response(found, -1 if latest is None else latest)
 
     def _commit_of(self, log: LogStore, commit: RatifiedCommit) -> Any:
-        """A commit with the file that holds it now: the published one once there is one."""
+        """A commit with the file that holds it: the published file if it exists, otherwise the staged file."""
         published = log.find(log_path.commit(commit.version))
         modified: int = commit.in_commit_timestamp
         if published is not None:
@@ -409,7 +409,7 @@ class _Java:
         raise Py4JJavaError(message, self._failure(retryable, conflict, message))
 
     def answered(self, ask: Callable[[], Any]) -> Any:
-        """What `ask` returns; an error of ours as an exception that the JVM can throw wherever it is called."""
+        """The result of `ask`. A `DeltaError` becomes an exception that every method may throw in the JVM."""
         from py4j.protocol import Py4JJavaError
 
         try:
@@ -420,7 +420,7 @@ class _Java:
             raise Py4JJavaError(str(error), self._illegal_state(str(error))) from error
 
     def commit_answered(self, ask: Callable[[], Any]) -> Any:
-        """The same for a commit. If it certainly did not land, the exception says so."""
+        """The same for a commit. If the commit certainly did not land, the exception says so."""
 
         def certain() -> Any:
             try:
@@ -432,9 +432,10 @@ class _Java:
 
 
 def location_of(log_folder: Any) -> Path:
-    """The place of a table from the Hadoop path of its log. `InvalidRequestError` for what is not on this host.
+    """The location of a table, from the Hadoop path of its log. `InvalidRequestError` for a path not on this host.
 
-    Such a path is `file:/place` or `/place` as text, unescaped; asking its URI for the parts would be more round trips.
+    The text of such a path is `file:/folder` or `/folder`, unescaped; to ask its URI for the parts takes more round
+    trips.
     """
     text: str = log_folder.toString()
     path = Path(text.removeprefix("file:"))

@@ -1,14 +1,14 @@
-"""The data source `delta-owner`: tables of a warehouse by Spark's own readers and writers, streams included.
+"""The data source `delta-owner`: tables of a warehouse in Spark's own readers and writers, also for streams.
 
     spark.read.format("delta-owner").load("flights")
     df.writeStream.format("delta-owner").option("checkpointLocation", path).start("flights")
 
-Registered by `refimpl.spark.connect`. Everything that needs the owner runs in Python processes that Spark starts on the
-driver's host: they find tables, plan, and commit. Tasks read and write files; they get no token and ask no owner.
+`refimpl.spark.connect` registers it. Spark starts Python processes on the driver's host, which find tables, plan and
+commit; only these processes call the owner. Tasks read and write files; they have no token, and never call the owner.
 
-Spark gives such a process a copy of the source, so a source holds where the warehouse is, not the warehouse. A
-server's token is in a file on the driver's host that only its user can read, because Spark sends the same copy of a
-writer to the driver's process and to the tasks.
+Each process gets a copy of the source, so the source holds the location of the warehouse, not the warehouse itself.
+Spark sends one copy of a writer to the driver's process and to the tasks. The token of a server is therefore in a file
+on the driver's host, which only this user can read.
 """
 
 from __future__ import annotations
@@ -77,25 +77,25 @@ _STREAM: Final = (
     "skipChangeCommits",
 )
 _OF_QUERY: Final = ("checkpointLocation", "queryName")
-"""Options of a streaming query, which Spark hands on to the sink."""
+"""Options of a streaming query; Spark passes them to the sink, too."""
 _MAX_FILES_PER_TRIGGER: Final = 1000
-"""Delta's own default."""
+"""Delta's default."""
 _TASK_BYTES: Final = 64 * 2**20
 _TASK_FILES: Final = 16
-"""A task reads at most so much, but one file at least."""
+"""A task reads at most this many files and bytes, but at least one file."""
 _BATCH_ROWS: Final = 131_072
 _QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property by which Spark tells the tasks of a streaming query its id: the same after every restart from
-one checkpoint location."""
+"""The local property that holds the id of a streaming query in its tasks. After a restart from the same checkpoint
+location, the id is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where the tables are, for other processes on the driver's host."""
+    """The location of the tables, for other processes on the driver's host."""
 
     directory: str | None = None
     address: Address | None = None
-    """Of a server; without the token."""
+    """The address of a server, without the token."""
     token_file: str | None = None
     time_zone: str = "UTC"
 
@@ -127,7 +127,7 @@ class Connection:
 
 @cache
 def _tables(connection: Connection) -> Tables:
-    """Kept for the life of the process: handles of tables read only what is new to them."""
+    """Kept for the life of the process: a table's handle reads only the commits that it has not read yet."""
     return Tables(connection.warehouse())
 
 
@@ -140,7 +140,7 @@ def _private_folder() -> Path:
 
 @cache
 def _private_file(token: str) -> str:
-    """A file with the token, for this user only, for as long as this process lives."""
+    """A file with the token. Only this user can read it, and it is deleted when this process ends."""
     descriptor, path = tempfile.mkstemp(dir=_private_folder())
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(token)
@@ -148,19 +148,21 @@ def _private_file(token: str) -> str:
 
 
 def register(spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
-    """Make `delta-owner` a format of the session, for the tables of this warehouse; it replaces an earlier one."""
+    """Make `delta-owner` a format of the session, for the tables of this warehouse. Replaces an earlier
+    registration."""
     connection = Connection.of(warehouse, str(spark.conf.get("spark.sql.session.timeZone")))
-    # Spark looks the name up in its active session too, and refuses what another session has: this makes ours active.
+    # Spark looks the name up in its active session, too, and rejects a name of another session. This call makes
+    # `spark` the active session.
     spark.createDataFrame([], "id long")
     spark.dataSource.register(type("DeltaOwner", (DeltaOwnerSource,), {"connection": connection}))
 
 
 class DeltaOwnerSource(DataSource):
-    """One use of the format. Spark makes it, and copies it to the processes that plan and commit."""
+    """One use of the format. Spark creates it, and copies it to the processes that plan and commit."""
 
     connection: ClassVar[Connection]
     _version: int | None = None
-    """The version whose schema Spark has."""
+    """The version that gave Spark the schema."""
 
     @classmethod
     def name(cls) -> str:
@@ -213,7 +215,7 @@ class DeltaOwnerSource(DataSource):
         return truth("readChangeFeed", self.options.get("readChangeFeed"))
 
     def _range(self) -> tuple[int, int]:
-        """The versions of a read of the change data feed."""
+        """The first and last version of a read of the change data feed."""
         for first, second, needed in (
             ("startingVersion", "startingTimestamp", True),
             ("endingVersion", "endingTimestamp", False),
@@ -232,7 +234,7 @@ class DeltaOwnerSource(DataSource):
         )
 
     def _snapshot(self) -> Snapshot:
-        """The version whose columns the rows have: the one whose schema Spark got, else as the options say."""
+        """The version that gave Spark the schema; without one, the version that the options name."""
         table, version, moment = self._table(), self._version, None
         if version is None and self._feed and ("endingVersion" in self.options or "endingTimestamp" in self.options):
             version = self._range()[1]
@@ -281,7 +283,7 @@ class DeltaOwnerSource(DataSource):
         try:
             return target.begin(schema, partition_columns).finish(())
         except (NameTakenError, LocationError):
-            table = target.find()  # another writer has created it meanwhile
+            table = target.find()  # another writer created it in the meantime
             if table is None:
                 raise
             return table
@@ -295,7 +297,7 @@ class DeltaOwnerSource(DataSource):
             raise InvalidRequestError("the options path and table are mutually exclusive; give one of them")
         if not given or _OF_CATALOG in self.options:
             raise InvalidRequestError(
-                "no table given: Spark's catalog keeps neither path nor options of a table of this format; use "
+                "no table given; Spark's catalog keeps neither path nor options of a table of this format; use "
                 f"spark.read.format('{NAME}').load('name'), df.write.format('{NAME}').save('name'), or in SQL CREATE "
                 f"TEMPORARY VIEW v USING `{NAME}` OPTIONS (table 'name')"
             )
@@ -330,7 +332,7 @@ class DeltaOwnerSource(DataSource):
         return self._number("startingVersion")
 
     def _time(self, name: str) -> int | None:
-        """ms since the epoch, which is also how the option may give it: Spark passes numbers as text."""
+        """In ms since the epoch. The option is a time, or ms since the epoch: Spark passes numbers as text."""
         text = self.options.get(name)
         if text is None or (len(text) > len("YYYYMMDD") and text.isascii() and text.isdecimal()):
             return None if text is None else int(text)
@@ -367,16 +369,16 @@ def _tasks(files: Sequence[ChangedFile]) -> list[InputPartition]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Reads the rows of files in tasks: knows columns and places, no owner."""
+    """Reads the rows of files, in tasks. It knows columns and paths, and no owner."""
 
     feed: FeedReader
     given: StructType
-    """The columns of the rows, as Spark wants them: all or some."""
+    """The columns of the rows in Spark's types: all of the table's columns, or some."""
     with_changes: bool
 
     @classmethod
     def of(cls, reader: FeedReader, given: StructType, *, feed: bool) -> _Rows:
-        """`given`: the schema that Spark asks for, or that the user has named."""
+        """`given`: the schema that Spark requests, or that the user gave."""
         available = spark_schema(reader.schema if feed else reader.columns)
         columns = {field.name: field.dataType.simpleString() for field in available.fields}
         for field in given.fields:
@@ -390,7 +392,7 @@ class _Rows:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        if not isinstance(partition, _Files):  # Spark's, of a read without files
+        if not isinstance(partition, _Files):  # Spark's own partition, for a read without files
             return
         target = to_arrow_schema(self.given, timezone="UTC")
         for changed in partition.value:
@@ -424,7 +426,7 @@ class _Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One process of the driver's host keeps it for the life of the query; tasks get a copy that only reads."""
+    """A process on the driver's host keeps it for the life of the query; tasks get a copy that only reads."""
 
     def __init__(
         self, stream: TableStream | None, rows: _Rows, *, max_files: int | None, max_bytes: int | None
@@ -492,25 +494,25 @@ def _offset(given: dict[str, Any]) -> Offset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Message(WriterCommitMessage):
-    """What a task wrote: rows of `commit_protocol.MESSAGE_SCHEMA`."""
+    """The result of a task: rows of `commit_protocol.MESSAGE_SCHEMA`."""
 
     rows: pa.Table
     query_id: str | None
     plan: WritePlan
-    """By which the files were written: Spark commits a batch of a stream with a writer that it makes anew, after the
-    tasks, when the table may have other columns, or the name another table."""
+    """The plan by which the task wrote its files. Spark creates a new writer to commit a batch of a stream. By then the
+    table may have other columns, or the name may mean another table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """A write, in all processes that take part."""
+    """One write, as all of its processes know it."""
 
     plan: WritePlan
     connection: Connection
     reference: str
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> _Message:
-        """In a task: durable files with the rows, in no log yet."""
+        """In a task: write the rows to durable files, which no log names yet."""
         context = TaskContext.get()
         assert context is not None
         return self.run(
@@ -523,7 +525,7 @@ class _Work:
     def run(
         self, batches: Iterator[pa.RecordBatch], *, split: int, attempt: int, query_id: str | None = None
     ) -> _Message:
-        """The same for attempt `attempt` of task `split` of a query, wherever it runs."""
+        """The same for attempt `attempt` of task `split` of a query, also outside Spark."""
         names = {name.lower(): name for name in self.plan.schema.names}
         renamed = (batch.rename_columns([names[name.lower()] for name in batch.schema.names]) for batch in batches)
         rows = self.plan.task.run(renamed, split=split, attempt=attempt)
@@ -533,13 +535,14 @@ class _Work:
         return _table(self.connection, self.reference)
 
     def files(self, messages: Sequence[WriterCommitMessage | None]) -> JobFiles:
-        """Of all tasks. Where one has refused its rows, nothing is committed: the files of the others are deleted."""
+        """The files of all tasks. If a task rejected its rows, this raises its error and deletes the other tasks'
+        files."""
         written = pa.concat_tables([message.rows for message in messages if isinstance(message, _Message)])
         return gather_or_delete(written, Path(self.plan.location), self.plan.objects)
 
     def commit(self, files: JobFiles, **batch: Any) -> None:
-        """On the driver: one transaction names the files. Those of a batch that is committed already are deleted, but
-        where the same messages came before: then the log names their files."""
+        """On the driver: commit the files in one transaction. If the batch is committed already, delete the files,
+        unless the log names them: then the same messages were committed before."""
         table = self.table()
         snapshot = table.snapshot()
         if any(add.key in known for add in files.added for known in (snapshot.files, snapshot.tombstones)):
@@ -551,10 +554,10 @@ class _Work:
             self.plan.commit(transaction, files)
 
     def abandon(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the files of a job in which a task failed. Where all tasks have reported, the commit has begun, and
-        may have landed: then the files stay."""
+        """Delete the files of a job in which a task failed. If all tasks have reported, the commit has begun and may
+        have landed: then the files stay."""
         for message in messages:
-            if None in messages and isinstance(message, _Message):  # by its own plan: this one is of a new writer
+            if None in messages and isinstance(message, _Message):  # its own plan: `self` belongs to a new writer
                 delete_files(message.rows, Path(message.plan.location), message.plan.objects)
 
 
@@ -573,11 +576,12 @@ class _Writer(DataSourceArrowWriter):
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
-    """Exactly once, by DELTA.md#stream-sink. The query id comes from the tasks, the batch id from Spark; both are the
-    same when a batch is repeated, after a failure or a restart from the same checkpoint location.
+    """Commits each batch exactly once, by DELTA.md#stream-sink. The query id comes from the tasks, the batch id from
+    Spark. Both are the same when Spark repeats a batch after a failure, or after a restart from the same checkpoint
+    location.
 
     Durability order: each task's files and folders are durable before it reports them, and one transaction names them.
-    A failing commit leaves the files where it may have landed, and the repeated batch finds out.
+    After a failed commit that may have landed, the files stay; the repeated batch finds out whether it landed.
     """
 
     def __init__(self, work: _Work) -> None:
@@ -606,12 +610,12 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
-    """The id of the streaming query, as every task of the batch has seen it."""
+    """The id of the streaming query, on which all tasks of the batch agree."""
     found = {message.query_id for message in messages if isinstance(message, _Message)}
     if len(found) != 1 or None in found:
         raise CorruptionError(
-            f"the tasks of a batch report the query ids {sorted(map(str, found))}; expected one: without it a repeated "
-            "batch could not be recognised, so nothing is committed"
+            f"the tasks of a batch report the query ids {sorted(map(str, found))}; expected one: without it, "
+            "a repeated batch could not be recognised; nothing is committed"
         )
     (query,) = found
     assert query is not None

@@ -1,10 +1,10 @@
-"""`delta.table("flights")`: DELETE, UPDATE, MERGE and the change data feed with Spark, by the names of Delta's own.
+"""`delta.table("flights")`: DELETE, UPDATE, MERGE and the change data feed with Spark. Methods are named as in Delta.
 
     delta.table("flights").update(set={"price": "price * 2"}, condition="month = 3")
 
-Copy on write: one job finds the files that hold a row to change, a second one rewrites those through the delayed commit
-protocol, and one transaction commits. DELTA.md#row-changes says which rows and conflicts there are. A condition that
-`refimpl.client.predicate` does not understand is Spark's alone: then the transaction has read the whole table.
+Copy on write: a first job finds the files that hold a row to change. A second job rewrites these files through the
+delayed commit protocol. One transaction commits. DELTA.md#row-changes defines the rows and the conflicts. If only Spark
+understands a condition, and not `refimpl.client.predicate`, then the transaction counts as a read of the whole table.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ if TYPE_CHECKING:
 
 _FILES_PER_TASK: Final = 16
 _KEYS: Final = 10_000
-"""So many distinct keys of a MERGE's source exclude files of the target; with more of them, all files are read."""
+"""With at most this many distinct keys in the source, a MERGE skips target files without these keys. With more keys, it
+reads all files."""
 _ATTEMPTS: Final = 4
 _LOST_ROWS: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
-"""Spark's error where an executor was lost with the rows of `DataFrame.localCheckpoint`."""
+"""Spark's error after the loss of an executor with rows of `DataFrame.localCheckpoint`."""
 _ROW: Final = "__row"
 _IN_SOURCE: Final = "__in_source"
 _KEY_TYPES: Final = tuple(Primitive(name=name) for name in ("long", "integer", "short", "byte", "string", "date"))
 _KEPT, _COUNTED, _CHANGE = "false", "none", "true"
-"""Values of `__is_cdc`: a row of a data file, one that is only counted, one of a change data file."""
+"""Values of `__is_cdc`: a row for a data file, a row that is only counted, a row for a change data file."""
 _COPY: Final = "copy"
 
 
@@ -77,7 +78,7 @@ class DeltaTable:
             return work.delete(condition)
 
     def update(self, set: Mapping[str, Any], condition: str | Column | None = None) -> RowsChanged:  # noqa: A002
-        """Set columns of the rows for which the condition is true, or of all. Text in `set` is SQL."""
+        """Set columns of the rows for which the condition is true, or of all rows. Text in `set` is SQL."""
         work = self._work("UPDATE", condition)
         with work.change:
             return work.update(set, condition)
@@ -110,9 +111,9 @@ class DeltaTable:
         return tasks.mapInArrow(_FeedTask(reader=reader).__call__, spark_schema(reader.schema))
 
     def checkpoint(self) -> Checkpointed:
-        """Write a checkpoint of the newest published version; by tasks, where the log is large.
+        """Write a checkpoint of the newest published version. If the log is large, tasks write it.
 
-        Raises what `refimpl.client.maintenance.write_checkpoint` raises.
+        Raises the errors of `refimpl.client.maintenance.write_checkpoint`.
         """
         snapshot = self._access.reading(self._table).published_snapshot()
         loaded = snapshot.loaded
@@ -129,7 +130,7 @@ class DeltaTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FeedTask:
-    """What tasks run for `DeltaTable.changes`."""
+    """The function that tasks run for `DeltaTable.changes`."""
 
     reader: FeedReader
 
@@ -155,10 +156,10 @@ class _Work:
         self._objects = self.change.snapshot.objects
         self._by_path: dict[str, Add] = {}
         self._new_rows: dict[str, NewRows] = {}
-        """By the text in `_change_type` that marks them."""
+        """By the `_change_type` of their rows."""
 
     def check_rules(self) -> None:
-        """Raise `UnsupportedFeatureError`, before a job runs, for rules that cannot be evaluated."""
+        """Raise `UnsupportedFeatureError` for rules that cannot be evaluated, before a job runs."""
         if self.change.transaction.operation != "DELETE":
             _ = self.change.transaction.rules
 
@@ -197,7 +198,7 @@ class _Work:
     # Files
 
     def _test(self, condition: str | Column | None) -> FileTest | None:
-        """The condition as a test of files; None where only Spark understands it."""
+        """The condition as a test of files; None if only Spark understands it."""
         if not isinstance(condition, str):
             return None
         try:
@@ -207,7 +208,7 @@ class _Work:
         return test if self.is_sound(test) else None
 
     def is_sound(self, test: FileTest) -> bool:
-        """Whether Spark means the same: the test takes times without a zone for UTC."""
+        """Whether Spark evaluates the condition in the same way. The test reads times without a zone as UTC."""
         zoned = any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
         return self._access.in_utc or not zoned
 
@@ -218,23 +219,23 @@ class _Work:
     def _touched(
         self, condition: object, test: FileTest | None, true: Column, after: Sequence[Column] = ()
     ) -> DataFrame:
-        """The rows of the files that hold a matching row; those files leave the table."""
+        """Remove the files that hold a matching row from the table, and return their rows."""
         rows = self.rows(self._candidates(condition, test), with_file=True)
         matching = rows.where(true)
         check_deterministic(matching, f"the condition {condition}")
-        check_deterministic(rows.select(*after), "what is set")
+        check_deterministic(rows.select(*after), "a value of set")
         found = self.leaving(row[0] for row in matching.select(FILE_COLUMN).distinct().collect())
         return self.rows(found, tracked=True)
 
     def rows(self, files: Sequence[Add], *, with_file: bool = False, tracked: bool = False) -> DataFrame:
-        """`tracked`: with the columns that keep row ids, for rows that are written again."""
+        """The rows of the files. `tracked`: with the columns that keep row ids, for rows that are written again."""
         location, hidden = self._table.location, self.change.hidden if tracked else ()
         self._by_path |= {str(local_path(location, add.path, self._objects)): add for add in files}
         snapshot = self.change.snapshot
         return read_files(self._access.spark, location, snapshot, files, with_file=with_file, hidden=hidden)
 
     def leaving(self, uris: Iterator[str]) -> list[Add]:
-        """These files leave the table."""
+        """Remove these files from the table."""
         found = [self._by_path[path_of(uri)] for uri in sorted(uris)]
         for add in found:
             self.change.remove(add)
@@ -243,7 +244,7 @@ class _Work:
     # Rows
 
     def _true(self, condition: str | Column | None) -> Column:
-        """DELTA.md#null-condition."""
+        """A column that is true if the condition is; false if the condition is null (DELTA.md#null-condition)."""
         from pyspark.sql import functions
 
         if condition is None:
@@ -262,8 +263,11 @@ class _Work:
     def _assigned(
         self, values: Mapping[str, Any], otherwise: Sequence[Column] | None
     ) -> tuple[list[Column], frozenset[str]]:
-        """The columns with these values, cast to the table's types; the others as `otherwise` has them, or null. And
-        the names of the columns that get values."""
+        """All columns of the table, and the names of the columns in `values`.
+
+        The columns in `values` have these values, cast to the table's types; the others are those of `otherwise`, or
+        null.
+        """
         from pyspark.sql import Column, functions
 
         if not values:
@@ -302,7 +306,7 @@ class _Work:
         return functions.struct(*(column.alias(name) for column, name in zip(values, names, strict=True)))
 
     def _kept(self, alias: str | None = None) -> Column:
-        """A row as it is, with its id and commit version."""
+        """An unchanged row, with its id and commit version."""
         return self._row(_COPY, _KEPT, self._columns(alias), self._hidden(alias))
 
     def _hidden(self, alias: str | None) -> list[Column]:
@@ -320,27 +324,30 @@ class _Work:
         inserted: bool = False,
         alias: str | None = None,
     ) -> Column:
-        """A changed row, which keeps its id, or an inserted one."""
+        """A changed row, which keeps its id, or an inserted row."""
         label = f"{what} {len(self._new_rows)}"
         change = None if not self.change.feeds_changes else INSERTED if inserted else AFTER
         self._new_rows[label] = NewRows(given=given, inserted=inserted, change=change)
         return self._row(label, _KEPT, columns, () if inserted else self._hidden(alias)[:1])
 
     def _counted(self, what: str) -> Column:
-        """A row that no file holds: its operation is counted."""
+        """A row that is not written: only its operation is counted."""
         from pyspark.sql import functions
 
         nulls = [functions.lit(None).cast(field.dataType) for field in spark_schema(self.schema).fields]
         return self._row(what, _COUNTED, nulls)
 
     def _changes(self, *changes: tuple[str, Sequence[Column]]) -> list[Column]:
-        """Rows of the change data feed, where it is on."""
+        """Rows of the change data feed; none if it is off."""
         if not self.change.feeds_changes:
             return []
         return [self._row(change_type, _CHANGE, columns) for change_type, columns in changes]
 
     def _write(self, rows: DataFrame, outputs: Column) -> Mapping[str, int]:
-        """Run the job that writes what each row becomes, an array; the number of rows by what became of them."""
+        """Run the job that writes the rows. `outputs`: an array with the new rows for each old row.
+
+        Returns the number of rows by operation.
+        """
         from pyspark.sql import functions
 
         snapshot = self.change.snapshot
@@ -366,25 +373,26 @@ class _Work:
 
 
 def check_deterministic(frame: DataFrame, what: str) -> None:
-    """Raise `InvalidRequestError` where a second evaluation may give other rows."""
+    """Raise `InvalidRequestError` if a second evaluation may give other rows."""
     if not frame._jdf.queryExecution().analyzed().deterministic():
         raise InvalidRequestError(f"{what} is not deterministic: a second evaluation may give another result")
 
 
 def _check_no_query(given: object) -> None:
-    """A query reads what the transaction knows nothing of."""
+    """Reject a subquery: the transaction would not know what it reads."""
     from sqlglot import exp
 
     try:
         tree = predicate.syntax(given) if isinstance(given, str) else None
-    except InvalidRequestError:  # Spark understands more, and says what is wrong
+    except InvalidRequestError:  # Spark understands more SQL, and reports errors itself
         return
     if tree is not None and tree.find(exp.Query):
         predicate.refuse(tree, "has a subquery, which is not supported; join the tables with MERGE")
 
 
 class DeltaMerge:
-    """Made by `DeltaTable.merge`. Clauses are named as in Delta; of each kind, the first one that is true applies."""
+    """Made by `DeltaTable.merge`. Clauses are named as in Delta. Of each kind, the first clause that is true
+    applies."""
 
     def __init__(
         self, access: TableAccess, table: Table, source: DataFrame, on: str, source_alias: str, target_alias: str
@@ -435,7 +443,7 @@ class DeltaMerge:
         return self
 
     def execute(self) -> RowsChanged:
-        """Run it, on the table's newest version. Several source rows for one target row are always refused here.
+        """Run the MERGE on the table's newest version. Rejects several source rows that match one target row.
 
         If an executor is lost with rows of the source, the whole operation starts again, up to `_ATTEMPTS` times.
         """
@@ -510,7 +518,7 @@ class _MergeWork(_Work):
         return rows.alias(self._target_alias)
 
     def _files(self, source: DataFrame) -> list[Add]:
-        """The files that can hold a key of the source; all of them where the condition is Spark's alone."""
+        """The files that can hold a key of the source; all files if only Spark understands the condition."""
         transaction = self.change.transaction
         sides = Sides.of(
             target_alias=self._target_alias,
@@ -536,7 +544,10 @@ class _MergeWork(_Work):
         return transaction.read_files(test)
 
     def _find(self, candidates: Sequence[Add], source: DataFrame) -> list[Add]:
-        """The files with a row that a clause may change; they leave the table. DELTA.md#several-matches."""
+        """Remove the files with a row that a clause may change from the table, and return them.
+
+        Several source rows for one target row are rejected (DELTA.md#several-matches).
+        """
         from pyspark.sql import functions
 
         matched, by_source = self._clauses.of(Kind.MATCHED), self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE)
@@ -548,7 +559,7 @@ class _MergeWork(_Work):
             wanted = wanted | (~in_source & self._true(clause.where))
         pairs = joined.where(wanted).groupBy(FILE_COLUMN, _ROW).agg(functions.count("*").alias("pairs"))
         found = pairs.groupBy(FILE_COLUMN).agg(functions.max("pairs").alias("most")).collect()
-        if any(row["most"] > 1 for row in found):  # without a clause for them too: the join would double the row
+        if any(row["most"] > 1 for row in found):  # even without a clause for them: the join would repeat the row
             self._refuse_several(joined)
         return self.leaving(row[0] for row in found)
 
@@ -572,7 +583,8 @@ class _MergeWork(_Work):
         )
 
     def _outputs(self, kind: Kind) -> Column:
-        """What a row of this kind becomes: by the first clause whose condition is true, else as it is."""
+        """The new rows for a row of this kind, by the first clause whose condition is true; by default, the row
+        unchanged."""
         from pyspark.sql import functions
 
         old = None if kind is Kind.NOT_MATCHED else self._columns(self._target_alias)

@@ -1,4 +1,4 @@
-"""Spark's data frames and a table's columns: which schema a frame gives, and whether it fits one."""
+"""Spark's data frames and a table's columns: the schema of a frame, and whether a frame fits a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _COLLATIONS: Final = "__COLLATIONS"
 _SPARKS_OWN: Final = ("CURRENT_DEFAULT", "EXISTS_DEFAULT")
-"""Metadata by which Spark remembers column defaults; a table with them would need a further table feature."""
+"""Spark's metadata keys for column defaults. A table with column defaults would need another table feature."""
 
 _WIDER: Final = {
     "byte": ("short", "integer", "long"),
@@ -23,16 +23,15 @@ _WIDER: Final = {
     "integer": ("long", "double"),
     "float": ("double",),
 }
-"""Casts that keep every value as it is. Everything else is the caller's decision."""
+"""Casts that keep every value. The caller decides on any other cast."""
 _DIGITS: Final = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 
 
 def table_schema(frame: DataFrame) -> Struct:
-    """The schema of a table made of the frame. Spark's JSON is Delta's; only Spark's private notes go.
+    """The schema of a new table for the frame's rows. Delta uses Spark's JSON, without Spark's private metadata.
 
-    As Spark and Delta make it, every column may be null: that a literal or a range is never null says nothing about
-    the rows that come later. Raises `UnsupportedFeatureError` naming the column for types and collations that Delta
-    lacks.
+    As in Spark and Delta, every column is nullable: a literal or a range is never null, but later rows may be. For a
+    type or a collation that Delta lacks, raises `UnsupportedFeatureError` with the column's name.
     """
     return table_schema_of(frame.schema)
 
@@ -43,7 +42,7 @@ def table_schema_of(columns: StructType) -> Struct:
 
 
 def optional(schema: Struct) -> Struct:
-    """The schema with every column, member and element nullable, and without Spark's private notes."""
+    """The schema with every column, member and element nullable, and without Spark's private metadata."""
     changed = _delta_type(schema)
     assert isinstance(changed, Struct)
     return changed
@@ -74,23 +73,23 @@ def _delta_field(column: Field) -> Field:
 
 
 def spark_schema(schema: Struct) -> StructType:
-    """The schema as Spark has it."""
+    """The schema in Spark's types."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(schema.to_json()))
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's expressions read it: a dot in it is no step into a struct."""
+    """A column's name in backticks: Spark's expressions then do not take a dot in it for a member of a struct."""
     return f"`{name.replace('`', '``')}`"
 
 
 def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False, filled: Collection[str] = ()) -> DataFrame:
     """The frame with the columns of the table, in its order and types.
 
-    By name (as Spark does, without regard to case), or by position as `insertInto` does. By name, a nullable
-    column that is missing becomes null, and one of `filled` is left out. Numbers are widened, nothing else is cast.
-    Raises `InvalidRequestError` that lists every difference; nothing has run or been written by then.
+    Columns are matched by name, ignoring case as Spark does, or by position, as `insertInto` does. By name, a missing
+    nullable column becomes null, and a missing column of `filled` is left out. Numbers are widened; nothing else is
+    cast. Raises `InvalidRequestError` with every difference, before anything runs or is written.
     """
     given = table_schema(frame)
     faults: list[str] = []
@@ -109,7 +108,7 @@ def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False, fill
 
 
 def check_columns_of(given: Struct, schema: Struct, *, filled: Collection[str] = ()) -> None:
-    """Raise what `matched` raises for rows with the columns `given`, by name."""
+    """Raise the error of `matched`, by name, for rows with the columns `given`."""
     pairs, faults = _by_name(given, schema)
     for wanted, found in _present(pairs, filled):
         _compare(wanted, found, faults)
@@ -151,13 +150,13 @@ def _column(wanted: Field, found: Field | None, faults: list[str]) -> Column:
 def _compare(wanted: Field, found: Field | None, faults: list[str]) -> None:
     if found is None:
         if not wanted.nullable:
-            faults.append(f"the column {wanted.name!r} must not be null, and the rows do not have it")
+            faults.append(f"the column {wanted.name!r} must not be null, but the rows lack it")
     elif not _same(found.type, wanted.type) and not _widens(found.type, wanted.type):
         faults.append(f"the column {wanted.name!r} is {wanted.type} in the table and {found.type} in the rows")
 
 
 def _same(given: DataType, wanted: DataType) -> bool:
-    """Equal but for nullability and metadata; members of structs by name and order."""
+    """Whether the types are equal apart from nullability and metadata. Struct members need equal names and order."""
     match given, wanted:
         case Struct(fields=left), Struct(fields=right):
             return len(left) == len(right) and all(

@@ -1,11 +1,11 @@
-"""Log replay by Spark's tasks: for a table whose log is too large for the driver's memory.
+"""Log replay by Spark's tasks, for a table whose log is too large for the driver's memory.
 
-Tasks decode the files of the log segment with the client's own decoders, and a shuffle keeps the last action on each
-file (DELTA.md#actions). The driver gets protocol, metadata, transactions and domains, and totals of the files; the
-files stay in Spark. `delta.read` hands them to the tasks that read rows, `DeltaTable.checkpoint` to those that write
-checkpoint files.
+Tasks decode the files of the log segment with the client's decoders, and a shuffle keeps the last action on each data
+file (DELTA.md#actions). The driver gets protocol, metadata, transactions and domains, and the totals of the data files.
+The data files' actions stay in Spark: `delta.read` passes them to the tasks that read rows, and `DeltaTable.checkpoint`
+to the tasks that write checkpoint files.
 
-A log of at most `spark.commitOwner.logBytes` bytes (default: `DEFAULT_BYTES`) is replayed on the driver, which is
+The driver itself replays a log of at most `spark.commitOwner.logBytes` bytes (default: `DEFAULT_BYTES`), which is
 faster. Writes always replay on the driver: a transaction needs the files for its conflict rules.
 """
 
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
 SETTING: Final = "spark.commitOwner.logBytes"
 DEFAULT_BYTES: Final = 64 * 2**20
 _TASK_BYTES: Final = 16 * 2**20
-"""Of the log that one task decodes, about; a file is not divided."""
+"""Approximate size of the log files that one task decodes. A file is not split."""
 _DATA_BYTES: Final = 128 * 2**20
 _DATA_FILES: Final = 1000
-"""Of the data files that one task reads, about."""
+"""Approximate size and number of the data files that one task reads."""
 _LINES: Final = 1 << 40
-"""More than a file of the log has: a position is the number of the file times this, plus the line."""
+"""More lines than a log file has. The position of an action is the file's number times this, plus the line."""
 _BATCH_ROWS: Final = 10_000
 _SOURCES: Final = "number long, kind string, names array<string>, content binary"
 _ROWS: Final = "kind string, key string, position long, action string, size long, masked boolean"
@@ -83,26 +83,27 @@ class _Source:
 
     kind: str
     names: tuple[str, ...]
-    """In the log folder: the first one that is there counts."""
+    """In the log folder. The first name that exists is read."""
     size: int
     content: bytes | None = None
     of: tuple[LogPath, ...] = ()
-    """What is not trusted where this cannot be read; nothing for a commit."""
+    """The files of the checkpoint or compaction that are not used if this file is unreadable; for a commit, none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnSpark(Loaded):
-    """A version whose files are rows of a data frame: its `state` counts them."""
+    """A version whose files are rows of a data frame; its `state` has only their totals."""
 
     rows: DataFrame
-    """`action` of each active and each removed file, a line of JSON; `size` of the active ones, null for others."""
+    """One row for each active or removed file. `action`: its action, as a line of JSON; `size`: null if it was
+    removed."""
 
     @property
     def complete(self) -> bool:
         return False
 
     def reading(self, snapshot: Snapshot, tests: Sequence[FileTest]) -> DataFrame:
-        """The rows of the active files that may be wanted by all `tests`. Tasks read them through Arrow."""
+        """The rows of the active files, without files that a test excludes. Tasks read them through Arrow."""
         task = _ReadTask(
             location=str(snapshot.location),
             schema=snapshot.schema,
@@ -113,7 +114,7 @@ class OnSpark(Loaded):
         files = self.rows.where("size IS NOT NULL").select("action").repartition(tasks)
         return files.mapInArrow(task.__call__, spark_schema(snapshot.schema))
 
-    # Checkpoints: `checkpointing.CheckpointFiles`
+    # Checkpoints: the methods of `checkpointing.CheckpointFiles`
 
     def sidecars(self, log: LogStore, oldest_tombstone: int) -> Iterator[tuple[Sidecar, int]]:
         tasks = 1 + len(self.state.files) // checkpoint.ACTIONS_OF_A_SIDECAR
@@ -136,7 +137,7 @@ class OnSpark(Loaded):
 
 @dataclass(frozen=True, slots=True)
 class _InSpark:
-    """The `Entries` of a state whose files only Spark has: they can be counted here, and nothing else."""
+    """The `Entries` of a state whose files are only in Spark: this process can count them, and no more."""
 
     count: int
 
@@ -167,7 +168,8 @@ class SparkReplay:
     _bytes: int = 0
 
     def __call__(self, reader: LogReader, segment: LogSegment, warnings: Sequence[str]) -> OnSpark | None:
-        """The version; None if its log is small enough for the driver. Raises what `loading.load` handles."""
+        """The version; None if its log is small enough for the driver. Raises the errors that `loading.load`
+        handles."""
         sources = list(_sources(reader, segment))
         if sum(source.size for source in sources) <= self._bound():
             return None
@@ -212,7 +214,7 @@ class SparkReplay:
         return int(text)
 
     def _latest(self, log: LogStore, sources: Sequence[_Source], version: int) -> DataFrame:
-        """The last action on each thing. Computed now, and once: later the files of the log may be cleaned up."""
+        """The last action for each identity. Computed once, now: the log files may be cleaned up later."""
         from pyspark import StorageLevel
         from pyspark.sql import functions
 
@@ -253,7 +255,7 @@ def _sources(reader: LogReader, segment: LogSegment) -> Iterator[_Source]:
 
 
 def _sidecars(log: LogStore, segment: LogSegment, path: LogPath) -> set[str]:
-    """The sidecars that a checkpoint file names. Of a Parquet file without such a column, only the footer is read."""
+    """The sidecars that a checkpoint file names. If a Parquet file has no sidecar column, only its footer is read."""
     try:
         if path.name.endswith(".parquet") and "sidecar" not in pq.read_schema(log.folder / path.name).names:
             return set()
@@ -267,7 +269,7 @@ def _sidecars(log: LogStore, segment: LogSegment, path: LogPath) -> set[str]:
 
 
 def _raise_first(errors: Iterable[tuple[str, str]], sources: Sequence[_Source]) -> None:
-    """What replay on the driver raises for the first file that cannot be read."""
+    """Raise the error of the first file that cannot be read, as replay on the driver does."""
     first = min(errors, key=lambda error: int(error[0]), default=None)
     if first is None:
         return
@@ -296,7 +298,8 @@ def _check_checkpoint(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReplayTask:
-    """Decodes files of the log. An unreadable file becomes a row, not an exception: Spark would retry the task."""
+    """Decodes log files. For an unreadable file it yields an error row: after an exception, Spark would retry the
+    task."""
 
     location: str
 
@@ -323,7 +326,7 @@ class _ReplayTask:
                 try:
                     content = log.read(name)
                     break
-                except FileNotFoundError:  # published meanwhile
+                except FileNotFoundError:  # published in the meantime
                     continue
             else:
                 name, content = last, log.read(last)
@@ -355,7 +358,8 @@ class _ReplayTask:
 
 
 def _identity(action: Action) -> tuple[str, str] | None:
-    """Of two actions with the same one, the later counts. None: it is no part of a version."""
+    """The identity of an action: of two actions with the same identity, the later counts. None: not part of a
+    version."""
     match action:
         case Add() | Remove():
             path, vector = action.key
@@ -406,10 +410,10 @@ class _ReadTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CheckpointTask:
-    """Writes sidecars, or, with a `name`, the one file of a classic checkpoint.
+    """Writes sidecars or, with a `name`, the single file of a classic checkpoint.
 
-    The bytes of a sidecar are durable before the task reports it; the sidecars of a killed attempt are in no report,
-    and the cleanup of the log deletes them. A second attempt at a classic checkpoint replaces the file by an equal one.
+    A sidecar is durable before the task reports it. No report names the sidecars of a killed attempt, and the log
+    cleanup deletes them. A second attempt at a classic checkpoint replaces the file by an equal file.
     """
 
     location: str

@@ -1,12 +1,12 @@
-"""`delta.read...`: exactly the rows of one version, as a data frame.
+"""`delta.read...`: the rows of one version, as a data frame.
 
     delta.read.option("versionAsOf", 3).where("month = 3").table("flights")
 
-The snapshot says which files there are; files that the condition excludes, by partition values or statistics,
-are left out on the driver. Almost all files are in the folder that their partition values name; for those Spark's
-vectorised reader gives exactly the snapshot's rows, partition columns included. The log allows more than Spark's
-reader supports: files in other folders, or outside the table, values that a folder spells otherwise, and names with
-a leading underscore or dot, which Spark silently skips. Tasks read such files through Arrow.
+The snapshot lists the files. The driver leaves out files that the condition excludes, by partition values or
+statistics. Almost all files are in the folder that their partition values name. Spark's vectorised reader reads these
+files: it returns exactly the snapshot's rows, with the partition columns. The log allows files that Spark's reader does
+not support: in other folders or outside the table, with partition values that a folder name spells differently, or with
+a leading underscore or dot in the name, which Spark silently skips. Tasks read such files through Arrow.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 
 _OPTIONS: Final = ("versionAsOf", "timestampAsOf")
 _OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?(?P<sign>[+-])(?P<hours>0?\d|1[0-8])(?::?(?P<minutes>[0-5]\d))?", re.ASCII)
-"""What Spark takes for an offset from UTC, as far as it has no seconds."""
+"""An offset from UTC in Spark's syntax, without seconds."""
 _BY_LOWER_CASE: Final = {name.lower(): name for name in _OPTIONS}
 _READER_OPTIONS: Final = {"datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED", "mergeSchema": "false"}
-"""Ancient dates mean what they say, as in every Delta client."""
+"""Ancient dates are read unchanged (not rebased from the Julian calendar), as in every Delta client."""
 _PATTERN_CHARACTERS: Final = re.compile(r"([{}\[\]*?\\])")
 _HIDDEN: Final = ("_", ".")
 _PREFIX: Final = re.compile("[A-Za-z0-9]+")
-"""A folder that says nothing of partitions: Delta spreads files over random ones."""
+"""A random folder, over which Delta spreads the files of a table without partitions."""
 _FILES_PER_TASK: Final = 16
 
 
@@ -64,8 +64,8 @@ class DeltaReader:
     def option(self, key: str, value: Any) -> Self:
         """Set one option: `versionAsOf` (a version) or `timestampAsOf`.
 
-        A time is a string, in the session's time zone where it does not name one, a `datetime`, or ms since
-        the epoch; it means the version that was the newest then.
+        A time is a string (by default in the session's time zone), a `datetime`, or ms since the epoch. It means the
+        version that was the newest at that time.
         """
         if key.lower() not in _BY_LOWER_CASE:
             raise InvalidRequestError(f"unknown option {key!r}; expected {' or '.join(_OPTIONS)}", option=key)
@@ -79,7 +79,7 @@ class DeltaReader:
         return self
 
     def where(self, condition: str | Column) -> Self:
-        """Read only rows for which this is true. SQL text also excludes files before Spark sees them."""
+        """Read only rows for which the condition is true. SQL text also excludes files before Spark sees them."""
         self._conditions.append(condition)
         return self
 
@@ -94,9 +94,9 @@ class DeltaReader:
         return self._frame(self._access.by_name(name))
 
     def load(self, path: str | Path) -> DataFrame:
-        """The rows of the table at this path, through its owner where the warehouse has one for it.
+        """The rows of the table at this path; through the warehouse's owner, if it knows the path.
 
-        Of a managedCommit table whose owner is not asked, only the backfilled part is there: a warning says so.
+        Without its owner, a managedCommit table has only its backfilled versions: a warning says so.
         Raises `PathAccessError` for a catalog-managed table of another owner.
         """
         return self._frame(self._access.by_path(Path(path).absolute()))
@@ -129,7 +129,7 @@ class DeltaReader:
         return [add for add in snapshot.files.values() if all(test.may_match(add) for test in tests)]
 
     def _tests(self, snapshot: Snapshot) -> list[FileTest]:
-        """The conditions that exclude files; Spark understands more, filters the rows, and reports what is wrong."""
+        """The conditions that can exclude files. Spark filters the rows by all conditions, and reports invalid ones."""
         tests = []
         for condition in self._conditions:
             if isinstance(condition, str):
@@ -138,14 +138,14 @@ class DeltaReader:
         if self._access.in_utc:
             return tests
 
-        def zoned(test: FileTest) -> bool:  # it takes times without a zone for UTC, Spark does not
+        def zoned(test: FileTest) -> bool:  # a test reads times without a zone as UTC, Spark does not
             return any(column.type == Primitive(name="timestamp") for column in test.condition.columns())
 
         return [test for test in tests if not zoned(test)]
 
 
 def milliseconds_of(moment: Any, time_zone: str, option: str = "timestampAsOf") -> int:
-    """A time as an option gives it, in ms since the epoch. `time_zone`: where it does not name one."""
+    """The time of an option, in ms since the epoch. `time_zone`: for a time that names no zone."""
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
     try:
@@ -174,11 +174,11 @@ def _zone(name: str) -> datetime.tzinfo:
 
 
 FILE_COLUMN: Final = "__file"
-"""The file of a row, as a URI: `path_of` gives its path."""
+"""The column with the URI of a row's file; `path_of` returns the path."""
 
 
 def path_of(uri: str) -> str:
-    """The path on disk that a value of `FILE_COLUMN` means. Spark encodes it once: DELTA_SPARK.md#file-paths."""
+    """The path on disk for a value of `FILE_COLUMN`. Spark encodes the path once: DELTA_SPARK.md#file-paths."""
     return partition_values.decode_path(uri.removeprefix("file:"))
 
 
@@ -191,10 +191,10 @@ def read_files(
     with_file: bool = False,
     hidden: tuple[Field, ...] = (),
 ) -> DataFrame:
-    """The rows of these files of the snapshot, with its columns in order; missing columns are null.
+    """The rows of these files of the snapshot, with the columns in the table's order; missing columns are null.
 
-    `hidden`: those of `row_tracking.hidden_columns`, which follow them: tasks compute ids and commit versions of rows.
-    `with_file`: `FILE_COLUMN` comes last.
+    `hidden`: the columns of `row_tracking.hidden_columns`, after the table's; tasks compute row ids and commit
+    versions. `with_file`: `FILE_COLUMN` is the last column.
     """
     folders = _Folders(snapshot.schema, snapshot.partition_columns)
     readable = snapshot.objects is None and not hidden
@@ -219,7 +219,7 @@ def _schema(snapshot: Snapshot, with_file: bool, hidden: tuple[Field, ...]) -> S
 
 
 class _Folders:
-    """Whether a file's path gives Spark all that its action says."""
+    """Decides whether Spark can read a file's partition values off its path."""
 
     def __init__(self, schema: Struct, partition_columns: Sequence[str]) -> None:
         self._columns = [(schema[name].physical_name, schema[name].type) for name in partition_columns]
@@ -237,7 +237,7 @@ class _Folders:
         return fits and not name.startswith(_HIDDEN) and ":" not in name
 
     def _folder(self, values: tuple[str | None, ...]) -> str | None:
-        """Where Spark would find the values; None if it could not read them off a folder."""
+        """The folder from which Spark would read the values; None if there is no such folder."""
         if not all(_is_canonical(text, kind) for text, (_, kind) in zip(values, self._columns, strict=True)):
             return None
         return partition_values.folder((name, text) for text, (name, _) in zip(values, self._columns, strict=True))
@@ -257,7 +257,7 @@ def _is_canonical(text: str | None, kind: DataType) -> bool:
 def _read_by_spark(
     spark: SparkSession, location: Path, snapshot: Snapshot, files: Sequence[Add], with_file: bool
 ) -> DataFrame:
-    """Partition discovery below `basePath` gives the partition columns; Spark puts them last, the table may not.
+    """Spark discovers the partition columns below `basePath`, and puts them last; `select` restores the table's order.
 
     With column mapping, Spark reads the physical names. A cast renames members of structs by their position.
     """
@@ -289,13 +289,13 @@ def _read_by_spark(
 
 
 def _escaped(path: Path) -> str:
-    """Spark takes a path for a pattern. (Its option against that, `__globPaths__`, reads files several times.)"""
+    """Escape a path, which Spark takes for a pattern. (The option `__globPaths__` would read files several times.)"""
     return "file:" + _PATTERN_CHARACTERS.sub(r"\\\1", str(path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ReadTask:
-    """What tasks run: picklable, like its counterpart for writes."""
+    """The function that tasks run. Picklable, like `WriteTask`."""
 
     location: str
     schema: Struct

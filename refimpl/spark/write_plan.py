@@ -1,12 +1,13 @@
-"""What a write will do to a table, decided on the driver before a task runs: columns, partitions, what it replaces.
+"""The plan of a write: its columns, its partitions, and the files that it replaces. The driver makes it before tasks
+run.
 
     plan = WritePlan.of(table.snapshot(), frames.table_schema(frame), WriteOptions(overwrite=True))
     transaction = plan.begin(table)
     written = plan.commit(transaction, files)
 
-`delta.write(df)` and the data source `delta-owner` share it. Tasks write the files between `of` and `commit`, and make
-them durable; one transaction names them. If it certainly did not land they are deleted; after an unknown outcome they
-stay.
+`delta.write(df)` and the data source `delta-owner` share it. Between `of` and `commit`, tasks write the files and make
+them durable. One transaction names them. If it certainly did not land, the files are deleted; after an unknown outcome
+they stay.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from refimpl.object_store import ObjectFiles
 from refimpl.spark.commit_protocol import JobFiles, WriteTask
 
 OPTIONS: Final = ("replaceWhere", "partitionOverwriteMode", "mergeSchema", "overwriteSchema", "txnAppId", "txnVersion")
-"""The options of Delta's own writer that a write of a table may have."""
+"""The options of Delta Spark's writer that a write supports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a write did. `rows` and `bytes` of the files that were added; `removed` counts files."""
+    """The result of a write. `rows` and `bytes` are those of the added files; `removed` is a number of files."""
 
     version: int
     files: int
@@ -51,20 +52,20 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """How rows join a table. Raises `InvalidRequestError` for options that contradict each other."""
+    """The options of a write. Raises `InvalidRequestError` for options that contradict each other."""
 
     overwrite: bool = False
     replace_where: str | None = None
-    """With `overwrite`: replace only the partitions for which this is true."""
+    """With `overwrite`: replace only the partitions for which this condition is true."""
     dynamic: bool = False
     """With `overwrite`: replace only the partitions that the rows are in."""
     merge_schema: bool = False
-    """Add the columns that only the rows have to the table, and widen types."""
+    """Add columns to the table that only the rows have, and widen types."""
     overwrite_schema: bool = False
     """With `overwrite`: the table gets the columns of the rows."""
     partition_by: tuple[str, ...] | None = None
     app: tuple[str, int] | None = None
-    """A batch of an application: it is committed once."""
+    """Application and number of a batch, which is committed at most once."""
 
     def __post_init__(self) -> None:
         for given, name in (
@@ -85,7 +86,7 @@ class WriteOptions:
     def parse(
         cls, given: dict[str, str], *, overwrite: bool, partition_by: tuple[str, ...] | None = None
     ) -> WriteOptions:
-        """The options of a writer by their names in `OPTIONS`, without regard to case; others are ignored."""
+        """A writer's options, by their names in `OPTIONS`. Ignores case, and other options."""
         values = {name: given[name.lower()] for name in OPTIONS if name.lower() in given}
         mode = values.get("partitionOverwriteMode", "static").lower()
         if mode not in ("static", "dynamic"):
@@ -117,15 +118,15 @@ def truth(name: str, text: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePlan:
-    """Picklable: the data source commits in another process than it plans in."""
+    """Picklable: the data source plans in one process, and commits in another."""
 
     location: str
     version: int
-    """The table was read in this version."""
+    """The version of the table that the plan is for."""
     protocol: Protocol
     before: Metadata
     after: Metadata
-    """Metadata of the table once the write is committed."""
+    """Metadata of the table after the write."""
     options: WriteOptions
     in_utc: bool
     clustered: frozenset[file_statistics.Leaf] = frozenset()
@@ -163,19 +164,19 @@ class WritePlan:
             objects=snapshot.objects,
         )
         plan.replaced()
-        _ = plan.rules  # refused here, if they cannot be evaluated
+        _ = plan.rules  # raises for rules that cannot be evaluated
         if options.overwrite and not options.dynamic and snapshot.files:
             features.check_removable(plan.protocol, before, snapshot.reader.label)
         return plan
 
     @property
     def schema(self) -> Struct:
-        """Of the files to write, partition columns included."""
+        """The schema of the files to write, with the partition columns."""
         return column_mapping.of_table(self.protocol, self.after)
 
     @property
     def task(self) -> WriteTask:
-        """What tasks run to write the files."""
+        """The function that tasks run to write the files."""
         return WriteTask(
             location=self.location,
             schema=self.schema,
@@ -193,11 +194,11 @@ class WritePlan:
 
     @property
     def rules(self) -> RowRules:
-        """What the table demands of the rows. Defaults of the current time are from now."""
+        """The table's rules for the rows. A default of the current time has the time of this call."""
         return RowRules.of(self.protocol, self.after, now=Environment().now())
 
     def replaced(self) -> FileTest | None:
-        """See the function of this name."""
+        """See the function `replaced`."""
         return replaced(self.options, self.schema, self.after.partition_columns, in_utc=self.in_utc)
 
     def begin(
@@ -209,11 +210,11 @@ class WritePlan:
         operation: str = "WRITE",
         parameters: Mapping[str, str] | None = None,
     ) -> Transaction | None:
-        """The transaction of the write, on the version that the plan is for; None if the batch is committed already.
+        """The transaction of the write, on the plan's version; None if the batch is already committed.
 
-        `app`: application and number of the batch, where the options have none. An append may begin on a newer version
-        with the same metadata and protocol: it has read nothing else. Raises `MetadataChangedError` where the name or
-        path means another table by now: the files are not in its folder.
+        `app`: application and number of the batch, if the options have none. An append may begin on a newer version
+        with the same metadata and protocol, because it reads nothing else. Raises `MetadataChangedError` if the name or
+        path now means another table: the files are not in that table's folder.
         """
         if snapshot is None:
             snapshot = self._planned(table)
@@ -228,7 +229,7 @@ class WritePlan:
         return None if batch is not None and not transaction.claim(*batch) else transaction
 
     def _planned(self, table: Table) -> Snapshot:
-        """The version on which the transaction begins."""
+        """The snapshot on which the transaction begins."""
         newest = table.snapshot()
         if newest.version >= self.version:
             same = (newest.protocol, newest.metadata) == (self.protocol, self.before)
@@ -251,17 +252,17 @@ class WritePlan:
         return found
 
     def commit(self, transaction: Transaction, files: JobFiles) -> Written:
-        """Commit durable files; one version. Deletes them if it certainly did not land."""
+        """Commit durable files as one version. Deletes them if the commit certainly did not land."""
         adds, rules, test = files.added, self.rules, self.replaced()
         rules.advance(files.identities)
         after = rules.advanced(self.after) or self.after
         with transaction.deleting_unless_landed(adds):
             check_inside(adds, test)
             if after != self.before:
-                own = self.before.configuration  # the highest id of a mapped column is counted again
+                own = self.before.configuration  # the transaction assigns the highest id of a mapped column again
                 transaction.set_metadata(msgspec.structs.replace(after, configuration=own))
             removed = self._removed(transaction, adds, test)
-            transaction.keeps_row_ids = True  # it copies none
+            transaction.keeps_row_ids = True  # a write copies no rows
             transaction.remove(*removed)
             transaction.add(*adds)
             written = describe(0, adds)
@@ -293,7 +294,7 @@ class WritePlan:
 def replaced(
     options: WriteOptions, schema: Struct, partition_columns: tuple[str, ...], *, in_utc: bool
 ) -> FileTest | None:
-    """The condition of `replaceWhere`, which partition values alone must decide."""
+    """The condition of `replaceWhere`, which may test partition columns only."""
     from refimpl.client import predicate
 
     text = options.replace_where
@@ -316,7 +317,7 @@ def replaced(
 
 
 def check_inside(adds: Sequence[Add], test: FileTest | None) -> None:
-    """Raise `InvalidRequestError` for files outside of the partitions that `replaceWhere` replaces."""
+    """Raise `InvalidRequestError` for files outside the partitions that `replaceWhere` replaces."""
     if test is None:
         return
     outside = [add for add in adds if test.matches_partition(add.partition_values) is not True]
@@ -333,13 +334,13 @@ def _row_count(adds: Iterable[Add]) -> int:
 
 
 def describe(version: int, adds: Sequence[Add]) -> Written:
-    """What a write of these files did."""
+    """The result of a write of these files."""
     rows = _row_count(adds)
     return Written(version=version, files=len(adds), rows=rows, bytes=sum(add.size for add in adds))
 
 
 def _merged_schema(snapshot: Snapshot, given: Struct) -> Struct:
-    """DELTA.md#merged-types. Raises `InvalidRequestError` for a wider type that the table does not get."""
+    """DELTA.md#merged-types. Raises `InvalidRequestError` if a column cannot get the rows' wider type."""
     problem = type_widening.obstacle(snapshot.protocol, snapshot.metadata)
 
     def widened(table: DataType, rows: DataType, path: str) -> DataType:
@@ -348,7 +349,7 @@ def _merged_schema(snapshot: Snapshot, given: Struct) -> Struct:
         if problem is None and type_widening.widens_unasked(table, rows):
             return rows
         why = problem or (
-            f"a write widens no integer to a decimal or a double; widen it first: commit-owner alter "
+            f"a write does not widen an integer to a decimal or a double; widen it first: commit-owner alter "
             f"{snapshot.reader.label} --type '{path}={rows}', or Table.alter in Python"
         )
         raise InvalidRequestError(f"mergeSchema does not widen {path!r} from {table} to {rows}: {why}", column=path)
@@ -364,8 +365,8 @@ def _merged_schema(snapshot: Snapshot, given: Struct) -> Struct:
 def _merged(
     table: DataType, rows: DataType, path: str, widened: Callable[[DataType, DataType, str], DataType]
 ) -> DataType:
-    """The table's type with the members that only the rows have after its own, and what `widened` makes of types.
-    Other differences are left as they are: whether rows fit is decided by `frames`."""
+    """The table's type, with the types that `widened` returns, and with the members that only the rows have at the end.
+    Other differences stay: `frames` decides whether the rows fit."""
     match table, rows:
         case Struct(fields=own), Struct(fields=given):
             by_name = {column.name.lower(): column for column in given}

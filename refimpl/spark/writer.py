@@ -1,14 +1,14 @@
-"""`delta.write(df)...`: rows of a data frame become one commit.
+"""`delta.write(df)...`: write the rows of a data frame in one commit.
 
     delta.write(df).mode("overwrite").option("replaceWhere", "month = 3").saveAsTable("flights")
 
-One write is one transaction, and nothing is visible before it lands: append reads nothing; overwrite
-reads the whole table, and removes it; `replaceWhere` reads the partitions of its condition, and removes
-those; `partitionOverwriteMode=dynamic` reads and removes the partitions that the rows are in. A table that does not
-exist is created in one version, 0, that holds the rows already.
+One write is one transaction, and nothing is visible before it lands. An append reads nothing. An overwrite reads and
+removes the whole table; with `replaceWhere`, the partitions of the condition; with `partitionOverwriteMode=dynamic`,
+the partitions that the rows are in. A new table is created with the rows, in version 0.
 
-Tasks write the rows, or the driver where it holds them already (`createDataFrame` of local data, results of commands):
-those are few, and starting Python workers costs more than the write (measured by `spec_tests.benchmarks.spark_write`).
+Tasks write the rows. If the driver holds the rows already (`createDataFrame` of local data, results of commands), the
+driver writes them: they are few, and starting Python workers costs more than the write (measured by
+`spec_tests.benchmarks.spark_write`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DeltaWriter:
         self._properties: dict[str, str] = {}
 
     def mode(self, save_mode: str) -> Self:
-        """What to do with a table that exists: `append`, `overwrite`, `ignore`, or `error` (the default)."""
+        """What to do if the table exists: `append`, `overwrite`, `ignore`, or `error` (the default)."""
         mode = _SYNONYMS.get(save_mode.lower(), save_mode.lower())
         if mode not in MODES:
             raise InvalidRequestError(f"unknown mode {save_mode!r}; expected append, overwrite, ignore or error")
@@ -63,7 +63,7 @@ class DeltaWriter:
         return self
 
     def partitionBy(self, *columns: str | Iterable[str]) -> Self:  # noqa: N802 - PySpark's name
-        """Partition a new table by these columns. For a table that exists they must be its own."""
+        """Partition a new table by these columns. For an existing table, they must be its partition columns."""
         self._partition_columns = tuple(
             name for item in columns for name in ((item,) if isinstance(item, str) else item)
         )
@@ -75,9 +75,9 @@ class DeltaWriter:
         `replaceWhere`: with mode overwrite, replace only the partitions for which this condition is true.
         `partitionOverwriteMode`: dynamic replaces, with mode overwrite, only the partitions that the rows are in.
         `mergeSchema`: add columns that only the rows have, and widen types where the table permits it.
-        `overwriteSchema`: with mode overwrite, the table gets the columns of the rows, and those of `partitionBy` if it
-        is called.
-        `txnAppId`, `txnVersion`: skip the write if this application has committed this batch, or a later one.
+        `overwriteSchema`: with mode overwrite, the table gets the columns of the rows, and the partition columns of
+        `partitionBy`, if it is called.
+        `txnAppId`, `txnVersion`: skip the write if this application has already committed this batch or a later one.
         `feature` (managedCommit, catalogManaged), `commitMode` (staged, inline, direct) and the table properties
         `delta.*` are for a table that this write creates.
         """
@@ -97,10 +97,10 @@ class DeltaWriter:
         return self
 
     def saveAsTable(self, name: str) -> Written | None:  # noqa: N802 - PySpark's name
-        """Write to the table of this name, columns by name. None if there was nothing to do.
+        """Write to the table of this name; columns are matched by name. Returns None if there was nothing to do.
 
-        Raises `NameTakenError` (mode error), `InvalidRequestError` for rows that do not fit, before a file is
-        written, and what a commit raises: a kind of `ConcurrentModificationError`, `OutcomeUnknown`...
+        Raises `NameTakenError` (mode error); `InvalidRequestError` for rows that do not fit, before a file is
+        written; and the errors of a commit: a `ConcurrentModificationError`, `OutcomeUnknown`...
         """
         return self._save(NamedTarget(self._access, name, self._options_of_creation()))
 
@@ -109,7 +109,10 @@ class DeltaWriter:
         return self._save(PathTarget(self._access, Path(path).absolute(), self._options_of_creation()))
 
     def insertInto(self, name: str, overwrite: bool | None = None) -> Written | None:  # noqa: N802 - PySpark's
-        """Write to a table that exists, columns by position. `overwrite` wins over the mode; else rows are appended."""
+        """Write to an existing table; columns are matched by position.
+
+        `overwrite` takes precedence over the mode. By default, the rows are appended.
+        """
         target = NamedTarget(self._access, name, self._options_of_creation())
         table = target.find()
         if table is None:
@@ -118,7 +121,7 @@ class DeltaWriter:
         replaces = self._mode == "overwrite" if overwrite is None else overwrite
         options = self._write_options(overwrite=replaces)
         if options.merge_schema or options.overwrite_schema:
-            raise InvalidRequestError("insertInto finds columns by position; use saveAsTable to change the schema")
+            raise InvalidRequestError("insertInto matches columns by position; use saveAsTable to change the schema")
         return self._change(table, overwrite=replaces, by_position=True)
 
     def _options_of_creation(self) -> dict[str, Any]:
@@ -136,7 +139,7 @@ class DeltaWriter:
         return wanted
 
     def _save(self, target: Target) -> Written | None:
-        """Create or change. After a lost race for the creation, the mode decides about the winner's table."""
+        """Create the table, or write to it. After a lost race to create it, the mode applies to the winner's table."""
         self._write_options(overwrite=self._mode == "overwrite")
         for race in range(_CREATION_RACES):
             table = target.find()
@@ -155,8 +158,8 @@ class DeltaWriter:
         raise AssertionError("unreachable")
 
     def _create(self, target: Target) -> Written | None:
-        """Create the table with the rows in version 0. It is created empty first for a batch of an application, which
-        needs another version to be recorded in, and for one with rules for its rows."""
+        """Create the table with the rows in version 0. It is first created empty if it has rules for its rows, or if
+        the rows are a batch of an application, because version 0 cannot record the batch."""
         schema = frames.table_schema(self._frame)
         partition_columns = self._partition_columns or ()
         creation = target.begin(schema, partition_columns)
@@ -206,8 +209,8 @@ class DeltaWriter:
         rules: RowRules | None = None,
         objects: ObjectFiles | None = None,
     ) -> JobFiles:
-        """Durable files with the rows of `frame`, which no log names yet: commit or delete them."""
-        if self._frame.isLocal():  # the frame as it was given: one made of its columns never is
+        """Write the rows of `frame` to durable files, which no log names yet. The caller commits or deletes them."""
+        if self._frame.isLocal():  # `self._frame`: a frame derived from it is never local
             writer = data_files.DataFileWriter(location, schema, partition_columns, indexed=indexed, objects=objects)
             rows = frame.toArrow()
             adds = writer.write_all([rows if rules is None else rules.completed(rows)])
@@ -219,4 +222,4 @@ class DeltaWriter:
 
     def _check_options_of_change(self) -> None:
         for given in (*(name for name in ("feature", "commitMode") if name in self._options), *self._properties):
-            raise InvalidRequestError(f"the option {given!r} needs a new table, and this one exists", option=given)
+            raise InvalidRequestError(f"the option {given!r} needs a new table, but this table exists", option=given)
