@@ -1,6 +1,6 @@
-"""Shared by all tests: properties are checked on the same examples in every run, however slow the machine is.
+"""Settings and fixtures of all tests. Each run checks properties on the same examples, however slow the machine is.
 
-HYPOTHESIS_PROFILE=explore looks for 1,000 new examples of each instead.
+HYPOTHESIS_PROFILE=explore checks 1,000 new examples of each property instead.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repository"))
 
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2**31
-"""Which must be free there; tests need less than half of that."""
+"""The space that must be free there. The tests need less than half of it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests neither wait for a disk (what a power cut leaves of a file is tested on simulated ones), nor compile this
-    repository in each of the hundreds of processes that they start, even where PYTHONDONTWRITEBYTECODE is set."""
+    """Tests do not wait for a disk: power cuts are tested on simulated disks. And the hundreds of processes that tests
+    start share compiled code, even if PYTHONDONTWRITEBYTECODE is set."""
     if hasattr(config, "workerinput"):
         return
     if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
         for variable in ("PYTEST_DEBUG_TEMPROOT", "TMPDIR"):
             os.environ.setdefault(variable, str(MEMORY))
-    if getattr(config.option, "numprocesses", None):  # not in a mutant's run
+    if getattr(config.option, "numprocesses", None):  # not in the run of a mutant
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses the Spark session runs in one process: each further session costs as much as a hundred tests."""
+    """Run all tests of the Spark session in one process: another session takes as long as a hundred tests."""
     for item in items:
         if {"spark", "delta_spark"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
@@ -59,14 +59,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """On the class path of the session from the start: what is compiled into it later is found."""
+    """A folder on the class path of the session. The session also finds classes that are compiled into it later."""
     return tmp_path_factory.mktemp("java-classes")
 
 
 @pytest.fixture(scope="session")
 def spark(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[SparkSession]:
-    """The one Spark session of a test process: a second one would be the first with other settings. A task that
-    dies is tried once more. It has Delta, where that can be had, if tests of engines are among those of this run."""
+    """The only Spark session of a test process: a second session would be the first with other settings. A failed task
+    is tried twice. If the run has tests of engines, the session has Delta, if its jars are available."""
     from refimpl.spark import local_session
     from spec_tests.engines.prerequisites import delta_settings
 
@@ -79,7 +79,7 @@ def spark(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[SparkS
         settings={
             "spark.sql.session.timeZone": "UTC",
             "spark.log.level": "OFF",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # tables of a few rows are not worth compiling for
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # tables of a few rows are not worth compiling
             **(delta_settings(java_classes) if engines else {}),
         },
     )
@@ -89,7 +89,7 @@ def spark(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[SparkS
 
 @pytest.fixture
 def plain_py4j(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Spark session makes py4j translate the exceptions of every gateway of the process by classes of its own."""
+    """Undo a side effect of Spark sessions: py4j translates the exceptions of all gateways to PySpark's classes."""
     java_gateway = pytest.importorskip("py4j.java_gateway")
     protocol = pytest.importorskip("py4j.protocol")
     monkeypatch.setattr(java_gateway, "get_return_value", protocol.get_return_value)
@@ -100,13 +100,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--documents",
         type=Path,
         metavar="DIR",
-        help="where the documents of the protocol are, at any depth, to compare the requirements with them",
+        help="folder with the documents of the protocol, at any depth, to compare the requirements with them",
     )
 
 
 @pytest.fixture
 def warehouse(tmp_path: Path) -> Iterator[Warehouse]:
-    """An empty one of this host."""
+    """An empty warehouse on this host."""
     import refimpl
 
     with refimpl.open(tmp_path / "warehouse", create=True) as opened:

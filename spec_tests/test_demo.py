@@ -1,4 +1,4 @@
-"""`commit-owner demo`, from its first process to its last check, on a small file; its processes, checks and input."""
+"""`commit-owner demo` on a small file; and the demo's processes, checks and input."""
 
 import importlib.util
 import json
@@ -149,10 +149,10 @@ def test_without_java_nothing_is_started(small_file: Path, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(("script", "expected"), [("", True), ("raise SystemExit(1)", False)])
-def test_the_verdict_of_the_kit_is_part_of_the_demo(
+def test_demo_shows_the_result_of_the_kit(
     script: str, expected: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """By a process of its own, whose output is shown as it is: beside the JSON, if that was asked for."""
+    """The kit runs in another process. Its output is shown unchanged; with `--json`, on the standard error."""
     monkeypatch.setattr(demonstration, "_KIT_COMMAND", ("-c", f"print('the verdict', flush=True); {script}"))
     for to_stderr in (False, True):
         assert demonstration._conforms(to_stderr=to_stderr) is expected
@@ -163,7 +163,7 @@ def test_the_verdict_of_the_kit_is_part_of_the_demo(
         assert empty == ""
 
 
-def test_without_the_kit_the_demo_says_what_is_missing(
+def test_demo_without_the_kit_names_the_missing_package(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(demonstration, "_KIT", ("conformance", "no_such_library"))
@@ -172,7 +172,7 @@ def test_without_the_kit_the_demo_says_what_is_missing(
     assert "no_such_library is missing: pip install 'delta-commit-owner[conformance]'" in capfd.readouterr().out
 
 
-# Its processes: failures are reported, killed ones are dead, and no process is left
+# Processes: failures are reported, killed processes are dead, and no process is left
 
 
 TIMEOUT = 60.0
@@ -180,7 +180,7 @@ TIMEOUT = 60.0
 
 @pytest.fixture
 def task(tmp_path: Path) -> Watch:
-    """A reader that reads until the command comes."""
+    """A reader that reads until the command arrives."""
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
         warehouse.create_table("t", columns_of_sql("id INT, month INT"), partition_columns=["month"])
     return Watch(warehouse=str(tmp_path / "w"), table="t", partition_column="month", rows={})
@@ -238,18 +238,18 @@ def test_an_interrupted_demo_leaves_no_process(tmp_path: Path, task: Watch) -> N
         os.kill(worker.pid, 0)
 
 
-def test_a_process_exits_when_its_starter_is_gone(tmp_path: Path, task: Watch) -> None:
-    """It sees the end of its standard input."""
+def test_process_exits_when_its_parent_is_gone(tmp_path: Path, task: Watch) -> None:
+    """The process sees the end of its standard input."""
     with WorkerPool(tmp_path, timeout=TIMEOUT) as pool:
         worker = pool.start("reader", task)
         _until(pool, worker, "ready")
         assert worker.process.stdin is not None
-        worker.killed = True  # it does not end well, and that is expected
+        worker.killed = True  # its exit code is not 0, as expected
         worker.process.stdin.close()
         assert _until(pool, worker, ENDED) == {"code": 1}
 
 
-# Its checks can fail: each comparison is shown data that is wrong, and data that is right
+# The checks can fail: each comparison gets wrong data, and right data
 
 
 EXPECTED = {
@@ -263,7 +263,7 @@ FOUND: dict[str, dict[str, Any]] = {
 
 
 def test_equal_totals_have_no_difference() -> None:
-    """A sum of nothing is null in SQL; sums of floating-point numbers may differ in their last digits."""
+    """In SQL, the sum of no values is null. Sums of floating-point numbers may differ in their last digits."""
     assert list(differences(EXPECTED, FOUND)) == []
 
 
@@ -271,7 +271,7 @@ def test_equal_totals_have_no_difference() -> None:
     ("path", "value"),
     [(("1", "rows"), 3), (("1", "counts", "n"), 1), (("1", "sums", "n"), 31), (("1", "sums", "price"), 0.31)],
 )
-def test_one_total_that_differs_is_one_difference(path: tuple[str, ...], value: float) -> None:
+def test_one_different_total_is_one_difference(path: tuple[str, ...], value: float) -> None:
     found = deepcopy(FOUND)
     place: Any = found
     for key in path[:-1]:
@@ -280,7 +280,7 @@ def test_one_total_that_differs_is_one_difference(path: tuple[str, ...], value: 
     assert len(list(differences(EXPECTED, found))) == 1
 
 
-def test_a_part_that_is_lost_or_invented_is_a_difference() -> None:
+def test_missing_or_additional_part_is_a_difference() -> None:
     assert len(list(differences(EXPECTED, {"1": FOUND["1"]}))) == 1
     assert len(list(differences(EXPECTED, {**FOUND, "3": FOUND["1"]}))) == 1
 
@@ -297,7 +297,7 @@ class Recorded(Channel):
 
 
 def _watched(directory: Path, months: list[list[int]]) -> dict[str, Any]:
-    """What the reader reports about a table with one commit for each list."""
+    """The report of the reader about a table with one commit for each list."""
     with refimpl.open(directory, create=True) as warehouse:
         table = warehouse.create_table("t", columns_of_sql("id INT, month INT"), partition_columns=["month"])
         for listed in months:
@@ -327,10 +327,10 @@ def test_the_reader_rejects_incomplete_parts(tmp_path: Path, months: list[list[i
     assert _watched(tmp_path / "w", months)["faults"]
 
 
-# What it expects is computed from the input alone, and right
+# The expected totals come only from the input, and are right
 
 
-def test_totals_are_those_of_the_rows(small_file: Path, tmp_path: Path) -> None:
+def test_totals_equal_the_sums_of_the_rows(small_file: Path, tmp_path: Path) -> None:
     loaded = source.load(small_file, "month", tmp_path)
     assert (loaded.rows, list(loaded.parts)) == (6, ["1", "2", "3"])
     assert loaded.parts["1"] == Totals(
@@ -341,13 +341,13 @@ def test_totals_are_those_of_the_rows(small_file: Path, tmp_path: Path) -> None:
     )
 
 
-def test_parts_are_in_the_order_of_their_values_not_of_their_texts(tmp_path: Path) -> None:
+def test_parts_are_sorted_by_value(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("day,n\n" + "".join(f"{day},1\n" for day in (10, 9, 2, 10)))
     assert list(source.load(path, "day", tmp_path).parts) == ["2", "9", "10"]
 
 
-def test_a_parquet_file_serves_as_well(tmp_path: Path) -> None:
+def test_parquet_file_is_accepted(tmp_path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -362,8 +362,8 @@ def test_a_parquet_file_serves_as_well(tmp_path: Path) -> None:
     }
 
 
-def test_the_flights_are_all_there(tmp_path: Path) -> None:
-    """336,776 flights left New York City in 2013; the package is not imported for them."""
+def test_flights_are_complete(tmp_path: Path) -> None:
+    """336,776 flights left New York City in 2013. The demo reads them without importing their package."""
     loaded = source.load(None, "month", tmp_path)
     assert loaded.rows == 336_776
     assert [int(part) for part in loaded.parts] == list(range(1, 13))

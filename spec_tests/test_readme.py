@@ -1,8 +1,9 @@
-"""Every command and code block of the README and the packages' pages is run here, or by `.ci/run`; every link exists.
+"""These tests or `.ci/run` execute every command and code block of the README and the packages' pages. Every link
+exists.
 
-A page is one session: its blocks run in the order of the page, in one empty directory. `<!-- command: NAME -->` marks
-a block that `.ci/run` executes, `<!-- needs: maven -->` one that needs what not every machine has,
-`<!-- file: NAME -->` one that is only written to that file.
+A page is one session: its blocks run in the order of the page, in one empty directory. `.ci/run` executes a block after
+`<!-- command: NAME -->`. A block after `<!-- needs: maven -->` needs a tool that not every machine has. A block after
+`<!-- file: NAME -->` is only written to that file.
 """
 
 import os
@@ -32,13 +33,13 @@ PAGES = [
     "spec_tests/benchmarks/README.md",
 ]
 RUN = [page for page in PAGES if page not in {"conformance/findings/README.md", "conformance/simulation/README.md"}]
-"""Pages with blocks that are run. The commands in the tables of the others have tests of their own."""
+"""Pages with blocks to execute. Other pages have commands in tables, which have their own tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     kind: str
-    """`command`, `needs`, `file`, or empty."""
+    """The mark before the block: `command`, `needs`, `file`, or empty."""
     argument: str
     language: str
     code: str
@@ -67,7 +68,7 @@ def run(command: list[str], directory: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_is_run_or_a_picture(page: str) -> None:
+def test_every_block_is_executed_or_a_picture(page: str) -> None:
     for block in blocks_of(page):
         assert block.kind in {"", "command", "needs", "file"}, block
         if block.kind == "needs":
@@ -92,7 +93,7 @@ def test_the_blocks_of_a_page_run_in_its_order(page: str, tmp_path: Path, monkey
             run([sys.executable, "-"], tmp_path, block.code)
 
 
-def test_the_two_commands_are_one_line_each_and_are_what_ci_runs() -> None:
+def test_the_two_commands_are_one_line_each_and_run_in_ci() -> None:
     script = text_of(".ci/run")
     commands = {b.argument: b.code for page in PAGES for b in blocks_of(page) if b.kind == "command"}
     assert set(commands) == {"demo", "test", "engines"}
@@ -106,7 +107,7 @@ def test_the_readme_has_at_most_150_lines() -> None:
     assert len(text_of("README.md").splitlines()) <= 150
 
 
-def test_the_page_of_findings_is_what_the_findings_say() -> None:
+def test_findings_page_equals_the_generated_text() -> None:
     page = text_of("conformance/findings/README.md")
     generated = page.split("<!-- generated: delta-commit-conformance findings -->\n")[1].split("\n<!-- end -->")[0]
     assert generated == markdown.page(stored.runs(), stored.findings(), markdown.bugs()).strip()

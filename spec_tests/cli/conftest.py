@@ -1,4 +1,4 @@
-"""A command line to call, and a warehouse to call it on."""
+"""The command line for tests, and a warehouse for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from refimpl.warehouse import Warehouse
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a call wrote, and how it ended."""
+    """The output and the exit code of a call."""
 
     code: int
     out: str
@@ -35,7 +35,7 @@ CommandLine = Callable[..., Answer]
 
 @pytest.fixture
 def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CommandLine:
-    """Calls `commit-owner` with these words, in this process, in an empty directory."""
+    """Calls `commit-owner` with these arguments, in this process, in an empty directory."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -53,7 +53,7 @@ def cli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CommandLine:
 
 @pytest.fixture
 def warehouse(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Warehouse]:
-    """A warehouse that the environment variable names, with a root beside it; open here, too."""
+    """The warehouse that the environment variable names, opened. It has a root beside it."""
     (tmp_path / "lake").mkdir()
     directory = tmp_path / "warehouse"
     monkeypatch.setenv(WAREHOUSE_VARIABLE, str(directory))
@@ -63,7 +63,7 @@ def warehouse(cli: CommandLine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 @pytest.fixture
 def sales(cli: CommandLine, warehouse: Warehouse) -> str:
-    """An empty table of staged commits that are published on request only."""
+    """An empty table with staged commits, published only on request."""
     made = cli("create", "sales", "-c", "id BIGINT, month INT", "-p", "month", "--backfill-every", "never")
     assert made.code == 0, made.err
     return "sales"
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
 
 def commit_rows(warehouse: Warehouse, table: str, *rows: dict[str, object]) -> Committed:
-    """One append."""
+    """Append the rows in one commit."""
     import pyarrow as pa
 
     committed = warehouse.table(table).append(pa.Table.from_pylist(list(rows)))

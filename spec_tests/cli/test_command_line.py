@@ -1,4 +1,4 @@
-"""What holds of every command: exit codes without tracebacks, the form of its output, and its help."""
+"""Every command: exit codes without tracebacks, the form of the output, and the help."""
 
 import datetime
 import os
@@ -28,7 +28,7 @@ def _kinds(base: type[errors.DeltaError]) -> list[type[errors.DeltaError]]:
 
 
 @pytest.mark.parametrize("kind", _kinds(errors.DeltaError)[1:], ids=lambda kind: kind.__name__)
-def test_every_error_of_the_project_says_what_a_script_should_do(kind: type[errors.DeltaError]) -> None:
+def test_every_error_class_has_an_exit_code(kind: type[errors.DeltaError]) -> None:
     code = exit_code(kind("it is so"))
     if issubclass(kind, errors.OutcomeUnknown):
         assert code is ExitCode.OUTCOME_UNKNOWN
@@ -56,7 +56,7 @@ def test_every_error_of_the_project_says_what_a_script_should_do(kind: type[erro
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
-def test_whatever_happens_inside_ends_as_two_lines_and_a_code(
+def test_every_exception_ends_as_two_lines_and_an_exit_code(
     cli: CommandLine, sales: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: ExitCode
 ) -> None:
     def fail(*_: object) -> None:
@@ -115,7 +115,7 @@ def test_the_console_script_is_this_command_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.processes
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_closed_pipe_is_no_error(tmp_path: Path) -> None:
     """`commit-owner show | head -1`: a closed pipe is no error."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -128,7 +128,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.processes
 def test_the_command_line_starts_without_arrow_spark_or_the_owner() -> None:
-    """Heavy imports are inside the commands, so that `commit-owner --help` is quick."""
+    """The commands import heavy modules only when they run, so `commit-owner --help` is quick."""
     listed = subprocess.run(
         [sys.executable, "-c", "import refimpl.cli.application, sys; print(*sorted(sys.modules))"],
         capture_output=True,
@@ -178,8 +178,8 @@ def test_moments_without_a_zone_are_utc() -> None:
     assert moment_ms("1795232058477") == 1_795_232_058_477
 
 
-def test_a_fraction_of_a_millisecond_leads_to_no_later_commit() -> None:
-    """The same for `timestampAsOf`: both count whole milliseconds."""
+def test_fraction_of_a_millisecond_is_cut_off() -> None:
+    """Otherwise a later commit could be found. `timestampAsOf` cuts it off, too."""
     moment = datetime.datetime.fromisoformat("2026-11-21T03:34:18.477999+00:00")
     assert moment_ms(moment.isoformat()) == milliseconds(moment) == 1_795_232_058_477
     assert milliseconds(moment.replace(year=1969)) % 1000 == 477
@@ -192,7 +192,7 @@ def test_a_table_in_a_pipe_has_no_padding_at_its_end(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == "    n  text\n1,000  a\n    2  [bold]literally[/bold]\n"
 
 
-def test_the_names_of_columns_are_taken_literally(capsys: pytest.CaptureFixture[str]) -> None:
+def test_column_names_are_printed_without_markup(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_table((">year", "=a", "[bold]b[/bold]"), [("1", "2", "3")])
     assert capsys.readouterr().out.splitlines()[0].split() == [">year", "=a", "[bold]b[/bold]"]
 
@@ -212,14 +212,14 @@ def test_the_names_of_columns_are_taken_literally(capsys: pytest.CaptureFixture[
         ([("k", 1000)], "[k -> 1000]"),
     ],
 )
-def test_a_value_of_a_table_is_shown_as_it_is(value: object, shown: str) -> None:
+def test_table_values_are_shown_unchanged(value: object, shown: str) -> None:
     assert output.cell(value) == shown
 
 
 # Help and usage errors
 
 KIT = {"play"}
-"""Commands of the kit: they run in a process of their own, and have their tests in `spec_tests/conformance/play`."""
+"""Commands of the kit, which run in another process. Their tests are in `spec_tests/conformance/play`."""
 COMMANDS = sorted(
     {command.name or command.callback.__name__ for command in application.registered_commands if command.callback} - KIT
 )
@@ -229,15 +229,15 @@ ISSUED = {
     *("optimize", "vacuum", "serve", "delete", "update", "merge", "changes", "reorg", "undrop", "purge", "alter"),
 }
 SERVES = {"serve"}
-"""Runs until it is stopped: its first line is JSON in any case."""
+"""This command runs until it is stopped, and its first line is always JSON."""
 
 
-def test_the_commands_are_these() -> None:
+def test_list_of_commands_is_complete() -> None:
     assert set(COMMANDS) == ISSUED
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_says_what_it_does_and_shows_an_example(cli: CommandLine, command: str) -> None:
+def test_help_has_a_description_and_an_example(cli: CommandLine, command: str) -> None:
     answer = cli(command, "--help")
     assert answer.code == ExitCode.OK
     assert f"Usage: commit-owner {command}" in answer.out
@@ -266,18 +266,18 @@ def test_help_lists_every_command_and_every_exit_code(cli: CommandLine) -> None:
         assert re.search(rf"[:·] {code.value} ", help_text), code
 
 
-def test_without_a_command_the_help_is_shown_and_the_call_was_wrong(cli: CommandLine) -> None:
+def test_call_without_a_command_shows_help_as_a_usage_error(cli: CommandLine) -> None:
     answer = cli()
     assert answer.code == ExitCode.USAGE
     assert "Usage: commit-owner" in answer.out
 
 
-def test_a_mistyped_command_is_answered_with_the_right_one(cli: CommandLine) -> None:
+def test_mistyped_command_gets_a_suggestion(cli: CommandLine) -> None:
     answer = cli("comits")
     assert answer.code == ExitCode.USAGE
     assert "Did you mean 'commits'" in answer.err
 
 
-def test_the_version_is_the_packages(cli: CommandLine) -> None:
+def test_version_option_shows_the_package_version(cli: CommandLine) -> None:
     answer = cli("--version")
     assert (answer.code, answer.out) == (ExitCode.OK, f"commit-owner {__version__}\n")

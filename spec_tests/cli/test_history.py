@@ -9,7 +9,7 @@ from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 
 
-def test_log_tells_what_each_version_did_the_newest_first(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+def test_log_shows_each_version_newest_first(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     commit_rows(warehouse, sales, {"id": 1, "month": 1})
     printed = cli("log", sales, "--json").json
     assert [(entry["version"], entry["stored"]) for entry in printed] == [(1, "staged"), (0, "published")]
@@ -21,7 +21,7 @@ def test_log_tells_what_each_version_did_the_newest_first(cli: CommandLine, ware
     assert "mode=Append" in lines[1]
 
 
-def test_a_log_of_less_than_one_version_is_a_usage_error(cli: CommandLine, sales: str) -> None:
+def test_log_limit_below_one_is_a_usage_error(cli: CommandLine, sales: str) -> None:
     assert cli("log", sales, "--limit", "0").code == ExitCode.USAGE
 
 
@@ -52,7 +52,7 @@ def test_a_range_without_versions_is_a_usage_error(cli: CommandLine, sales: str,
     assert cli("commits", sales, *words).code == ExitCode.USAGE
 
 
-def test_explain_tells_each_step_with_its_rule(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+def test_explain_shows_each_step_with_its_rule(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     committed = commit_rows(warehouse, sales, {"id": 1, "month": 1})
     printed = cli("explain", sales, "1", "--json").json
     assert (printed["version"], printed["attempt"], printed["commit_mode"]) == (1, committed.attempt, "staged")
@@ -73,7 +73,7 @@ def test_a_version_that_is_not_ratified_cannot_be_explained(cli: CommandLine, sa
     assert "latest is 0" in answer.err
 
 
-def test_resolve_tells_of_an_attempt_that_landed(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+def test_resolve_reports_a_landed_attempt(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     committed = commit_rows(warehouse, sales, {"id": 1, "month": 1})
     answer = cli("resolve", sales, committed.attempt, "--json")
     assert answer.code == ExitCode.OK
@@ -81,9 +81,7 @@ def test_resolve_tells_of_an_attempt_that_landed(cli: CommandLine, warehouse: Wa
     assert "version 1" in cli("resolve", sales, committed.attempt).out
 
 
-def test_resolve_makes_it_final_that_an_attempt_has_not_landed(
-    cli: CommandLine, warehouse: Warehouse, sales: str
-) -> None:
+def test_resolve_makes_not_landed_final(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     attempt = str(uuid.uuid4())
     answer = cli("resolve", sales, attempt, "--json")
     assert answer.code == ExitCode.REFUSED

@@ -1,4 +1,4 @@
-"""`ingest`: files through Spark, one commit each call."""
+"""`ingest`: each call commits files once, through Spark."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def test_csv_files_become_one_commit_with_the_tables_types(
     assert answer.code == ExitCode.OK, answer.err
     assert (answer.json["version"], answer.json["rows"], answer.json["tries"]) == (1, 6, 1)
     assert _rows(warehouse, sales) == [(1, 0), (1, 0), (1, 10), (1, 10), (2, 20), (2, 20)]
-    assert spark.range(1).count() == 1  # the session is left running
+    assert spark.range(1).count() == 1  # the session is still running
 
 
-def test_a_table_is_created_from_rows_only_where_that_is_wanted(
+def test_ingest_creates_a_table_only_with_the_option(
     cli: CommandLine, warehouse: Warehouse, day: Path, spark: SparkSession
 ) -> None:
     refused = cli("ingest", "days", day)
@@ -74,7 +74,7 @@ def test_overwrite_replaces_all_or_the_named_partitions(
     assert _rows(warehouse, sales) == [(1, 7)]
 
 
-def test_rows_that_do_not_fit_are_refused_and_nothing_lands(
+def test_invalid_rows_are_rejected_and_nothing_lands(
     cli: CommandLine, warehouse: Warehouse, sales: str, tmp_path: Path, spark: SparkSession
 ) -> None:
     (tmp_path / "more.csv").write_text("id,month,colour\n1,1,red\n")
@@ -100,10 +100,10 @@ def test_rows_that_do_not_fit_are_refused_and_nothing_lands(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-def test_any_names_are_quoted_for_spark(
+def test_special_column_names_are_quoted_for_spark(
     cli: CommandLine, warehouse: Warehouse, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """A dot in a name is no member of a struct, a backtick no quotation; a column without a name gets one."""
+    """Spark must not take a dot in a name for a struct member, or a backtick for a quote. An empty name is replaced."""
     path = tmp_path / "air.csv"
     path.write_text('"",Solar.R,`a`.b,age.65,Month.x\n1,190,0.5,x,5\n2,NA,1.5,NA,6\n')
     assert cli("ingest", "air", path, "--create", "-p", "Month.x", "--null", "NA").code == ExitCode.OK
@@ -131,7 +131,7 @@ def test_an_append_without_rows_commits_nothing(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-def test_missing_columns_become_null_only_where_that_is_wanted(
+def test_missing_columns_become_null_only_with_the_option(
     cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession
 ) -> None:
     Path("ids.csv").write_text("ID\n1\n")
@@ -171,10 +171,10 @@ def test_invalid_files_are_rejected_before_spark_starts(
 
 
 @pytest.mark.parametrize("other", ["ids.parquet", "more.parquet", "mixed.parquet"])
-def test_parquet_files_with_other_columns_are_not_one_commit(
+def test_parquet_files_with_different_columns_are_rejected(
     cli: CommandLine, warehouse: Warehouse, sales: str, other: str
 ) -> None:
-    """Spark would take the columns of one file, leave out what others have besides, and fill in nulls."""
+    """Spark would take the columns of one file, drop other columns, and fill in nulls."""
     Path("mixed.parquet").mkdir()
     for name, columns in {
         "good.parquet": ["id", "month"],
@@ -194,7 +194,7 @@ def test_parquet_files_with_other_columns_are_not_one_commit(
 def test_a_folder_is_read_as_spark_reads_it(
     cli: CommandLine, warehouse: Warehouse, sales: str, spark: SparkSession
 ) -> None:
-    """Names of folders give columns to Parquet files; hidden files are left out."""
+    """For Parquet files, names of folders give columns. Hidden files are skipped."""
     for month in (1, 2):
         folder = Path(f"days.parquet/month={month}")
         folder.mkdir(parents=True)
@@ -222,7 +222,7 @@ def test_a_folder_is_read_as_spark_reads_it(
         [],
     ],
 )
-def test_bad_input_is_refused_before_spark_is_started(
+def test_invalid_options_are_rejected_before_spark_starts(
     cli: CommandLine, warehouse: Warehouse, sales: str, words: list[str]
 ) -> None:
     for name in ("rows.csv", "rows.json", "rows.parquet"):
@@ -232,7 +232,7 @@ def test_bad_input_is_refused_before_spark_is_started(
     assert warehouse.owner.resolve(sales).commits.latest_ratified_version == 0
 
 
-# `ingest` and `create --like` tell the format of a file in one way: by the end of its name
+# `ingest` and `create --like` find the format of a file by its suffix
 
 
 @pytest.mark.parametrize(
@@ -247,11 +247,11 @@ def test_bad_input_is_refused_before_spark_is_started(
         ("part-0.gz.parquet", PARQUET),
     ],
 )
-def test_the_last_suffix_is_the_format(name: str, kind: str) -> None:
+def test_last_suffix_decides_the_format(name: str, kind: str) -> None:
     assert format_of(Path("folder.csv") / name) == kind
 
 
 @pytest.mark.parametrize("name", ["day", "day.csv.txt", "day.gz", "day.parquet.gz", ".csv", "day.csv.gz.gz"])
-def test_what_ends_otherwise_is_refused_by_its_name(name: str) -> None:
+def test_unknown_suffix_is_rejected(name: str) -> None:
     with pytest.raises(InvalidRequestError, match=name):
         format_of(Path("folder.csv") / name)

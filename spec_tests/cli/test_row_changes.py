@@ -60,7 +60,7 @@ def test_rows_are_changed_and_the_changes_shown(cli: CommandLine, warehouse: War
         (["--not-matched-by-source", "delete"], [2, 9]),
     ],
 )
-def test_merge_does_what_its_actions_say(
+def test_merge_applies_its_actions(
     cli: CommandLine, warehouse: Warehouse, news: Path, actions: list[str], left: list[int]
 ) -> None:
     assert cli("merge", "sales", news, "--on", "target.id = source.id", *actions).code == ExitCode.OK
@@ -95,7 +95,7 @@ def test_nothing_matched_is_no_commit(cli: CommandLine, warehouse: Warehouse) ->
         (["changes", "sales", "--from-time", "noon"], "noon"),
     ],
 )
-def test_a_bad_call_says_what_is_wrong_and_changes_nothing(
+def test_invalid_call_names_the_error_and_changes_nothing(
     cli: CommandLine, warehouse: Warehouse, words: list[str], said: str
 ) -> None:
     answer = cli(*words)

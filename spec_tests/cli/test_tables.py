@@ -22,7 +22,7 @@ from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 
 
-def test_init_makes_a_warehouse_and_keeps_one_that_is_there(cli: CommandLine, tmp_path: Path) -> None:
+def test_init_creates_or_keeps_a_warehouse(cli: CommandLine, tmp_path: Path) -> None:
     place, root = tmp_path / "place", tmp_path / "root"
     root.mkdir()
     first = cli("init", place, "--json")
@@ -39,7 +39,7 @@ def test_init_refuses_a_root_that_is_no_directory(cli: CommandLine, tmp_path: Pa
     assert "nowhere" in answer.err
 
 
-def test_create_makes_the_table_that_was_described(cli: CommandLine, warehouse: Warehouse) -> None:
+def test_create_makes_the_described_table(cli: CommandLine, warehouse: Warehouse) -> None:
     answer = cli(
         *("create", "shop.sales", "--columns", "id BIGINT NOT NULL, month INT, price DECIMAL(10,2)"),
         *("--partition-by", "month", "--feature", "managedcommit", "--commit-mode", "direct", "--backlog-limit", "7"),
@@ -58,7 +58,7 @@ def test_create_makes_the_table_that_was_described(cli: CommandLine, warehouse: 
     assert snapshot.metadata.configuration["delta.appendOnly"] == "true"
 
 
-def test_create_takes_the_columns_of_a_file(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
+def test_create_copies_the_columns_of_a_file(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -107,7 +107,7 @@ def test_a_taken_name_is_an_error_with_the_tables_location(cli: CommandLine, war
         (["--like", "nowhere.parquet"], "nowhere.parquet"),
     ],
 )
-def test_create_refuses_what_makes_no_table_and_makes_none(
+def test_invalid_create_names_the_error_and_creates_nothing(
     cli: CommandLine, warehouse: Warehouse, words: list[str], names: str
 ) -> None:
     answer = cli("create", "sales", *words)
@@ -126,12 +126,12 @@ def test_show_lists_the_tables(cli: CommandLine, warehouse: Warehouse, sales: st
     assert [(table["name"], table["unbackfilled"]) for table in cli("show", "--json").json] == [("sales", 1)]
 
 
-def test_show_tells_of_an_empty_warehouse_what_to_do(cli: CommandLine, warehouse: Warehouse) -> None:
+def test_show_of_an_empty_warehouse_names_the_next_step(cli: CommandLine, warehouse: Warehouse) -> None:
     assert "commit-owner create" in cli("show").out
     assert cli("show", "--json").json == []
 
 
-def test_show_tells_state_columns_and_rows_of_a_table(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+def test_show_describes_state_columns_and_rows(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     commit_rows(warehouse, sales, {"id": 1, "month": 1}, {"id": None, "month": 2})
     shown = cli("show", sales, "--rows", "5", "--json").json
     assert shown["owner"]["latest_version"] == 1
@@ -145,7 +145,7 @@ def test_show_tells_state_columns_and_rows_of_a_table(cli: CommandLine, warehous
     assert sorted(line.split() for line in text.splitlines()[-2:]) == [["1", "1"], ["2"]]
 
 
-def test_show_prints_the_rows_as_they_are(cli: CommandLine, warehouse: Warehouse) -> None:
+def test_show_prints_rows_unchanged(cli: CommandLine, warehouse: Warehouse) -> None:
     cli("create", "t", "-c", "`>year` INT, open BOOLEAN, content BINARY, name STRING")
     commit_rows(warehouse, "t", {">year": 2024, "open": True, "content": b"\x00\xff", "name": "null"})
     commit_rows(warehouse, "t", {">year": 2024, "open": None, "content": None, "name": None})
@@ -154,7 +154,7 @@ def test_show_prints_the_rows_as_they_are(cli: CommandLine, warehouse: Warehouse
     assert sorted(shown[1:]) == [["2024"], ["2024", "true", "00ff", "null"]]
 
 
-def test_show_reads_no_more_files_than_hold_the_rows(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+def test_show_reads_only_the_files_that_it_needs(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     for month in (1, 2, 3):
         commit_rows(warehouse, sales, {"id": 1, "month": month}, {"id": 2, "month": month})
     table = warehouse.table(sales)
@@ -177,7 +177,9 @@ def test_show_travels_in_time(cli: CommandLine, warehouse: Warehouse, sales: str
     assert cli("show", "--rows", "3").code == ExitCode.USAGE
 
 
-def test_show_by_path_reads_what_is_published_and_says_so(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+def test_show_by_path_reads_published_versions_with_a_warning(
+    cli: CommandLine, warehouse: Warehouse, sales: str
+) -> None:
     """managed-commits, "Reading managed-commit tables"; catalog-managed, "Reader Requirements"."""
     cli("create", "m", "-c", "id INT", "--feature", "managedCommit", "--backfill-every", "never")
     commit_rows(warehouse, "m", {"id": 1})
@@ -195,7 +197,7 @@ def test_a_table_is_found_by_name_id_and_path(cli: CommandLine, warehouse: Wareh
         assert cli("show", reference, "--json").json["owner"]["name"] == "sales"
 
 
-def test_an_unknown_table_is_bad_input_and_the_known_ones_are_named(cli: CommandLine, sales: str) -> None:
+def test_unknown_table_is_a_usage_error_with_the_known_names(cli: CommandLine, sales: str) -> None:
     answer = cli("show", "sails")
     assert answer.code == ExitCode.USAGE
     assert "sales" in answer.err
@@ -234,7 +236,7 @@ def test_drop_forgets_the_name_and_keeps_the_files(cli: CommandLine, warehouse: 
     assert cli("drop", sales, "--yes").code == ExitCode.USAGE
 
 
-def test_drop_asks_and_without_a_terminal_drops_nothing(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+def test_drop_without_confirmation_changes_nothing(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     answer = cli("drop", sales)
     assert answer.code == ExitCode.USAGE
     assert "--yes" in answer.err
@@ -242,7 +244,7 @@ def test_drop_asks_and_without_a_terminal_drops_nothing(cli: CommandLine, wareho
 
 
 @pytest.mark.parametrize(("said", "code", "left"), [("n", ExitCode.REFUSED, ["sales"]), ("y", ExitCode.OK, [])])
-def test_drop_does_what_the_answer_says(
+def test_drop_follows_the_answer(
     warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch, said: str, code: ExitCode, left: list[str]
 ) -> None:
     monkeypatch.setattr("refimpl.cli.tables.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
@@ -252,7 +254,7 @@ def test_drop_does_what_the_answer_says(
     assert warehouse.tables() == left
 
 
-def test_a_dropped_table_is_brought_back_or_purged(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
+def test_dropped_table_can_be_undropped_or_purged(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     location = warehouse.table(sales).location
     cli("drop", sales, "--yes")
     assert "is back, at version" in cli("undrop", sales).out
@@ -280,7 +282,7 @@ def test_purge_names_its_table_before_it_asks(cli: CommandLine, warehouse: Wareh
 def test_purge_deletes_the_table_that_it_asked_about(
     cli: CommandLine, warehouse: Warehouse, sales: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While it asks, another process purges that one, and drops a new table of the same name."""
+    """While the command asks, another process purges the table, and drops a new table of the same name."""
     location = warehouse.table(sales).location
     cli("drop", sales, "--yes")
 
@@ -305,7 +307,7 @@ def test_drop_deletes_the_files_on_request(cli: CommandLine, warehouse: Warehous
     assert not location.exists()
 
 
-# Which warehouse a command works on: the option, then the variable, then the current directory; never by accident
+# The warehouse of a command: the option, otherwise the variable, otherwise the current directory
 
 
 def _with_table(directory: Path, name: str) -> Path:
@@ -314,32 +316,32 @@ def _with_table(directory: Path, name: str) -> Path:
     return directory
 
 
-def test_the_option_names_it(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_selects_the_warehouse(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WAREHOUSE_VARIABLE, str(_with_table(tmp_path / "variable", "a")))
     wanted = _with_table(tmp_path / "option", "b")
     assert [table["name"] for table in cli("show", "--json", "-w", wanted).json] == ["b"]
 
 
-def test_the_variable_names_it(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variable_selects_the_warehouse(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WAREHOUSE_VARIABLE, str(_with_table(tmp_path / "variable", "a")))
     assert [table["name"] for table in cli("show", "--json").json] == ["a"]
 
 
-def test_the_current_directory_serves_if_it_is_one(
+def test_current_directory_is_used_if_it_is_a_warehouse(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(_with_table(tmp_path / "here", "c"))
     assert [table["name"] for table in cli("show", "--json").json] == ["c"]
 
 
-def test_without_any_of_them_nothing_is_made(cli: CommandLine) -> None:
+def test_without_a_warehouse_nothing_is_created(cli: CommandLine) -> None:
     answer = cli("show")
     assert answer.code == ExitCode.USAGE
     assert "commit-owner init" in answer.err
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_a_directory_without_an_owner_is_refused_and_stays_as_it_is(cli: CommandLine, tmp_path: Path) -> None:
+def test_directory_without_an_owner_is_rejected_and_unchanged(cli: CommandLine, tmp_path: Path) -> None:
     place = tmp_path / "plain"
     place.mkdir()
     answer = cli("verify", "-w", place)
@@ -382,7 +384,7 @@ def test_a_table_outside_the_roots_is_not_taken_over(cli: CommandLine, warehouse
     assert warehouse.tables() == []
 
 
-def test_only_a_table_is_taken_over(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
+def test_take_over_of_a_missing_table_is_a_usage_error(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
     assert cli("take-over", tmp_path / "lake" / "nothing", "orders").code == ExitCode.USAGE
     assert warehouse.tables() == []
 
@@ -429,7 +431,7 @@ def test_an_unknown_table_cannot_be_handed_back(cli: CommandLine, warehouse: War
         ("STRUCT<a: INT, b: STRUCT<c: STRING>>", "struct<a:integer,b:struct<c:string>>"),
     ],
 )
-def test_each_type_of_spark_is_the_type_of_delta(sql: str, kind: str) -> None:
+def test_each_spark_type_has_its_delta_type(sql: str, kind: str) -> None:
     (column,) = columns_of_sql(f"c {sql}").fields
     assert (column.name, str(column.type), column.nullable) == ("c", kind, True)
 
@@ -486,7 +488,7 @@ def test_not_null_of_the_members_of_a_struct_is_kept() -> None:
         ("STRUCT<a: BLOB>", "BLOB"),
     ],
 )
-def test_a_type_that_only_other_systems_have_is_refused_by_its_name(kind: str, word: str) -> None:
+def test_error_names_a_type_that_spark_does_not_have(kind: str, word: str) -> None:
     with pytest.raises(InvalidRequestError, match=word):
         columns_of_sql(f"`first` INT, blob {kind}, text STRING")
     assert columns_of_sql("`first` INT, blob BINARY, text STRING").names == ("first", "blob", "text")

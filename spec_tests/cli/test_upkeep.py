@@ -14,7 +14,7 @@ from spec_tests.cli.conftest import CommandLine, commit_rows
 
 @pytest.fixture
 def busy(warehouse: Warehouse, sales: str) -> str:
-    """Versions 0 to 3, of which 0 is published."""
+    """A table with the versions 0 to 3, of which only 0 is published."""
     for number in range(3):
         commit_rows(warehouse, sales, {"id": number, "month": 1})
     return sales
@@ -35,7 +35,7 @@ def test_backfill_publishes_up_to_a_version_or_all(cli: CommandLine, warehouse: 
     assert cli("backfill", busy, "--to", "-1").code == ExitCode.USAGE
 
 
-def test_checkpoints_are_of_published_versions_only(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+def test_checkpoints_need_published_versions(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     """DELTA.md#checkpoint-published: checkpoint v and compaction x..y need a published `<v>.json` or `<y>.json`."""
     refused = cli("checkpoint", busy, "--version", "2")
     assert refused.code == ExitCode.REFUSED
@@ -50,13 +50,11 @@ def test_checkpoints_are_of_published_versions_only(cli: CommandLine, warehouse:
 
 
 @pytest.mark.parametrize("words", [("--compact", "3"), ("--compact", "a:b"), ("--compact", "0:1", "--checksum")])
-def test_a_compaction_needs_a_range_and_stands_alone(cli: CommandLine, busy: str, words: tuple[str, ...]) -> None:
+def test_compaction_needs_a_range_and_no_other_option(cli: CommandLine, busy: str, words: tuple[str, ...]) -> None:
     assert cli("checkpoint", busy, *words).code == ExitCode.USAGE
 
 
-def test_cleanup_needs_the_owners_leave_and_an_old_checkpoint(
-    cli: CommandLine, warehouse: Warehouse, busy: str
-) -> None:
+def test_cleanup_needs_permission_and_an_old_checkpoint(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     """catalog-managed, "Maintenance Operations" and "Metadata Cleanup"."""
     refused = cli("cleanup", busy, "--older-than", "0s")
     assert refused.code == ExitCode.REFUSED
@@ -74,7 +72,7 @@ def test_cleanup_needs_the_owners_leave_and_an_old_checkpoint(
     assert cli("cleanup", busy, "--older-than", "soon").code == ExitCode.USAGE
 
 
-def test_optimize_and_vacuum_need_the_owners_leave(cli: CommandLine, busy: str) -> None:
+def test_optimize_and_vacuum_need_permission(cli: CommandLine, busy: str) -> None:
     """catalog-managed, "Maintenance Operations"."""
     assert {cli(job, busy).code for job in ("optimize", "reorg", "vacuum")} == {ExitCode.REFUSED}
     cli("policy", busy, "--allow", "optimize,reorg,vacuum")
@@ -85,7 +83,7 @@ def test_optimize_and_vacuum_need_the_owners_leave(cli: CommandLine, busy: str) 
     assert cli("show", busy, "--json").json["snapshot"]["rows"] == 3
 
 
-def test_vacuum_lists_and_only_deletes_when_asked(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+def test_vacuum_deletes_only_with_the_option(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     cli("policy", busy, "--allow", "optimize,vacuum")
     cli("optimize", busy)
     assert "would delete 0 files" in cli("vacuum", busy).out
@@ -112,15 +110,13 @@ def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, wareho
     assert "after every 4" in cli("policy", sales).out
 
 
-def test_policy_tells_scripts_what_is_allowed_in_one_order(cli: CommandLine, sales: str) -> None:
+def test_policy_lists_allowed_jobs_in_alphabetical_order(cli: CommandLine, sales: str) -> None:
     allowed = cli("policy", sales, "--allow", "vacuum,optimize,metadata-cleanup", "--json").json["allowed"]
     assert len(allowed) >= 5
     assert allowed == sorted(allowed)
 
 
-def test_policy_refuses_what_the_owner_cannot_do_and_changes_nothing(
-    cli: CommandLine, warehouse: Warehouse, sales: str
-) -> None:
+def test_invalid_policy_is_rejected_and_changes_nothing(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     before = warehouse.owner.resolve(sales).policy
     for words in (("--backlog-limit", "0"), ("--backfill-every", "-1"), ("--allow", "mowing")):
         assert cli("policy", sales, *words).code == ExitCode.USAGE
@@ -132,7 +128,7 @@ def test_checkpoints_cannot_be_forbidden(cli: CommandLine, sales: str) -> None:
     assert "checkpoint" in cli("policy", sales, "--forbid", "checkpoint", "--json").json["allowed"]
 
 
-def test_verify_is_content_with_a_sound_warehouse(cli: CommandLine, busy: str) -> None:
+def test_verify_finds_no_problem_in_a_healthy_warehouse(cli: CommandLine, busy: str) -> None:
     answer = cli("verify", "--json")
     assert answer.code == ExitCode.OK
     assert answer.json["ok"]
@@ -140,7 +136,7 @@ def test_verify_is_content_with_a_sound_warehouse(cli: CommandLine, busy: str) -
     assert "1 table:" in cli("verify").out
 
 
-def test_verify_fails_where_a_published_commit_was_altered(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+def test_verify_fails_after_a_published_commit_was_altered(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     cli("backfill", busy)
     victim = _log(warehouse, busy) / f"{2:020d}.json"
     victim.write_bytes(victim.read_bytes().replace(b"WRITE", b"WROTE"))
@@ -154,7 +150,7 @@ def test_verify_fails_where_a_published_commit_was_altered(cli: CommandLine, war
 
 
 def test_verify_reads_the_checkpoints(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
-    """One that cannot be read is a warning where older files have what it held, and else an error."""
+    """An unreadable checkpoint is a warning if older files have its content; otherwise it is an error."""
 
     def found() -> list[Finding]:
         return [each for each in warehouse.verify() if each.code == "checkpoint-unreadable"]
@@ -193,7 +189,7 @@ def test_repair_finishes_a_backfill(cli: CommandLine, warehouse: Warehouse, busy
     assert cli("repair", "--older-than", "old").code == ExitCode.USAGE
 
 
-def test_repair_fails_where_it_cannot_help(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+def test_repair_that_cannot_help_exits_with_1(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
     (_log(warehouse, busy) / f"{1:020d}.json").write_text('{"commitInfo":{}}\n')
     answer = cli("repair", "--json")
     assert answer.code == ExitCode.REFUSED

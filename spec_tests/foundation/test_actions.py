@@ -94,7 +94,7 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
 
 
 @given(st.lists(ACTIONS, min_size=1, max_size=6))
-def test_actions_come_back_as_they_were_written_one_to_a_line(written: list[Action]) -> None:
+def test_actions_are_read_back_unchanged_one_in_each_line(written: list[Action]) -> None:
     content = actions.encode(written)
     assert actions.decode(content, source="test") == written
     lines = content.split(b"\n")
@@ -103,7 +103,7 @@ def test_actions_come_back_as_they_were_written_one_to_a_line(written: list[Acti
 
 
 @given(st.binary(max_size=80))
-def test_any_bytes_are_actions_or_a_corrupt_log(content: bytes) -> None:
+def test_any_bytes_are_actions_or_a_corrupt_log_error(content: bytes) -> None:
     try:
         found = actions.decode(content, source="test")
     except CorruptLogError as error:
@@ -173,8 +173,8 @@ def test_an_invalid_line_is_named(bad: bytes) -> None:
         b'{"txn":{"appId":"a","version":3},"commitInfo":{}}',
     ],
 )
-def test_a_line_holds_one_action_and_an_action_one_line(content: bytes) -> None:
-    """managed-commits, "Delta Log Entries": other readers go line by line, and must see what we see."""
+def test_each_line_is_one_action(content: bytes) -> None:
+    """managed-commits, "Delta Log Entries": other readers parse each line, and must get the same actions."""
     assert actions.decode(GOOD, source="test") == [Txn(app_id="a", version=3)]
     with pytest.raises(CorruptLogError) as caught:
         actions.decode(content, source="test")
@@ -182,7 +182,7 @@ def test_a_line_holds_one_action_and_an_action_one_line(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b" \r\n\n"])
-def test_no_action_at_all_is_a_corrupt_log(content: bytes) -> None:
+def test_commit_without_actions_is_a_corrupt_log(content: bytes) -> None:
     """DELTA.md#malformed-commit: a zero-byte published commit is an error that names the file."""
     with pytest.raises(CorruptLogError) as caught:
         actions.decode(content, source="0.json")

@@ -1,4 +1,4 @@
-"""Whatever the code, the catalogue or a page cites can be read: in this repository, or behind a public link.
+"""Every citation of the code, the catalogue or a page has a target, in this repository or behind a public link.
 
 Four forms, and no other (conformance/requirements/SOURCES.md):
 
@@ -28,10 +28,10 @@ PAGES = {
     for path in sorted((ROOT / package).rglob("*.md"))
     if path.name != "README.md"
 }
-"""Their names are unique: a citation needs no path."""
+"""Pages that can be cited. Their names are unique, so a citation needs no path."""
 
 WRITTEN = {"summary.md", "step-summary.md"}
-"""Reports that the kit writes; no documents."""
+"""Reports of the kit, which are no documents."""
 
 ANCHOR = re.compile(r'<a id="([a-z0-9-]+)"></a>')
 HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
@@ -52,7 +52,7 @@ PUBLIC = {
     "delta-commits-and-conflicts": "delta-commits-and-conflicts",
     "Delta's protocol": "Delta's protocol",
 }
-"""How public documents are called in prose, and their headings in SOURCES.md."""
+"""The names of public documents in prose, and their headings in SOURCES.md."""
 NAME = "|".join(map(re.escape, PUBLIC))
 PASSAGE = re.compile(rf"({NAME})(?: and ({NAME}))?, ({SECTIONS})")
 OTHER = re.compile(r'"""([a-z][a-z-]+(?: [a-z]+)?), "[A-Z]|(?<![\w-])([a-z]+-[a-z-]+), (?:"[A-Z]|`[A-Z]+-)')
@@ -60,12 +60,12 @@ NUMBERED = re.compile(r'\b[a-z]+-[a-z]+ (?:section \d|\d(?=, "|[:;] |\.?"""))')
 
 
 def folded(text: str) -> str:
-    """With its lines joined: a citation may go over the end of one."""
+    """The text with its lines joined, because a citation may continue on the next line."""
     return re.sub(r"\s*\n\s*(?:#:? )?", " ", text)
 
 
 def slug(heading: str) -> str:
-    """As GitHub makes it."""
+    """The anchor that GitHub creates for a heading."""
     words = re.sub(r"\]\([^)]*\)|<[^>]*>", "", heading).replace("[", "")
     return re.sub(r"[^\w\- ]", "", words.lower()).strip().replace(" ", "-")
 
@@ -95,7 +95,7 @@ LINKED = public_sections()
 
 
 def wrong(path: str, text: str) -> Iterator[str]:
-    """The citations of a file that lead nowhere."""
+    """The citations of a file without a target."""
     without_urls = URL.sub("", text)
     plain = folded(without_urls)
     names = "\n".join(line for line in without_urls.splitlines() if ".md" in line)
@@ -128,12 +128,12 @@ def broken_links(page: Path, text: str) -> Iterator[str]:
             yield target
 
 
-def test_every_citation_leads_somewhere() -> None:
+def test_every_citation_has_a_target() -> None:
     assert {path: found for path, text in TEXTS.items() if (found := sorted(set(wrong(path, text))))} == {}
 
 
 def test_page_names_are_unique() -> None:
-    """So that `DELTA.md` needs no path."""
+    """A citation such as `DELTA.md` needs no path."""
     paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.md") if path.name != "README.md"]
     assert len({path.name for path in paths}) == len(paths)
 
@@ -159,7 +159,7 @@ def test_anchors_of_a_page_are_unique(name: str) -> None:
         "see design-notes, `FREE-GET-01`",
     ],
 )
-def test_a_dangling_citation_is_found(text: str) -> None:
+def test_citation_without_a_target_is_found(text: str) -> None:
     assert list(wrong("example.py", text))
 
 

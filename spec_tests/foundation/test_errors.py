@@ -1,4 +1,4 @@
-"""Errors carry their facts, and cross process borders whole."""
+"""Errors have facts, and can be sent to another process without loss."""
 
 import copy
 import pickle
@@ -15,7 +15,7 @@ KINDS = sorted(
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_error_keeps_its_kind_message_and_facts_when_pickled(kind: type[DeltaError]) -> None:
+def test_every_error_can_be_pickled(kind: type[DeltaError]) -> None:
     error = kind("version 3 is taken", version=3, path="a/b")
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301
         assert type(twin) is kind
@@ -23,15 +23,15 @@ def test_every_error_keeps_its_kind_message_and_facts_when_pickled(kind: type[De
         assert (twin.version, twin.path, twin.facts) == (3, "a/b", {"version": 3, "path": "a/b"})
 
 
-def test_a_fact_that_was_not_given_is_no_attribute() -> None:
+def test_missing_fact_is_no_attribute() -> None:
     error = DeltaError("x", version=3)
     assert error.version == 3
     with pytest.raises(AttributeError):
         _ = error.attempt
 
 
-def test_errors_differ_by_what_the_caller_does_next() -> None:
-    """The table in the module: each reaction is one branch of the hierarchy, and no error is in two."""
+def test_error_classes_differ_by_the_reaction_of_the_caller() -> None:
+    """As in the table of the module: each reaction is one branch of the hierarchy, and no error is in two branches."""
     branches = (
         errors.InvalidRequestError,
         errors.LostRaceError,

@@ -1,4 +1,4 @@
-"""The host's files: what is asked to be made durable reaches the kernel, for that very file or directory."""
+"""The host's files: each sync of a file or directory reaches the kernel, for exactly this file or directory."""
 
 import errno
 import fcntl
@@ -14,7 +14,7 @@ from refimpl.files import HAS_DESCRIPTION_LOCKS, PosixFiles, lock_description, r
 
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """What the kernel was asked to sync: (inode, size at that moment)."""
+    """All syncs: the inode, and the size at the time of the sync."""
     found: list[tuple[int, int]] = []
 
     def fsync(descriptor: int) -> None:
@@ -25,7 +25,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return found
 
 
-def test_a_new_file_is_synced_with_what_was_written(tmp_path: Path, synced: list[tuple[int, int]]) -> None:
+def test_new_file_is_synced_with_all_its_bytes(tmp_path: Path, synced: list[tuple[int, int]]) -> None:
     with PosixFiles().create(tmp_path / "new") as file:
         file.write(b"bytes")
         assert synced == []
@@ -33,8 +33,8 @@ def test_a_new_file_is_synced_with_what_was_written(tmp_path: Path, synced: list
     assert synced == [((tmp_path / "new").stat().st_ino, 5)]
 
 
-def test_a_write_goes_on_until_every_byte_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system may write fewer bytes than it was given."""
+def test_write_continues_until_every_byte_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may write fewer bytes than requested."""
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, content: write(fd, content[:3]))
     with PosixFiles().create(tmp_path / "new") as file:
@@ -54,8 +54,8 @@ def test_a_failed_sync_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
                 sync()
 
 
-def test_only_a_name_that_is_certainly_missing_does_not_exist(tmp_path: Path) -> None:
-    """A disk that cannot tell is an error: its caller must not act as if nothing were there."""
+def test_exists_is_false_only_for_a_certainly_missing_name(tmp_path: Path) -> None:
+    """If the disk cannot answer, that is an error: the caller must not act as if the name were free."""
     files = PosixFiles()
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
@@ -72,20 +72,20 @@ def test_only_a_name_that_is_certainly_missing_does_not_exist(tmp_path: Path) ->
             remove(tmp_path / "none" / "below")
 
 
-def test_a_new_file_is_never_an_old_one(tmp_path: Path) -> None:
+def test_create_never_opens_an_existing_file(tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(b"bytes")
     with pytest.raises(FileExistsError):
         PosixFiles().create(tmp_path / "there")
     assert (tmp_path / "there").read_bytes() == b"bytes"
 
 
-def test_a_file_that_goes_away_during_a_listing_is_left_out(tmp_path: Path) -> None:
+def test_listing_skips_a_file_that_disappears(tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(b"bytes")
-    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")  # its status cannot be read either
+    (tmp_path / "gone").symlink_to(tmp_path / "nowhere")  # its status cannot be read
     assert [(entry.name, entry.size) for entry in PosixFiles().list_directory(tmp_path)] == [("there", 5)]
 
 
-def test_a_file_and_a_directory_that_are_there_are_synced(tmp_path: Path, synced: list[tuple[int, int]]) -> None:
+def test_existing_file_and_directory_are_synced(tmp_path: Path, synced: list[tuple[int, int]]) -> None:
     (tmp_path / "there").write_bytes(b"more bytes")
     PosixFiles().fsync(tmp_path / "there")
     PosixFiles().fsync_directory(tmp_path)
@@ -106,7 +106,7 @@ def _written(path: Path) -> None:
     ids=["create", "fsync", "fsync_directory"],
 )
 def test_no_descriptor_stays_open(tmp_path: Path, use: Callable[[Path], None]) -> None:
-    before = os.dup(0)  # the lowest number that is free
+    before = os.dup(0)  # the lowest free number
     os.close(before)
     use(tmp_path / "new")
     after = os.dup(0)
@@ -114,7 +114,7 @@ def test_no_descriptor_stays_open(tmp_path: Path, use: Callable[[Path], None]) -
     assert after == before
 
 
-def test_directories_come_and_go(tmp_path: Path) -> None:
+def test_directories_are_created_and_removed(tmp_path: Path) -> None:
     files = PosixFiles()
     files.make_directory(tmp_path / "made")
     assert (tmp_path / "made").is_dir()

@@ -41,13 +41,13 @@ def test_a_lock_that_is_held_too_long_is_an_error(tmp_path: Path) -> None:
         thread.join()
 
 
-def test_a_lock_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+def test_lock_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OwnerUnavailableError), host_lock(tmp_path / "file" / "lock")():
-        pytest.fail("locked nothing")
+        pytest.fail("there is no lock")
 
 
-def test_a_removed_lock_file_is_made_anew_and_locks(tmp_path: Path) -> None:
+def test_removed_lock_file_is_created_again(tmp_path: Path) -> None:
     one, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.0)
     with one(), one():
         (tmp_path / "lock").unlink()
@@ -60,7 +60,7 @@ def test_a_removed_lock_file_is_made_anew_and_locks(tmp_path: Path) -> None:
 def test_a_lock_file_removed_while_it_is_taken_leaves_no_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between opening and locking the file loses its name: the lock is then on the file that has the name."""
+    """The file loses its name between opening and locking. Then the lock is taken on the new file of this name."""
     path = tmp_path / "lock"
     taken: list[int] = []
 
@@ -75,11 +75,11 @@ def test_a_lock_file_removed_while_it_is_taken_leaves_no_descriptor(
     with host_lock(path)():
         assert len(taken) == 2
         assert os.path.samestat(os.fstat(taken[1]), path.stat())
-    assert taken[0] == taken[1], "the first descriptor was closed, so that its number was free"
+    assert taken[0] == taken[1], "the first descriptor is closed, so its number is free"
 
 
-def test_a_lock_file_that_cannot_be_looked_at_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be the one that other processes lock."""
+def test_unreadable_lock_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other processes may lock this very file."""
     errors = [OSError(5, "Input/output error")]
 
     def lstat(path: str) -> os.stat_result:
@@ -111,7 +111,7 @@ def test_a_released_lock_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytes
 
 
 def test_an_interruption_at_any_line_leaves_the_lock_free(tmp_path: Path) -> None:
-    """Ctrl-C, at every line between the request for the lock and the first line under it."""
+    """Ctrl-C at every line between the request for the lock and the first line under the lock."""
     lock, other = host_lock(tmp_path / "lock"), host_lock(tmp_path / "lock", timeout=lambda: 0.0)
     lines = 0
 
@@ -145,18 +145,18 @@ def test_an_interruption_at_any_line_leaves_the_lock_free(tmp_path: Path) -> Non
     assert at > 10
 
 
-def test_a_lock_whose_folder_is_gone_is_not_made_anew(tmp_path: Path) -> None:
+def test_lock_creates_no_missing_folder(tmp_path: Path) -> None:
     lock = host_lock(tmp_path / "owner" / "lock")
     (tmp_path / "owner").mkdir()
     with lock():
         (tmp_path / "owner").rename(tmp_path / "moved")
     with pytest.raises(OwnerUnavailableError), lock():
-        pytest.fail("locked nothing")
+        pytest.fail("there is no lock")
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]
 
 
-def test_a_lock_does_not_live_on_in_a_forked_child(tmp_path: Path) -> None:
-    """Its holder dies, and a child that was forked meanwhile goes on."""
+def test_lock_does_not_survive_in_a_forked_child(tmp_path: Path) -> None:
+    """The holder of the lock dies, and a child that it forked continues."""
     stop_out, stop_in = os.pipe()
     holder = os.fork()
     if holder == 0:
@@ -172,11 +172,11 @@ def test_a_lock_does_not_live_on_in_a_forked_child(tmp_path: Path) -> None:
 
 
 def test_a_grandchild_keeps_the_descriptors_of_its_parent(tmp_path: Path) -> None:
-    """The copies of the lock's descriptors are closed in the child, and not once more in a child of that."""
+    """The child closes its copies of the lock's descriptors. Its own child must not close these numbers again."""
     with host_lock(tmp_path / "lock")():
         child = os.fork()
         if child == 0:
-            opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]  # one of them has the number of a copy
+            opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(50)]  # one has the number of a closed copy
             grandchild = os.fork()
             if grandchild == 0:
                 try:
@@ -210,22 +210,22 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ne
 
 
 def drawn(path: Path) -> int:
-    """So many tickets were drawn so far."""
+    """The number of tickets drawn so far."""
     return int.from_bytes(path.read_bytes()[:8].ljust(8, b"\0"), "little") if path.exists() else 0
 
 
 def handed_back(path: Path) -> int:
-    """The newest ticket that was handed back."""
+    """The newest returned ticket."""
     return int.from_bytes(path.read_bytes()[8:16].ljust(8, b"\0"), "little")
 
 
 def descriptors() -> int:
-    """So many are open in this process."""
+    """The number of open descriptors of this process."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 class Writer(threading.Thread):
-    """Takes a turn, tells so, and keeps it until it is let go."""
+    """Takes a turn, records it in `order`, and keeps it until the test releases the writer."""
 
     def __init__(self, path: Path, name: str, order: list[str]) -> None:
         super().__init__(name=name, daemon=True)
@@ -242,7 +242,7 @@ class Writer(threading.Thread):
 
 
 def queued(path: Path, names: str) -> tuple[list[Writer], list[str]]:
-    """Writers in the queue, in this order: each has drawn its ticket before the next one comes."""
+    """Writers in the queue, in this order. Each draws its ticket before the next writer starts."""
     order: list[str] = []
     writers = [Writer(path, name, order) for name in names]
     for number, writer in enumerate(writers, 1):
@@ -252,7 +252,7 @@ def queued(path: Path, names: str) -> tuple[list[Writer], list[str]]:
     return writers, order
 
 
-def test_turns_come_in_the_order_of_the_tickets_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writers_take_turns_in_the_order_of_their_tickets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 600)
     writers, order = queued(tmp_path / "turns", "abcd")
     for number, writer in enumerate(writers, 1):
@@ -297,7 +297,7 @@ def test_a_slow_turn_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     writers[0].join(20)
 
 
-def test_a_queue_file_that_cannot_be_made_stops_no_writer(tmp_path: Path) -> None:
+def test_missing_queue_file_stops_no_writer(tmp_path: Path) -> None:
     before = descriptors()
     with host_queue(tmp_path / "no-such-folder" / "turns")() as waited:
         assert waited is False
@@ -306,7 +306,7 @@ def test_a_queue_file_that_cannot_be_made_stops_no_writer(tmp_path: Path) -> Non
     assert descriptors() == before
 
 
-def test_a_file_system_without_locks_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_writer_waits_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
 
     def lock(fd: int, kind: int, start: int, length: int) -> None:
@@ -320,8 +320,8 @@ def test_a_file_system_without_locks_is_not_waited_for(tmp_path: Path, monkeypat
     assert tries == [0]
 
 
-def test_a_drawn_ticket_is_held_before_another_can_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the next one takes the queue for empty."""
+def test_drawn_ticket_is_locked_before_the_next_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the next writer would take the queue for empty."""
     path, unlock, held = tmp_path / "turns", module._unlock, []
     first_ticket = module._FIRST_TICKET_BYTE
 
@@ -340,7 +340,7 @@ def test_a_drawn_ticket_is_held_before_another_can_be_drawn(tmp_path: Path, monk
 
 
 def test_without_a_ticket_a_writer_proceeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process was stopped while it drew one."""
+    """Another process was stopped while it drew its ticket."""
     monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.02)
     path = tmp_path / "turns"
     stopped = os.open(path, os.O_RDWR | os.O_CREAT)

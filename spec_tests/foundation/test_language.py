@@ -1,7 +1,7 @@
-"""Plain English: words that have a usual term instead do not occur in what users read.
+"""Plain English: texts for users contain no word for which there is a usual term.
 
-That is: pages, reports, the catalogue, strings (messages, help, ids), first lines of docstrings (titles of checks,
-mutants and freedoms), and public names, those of tests too. GLOSSARY.md lists the usual terms.
+Texts for users are pages, reports, the catalogue, strings (messages, help, ids), first lines of docstrings (titles of
+checks, mutants and freedoms), and public names, also of tests. GLOSSARY.md lists the usual terms.
 """
 
 import ast
@@ -23,10 +23,10 @@ LOOSE = re.compile(
     r"(?i:told|whoever|nobody|somebody|stranger|for\W*_?ever|teeth|tooth|who\W?_?is|what\W?_?stands|changed\W?_?its|"
     r"hire|bury|buried|cannot\W?_?be\W?_?had)|(?:is|Is|IS|are|Are|ARE)(?:[_./\-][nN]one| none|_NONE|None)"
 )
-"""At least wherever `IDIOM` is, also in names: a file without it need not be parsed."""
+"""Matches every text that `IDIOM` matches, also in names. A file without a match need not be parsed."""
 SUFFIXES = (".py", ".md", ".jinja", ".toml", ".mjs")
 QUOTED = {ROOT / "conformance/requirements/GLOSSARY.md", Path(__file__)}
-"""They quote the words."""
+"""Files that quote the words."""
 
 
 def words_of(name: str) -> str:
@@ -35,7 +35,7 @@ def words_of(name: str) -> str:
 
 
 def docstrings_of(tree: ast.Module) -> dict[ast.Constant, str]:
-    """The docstrings of a module with their first lines, and other strings that stand alone with none."""
+    """The docstrings of a module with their first lines, and its other stand-alone strings with an empty text."""
     found: dict[ast.Constant, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -110,7 +110,7 @@ def test_a_package_is_plain_english(package: str) -> None:
     ("text", "plain"),
     [("it is none", False), ("the value is None", True), ("Nobody knows", False), ("retold by a strange host", True)],
 )
-def test_the_words_are_found_whole(text: str, plain: bool) -> None:
+def test_only_whole_words_are_found(text: str, plain: bool) -> None:
     assert (IDIOM.search(text) is None) is plain
 
 

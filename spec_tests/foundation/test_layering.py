@@ -1,6 +1,6 @@
-"""Who may use whom, and who may touch a log. Read from the source.
+"""The allowed imports between modules, and the modules that may access a log. All rules are checked on the source.
 
-Imports inside functions count. Those for type checkers only count for the order of the layers, and for nothing else.
+Imports inside functions count. Imports for type checkers count only for the order of the layers.
 """
 
 import ast
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.xdist_group("sources")
-"""One process parses all modules."""
+"""All tests here run in one process, which parses all modules."""
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("refimpl", "conformance")
@@ -36,7 +36,7 @@ def tree_of(module: str) -> ast.Module:
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes but those under `if TYPE_CHECKING:`."""
+    """All nodes, except those under `if TYPE_CHECKING:`."""
     pending = [node]
     while pending:
         for child in ast.iter_child_nodes(pending.pop()):
@@ -47,7 +47,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def statements(body: list[ast.stmt], *, for_types: bool) -> Iterator[ast.stmt]:
-    """All statements, at any depth, but not what is in their expressions. `for_types`: also `if TYPE_CHECKING:`."""
+    """All statements at any depth, without their expressions. `for_types`: also those under `if TYPE_CHECKING:`."""
     for statement in body:
         condition = statement.test if isinstance(statement, ast.If) else None
         if isinstance(condition, ast.Name) and condition.id == "TYPE_CHECKING" and not for_types:
@@ -61,8 +61,8 @@ def statements(body: list[ast.stmt], *, for_types: bool) -> Iterator[ast.stmt]:
 
 @cache
 def imports_of(module: str, *, for_types: bool = False) -> frozenset[str]:
-    """Full names of all that a module imports anywhere: packages, modules and names in them. `for_types`: also what
-    only a type checker imports."""
+    """The full names of all packages, modules and names that a module imports. `for_types`: also the imports for type
+    checkers."""
     found: set[str] = set()
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
     for node in statements(tree_of(module).body, for_types=for_types):
@@ -124,33 +124,33 @@ KIT_LAYERS = (
     ("interface", "results"),
     ("requirements", "safe_text", "jars"),
 )
-"""From top to bottom. A module imports its own unit and units of lower lines; units of one line know nothing of each
-other. A unit is a package, or a module beside the packages."""
+"""The layers, from top to bottom. A unit is a package, or a module beside the packages. A module may import its own
+unit and units of lower lines, but no other unit of its line."""
 
 ONLY_FROM = {
     "simulation": ("command", "play", "simulated_reference"),
     "command": (), "pytest_plugin": (), "cli": (), "examples": (),
 }  # fmt: skip
-"""Who imports these at all."""
+"""The only modules that may import these."""
 
 
 def rank_of(module: str) -> tuple[str, int]:
-    """Its unit, and the number of the unit's line."""
+    """The unit of a module, and the number of the unit's line."""
     top, _, inside = module.partition(".")
     layers = REFERENCE_LAYERS if top == "refimpl" else KIT_LAYERS
     units = {unit: number for number, line in enumerate(layers) for unit in line if below(inside, unit)}
-    assert units, f"{module} stands in no line of the table of layers"
+    assert units, f"{module} is in no line of the table of layers"
     (found,) = units.items()
     return found
 
 
 ROOTS = ("refimpl", "conformance")
 EDGES = ("conformance.__main__",)
-"""Starters, which import the command line."""
+"""Modules that start the command line, and therefore import it."""
 
 
 def edges() -> Iterator[tuple[str, str]]:
-    """Modules of one tree that import each other, without the root packages and the starters."""
+    """Pairs of modules of one tree: the first imports the second. Without the root packages and `STARTERS`."""
     for module in MODULES:
         for name in sorted(imports_of(module, for_types=True)):
             ours = name in MODULES and name != module and name.partition(".")[0] == module.partition(".")[0]
@@ -168,15 +168,15 @@ def upward() -> set[tuple[str, str]]:
     return found
 
 
-def test_no_package_imports_one_above_it() -> None:
+def test_no_package_imports_a_higher_package() -> None:
     assert upward() == set()
 
 
 def circles() -> set[str]:
-    """Modules that reach themselves."""
+    """Modules that import themselves through other modules."""
     below_it: dict[str, set[str]] = {}
     for module, name in edges():
-        # A package is imported before its modules; that is no edge of the reader's.
+        # A package is imported before its modules; this import is not in the source.
         if not below(module, name):
             below_it.setdefault(module, set()).add(name)
     found = set()
@@ -219,25 +219,25 @@ def test_no_private_name_of_another_module_is_used() -> None:
     assert private_uses() == set()
 
 
-def test_the_page_of_the_kit_draws_the_layers() -> None:
+def test_kit_page_shows_the_layers() -> None:
     page = (ROOT / "conformance" / "README.md").read_text(encoding="utf-8")
     drawn = page.partition("## Layers")[2].partition("```text\n")[2].partition("```")[0]
     lines = [tuple(line.partition(":")[0].split()) for line in drawn.splitlines()]
     assert lines == list(KIT_LAYERS)
 
 
-def test_the_client_knows_no_ledger_no_lock_no_spark_and_no_owner() -> None:
+def test_client_imports_no_ledger_lock_spark_or_owner() -> None:
     forbidden = ("apsw", "sqlite3", "filelock", "pyspark", "refimpl.owner")
     assert violations(modules_in("refimpl.client"), *forbidden) == []
 
 
-def test_only_the_ledger_knows_sqlite_and_what_simulates_its_disk() -> None:
-    """The simulated disk is below SQLite: it is no second ledger."""
+def test_only_the_ledger_and_its_simulation_import_sqlite() -> None:
+    """The simulated disk is the layer below SQLite, and no second ledger."""
     found = [module for module in MODULES if any(below(name, "apsw", "sqlite3") for name in imports_of(module))]
     assert found == ["refimpl.owner.ledger", "conformance.simulation.sqlite_vfs"]
 
 
-def test_only_the_environment_knows_the_file_lock() -> None:
+def test_only_the_environment_imports_the_file_lock() -> None:
     found = [module for module in MODULES if any(below(name, "filelock") for name in imports_of(module))]
     assert found == ["refimpl.environment"]
 
@@ -252,17 +252,17 @@ def test_spark_is_imported_where_spark_is_used() -> None:
     assert found == []
 
 
-def test_tasks_on_executors_never_see_the_owner() -> None:
+def test_modules_of_tasks_never_import_the_owner() -> None:
     """The driver owns the transaction."""
     found = violations(modules_in("refimpl.spark"), "refimpl.owner")
     assert found == []
 
 
 KNOW_THE_REFERENCE = ("conformance.adapters.reference", "conformance.simulated_reference", "conformance.play")
-"""They run the reference's own code; the kit that judges owners does not."""
+"""These modules run the reference's code. The rest of the kit, which checks owners, does not."""
 
 
-def test_the_kit_imports_the_reference_only_where_it_runs_it() -> None:
+def test_kit_imports_the_reference_only_to_run_it() -> None:
     assert violations(modules_in("refimpl"), "conformance", "spec_tests") == []
     kit = [m for m in modules_in("conformance") if not below(m, *KNOW_THE_REFERENCE)]
     assert violations(kit, "refimpl", "spec_tests") == []
@@ -276,7 +276,7 @@ EFFECTS = ("os", "io", "time", "datetime", "random", "secrets", "uuid", "subproc
 
 @pytest.mark.parametrize("module", PURE)
 def test_pure_modules_have_no_effects(module: str) -> None:
-    """No I/O, clock or randomness: by imports, and by calls of what needs none."""
+    """No I/O, clock or randomness, neither by imports nor by calls that need no import."""
     assert violations([module], *EFFECTS, "refimpl.files", "refimpl.environment", "refimpl.log_store") == []
     called = {
         node.func.id for node in walk(tree_of(module)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
@@ -284,14 +284,14 @@ def test_pure_modules_have_no_effects(module: str) -> None:
     assert called.isdisjoint({"open", "print", "input"})
 
 
-# Who may touch a file
+# Access to files
 
 PATH_METHODS = {
     "chmod", "cwd", "exists", "glob", "group", "hardlink_to", "home", "is_dir", "is_file", "is_mount", "is_symlink",
     "iterdir", "lstat", "mkdir", "open", "owner", "read_bytes", "read_text", "readlink", "rename", "resolve", "rglob",
     "rmdir", "samefile", "stat", "symlink_to", "touch", "unlink", "write_bytes", "write_text",
 }  # fmt: skip
-"""Of `pathlib.Path`; `replace` and `absolute` are left out, being names of harmless methods too."""
+"""Methods of `pathlib.Path`, without `replace` and `absolute`, which are also names of harmless methods."""
 
 EFFECT_OBJECTS = {
     "files",
@@ -307,22 +307,22 @@ EFFECT_OBJECTS = {
     "catalog",
     "owner",
 }
-"""What our own effects are reached through: `files.stat(...)` is not `Path.stat`."""
+"""Names of the objects through which modules access files: `files.stat(...)` is not `Path.stat`."""
 
 ALLOWED = {
-    ("refimpl.owner.locations", "resolve"): "is there a symbolic link on the way? Not a file of a log",
-    ("refimpl.owner.local", "resolve"): "a table is found by any path that leads to it",
+    ("refimpl.owner.locations", "resolve"): "finds symbolic links in the path; reads no file of a log",
+    ("refimpl.owner.local", "resolve"): "finds a table by every path that leads to it",
     ("refimpl.warehouse", "read_text"): "/proc/self/mounts",
-    ("refimpl.owner.ledger", "getpid"): "whose connection is it after a fork",
-    ("refimpl.owner.group", "getpid"): "whose threads wait after a fork",
-    ("refimpl.owner.ledger", "register_at_fork"): "close it before",
-    ("refimpl.warehouse", "resolve"): "where the warehouse and its roots really are",
-    ("refimpl.warehouse", "is_dir"): "a root is a directory",
+    ("refimpl.owner.ledger", "getpid"): "finds out which process opened the connection",
+    ("refimpl.owner.group", "getpid"): "finds out which process has the waiting threads",
+    ("refimpl.owner.ledger", "register_at_fork"): "closes the connection before a fork",
+    ("refimpl.warehouse", "resolve"): "resolves the paths of the warehouse and its roots",
+    ("refimpl.warehouse", "is_dir"): "checks that a root is a directory",
 }
-"""The documented exceptions, and why."""
+"""The documented exceptions, with their reasons."""
 
 DATA_FILES = {"refimpl.client.data_files", "refimpl.client.deletion_vectors"}
-"""They write and read data files and their deletion vectors, not a log: the engine writes those."""
+"""These modules read and write data files and deletion vectors, which engines write themselves, and no log."""
 
 
 @cache
@@ -358,12 +358,12 @@ OF_THE_LOG = [
 
 
 def test_every_byte_of_a_log_goes_through_files() -> None:
-    """Nothing else may call `open`, `os.*` or `pathlib` I/O on a log."""
+    """No other module may call `open`, `os.*` or `pathlib` I/O on a log."""
     effects = [(module, what, line) for module in OF_THE_LOG for what, line in file_effects(module)]
     assert [f"{module}:{line} {what}" for module, what, line in effects if (module, what) not in ALLOWED] == []
 
 
-def test_no_exception_is_left_over() -> None:
+def test_every_documented_exception_is_used() -> None:
     for module, what in ALLOWED:
         assert what in {found for found, _ in file_effects(module)}, f"{module} does not use {what} any more"
 
@@ -382,21 +382,22 @@ HEAVY = ("pyarrow", "pyspark", "pandas", "numpy", "apsw", "sqlite3", "sqlglot", 
         ("import refimpl.cli", ("pyarrow", "pyspark", "pandas", "numpy", "sqlglot")),
     ],
 )
-def test_an_import_costs_only_what_it_uses(statement: str, heavy: tuple[str, ...]) -> None:
+def test_import_loads_no_unused_heavy_library(statement: str, heavy: tuple[str, ...]) -> None:
     script = f"{statement}\nimport sys\nprint(*(name for name in {heavy!r} if name in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stdout.split() == []
 
 
-def test_importing_the_package_imports_nothing_else() -> None:
-    """The budget is 150 ms, which needs no measurement: of all that is not Python's own, only the package is loaded."""
+def test_importing_the_package_loads_no_other_library() -> None:
+    """The budget is 150 ms. Instead of a measurement, this test checks that the import loads only the package
+    itself."""
     script = "import sys; before = set(sys.modules); import refimpl; print(*set(sys.modules) - before)"
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT)
     packages = {name.partition(".")[0] for name in ran.stdout.split()}
     assert packages - sys.stdlib_module_names == {"refimpl"}
 
 
-def test_no_module_is_called_utils_and_no_class_manager() -> None:
+def test_no_utils_module_and_no_manager_class() -> None:
     """style: no `utils.py`, no managers."""
     assert [m for m in MODULES if m.rpartition(".")[2] in ("utils", "util", "helpers", "common", "misc")] == []
     everything = (node for m in MODULES for node in statements(tree_of(m).body, for_types=True))
@@ -404,7 +405,7 @@ def test_no_module_is_called_utils_and_no_class_manager() -> None:
     assert [name for name in named if name.endswith(("Manager", "Helper", "Util", "Utils"))] == []
 
 
-def test_no_code_branches_on_which_feature_it_is() -> None:
+def test_no_code_branches_on_the_feature() -> None:
     """Every difference is a field of `TableFeature`."""
     features, found = {"MANAGED_COMMIT", "CATALOG_MANAGED"}, []
     for module in MODULES:

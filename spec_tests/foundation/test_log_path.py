@@ -16,7 +16,7 @@ uuids = st.uuids().map(str)
 
 
 @given(versions)
-def test_every_name_that_we_write_for_a_version_means_that_version(version: int) -> None:
+def test_every_written_name_is_parsed_to_its_version(version: int) -> None:
     for name, kind in (
         (log_path.commit(version), FileKind.COMMIT),
         (log_path.checksum(version), FileKind.CHECKSUM),
@@ -29,14 +29,14 @@ def test_every_name_that_we_write_for_a_version_means_that_version(version: int)
 
 
 @given(versions, uuids)
-def test_a_staged_name_carries_its_version_and_attempt(version: int, uuid: str) -> None:
+def test_staged_name_has_its_version_and_attempt(version: int, uuid: str) -> None:
     found = log_path.parse_staged(log_path.staged_commit(version, uuid))
     assert found is not None
     assert (found.kind, found.version, found.uuid) == (FileKind.STAGED_COMMIT, version, uuid)
 
 
 @given(versions, versions)
-def test_a_compaction_covers_its_two_ends(first: int, second: int) -> None:
+def test_compaction_name_has_its_first_and_last_version(first: int, second: int) -> None:
     start, end = sorted((first, second))
     found = log_path.parse(log_path.compaction(start, end))
     assert found is not None
@@ -50,8 +50,8 @@ def test_parsing_any_text_never_fails(name: str) -> None:
 
 
 @given(versions, uuids)
-def test_staged_and_published_names_do_not_mix(version: int, uuid: str) -> None:
-    """DELTA.md#recursive-listing: a listing must not take staged files for commits."""
+def test_staged_and_published_names_differ(version: int, uuid: str) -> None:
+    """DELTA.md#recursive-listing: a listing must not take staged files for published commits."""
     assert log_path.parse(log_path.staged_commit(version, uuid)) is None
     assert log_path.parse_staged(log_path.commit(version)) is None
 
@@ -88,7 +88,7 @@ def test_each_documented_name_has_its_kind(name: str, kind: FileKind) -> None:
         f"_staged_commits/{ZEROS}.{UUID}.json",
         f"{ZEROS}.json/../{ZEROS}.json",
         f"{ZEROS}.json\0",
-        "٠" * 20 + ".json",  # digits, but not ASCII ones
+        "٠" * 20 + ".json",  # digits, but not ASCII digits
         "9" * 20 + ".json",  # twenty digits, but no long
         f"{MAX_VERSION + 1:020d}.json",
         "-0000000000000000001.json",
@@ -124,7 +124,7 @@ def test_names_close_to_a_staged_one_are_invalid(name: str) -> None:
 
 
 @pytest.mark.parametrize("version", [-1, MAX_VERSION + 1, 2**100, True, False, 1.0, "1", None])
-def test_an_invalid_version_has_no_name(version: object) -> None:
+def test_invalid_version_is_rejected_in_a_name(version: object) -> None:
     for build in (log_path.commit, log_path.checksum, log_path.classic_checkpoint):
         with pytest.raises(InvalidRequestError):
             build(version)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Staging, put-if-absent, replacing: what becomes visible, and in which order it becomes durable."""
+"""Staging, put-if-absent, replacing: the files that become visible, and the order in which they become durable."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ def test_a_staging_folder_is_made_when_it_is_missing(tmp_path: Path) -> None:
     assert store.read_staged("_commits", name) == b"x"
 
 
-def test_an_attempt_stages_one_file_once(log: LogStore) -> None:
+def test_attempt_stages_only_one_file(log: LogStore) -> None:
     attempt = new_attempt()
     log.stage(FOLDER, 7, attempt, b"x")
     with pytest.raises(FileExistsError):
@@ -82,7 +82,7 @@ def test_an_attempt_stages_one_file_once(log: LogStore) -> None:
         log.stage(FOLDER, 7, "../../evil", b"x")
 
 
-def test_staging_again_makes_a_new_file_of_the_same_bytes(log: LogStore, faults: Faults) -> None:
+def test_staging_again_writes_a_new_file_with_the_same_bytes(log: LogStore, faults: Faults) -> None:
     name = log.stage(FOLDER, 7, new_attempt(), b"x")
     before = (log.folder / FOLDER / name).stat().st_ino
     faults.seen.clear()
@@ -94,8 +94,8 @@ def test_staging_again_makes_a_new_file_of_the_same_bytes(log: LogStore, faults:
 
 
 @pytest.mark.parametrize("effect", [1, 2, 3])
-def test_a_staged_file_that_could_not_be_made_durable_is_removed(log: LogStore, effect: int) -> None:
-    """A name is never proposed when its bytes may be gone; the next try has another name."""
+def test_staged_file_is_removed_if_it_cannot_be_made_durable(log: LogStore, effect: int) -> None:
+    """A writer never proposes a name whose bytes may be lost. The next attempt has another name."""
     with pytest.raises(OSError, match="No space left"):
         broken(log, fail_from=effect, fail_count=1, error=disk_is_full).stage(FOLDER, 7, new_attempt(), b"x")
     assert log.staged_listing(FOLDER) == []
@@ -108,7 +108,7 @@ def test_a_published_name_appears_after_its_bytes_are_durable(log: LogStore, fau
     assert log.read(log_path.commit(3)) == b"x"
 
 
-def test_a_name_that_is_taken_stays_as_it_was_and_is_made_durable(log: LogStore, faults: Faults) -> None:
+def test_existing_file_stays_unchanged_and_becomes_durable(log: LogStore, faults: Faults) -> None:
     """FB28: never rename over a commit."""
     assert log.put_if_absent(log_path.commit(3), b"first")
     faults.seen.clear()
@@ -121,7 +121,7 @@ def test_a_name_that_is_taken_stays_as_it_was_and_is_made_durable(log: LogStore,
 
 @pytest.mark.parametrize("after", range(7))
 @pytest.mark.parametrize("torn", [False, True])
-def test_a_name_is_there_with_all_its_bytes_or_not_at_all(log: LogStore, after: int, torn: bool) -> None:
+def test_name_appears_with_all_its_bytes_or_not_at_all(log: LogStore, after: int, torn: bool) -> None:
     content = b"x" * 1000
     dying = broken(log, crash_after=after, torn=torn)
     if after < 6:
@@ -135,7 +135,7 @@ def test_a_name_is_there_with_all_its_bytes_or_not_at_all(log: LogStore, after: 
     assert log.put_if_absent(log_path.commit(3), content) is (after < 4)
 
 
-def test_equal_bytes_may_be_published_twice_and_others_not(log: LogStore, faults: Faults) -> None:
+def test_only_equal_bytes_can_be_published_twice(log: LogStore, faults: Faults) -> None:
     log.publish(3, b"x")
     log.publish(3, b"x")
     with pytest.raises(CorruptLogError) as caught:
@@ -147,8 +147,8 @@ def test_equal_bytes_may_be_published_twice_and_others_not(log: LogStore, faults
         log.publish(4, b"x")
 
 
-def test_an_equal_file_is_written_anew(log: LogStore, faults: Faults) -> None:
-    """STORAGE.md#failed-fsync: after a failed fsync a second one may lie."""
+def test_file_with_equal_bytes_is_rewritten(log: LogStore, faults: Faults) -> None:
+    """STORAGE.md#failed-fsync: after a failed fsync, another fsync may succeed without writing."""
     log.publish(3, b"x")
     before = (log.folder / log_path.commit(3)).stat().st_ino
     faults.seen.clear()
@@ -160,7 +160,7 @@ def test_an_equal_file_is_written_anew(log: LogStore, faults: Faults) -> None:
     assert log.read(log_path.commit(3)) == b"x"
 
 
-def test_a_replaced_file_is_old_or_new_and_never_half(log: LogStore, faults: Faults) -> None:
+def test_replaced_file_is_completely_old_or_new(log: LogStore, faults: Faults) -> None:
     log.overwrite("_last_checkpoint", b"old")
     faults.seen.clear()
     log.overwrite("_last_checkpoint", b"new")
@@ -199,10 +199,10 @@ COMMIT = log_path.commit(7)
         "overwrite", "make-durable", "delete", "sync",
     ],
 )  # fmt: skip
-def test_each_effect_that_fails_is_an_error(
+def test_each_failed_effect_is_an_error(
     tmp_path: Path, prepare: tuple[str, ...], act: Callable[[LogStore], object]
 ) -> None:
-    """Except the removal of a file that this call did not complete."""
+    """Except a failed removal of a file that this call did not complete."""
 
     def prepared(number: int, faults: Faults) -> LogStore:
         log = LogStore(tmp_path / str(number) / "table", Environment())
@@ -227,7 +227,7 @@ def test_each_effect_that_fails_is_an_error(
                 act(log)
 
 
-def test_a_disk_that_cannot_be_read_does_not_look_like_an_empty_log(log: LogStore) -> None:
+def test_unreadable_disk_is_an_error_and_no_empty_log(log: LogStore) -> None:
     log.put_if_absent(COMMIT, b"x")
     unreadable = broken(log, fail_from=1, fail_reads=True)
     for look in (unreadable.listing, unreadable.sidecars, lambda: unreadable.bytes_or_none(COMMIT)):
@@ -236,7 +236,7 @@ def test_a_disk_that_cannot_be_read_does_not_look_like_an_empty_log(log: LogStor
 
 
 def test_a_listing_shows_log_files_and_nothing_staged(log: LogStore) -> None:
-    """FB05."""
+    """FB05: a reader must not take a staged file for a commit."""
     log.stage(FOLDER, 1, new_attempt(), b"staged")
     for name in (log_path.commit(1), log_path.commit(0), log_path.checksum(1), log_path.classic_checkpoint(0)):
         log.put_if_absent(name, b"xy")
@@ -264,7 +264,7 @@ def test_a_log_that_does_not_exist_is_empty(tmp_path: Path) -> None:
     store.delete(log_path.commit(0))
 
 
-def test_after_the_last_version_nothing_is_published(log: LogStore) -> None:
+def test_no_version_is_published_after_a_gap(log: LogStore) -> None:
     log.put_if_absent(log_path.commit(MAX_VERSION), b"x")
     assert log.published(MAX_VERSION)
     assert not log.published(MAX_VERSION + 1)
@@ -277,13 +277,13 @@ def test_version_0_is_published_without_one_before_it(tmp_path: Path) -> None:
     assert log.read(log_path.commit(0)) == NEW
 
 
-# A power cut at each effect, on a simulated disk: what is done stays done, and the rest is whole or absent
+# A power cut at each effect, on a simulated disk: finished work stays, and other files are complete or absent
 
 STAGING = "_staged_commits"
 STAGED_3 = log_path.staged_commit(3, ATTEMPT)
 COMMIT_3 = log_path.commit(3)
 OLD, NEW = b"old" * 600, b"new!" * 500
-"""Each longer than a sector, so that it can be torn."""
+"""Contents longer than a sector, so that a power cut can tear them."""
 LOCATION = Path("/warehouse/of/tables/orders")
 
 
@@ -300,12 +300,12 @@ class Host:
         return self.log.folder
 
     def write(self, path: Path, content: bytes = NEW) -> None:
-        """A file of another writer, not synced."""
+        """Write a file as another writer, without a sync."""
         with self.files.create(path) as file:
             file.write(content)
 
     def write_in_vain(self, path: Path) -> None:
-        """A file of another writer whose fsync failed: no later fsync makes it durable."""
+        """Write a file as another writer whose fsync fails: no later fsync makes the file durable."""
         self.disk.failing_sync = self.disk.syncs + 1
         with self.files.create(path) as file, pytest.raises(OSError, match="error"):
             file.write(NEW)
@@ -325,67 +325,68 @@ def nothing(_: Host) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`act` leaves `after` at `path`, permanently; while it goes on, one of `meanwhile` is there (None: nothing is)."""
+    """`act` leaves the content `after` at `path`, durably. A power cut during `act` leaves one of `meanwhile` (None: no
+    file)."""
 
     act: Callable[[LogStore], object]
     path: str
     before: Callable[[Host], None] = nothing
-    """What others did, and did not sync."""
+    """Writes of other processes, without a sync."""
     durable: bool = False
-    """Whether that was long ago."""
+    """Whether the writes of `before` are durable."""
     meanwhile: tuple[bytes | None, ...] | None = None
-    """None: anything, because no other process knows the name yet."""
+    """None: any content, because no other process knows the name yet."""
     after: bytes | None = NEW
     folders: bool = True
 
 
 CASES = {
     "stage": Case(act=lambda log: log.stage(STAGING, 3, ATTEMPT, NEW), path=f"{STAGING}/{STAGED_3}"),
-    "stage, where the folders are gone": Case(
+    "stage without folders": Case(
         act=lambda log: log.stage(STAGING, 3, ATTEMPT, NEW), path=f"{STAGING}/{STAGED_3}", folders=False
     ),
-    "stage again what was not synced": Case(
+    "stage an unsynced file again": Case(
         before=lambda at: at.write(at.folder / STAGING / STAGED_3),
         act=lambda log: log.stage_again(STAGING, STAGED_3, NEW),
         path=f"{STAGING}/{STAGED_3}",
     ),
-    "stage again what cannot be synced": Case(
+    "stage a file with a failed sync again": Case(
         before=lambda at: at.write_in_vain(at.folder / STAGING / STAGED_3),
         act=lambda log: log.stage_again(STAGING, STAGED_3, NEW),
         path=f"{STAGING}/{STAGED_3}",
     ),
-    "stage again what is durable": Case(
+    "stage a durable file again": Case(
         before=lambda at: at.write(at.folder / STAGING / STAGED_3),
         durable=True,
         act=lambda log: log.stage_again(STAGING, STAGED_3, NEW),
         path=f"{STAGING}/{STAGED_3}",
         meanwhile=(NEW,),
     ),
-    "what an engine staged": Case(
+    "make an engine's staged file durable": Case(
         before=lambda at: at.write(at.folder / STAGING / STAGED_3),
         act=lambda log: log.make_staged_durable(STAGING, STAGED_3),
         path=f"{STAGING}/{STAGED_3}",
     ),
     "put": Case(act=lambda log: log.put_if_absent(COMMIT_3, NEW), path=COMMIT_3, meanwhile=(None, NEW)),
-    "put, where another writer was first": Case(
+    "put after another writer": Case(
         before=lambda at: at.write(at.folder / COMMIT_3, OLD),
         act=lambda log: log.put_if_absent(COMMIT_3, NEW),
         path=COMMIT_3,
         after=OLD,
     ),
     "publish": Case(act=lambda log: log.publish(3, NEW), path=COMMIT_3, meanwhile=(None, NEW)),
-    "publish what is there": Case(
+    "publish an existing file": Case(
         before=lambda at: at.write(at.folder / COMMIT_3), act=lambda log: log.publish(3, NEW), path=COMMIT_3
     ),
-    "publish what is in doubt": Case(
+    "publish a file with a failed sync": Case(
         before=lambda at: at.write_in_vain(at.folder / COMMIT_3), act=lambda log: log.publish(3, NEW), path=COMMIT_3
     ),
-    "put again what is in doubt": Case(
+    "put a file with a failed sync again": Case(
         before=lambda at: at.write_in_vain(at.folder / COMMIT_3),
         act=lambda log: log.put_once(COMMIT_3, NEW),
         path=COMMIT_3,
     ),
-    "make durable what is in doubt": Case(
+    "make a file with a failed sync durable": Case(
         before=lambda at: at.write_in_vain(at.folder / COMMIT_3),
         act=lambda log: log.make_durable(COMMIT_3),
         path=COMMIT_3,
@@ -400,7 +401,7 @@ CASES = {
     "write a sidecar": Case(
         act=lambda log: (log.write_sidecar("1.parquet", NEW), log.sync_sidecars()), path=f"{SIDECAR_FOLDER}/1.parquet"
     ),
-    "another writer's file": Case(
+    "make another writer's file durable": Case(
         before=lambda at: at.write(at.folder / COMMIT_3), act=lambda log: log.make_durable(COMMIT_3), path=COMMIT_3
     ),
     "delete": Case(
@@ -415,7 +416,7 @@ CASES = {
 
 
 def left(disk: Disk) -> Iterator[Disk]:
-    """Every disk that a power cut may leave, up to some hundreds."""
+    """The disks that a power cut may leave, at most some hundreds."""
     for tree in PowerCut(disk.snapshot()).disks(Random(1), limit=300):
         yield Disk.holding(tree, now=0)
 
@@ -425,7 +426,7 @@ def found(disk: Disk, path: Path) -> bytes | None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_power_cut_leaves_whole_files_or_none(name: str) -> None:
+def test_power_cut_leaves_complete_files_or_none(name: str) -> None:
     case, moments = CASES[name], list[Disk]()
     at = host()
     if case.folders:
@@ -448,7 +449,7 @@ def names(at: Host, folder: str) -> list[str]:
     return [entry.name for entry in at.files.list_directory(at.folder / folder)]
 
 
-def test_folders_stay_and_those_above_them() -> None:
+def test_new_folders_and_their_parents_are_durable() -> None:
     at = host()
     at.log.create_folders(STAGING)
     assert all(disk.find(at.folder / STAGING) is not None for disk in left(at.disk))
@@ -458,7 +459,7 @@ def test_folders_stay_and_those_above_them() -> None:
     assert at.disk.find(at.folder / STAGING) is None
 
 
-def test_the_folders_of_a_new_warehouse_stay() -> None:
+def test_folders_of_a_new_warehouse_are_durable() -> None:
     at, folder = host(), LOCATION / OWNER_FOLDER
     _make_folders(folder, at.log.environment)
     assert all(disk.find(folder) is not None for disk in left(at.disk))

@@ -51,13 +51,13 @@ def test_a_plain_table_has_no_inconsistency() -> None:
 
 @EACH
 @pytest.mark.parametrize("writer_version", [2, 6, 8])
-def test_an_owned_table_is_on_writer_version_7(feature: TableFeature, writer_version: int) -> None:
+def test_owned_table_needs_writer_version_7(feature: TableFeature, writer_version: int) -> None:
     protocol = msgspec.structs.replace(protocol_of(feature), min_writer_version=writer_version)
     assert inconsistencies(protocol, metadata_of(feature))
 
 
 @pytest.mark.parametrize("reader_version", [1, 2])
-def test_a_catalog_managed_table_is_on_reader_version_3(reader_version: int) -> None:
+def test_catalog_managed_table_needs_reader_version_3(reader_version: int) -> None:
     protocol = msgspec.structs.replace(protocol_of(CATALOG_MANAGED), min_reader_version=reader_version)
     assert inconsistencies(protocol, metadata_of(CATALOG_MANAGED))
     managed = msgspec.structs.replace(protocol_of(MANAGED_COMMIT), min_reader_version=reader_version)
@@ -65,7 +65,7 @@ def test_a_catalog_managed_table_is_on_reader_version_3(reader_version: int) -> 
 
 
 @pytest.mark.parametrize("missing", ["reader_features", "writer_features"])
-def test_catalog_managed_stands_in_both_lists(missing: str) -> None:
+def test_catalog_managed_must_be_in_both_feature_lists(missing: str) -> None:
     good = protocol_of(CATALOG_MANAGED)
     listed = tuple(name for name in getattr(good, missing) if name != CATALOG_MANAGED.name)
     bad = msgspec.structs.replace(good, **{missing: listed})
@@ -79,7 +79,7 @@ def test_managed_commit_is_a_writer_feature_only() -> None:
     assert not protocol_of(MANAGED_COMMIT).reads(MANAGED_COMMIT.name)
 
 
-def test_managed_commit_and_its_owner_go_together() -> None:
+def test_managed_commit_needs_its_owner_property() -> None:
     """managed-commits, "Managed Commit Enablement": the feature without its property, or the reverse, is invalid."""
     protocol, metadata = protocol_of(MANAGED_COMMIT), metadata_of(MANAGED_COMMIT)
     assert inconsistencies(protocol, with_configuration(metadata, **{OWNER: None}))
@@ -98,8 +98,8 @@ def test_in_commit_timestamps_are_supported_and_active(feature: TableFeature) ->
     assert inconsistencies(protocol, with_configuration(metadata, **{IN_COMMIT_TIMESTAMP_PROPERTY: "TRUE"})) == []
 
 
-def test_the_plural_name_of_in_commit_timestamps_is_read_too() -> None:
-    """RULINGS.md#feature-name: one sentence of the document spells it so."""
+def test_plural_name_of_in_commit_timestamps_is_accepted() -> None:
+    """RULINGS.md#feature-name: one sentence of the document uses the plural."""
     for name, enabled in ((IN_COMMIT_TIMESTAMP_FEATURE, True), (IN_COMMIT_TIMESTAMP_SYNONYM, True), ("other", False)):
         protocol = Protocol(min_reader_version=1, min_writer_version=7, writer_features=(name,))
         assert in_commit_timestamps_enabled(protocol, metadata_of(None)) is enabled
@@ -123,7 +123,7 @@ def test_feature_lists_need_their_protocol_versions() -> None:
     assert inconsistencies(msgspec.structs.replace(good, min_writer_version=6), metadata_of(None))
 
 
-def test_only_catalog_managed_demands_a_transaction_id() -> None:
+def test_only_catalog_managed_needs_a_transaction_id() -> None:
     """catalog-managed, "Commit Provenance Information"."""
     assert missing_provenance(CATALOG_MANAGED, CommitInfo({}))
     assert missing_provenance(CATALOG_MANAGED, CommitInfo({"txnId": ""}))

@@ -1,4 +1,4 @@
-"""What is installed is enough: the kit and the owner run from the wheel alone, away from this repository."""
+"""The wheel is complete: the kit and the owner run from the wheel alone, outside this repository."""
 
 import json
 import os
@@ -12,14 +12,14 @@ import pytest
 from conformance.requirements.catalogue import load
 
 pytestmark = pytest.mark.xdist_group("wheel")
-"""It is built once."""
+"""All tests here run in one process, so the wheel is built once."""
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the wheel unpacks to."""
+    """The folder with the unpacked wheel."""
     place = tmp_path_factory.mktemp("wheel")
     words = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(place), str(ROOT)]
     subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=place)
@@ -39,7 +39,7 @@ def kit(installed: Path, folder: Path, *words: str) -> subprocess.CompletedProce
     return python(installed, folder, "-c", code, str(installed), *words)
 
 
-def test_nothing_of_the_tests_is_in_the_wheel(installed: Path) -> None:
+def test_wheel_contains_no_tests(installed: Path) -> None:
     assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} == {
         "refimpl",
         "conformance",
@@ -67,7 +67,7 @@ def test_the_wheel_contains_the_page_and_a_working_example(installed: Path, tmp_
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_course_comes_out_of_the_wheel_and_judges(installed: Path, tmp_path: Path) -> None:
+def test_course_of_the_wheel_checks_an_owner(installed: Path, tmp_path: Path) -> None:
     made = kit(installed, tmp_path, "learn", "mine", "--language", "javascript")
     assert made.returncode == 0, made.stderr
     assert len(list((tmp_path / "mine").glob("*.md"))) == 14
@@ -83,7 +83,7 @@ def test_every_page_that_the_catalogue_cites_is_in_the_wheel(installed: Path) ->
     assert {page for page in pages if not (installed / page).is_file()} == set()
 
 
-def test_the_reference_is_a_subject_and_its_command_runs(installed: Path, tmp_path: Path) -> None:
+def test_wheel_contains_the_reference_and_its_command(installed: Path, tmp_path: Path) -> None:
     assert kit(installed, tmp_path, "smoke", "reference").returncode == 0
     code = "import refimpl.cli as c, sys; assert sys.argv.pop(1) in c.__file__; c.main()"
     made = python(installed, tmp_path, "-c", code, str(installed), "init", "lake", "--json")

@@ -1,19 +1,19 @@
-"""Take away what the owner's promises rest on, piece by piece, and see that some check notices each time.
+"""Mutation testing: change the code in one place at a time, and see that a check fails each time.
 
     python -m spec_tests.mutation [--package owner] [--files PATTERN] [--operator NAME] [--seed N --slice K] [--jobs 2]
     python -m spec_tests.mutation sabotage [--id PATTERN] [--slow] [--seed N --slice K] [--jobs 2]
 
-Every mutant (`operators`) runs in a copy of the repository against the tests that come its way, the quick ones first,
-then against the simulation's schedules and power cuts, up to the first check that fails. A mutant that survives is a
-check that is missing, or it is explained in `equivalent.toml`; an entry there that is no longer true fails the run.
+Every mutant (`operators`) runs in a copy of the repository: first against the tests that execute its code, quick tests
+first, then against the simulation's schedules and power cuts, until a check fails. If a mutant survives, a check is
+missing, or `equivalent.toml` explains it; an entry there that is no longer true fails the run.
 
-Left out, unless --operator names them, are the operators that drop a rule (`operators.RULES`): what they find is a
-request that is not refused, which says nothing of durability, order or atomicity. Careless edits (`careless.CARELESS`)
-are made in all packages but `owner`, whose own operators are stricter; of a file that `owner` has too, another package
-makes the careless edits only.
+The operators that drop a rule (`operators.RULES`) run only if --operator names them: their mutants accept invalid
+requests, which has nothing to do with durability, order or atomicity. Careless edits (`operators.CARELESS`) are made in
+all packages except `owner`, whose own operators are stricter. In a file that also belongs to `owner`, another package
+makes only the careless edits.
 
-`sabotage` makes the edits of the catalogue `sabotages.toml` instead, each against the tests that it names. An edit that
-cannot be made in exactly one place is an error. Entries that need a Java virtual machine run with --slow only.
+`sabotage` instead makes the edits of the catalogue `sabotages.toml`, each against the tests that it names. An edit that
+does not fit in exactly one place is an error. Entries that need a Java virtual machine run only with --slow.
 
 Exit status: 0 all killed or explained; 1 a survivor, or a stale entry; 2 usage; 3 the unchanged source fails a check,
 or a mutant could not be judged.
@@ -77,7 +77,7 @@ def _sabotage(arguments: Sequence[str]) -> int:
         prog="python -m spec_tests.mutation sabotage", description="make the edits of the catalogue, one at a time"
     )
     parser.add_argument("--id", default="", metavar="PATTERN", help="only entries with this in their id or file")
-    parser.add_argument("--slow", action="store_true", help="entries that need a Java virtual machine too")
+    parser.add_argument("--slow", action="store_true", help="also entries that need a Java virtual machine")
     _add_common(parser)
     options = _checked(parser, arguments)
     entries = [
@@ -117,13 +117,13 @@ def _sabotage(arguments: Sequence[str]) -> int:
 def _chosen(
     mutants: list[Mutant], entries: list[Explained], options: argparse.Namespace, of_owner: list[str]
 ) -> list[Mutant]:
-    """All; or so many by the seed, of those that are not explained."""
+    """All mutants; with --slice, a random choice of those that are not explained."""
     wanted = options.operator
     if wanted is not None:
         mutants = [each for each in mutants if each.operator in wanted]
     elif options.package == "owner":
         mutants = [each for each in mutants if each.operator not in (*RULES, *CARELESS)]
-    else:  # of the owner's files, the edits that the owner's run leaves out
+    else:  # in the owner's files, only the edits that the owner's run leaves out
         mutants = [
             each
             for each in mutants
@@ -140,7 +140,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m spec_tests.mutation", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--package", choices=PACKAGES, default="owner", help="whose files (default: owner)")
+    parser.add_argument("--package", choices=PACKAGES, default="owner", help="package to mutate (default: owner)")
     parser.add_argument(
         "--files", action="append", metavar="PATTERN", help="only files with this in their path (default: all)"
     )
@@ -159,8 +159,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slice", type=int, metavar="K", help="only K edits, chosen by the seed")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="which ones (default: 1)")
-    parser.add_argument("--jobs", type=int, default=2, help="so many edits at once (default: 2)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the choice (default: 1)")
+    parser.add_argument("--jobs", type=int, default=2, help="number of edits at the same time (default: 2)")
 
 
 def _checked(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:

@@ -1,7 +1,7 @@
 """Runs checks on a changed copy of the repository. The checkout stays as it is.
 
-One process collects all checks, once. Every mutant is a process forked from that one, in which the functions of the
-changed module get other code: so a mutant costs what its checks take, and no imports.
+One process collects all checks, once. Each mutant runs in a process forked from it, which replaces the code of the
+changed functions. So a mutant takes only the time of its checks, and no imports.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from typing import Any, Final
 import pytest
 
 START_SECONDS: Final = 90.0
-"""For the first check to begin."""
+"""Time limit until the first check begins."""
 HANG_SECONDS: Final = 60.0
 HANG_FACTOR: Final = 20.0
-"""A check hangs when it takes longer than the first, and than so many times what it takes unchanged. Both grow with the
-processes that wait for each processor."""
+"""A check hangs if it takes longer than `HANG_SECONDS`, and longer than `HANG_FACTOR` times its time on the unchanged
+source. Both limits grow with the load of the processors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is known of a test that passes on the unchanged source."""
+    """The facts about a test that passes on the unchanged source."""
 
     id: str
     seconds: float
-    """Of the processor."""
+    """Processor time."""
     hits: frozenset[int] = frozenset()
 
 
@@ -53,22 +53,22 @@ class Job:
 
     modules: Mapping[str, ast.Module]
     checks: Sequence[str]
-    """Their ids, in this order."""
+    """The ids of the checks, in the order of their run."""
     done: Callable[[Ended], None]
     usual: Mapping[str, float] = field(default_factory=dict)
-    """Seconds that they take unchanged, as far as that is known."""
+    """The known times of checks on the unchanged source, in seconds."""
     whole: bool = False
-    """All of them, whatever fails; else up to the first that fails."""
+    """Run all checks, also after a failure; otherwise stop at the first failure."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Ended:
-    """How the checks of a job ended."""
+    """The result of a job's checks."""
 
     killer: str | None = None
     """The first check that failed, or that did not end."""
     broken: str | None = None
-    """Why no check could begin: says nothing of the mutant."""
+    """The reason why no check could begin; then the mutant is not judged."""
     detail: str = ""
     seconds: float = 0.0
     passed: list[Check] = field(default_factory=list)
@@ -84,9 +84,9 @@ class _Running:
     ended: Ended = field(default_factory=Ended)
     buffer: bytes = b""
     current: str = ""
-    """The check that runs; none has begun: empty."""
+    """The running check; empty if none has begun."""
     forked_hits: set[int] = field(default_factory=set)
-    """Of processes that the current check forked."""
+    """Hits in processes that the current check forked."""
     finished: bool = False
 
 
@@ -100,9 +100,9 @@ class Collected:
 
 
 def collect(copy: Path, tests: Sequence[str], files: Sequence[str], body: Callable[[Collected], bytes]) -> bytes:
-    """What `body` gives, which runs in a process of its own that has collected these test files of the copy.
+    """The result of `body`, which runs in another process that has collected these test files of the copy.
 
-    Raises `ValueError` with what pytest said, if that fails.
+    Raises `ValueError` with pytest's output if the collection fails.
     """
     ours, theirs = os.pipe()
     said = copy.parent / "collected.txt"
@@ -137,7 +137,7 @@ def _collected(
 ) -> bytes | None:
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  # the process's own, to its end
     os.chdir(copy)
-    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they are imported for seconds, and no check here needs one
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # importing them takes seconds, and no check here needs one
     enter(copy)
     answers: list[bytes] = []
 
@@ -145,7 +145,7 @@ def _collected(
         def pytest_runtestloop(self, session: pytest.Session) -> bool:
             if not session.testsfailed:
                 held = Collected(session, copy, files)
-                gc.freeze()  # so that forked processes share it
+                gc.freeze()  # so that forked processes share the memory
                 answers.append(body(held))
             return True
 
@@ -155,9 +155,9 @@ def _collected(
 
 
 def run(jobs: Iterator[Job], held: Collected, place: Path, *, at_once: int) -> None:
-    """Run the jobs, `at_once` at a time; the result of each goes to its `done`. Jobs are taken as others end.
+    """Run the jobs, `at_once` at a time, and pass the result of each job to its `done`. `jobs` is read as jobs end.
 
-    `place`: where the checks may leave files.
+    `place`: the folder for files of the checks.
     """
     chosen = selectors.DefaultSelector()
     running: dict[int, _Running] = {}
@@ -226,7 +226,7 @@ def _take(running: _Running, event: dict[str, Any]) -> None:
     elif "hit" in event:
         running.forked_hits.add(event["hit"])
     elif "passed" in event:
-        running.current = "what comes after the last check"
+        running.current = "the end, after the last check"
         hits = frozenset(event["hits"]) | running.forked_hits
         ended.passed.append(Check(event["passed"], event["seconds"], hits))
     elif ended.killer is None:
@@ -240,7 +240,7 @@ def _end(running: _Running, descriptor: int) -> None:
         os.killpg(running.pid, signal.SIGKILL)
     os.waitpid(running.pid, 0)
     os.close(descriptor)
-    # In a process of its own: some checks leave thousands of files, and the others that run are to be heard meanwhile.
+    # Delete in another process: some checks leave thousands of files, and events of running checks must not wait.
     subprocess.Popen(["rm", "-rf", str(running.place)])
     complete = len(ended.passed) == len(running.job.checks)
     if ended.killer is None and ended.broken is None and not running.current:
@@ -274,7 +274,7 @@ def _check(job: Job, held: Collected, place: Path, pipe: int) -> None:
 
 
 class _Watch:
-    """A plugin of pytest: tells how each of the checks went."""
+    """A plugin of pytest that reports the result of each check."""
 
     def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         self._tell = tell
@@ -286,7 +286,7 @@ class _Watch:
         setattr(builtins, HIT, self._hit)
 
     def _hit(self, point: int) -> None:
-        """A process that a check forked has a copy of the hits only: it sends each new one at once."""
+        """Record a hit. A process that a check forked has only a copy of the hits, so it sends each new hit at once."""
         if point not in self._hits:
             self._hits.add(point)
             if os.getpid() != self._process:
@@ -316,11 +316,11 @@ def _last_line(text: str) -> str:
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("refimpl", "conformance", "spec_tests")
 HIT: Final = "_mutation_hit"
-"""The name, among the built-in ones, of what instrumented code calls."""
+"""The name of the built-in function that instrumented code calls."""
 
 
 def copied(target: Path) -> Path:
-    """A copy of everything that the checks need, as it is now: others may go on working in the checkout."""
+    """A copy of all files that the checks need, so that the checkout may change during the run."""
     shutil.rmtree(target, ignore_errors=True)
     for name in (*PACKAGES, "fixtures"):
         shutil.copytree(CHECKOUT / name, target / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
@@ -330,7 +330,7 @@ def copied(target: Path) -> Path:
 
 
 def enter(copy: Path) -> None:
-    """Let this process import everything from the copy. What it had imported of the checkout, it imports anew."""
+    """Let this process import all modules from the copy. Modules of the checkout are imported again."""
     for name in [each for each in sys.modules if each.partition(".")[0] in PACKAGES]:
         del sys.modules[name]
     elsewhere = [each for each in sys.path if Path(each or ".").resolve() != CHECKOUT]
@@ -338,15 +338,15 @@ def enter(copy: Path) -> None:
 
 
 class Functions:
-    """Those that this process has of some files of the copy."""
+    """The functions of some files of the copy, in this process."""
 
     def __init__(self, found: Mapping[str, list[FunctionType]]) -> None:
         self._found = found
 
     def put_in_place(self, file: str, tree: ast.Module) -> None:
-        """Give the functions of the file the code of the tree, wherever a reference to them is held.
+        """Give the functions of the file the code of the tree, so that every reference to them has the new code.
 
-        `ValueError` where that cannot be: a function is gone, or takes other names from around it.
+        Raises `ValueError` if that is impossible, because a function is missing or has other closure variables.
         """
         functions = self._found[file]
         if not functions:
@@ -381,5 +381,5 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def module_of(file: str) -> str:
-    """The name by which a file is imported."""
+    """The name of a file's module."""
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")

@@ -1,4 +1,4 @@
-"""Edits of a module's syntax tree that take away what its durability, its order or its atomicity rests on.
+"""Edits of a module's syntax tree that break its durability, its order or its atomicity.
 
 | operator            | what it does |
 |---------------------|--------------|
@@ -6,9 +6,9 @@
 | `swap-effects`      | two adjacent statements with effects change places |
 | `drop-lock`         | a `with` no longer takes the lock |
 | `leave-early`       | the last statement under a lock or in a transaction comes after it |
-| `enter-late`        | the first one comes before it |
+| `enter-late`        | the first statement comes before it |
 | `split-transaction` | a transaction ends between two of its statements, and another one begins |
-| `weaken-sql`        | less durability, or a later lock, is asked of SQLite |
+| `weaken-sql`        | SQLite gives less durability, or locks later |
 | `shift-comparison`  | `<` becomes `<=`, and so on; equality of versions and of states is negated |
 | `drop-step`         | `+ 1` or `- 1` is left out |
 | `drop-guard`        | an `if` that only returns or raises is left out |
@@ -16,7 +16,7 @@
 | `drop-raise`        | any other `raise` is left out |
 | `drop-rule`         | one operand of an `or` that is returned or assigned is left out |
 
-What a careless refactoring does (`CARELESS`; `sabotages.toml` has examples of each):
+Edits of a careless refactoring (`CARELESS`; `sabotages.toml` has examples of each):
 
 | operator          | what it does |
 |-------------------|--------------|
@@ -25,16 +25,16 @@ What a careless refactoring does (`CARELESS`; `sabotages.toml` has examples of e
 | `leave-loop`      | the last statement of a loop, which has an effect, comes once after the loop |
 | `swap-any-all`    | `any` becomes `all`, and `all` becomes `any` |
 | `swap-first-last` | `[0]` becomes `[-1]`, and `[-1]` becomes `[0]` |
-| `forget`          | a call that only changes what an object remembers is left out |
-| `begin-anew`      | of `self._x or y` only `y` is left |
+| `forget`          | a call that only changes an object in memory is left out |
+| `begin-anew`      | `self._x or y` becomes `y` |
 | `swallow-error`   | an `OSError` of an effect on files is swallowed |
 | `catch-more`      | a handler of some errors catches all |
 | `compare-size`    | contents and digests are compared by their size |
 
-An edit that Python itself refuses at once (a name that is not bound yet) is not made. Nothing is tried on module
-level, nor in a call of the logger. Left out because the difference cannot be observed: two writes of one transaction in
-the other order, a call that only changes what this process remembers, a number in a message. Limits (of sizes, ages,
-names and waits) are no versions.
+An edit is not made if Python would reject it at once, because a name is not bound yet. No edit is made at module level,
+or in a call of the logger. Some edits are left out because no caller can observe them: two writes of one transaction in
+the other order, a call that only changes the memory of this process, a number in a message. Comparisons with limits (of
+sizes, ages, names and waits) are not changed.
 """
 
 import ast
@@ -45,7 +45,7 @@ from dataclasses import dataclass
 from typing import Final
 
 RULES: Final = ("drop-guard", "drop-check", "drop-raise", "drop-rule")
-"""Edits of rules and answers, which tests of their own cover. They run on request."""
+"""Edits of rules and answers, which other tests cover. They run on request."""
 
 Body = list[ast.stmt]
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -57,28 +57,28 @@ class Mutant:
 
     file: str
     function: str
-    """Qualified within the module."""
+    """The qualified name of the function in the module."""
     operator: str
     source: str
-    """The text that is changed: of a statement with a body, its first line."""
+    """The changed text; of a statement with a body, its first line."""
     occurrence: int
-    """Of this text under this operator in the function, from 1 on."""
+    """The number of this edit among those with the same text and operator in the function, from 1."""
     line: int
     change: str
     number: int
-    """Of the edit, in the order in which `edits` finds them."""
+    """The number of the edit, in the order of `edits`."""
     point: int
-    """The number of the statement before which it can be seen whether a test comes this way."""
+    """The number of the statement before which instrumented code reports a hit."""
 
     @property
     def key(self) -> tuple[str, str, str, str, int]:
-        """What stays the same while other code changes."""
+        """Identifies the mutant, also after changes of other code."""
         return self.file, self.function, self.operator, self.source, self.occurrence
 
 
 @dataclass(slots=True)
 class Edit:
-    """One change that could be made to the tree at hand."""
+    """One possible change of a tree."""
 
     function: str
     operator: str
@@ -87,7 +87,7 @@ class Edit:
     change: str
     apply: Callable[[], None]
     matters: bool = True
-    """False: it is counted and not made."""
+    """False: the edit is counted, but not made."""
 
 
 def mutants(file: str, text: str) -> list[Mutant]:
@@ -119,7 +119,7 @@ def mutants(file: str, text: str) -> list[Mutant]:
 
 
 def mutated(text: str, number: int) -> ast.Module:
-    """The module with one edit made; lines as before."""
+    """The module with one edit made; the line numbers stay."""
     tree = ast.parse(text)
     for at, edit in enumerate(edits(tree)):
         if at == number:
@@ -129,7 +129,7 @@ def mutated(text: str, number: int) -> ast.Module:
 
 
 def instrumented(text: str, hit: str, first: int) -> ast.Module:
-    """The module, which calls `hit` with `first` + point before every statement that a mutant changes."""
+    """The module with a call of `hit` with `first` + point before every statement that a mutant changes."""
     tree = ast.parse(text)
     points: dict[int, int] = {}
     anchors: dict[int, ast.stmt] = {}
@@ -146,7 +146,7 @@ def instrumented(text: str, hit: str, first: int) -> ast.Module:
 
 
 def edits(tree: ast.Module) -> Iterator[Edit]:
-    """Everything that could be changed, always in the same order. Apply one of them only."""
+    """All possible edits, always in the same order. Apply only one of them."""
     for scope, function in _functions(tree, ""):
         suppressed = _suppressed(scope)
         for body in _bodies(scope):
@@ -175,7 +175,7 @@ def _functions(parent: ast.AST, prefix: str) -> Iterator[tuple[Scope, str]]:
 
 
 def _bodies(parent: ast.AST, *, whole: bool = False) -> Iterator[Body]:
-    """Every list of statements below; those of inner functions and classes too, if `whole`."""
+    """Every list of statements below `parent`. `whole`: also those of inner functions and classes."""
     for _, value in ast.iter_fields(parent):
         if not isinstance(value, list) or not value:
             continue
@@ -226,8 +226,8 @@ def _effects(function: str, body: Body, at: int) -> Iterator[Edit]:
 
 
 def _nothing_of(statement: ast.stmt) -> ast.stmt:
-    """What stands for it when it is left out. A function that calls `super` keeps its name from around it, without
-    which its code cannot be replaced."""
+    """The replacement of a statement that is left out. A function that calls `super` keeps the closure variable
+    `__class__`; otherwise its code could not be replaced."""
     if any(called(call) == "super" for call in calls(statement)):
         return ast.Expr(ast.Name("__class__", ast.Load()))
     return ast.Pass()
@@ -292,7 +292,7 @@ def _moved(body: Body, at: int, statement: ast.With, which: int) -> None:
 
 
 def _splits(function: str, scope: Scope) -> Iterator[Edit]:
-    """A transaction that ends between two statements which both write in it, or both read in it."""
+    """Splits of a transaction between two statements that both write in it, or both read in it."""
     for name, begin, bodies in _transactions(function, scope):
         for body in bodies:
             for at in range(1, len(body)):
@@ -315,7 +315,7 @@ def _splits(function: str, scope: Scope) -> Iterator[Edit]:
 
 
 def _transactions(function: str, scope: Scope) -> Iterator[tuple[str, str, list[Body]]]:
-    """Every name of a transaction with how one begins and the statements inside it."""
+    """The name of every transaction, its SQL to begin, and the statements inside it."""
     if isinstance(scope, ast.FunctionDef):
         if function.startswith("Writer."):
             yield "self", "BEGIN IMMEDIATE", list(_bodies(scope))
@@ -352,7 +352,7 @@ _SQL: Final = (
 
 
 def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
-    """What can be changed inside one statement, without the statements in it."""
+    """The possible changes inside one statement, without its inner statements."""
 
     in_message = in_messages(statement)
 
@@ -419,7 +419,7 @@ def _replaced(parent: ast.AST, field: str, old: ast.AST, new: ast.AST) -> None:
 
 
 def _expression_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The statement and the expressions of its own, outside in."""
+    """The statement, and its own expressions, from the outside in."""
     yield statement
     for _, child in _children(statement):
         yield from _below(child)
@@ -432,7 +432,7 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Each child with its field, statements and handlers left out."""
+    """Each child with its field, without statements and handlers."""
     for field, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else (value,):
             if isinstance(child, ast.AST) and not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
@@ -445,20 +445,20 @@ CARELESS: Final = (
 )  # fmt: skip
 
 Change = tuple[str, ast.AST, str, Callable[[], None]]
-"""Operator, what is changed, how, and the edit."""
+"""The operator, the changed node, a description of the change, and the function that makes it."""
 
 _NUMBER_OF_TRIES: Final = re.compile(r"range\([A-Z_]+\)")
-"""A limit: one try fewer breaks no rule."""
+"""A limit, so one try fewer breaks no rule."""
 _CONTENT: Final = re.compile(r"\b(content|digest|found|bytes)\b")
 
 
 def _only_touches_files(body: list[ast.stmt]) -> bool:
-    """Whether it is one call that raises an `OSError` or nothing: to catch more changes nothing there."""
+    """Whether the body is one call that can raise only an `OSError`, so that catching more changes nothing."""
     return len(body) == 1 and is_effect(body[0]) and called(calls(body[0])[0]) in FILES
 
 
 def _suppressed(scope: Scope) -> set[int]:
-    """The ids of the statements whose `OSError` is suppressed already."""
+    """The ids of the statements whose `OSError` is already suppressed."""
     return {
         id(each)
         for block in ast.walk(scope)
@@ -469,7 +469,7 @@ def _suppressed(scope: Scope) -> set[int]:
 
 
 def _careless_statement_edits(body: list[ast.stmt], at: int, *, quiet: bool) -> Iterator[Change]:
-    """The edits of one statement. `quiet`: its `OSError` is suppressed already."""
+    """The edits of one statement. `quiet`: its `OSError` is already suppressed."""
     statement = body[at]
 
     def edit(operator: str, change: str, apply: Callable[[], None], source: ast.AST = statement) -> Change:
@@ -549,13 +549,13 @@ def _by_size(node: ast.Compare) -> None:
 
 
 def put(body: list[ast.stmt], at: int, *statements: ast.stmt) -> None:
-    """Replace a statement; the new ones stand in its line."""
+    """Replace a statement; the new statements have its line number."""
     old = body[at]
     body[at : at + 1] = [ast.copy_location(statement, old) for statement in statements]
 
 
 def text_of(node: ast.AST) -> str:
-    """How reports and the list of explained mutants call it: the first line of its source, spelled one way."""
+    """The text of a node in reports and in `equivalent.toml`: the first line of its normalised source."""
     return ast.unparse(node).partition("\n")[0]
 
 
@@ -571,7 +571,7 @@ _VERSION: Final = re.compile(
 _ORDER: Final = re.compile(
     _VERSION.pattern + r"|stamp|previous|earlier|later|before|after|unknown|ticket|following|low\b|count"
 )
-"""What is ordered besides: timestamps, turns. Limits of sizes, ages, names and waits are not."""
+"""Names of other ordered values, such as timestamps and turns; not limits of sizes, ages, names and waits."""
 _STATE: Final = re.compile(r"\b(TableState|PromiseKind|CommitMode)\.[A-Z]")
 
 
@@ -582,18 +582,18 @@ SIGNS: Final[dict[type[ast.cmpop], str]] = {
 
 
 def matters(source: str) -> bool:
-    """Whether a comparison or a step of this text is of versions, or of what is ordered like them."""
+    """Whether a comparison or a step with this text is about versions, or about other ordered values."""
     return _ORDER.search(source) is not None or _STATE.search(source) is not None
 
 
 def in_messages(statement: ast.stmt) -> set[int]:
-    """The ids of the nodes in its formatted texts: a version in a message decides nothing."""
+    """The ids of the nodes in the statement's f-strings: a version in a message decides nothing."""
     texts = [node for node in ast.walk(statement) if isinstance(node, ast.JoinedStr)]
     return {id(node) for text in texts for node in ast.walk(text)}
 
 
 def other(node: ast.Compare, which: int, operator: ast.cmpop) -> type[ast.cmpop] | None:
-    """What the comparison becomes; None: it is not one of those that matter."""
+    """The new operator of the comparison; None: the comparison does not matter."""
     shifted = _ORDERS.get(type(operator))
     if shifted is not None:
         return shifted
@@ -637,13 +637,13 @@ EFFECTS: Final = FILES | LEDGER | WRITES | OTHERS
 
 
 def called(call: ast.Call) -> str:
-    """The last name of what is called."""
+    """The last part of the called function's name."""
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
 def calls(node: ast.AST) -> list[ast.Call]:
-    """Every call in it, those of functions that it only defines left out."""
+    """Every call in the node, without calls in functions that it only defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
         return []
     found = [node] if isinstance(node, ast.Call) else []
@@ -653,7 +653,7 @@ def calls(node: ast.AST) -> list[ast.Call]:
 
 
 def is_effect(statement: ast.stmt) -> bool:
-    """Whether it is a call and nothing else: made for what it does. A call of the logger does not count."""
+    """Whether the statement is only a call, made for its effect. A call of the logger does not count."""
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
     return not ast.unparse(statement.value.func).startswith("logger.")
@@ -664,22 +664,22 @@ def has_effect(statement: ast.stmt) -> bool:
 
 
 def acts(statement: ast.stmt) -> bool:
-    """Whether it does something outside of this process's memory."""
+    """Whether the statement has an effect outside the memory of this process."""
     return any(called(call) in EFFECTS or _replaces_a_file(call) for call in calls(statement))
 
 
 def is_check(statement: ast.Expr) -> bool:
-    """Whether it is called for what it raises: a guard, by another name."""
+    """Whether the statement is a call that is made for its exceptions, like a guard."""
     return any(called(call).lstrip("_").startswith(("check", "refuse")) for call in calls(statement)[:1])
 
 
 def remembers(statement: ast.Expr) -> bool:
-    """Whether it changes only what this process remembers."""
+    """Whether the statement changes only the memory of this process."""
     return any(called(call) in MEMORY for call in calls(statement)[:1])
 
 
 def only_writes(statement: ast.stmt) -> bool:
-    """Whether all that it does is to write in a transaction that others have begun."""
+    """Whether the statement only writes in a transaction that began elsewhere."""
     if any(isinstance(node, ast.With) for node in ast.walk(statement)):
         return False
     return all(called(call) in WRITES for call in calls(statement) if called(call) in EFFECTS or is_lock(call))
@@ -690,12 +690,12 @@ def _replaces_a_file(call: ast.Call) -> bool:
 
 
 def ends(statement: ast.stmt) -> bool:
-    """Whether nothing after it in its body is reached."""
+    """Whether no later statement of the same body is reached."""
     return isinstance(statement, ast.Return | ast.Raise | ast.Break | ast.Continue)
 
 
 def binds(statement: ast.stmt) -> set[str]:
-    """Local names that get a value in it."""
+    """Local names that get a value in the statement."""
     return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
@@ -704,12 +704,12 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def is_lock(expression: ast.expr) -> bool:
-    """Whether a `with` of this takes a lock."""
+    """Whether a `with` of this expression takes a lock."""
     return isinstance(expression, ast.Call) and called(expression).endswith("lock")
 
 
 def transaction_of(item: ast.withitem) -> tuple[str, str] | None:
-    """The name of the transaction that a `with` begins, and how SQLite begins one; None: it begins none."""
+    """The name of the transaction that a `with` begins, and the SQL to begin it; None: it begins no transaction."""
     if not isinstance(item.context_expr, ast.Call) or item.optional_vars is None:
         return None
     kind = called(item.context_expr)
@@ -720,7 +720,8 @@ def transaction_of(item: ast.withitem) -> tuple[str, str] | None:
 
 
 def writes_with(statement: ast.stmt, name: str, begin: str) -> bool:
-    """Whether it writes in the transaction of this name; where one only reads (`begin` tells), whether it reads."""
+    """Whether the statement writes in the transaction of this name. For a read transaction (by `begin`): whether it
+    reads."""
     for call in calls(statement):
         uses = name in names_in(call.func) or any(name in names_in(each) for each in call.args)
         if uses and (begin == "BEGIN" or called(call) in WRITES or (name == "self" and called(call) == "execute")):

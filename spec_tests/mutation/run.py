@@ -1,7 +1,7 @@
-"""One mutation run over some files: the lines that each check reaches, the checks that a mutant meets, and the result.
+"""One mutation run over some files: the points that each check reaches, the checks of each mutant, and the result.
 
-`equivalent.toml` explains mutants that no check can kill, because no caller could tell them from the source. An
-explanation holds as long as its mutant exists and survives.
+`equivalent.toml` explains mutants that no check can kill, because no caller can distinguish them from the source. An
+explanation is valid as long as its mutant exists and survives.
 """
 
 import re
@@ -21,12 +21,12 @@ from spec_tests.mutation.operators import Mutant
 
 FILE: Final = Path(__file__).with_name("equivalent.toml")
 Key = tuple[str, str, str, str, int]
-"""Of a mutant."""
+"""The key of a mutant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """Files whose mutants are made, and the tests that may kill them. Both are patterns."""
+    """The files to mutate, and the tests that may kill the mutants. Both are patterns."""
 
     targets: tuple[str, ...]
     killers: tuple[str, ...]
@@ -40,7 +40,7 @@ _OWNER_TARGETS: Final = (
     "refimpl/client/log_segment.py",
     "refimpl/owner/[!e]*.py",
 )
-"""Not `owner/explain.py`, which decides nothing and writes nothing: it tells people what is stored."""
+"""Without `owner/explain.py`, which decides and writes nothing: it only shows stored facts."""
 _OWNER_KILLERS: Final = (
     "spec_tests/owner/test_*.py",
     "spec_tests/foundation/test_log_store*.py",
@@ -78,39 +78,39 @@ PACKAGES: Final = {
         ),
     ),
 }
-"""Without the tests that need a Java virtual machine, and without `server/serving.py`, which runs in processes of its
-own: a mutant is in the process of the test. What else there is of `refimpl/spark` runs in such a machine only: the
-slow entries of `sabotages.toml` are about that."""
+"""The packages, without the tests that need a Java virtual machine. A mutant exists only in the process of the test, so
+`server/serving.py`, which runs in other processes, is left out. The rest of `refimpl/spark` runs only with a Java
+virtual machine: the slow entries of `sabotages.toml` cover it."""
 SIMULATED: Final = "spec_tests/mutation/simulated.py"
 FIRST: Final = tuple(f"spec_tests/owner/test_{name}.py" for name in ("lock", "get_commits", "recovery"))
-"""Few checks that notice much: they come before the others."""
+"""A few checks that find most mutants. They run first."""
 SECONDS: Final = 90.0
-"""Seconds of the processor: what the checks take that a mutant meets. After them it counts as a survivor."""
+"""Processor time for the checks of one mutant. Afterwards, the mutant counts as a survivor."""
 EXPLAINED: Final = 10.0
-"""The same for a mutant that is explained as one that nothing can notice: enough to hear if something does."""
+"""The same for an explained mutant: enough to find a check that kills it."""
 _POINTS_OF_A_FILE: Final = 10_000
 _CHECKS_AT_ONCE: Final = 40
-"""So many of a file are measured in one process."""
+"""The number of checks of a file that are measured in one process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What became of a mutant."""
+    """The result for one mutant."""
 
     mutant: Mutant
     killer: str | None
-    """None: it survived."""
+    """The check that failed; None: the mutant survived."""
     detail: str
     checks: int
-    """So many had passed before."""
+    """The number of checks that passed before."""
     seconds: float
     reason: str | None = None
-    """Why it may survive."""
+    """The reason why the mutant may survive."""
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What came of a run. `broken`: checks that fail on the unchanged source; then there are no verdicts. `unjudged`:
-    mutants that no check could begin with, and why."""
+    """The result of a run. `broken`: checks that fail on the unchanged source; then there are no verdicts. `unjudged`:
+    mutants for which no check could begin, with the reason."""
 
     verdicts: list[Verdict]
     broken: list[str]
@@ -139,7 +139,7 @@ class Run:
         self._verdicts: list[Verdict] = []
 
     def go(self, chosen: Sequence[Mutant], reasons: Mapping[Key, str]) -> Result:
-        """Measure the checks, and let them find each of the mutants."""
+        """Measure the checks, and run them against each mutant."""
         answer = checking.collect(
             self._copy, self._tests, list(self.texts), lambda held: self._judged_all(held, chosen, reasons)
         )
@@ -153,7 +153,8 @@ class Run:
         return msgspec.json.encode(Result(verdicts=self._verdicts, broken=self._broken, unjudged=self._unjudged))
 
     def _measure(self, held: Collected) -> None:
-        """Run every check on the unchanged source: it must pass, and shows its duration and the points it reaches."""
+        """Run every check on the unchanged source. Each must pass; records its duration and the points that it
+        reaches."""
         trees = {file: operators.instrumented(self.texts[file], HIT, first) for file, first in self._first.items()}
 
         def done(ended: Ended) -> None:
@@ -194,8 +195,8 @@ class Run:
             yield Job(modules={mutant.file: tree}, checks=checks, done=done, usual=usual)
 
     def _checks_of(self, mutant: Mutant, budget: float) -> list[str]:
-        """Those that come its way, as far as the budget goes: what found another mutant of this function first, then
-        the module's own tests, those that notice much, those that take the shortest, and the simulation at last."""
+        """The checks that reach the mutant, within the budget. The order: checks that killed another mutant of this
+        function, the module's own tests, `FIRST`, other tests by duration, and last the simulation."""
         before = {killer: at for at, killer in enumerate(dict.fromkeys(self._killers.get(_place(mutant), ())))}
         point = self._first[mutant.file] + mutant.point
         module = f"test_{Path(mutant.file).stem}"
@@ -258,8 +259,8 @@ def _say(text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """One entry of the list. With the function `*` it explains a class of mutants: `file` is a pattern, and the changed
-    text contains the regular expression `source`."""
+    """One entry of the list. With the function `*`, it explains a class of mutants: `file` is a pattern, and `source` a
+    regular expression that the changed text contains."""
 
     file: str
     function: str
@@ -270,11 +271,11 @@ class Explained:
 
     @property
     def key(self) -> Key:
-        """As of a mutant."""
+        """The key of the explained mutant."""
         return self.file, self.function, self.operator, self.source, self.occurrence
 
     def explains(self, mutant: Mutant) -> bool:
-        """Whether the entry is about this mutant."""
+        """Whether the entry explains this mutant."""
         if self.function != "*":
             return mutant.key == self.key
         return (
@@ -285,11 +286,11 @@ class Explained:
 
 
 def load(text: str) -> list[Explained]:
-    """The entries; `ValueError` for one that is incomplete, has no reason, or is there twice."""
+    """The entries. Raises `ValueError` for an entry that is incomplete, has no reason, or occurs twice."""
     try:
         found = [Explained(**entry) for entry in tomllib.loads(text).get("mutant", [])]
     except TypeError as error:
-        raise ValueError(f"an entry of the list of explained mutants is wrong: {error}") from error
+        raise ValueError(f"invalid entry in the list of explained mutants: {error}") from error
     keys = [each.key for each in found]
     for each in found:
         if len(each.reason.split()) < 5:
@@ -300,7 +301,7 @@ def load(text: str) -> list[Explained]:
 
 
 def reasons(entries: Collection[Explained], known: Iterable[Mutant]) -> dict[Key, str]:
-    """Why these mutants may survive."""
+    """The reasons why these mutants may survive."""
     found: dict[Key, str] = {}
     for mutant in known:
         reason = next((entry.reason for entry in entries if entry.explains(mutant)), None)
@@ -315,9 +316,9 @@ def stale(
     killed: Mapping[Key, str | None],
     targets: Collection[str] = (),
 ) -> list[str]:
-    """What is wrong with the list: entries without a mutant, of files that were looked at, and entries all of whose
-    mutants are killed by checks. A class must have a mutant only where its pattern is one of the `targets`: of the
-    files of another package, only some edits are made."""
+    """Outdated entries of the list: those of examined files that have no mutant, and those whose mutants were all
+    killed. A class must have a mutant only if its pattern is one of the `targets`, because other packages make only
+    some edits in these files."""
     files = {mutant.file for mutant in known}
     found = []
     for entry in entries:

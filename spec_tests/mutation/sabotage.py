@@ -1,11 +1,11 @@
-"""Sabotages: edits in one place that a careless refactoring makes, each with the tests that must notice it.
+"""Sabotages: single edits as in a careless refactoring, each with the tests that must fail.
 
 The catalogue is `sabotages.toml`. An entry names the file, the text before (exactly once in the file) and after, the
-harm, and the tests: files or node ids, without parameters. `explained` says why no test can notice an edit.
+harm, and the tests: files or node ids, without parameters. `explained` says why no test can fail.
 
-Most edits change only functions: they run in processes forked from one that has collected the tests. An edit of module
-level, or one with `slow = true` (its test starts a Java virtual machine, whose workers import the files), is written
-into the copy of the repository and runs in a process of its own.
+Most edits change only functions. They run in processes forked from a process that has collected the tests. An edit at
+module level is written into the copy of the repository, and runs in a new process. So is an edit with `slow = true`:
+its test starts a Java virtual machine, whose workers import the files.
 """
 
 import ast
@@ -26,7 +26,7 @@ from spec_tests.mutation.checking import Collected, Ended, Job
 
 FILE: Final = Path(__file__).with_name("sabotages.toml")
 PACKAGES: Final = ("owner", "client", "server", "spark")
-"""Of `refimpl`; the other modules are counted as `files`, the layer below."""
+"""Packages of `refimpl`. All other modules count as `files`, the layer below."""
 SECONDS_ON_DISK: Final = 300.0
 
 
@@ -50,7 +50,7 @@ class Sabotage:
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a sabotage. `killer`: the first test that failed; None: it survived."""
+    """The result for one sabotage. `killer`: the first test that failed; None: the edit survived."""
 
     id: str
     killer: str | None
@@ -59,14 +59,14 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What a run reports. `errors`: entries that could not be judged."""
+    """The result of a run. `errors`: entries that could not be judged."""
 
     verdicts: list[Verdict]
     errors: list[str]
 
 
 def load(text: str) -> list[Sabotage]:
-    """The entries; `ValueError` for one that is incomplete, or whose id is not unique."""
+    """The entries. Raises `ValueError` for an entry that is incomplete, or whose id is not unique."""
     try:
         found = [
             Sabotage(**{**entry, "tests": tuple(entry["tests"])}) for entry in tomllib.loads(text).get("sabotage", [])
@@ -86,10 +86,10 @@ def load(text: str) -> list[Sabotage]:
 
 
 def sabotaged(text: str, sabotage: Sabotage) -> str:
-    """The file with the edit made; `ValueError` unless it can be made in exactly one place."""
+    """The file with the edit made. Raises `ValueError` unless the edit fits in exactly one place."""
     places = text.count(sabotage.before)
     if places != 1:
-        raise ValueError(f"{sabotage.id}: the text before is {places} times in {sabotage.file}, expected once")
+        raise ValueError(f"{sabotage.id}: the text before occurs {places} times in {sabotage.file}; expected once")
     changed = text.replace(sabotage.before, sabotage.after)
     try:
         same = ast.dump(ast.parse(changed)) == _dumped(text)
@@ -102,12 +102,12 @@ def sabotaged(text: str, sabotage: Sabotage) -> str:
 
 @lru_cache(maxsize=4)
 def _dumped(text: str) -> str:
-    """The tree of a file that many edits start from."""
+    """The dumped tree of a file, cached for many edits."""
     return ast.dump(ast.parse(text))
 
 
 def function_edit(text: str, changed: str, sabotage: Sabotage) -> ast.Module | None:
-    """The changed tree, in which every function begins where it began; None if more than functions changed."""
+    """The changed tree, with the old first line of every function; None if the edit changes more than functions."""
     if _outline(ast.parse(changed)) != _outline(ast.parse(text)):
         return None
     tree = ast.parse(changed)
@@ -126,7 +126,7 @@ def function_edit(text: str, changed: str, sabotage: Sabotage) -> ast.Module | N
 
 
 def _outline(tree: ast.Module) -> str:
-    """The module without what its functions do; which functions they define is part of it."""
+    """The module without the bodies of its functions, but with the functions that they define."""
 
     class Emptied(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> ast.AST:
@@ -169,7 +169,7 @@ class Run:
             self._in_process.append((each, tree))
 
     def go(self) -> Result:
-        """Judge every entry; `ValueError` if the tests cannot be collected."""
+        """Judge every entry. Raises `ValueError` if the tests cannot be collected."""
         if self._in_process:
             files = sorted({each.file for each, _ in self._in_process})
             tests = sorted({_file_of(test) for each, _ in self._in_process for test in each.tests})
@@ -192,11 +192,11 @@ class Run:
         wrong = self._failing(held, {each.killer for each in self._result.verdicts if each.killer is not None})
         for each in [each for each in self._result.verdicts if each.killer in wrong]:
             self._result.verdicts.remove(each)
-            self._result.errors.append(f"{each.id}: {each.killer} fails without it")
+            self._result.errors.append(f"{each.id}: {each.killer} fails without the edit")
         return msgspec.json.encode(self._result)
 
     def _failing(self, held: Collected, checks: set[str]) -> set[str]:
-        """Those that fail on the unchanged source."""
+        """The checks that fail on the unchanged source."""
         passed: set[str] = set()
         ordered = [check for check in held.items if check in checks]
 
@@ -236,7 +236,7 @@ class Run:
         failed = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
         killer, _, detail = failed[0].partition(" ")[2].partition(" - ") if failed else ("", "", "")
         if ended.returncode == 1 and self._pytest(each).returncode != 0:
-            self._result.errors.append(f"{each.id}: {', '.join(each.tests)} fails without it")
+            self._result.errors.append(f"{each.id}: {', '.join(each.tests)} fails without the edit")
             return
         self._judged(each, killer or None, detail, 0.0)
 
@@ -262,5 +262,5 @@ def _file_of(test: str) -> str:
 
 
 def _names(test: str, check: str) -> bool:
-    """Whether a named test is this check, or the file or the test with parameters that it belongs to."""
+    """Whether a named test is this check, or the file or the parametrized test that contains it."""
     return check == test or check.startswith((f"{test}::", f"{test}["))

@@ -1,6 +1,6 @@
-"""The simulation as checks that a mutant meets after the tests: every schedule of small scopes, every power cut.
+"""The simulation as checks of mutants, after the tests: every schedule of small scopes, every power cut.
 
-Not collected by itself (the command of the simulation runs all of it): the mutation run names this file.
+Only the mutation run uses this file; the simulation's own command runs the complete simulation.
 """
 
 from itertools import islice
@@ -16,7 +16,7 @@ from conformance.simulation.power import Budget, explore
 from conformance.simulation.schedule_scopes import Outcome, Scope, ScopeRun, prepare, scopes
 
 SCHEDULES: Final = 250
-"""Of each scope; most have fewer."""
+"""The maximum for each scope; most scopes have fewer."""
 
 CUTS: Final = Budget(states=8)
 TROUBLED: Final = Budget(states=1, deaths=True, failing_syncs=True)
@@ -37,7 +37,7 @@ def test_a_power_cut_loses_nothing(operation: Operation) -> None:
         assert explore(host, operation, CUTS, seed=1).violations == []
 
 
-def test_nor_after_a_death_or_a_sync_that_failed() -> None:
+def test_power_cut_after_a_crash_or_a_failed_sync_loses_nothing() -> None:
     (operation,) = [each for each in operations(STORAGE) if each.name == "commit/catalogManaged/inline"]
     with SimulatedProcesses() as host:
         assert explore(host, operation, TROUBLED, seed=1).violations == []

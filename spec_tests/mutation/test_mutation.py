@@ -1,4 +1,4 @@
-"""Each operator makes its edit, and no other; a run finds a missing fsync, and refuses a stale explanation."""
+"""Each operator makes only its edit. A run finds a missing fsync, and rejects a stale explanation."""
 
 import ast
 from dataclasses import replace
@@ -23,7 +23,7 @@ def module(body: str, header: str = "def put(self, name, content):") -> str:
 
 
 def made(text: str, operator: str) -> list[str]:
-    """What the operator makes of the body of a function."""
+    """The results of the operator on the body of a function."""
     found = [ast.unparse(mutated(text, each.number)) for each in mutants("m.py", text) if each.operator == operator]
     return [dedent(each.partition("\n")[2]) for each in found]
 
@@ -35,19 +35,23 @@ def spelled(*bodies: str) -> list[str]:
 @pytest.mark.parametrize(
     ("operator", "before", "after"),
     [
-        ("delete-effect", "super().f(name)", ["__class__"]),  # or the function had another one around it
+        (
+            "delete-effect",
+            "super().f(name)",
+            ["__class__"],
+        ),  # otherwise the function would have other closure variables
         ("delete-effect", "files.fsync(name)", ["pass"]),
         ("delete-effect", "logger.warning('no')", []),
         ("delete-effect", "size = files.stat(name)", []),
         ("swap-effects", "files.write(name)\nfiles.fsync(name)", ["files.fsync(name)\nfiles.write(name)"]),
-        ("swap-effects", "made = files.create(name)\nmade.fsync()", []),  # it is not bound yet
-        ("swap-effects", "files.fsync(name)\nreturn files.link(name)", []),  # the first would not be reached
+        ("swap-effects", "made = files.create(name)\nmade.fsync()", []),  # `made` would not be bound yet
+        ("swap-effects", "files.fsync(name)\nreturn files.link(name)", []),  # the sync would not be reached
         ("drop-lock", LOCKED, ["self._files.write(content)\nself._files.fsync()"]),
         ("drop-lock", "with lock(), ledger.write() as w:\n    w.halt(1)", ["with ledger.write() as w:\n    w.halt(1)"]),
         ("drop-lock", "with files.create(name) as file:\n    file.write(content)", []),
         ("leave-early", LOCKED, ["with self._lock():\n    self._files.write(content)\nself._files.fsync()"]),
         ("enter-late", LOCKED, ["self._files.write(content)\nwith self._lock():\n    self._files.fsync()"]),
-        ("leave-early", "with self._lock():\n    self._files.fsync()", []),  # the same as without the lock
+        ("leave-early", "with self._lock():\n    self._files.fsync()", []),  # the same as `drop-lock`
         (
             "split-transaction",
             "with ledger.write() as w:\n    w.set_state(1)\n    w.forget_promise(2)",
@@ -68,7 +72,7 @@ def spelled(*bodies: str) -> list[str]:
             "split-transaction",
             "with ledger.write() as w:\n    a = w.table(1)\n    w.halt(a)",
             [],
-        ),  # reads under the lock
+        ),  # a read under the lock
         ("weaken-sql", "db.execute('PRAGMA synchronous=FULL')", ["db.execute('PRAGMA synchronous=NORMAL')"]),
         ("shift-comparison", "return version <= latest", ["return version < latest"]),
         ("shift-comparison", "return version == latest", ["return version != latest"]),
@@ -107,17 +111,17 @@ def spelled(*bodies: str) -> list[str]:
         ("catch-more", "with suppress(OSError):\n    f()", ["with suppress(Exception):\n    f()"]),
         ("catch-more", "try:\n    f()\nexcept OSError:\n    return", ["try:\n    f()\nexcept Exception:\n    return"]),
         ("catch-more", "try:\n    f()\nexcept OSError:\n    raise", []),
-        ("catch-more", "with suppress(OSError):\n    files.unlink(name)", []),  # it raises nothing else
+        ("catch-more", "with suppress(OSError):\n    files.unlink(name)", []),  # it raises no other error
         ("swallow-error", "with suppress(OSError):\n    files.unlink(name)", []),
         ("compare-size", "return digest == content", ["return len(digest) == len(content)"]),
         ("compare-size", "return name == content", []),
     ],
 )
-def test_an_operator_makes_the_edit_that_it_says(operator: str, before: str, after: list[str]) -> None:
+def test_operator_makes_its_edit(operator: str, before: str, after: list[str]) -> None:
     assert made(module(before), operator) == spelled(*after)
 
 
-def test_a_writers_method_is_split_inside_its_callers_transaction() -> None:
+def test_function_with_a_writer_is_split_in_its_transaction() -> None:
     text = module("writer.ratify(1)\nwriter.forget_promise(2)", "def record(writer: Writer, table: Table):")
     assert made(text, "split-transaction") == spelled(
         "writer.ratify(1)\nwriter._db.execute('COMMIT')\n"
@@ -125,7 +129,7 @@ def test_a_writers_method_is_split_inside_its_callers_transaction() -> None:
     )
 
 
-def test_a_mutant_is_known_by_its_text_whatever_else_changes() -> None:
+def test_mutant_key_does_not_depend_on_other_code() -> None:
     body = "files.fsync(a)\nfiles.fsync(b)\nfiles.fsync(a)"
     text = "class Log:\n" + indent(module(body), "    ")
     moved = "import os\n\n\ndef other():\n    os.fsync(1)\n\n\n" + text
@@ -138,7 +142,7 @@ def test_a_mutant_is_known_by_its_text_whatever_else_changes() -> None:
     assert keys == [e.key for e in mutants("m.py", moved) if e.operator == "delete-effect" and e.function == "Log.put"]
 
 
-def test_the_module_itself_and_its_tree_are_never_changed() -> None:
+def test_mutation_does_not_change_the_module() -> None:
     text = module(LOCKED)
     before = [each.key for each in mutants("m.py", text)]
     for each in mutants("m.py", text):
@@ -208,14 +212,14 @@ def copy(tmp_path: Path) -> Path:
 
 
 def run(copy: Path, explained: dict[Key, str]) -> Result:
-    """Of all mutants, and of one that cannot be made."""
+    """Run all mutants, and one that cannot be made."""
     found = Run(copy, [""], at_once=2, seconds=10.0)
     chosen = [each for each in found.mutants if each.operator in ("delete-effect", "swap-effects")]
     chosen.insert(0, replace(chosen[0], number=99))
     return found.go(chosen, explained)
 
 
-def test_a_removed_fsync_is_found_and_what_no_check_sees_survives(copy: Path) -> None:
+def test_removed_fsync_is_killed_and_an_unseen_edit_survives(copy: Path) -> None:
     entry = ("refimpl/log_store.py", "put", "delete-effect", "files.close()", 1)
     judged = run(copy, {entry: "the file is closed by its caller"})
     (unjudged,) = judged.unjudged
@@ -234,7 +238,7 @@ def test_a_removed_fsync_is_found_and_what_no_check_sees_survives(copy: Path) ->
     assert (copy / "refimpl/log_store.py").read_text(encoding="utf-8") == SOURCE
 
 
-def test_a_source_that_fails_its_own_checks_is_not_judged(copy: Path) -> None:
+def test_failing_source_is_not_judged(copy: Path) -> None:
     (copy / "refimpl/log_store.py").write_text(SOURCE.replace("    files.fsync()\n", ""), encoding="utf-8")
     judged = run(copy, {})
     assert judged.verdicts == []
@@ -242,7 +246,7 @@ def test_a_source_that_fails_its_own_checks_is_not_judged(copy: Path) -> None:
     assert "test_it_is_durable" in judged.broken[0]
 
 
-def test_a_mutant_that_cannot_be_judged_costs_no_verdict(
+def test_report_keeps_all_verdicts_beside_an_unjudged_mutant(
     copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     survivor = next(each for each in mutants("refimpl/log_store.py", SOURCE) if each.source == "files.close()")
@@ -310,19 +314,19 @@ def test_one_entry_explains_a_class_of_mutants() -> None:
         (ENTRY + 'line = "3"\n', "line"),
     ],
 )
-def test_an_explanation_that_explains_nothing_is_refused(text: str, said: str) -> None:
+def test_incomplete_explanation_is_rejected(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         load(text)
 
 
-def test_every_explanation_is_of_an_existing_mutant() -> None:
+def test_every_explanation_has_an_existing_mutant() -> None:
     root = Path(__file__).parents[2]
     files = [str(path.relative_to(root)) for path in sorted((root / "refimpl").rglob("*.py"))]
     known = [each for file in files for each in mutants(file, (root / file).read_text(encoding="utf-8"))]
     assert stale(load(FILE.read_text(encoding="utf-8")), known, {}) == []
 
 
-def test_a_wrong_call_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_call_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--slice", "0"], ["--jobs", "0"], ["--unknown"]):
         with pytest.raises(SystemExit) as ended:
             main(arguments)

@@ -87,7 +87,7 @@ def test_an_edit_is_killed_by_its_test_or_survives(copy: Path) -> None:
     assert result.errors == []
     assert [(each.id, each.killer) for each in result.verdicts] == [
         ("latest-is-first", test),
-        ("shorter", None),  # the function below it is still found, although it moved
+        ("shorter", None),  # the next function is still found, although it moved
         ("longer", None),
         ("ends", None),
         ("unseen", None),
@@ -115,18 +115,18 @@ def test_an_edit_of_module_level_runs_on_disk(copy: Path) -> None:
         ({"tests": ("spec_tests/owner/test_none.py",)}, "no file"),
     ],
 )
-def test_an_entry_that_does_not_fit_is_an_error(copy: Path, change: dict[str, object], said: str) -> None:
+def test_entry_that_does_not_fit_the_code_is_an_error(copy: Path, change: dict[str, object], said: str) -> None:
     result = run(copy, replace(LATEST, **change))  # type: ignore[arg-type]
     assert result.verdicts == []
     assert [said in error for error in result.errors] == [True], result.errors
 
 
-def test_a_test_that_fails_anyway_kills_nothing(copy: Path) -> None:
+def test_test_that_fails_without_the_edit_kills_nothing(copy: Path) -> None:
     path = copy / "spec_tests/owner/test_items.py"
     path.write_text(TESTS.replace("len(items)", "99"), encoding="utf-8")
     result = run(copy, LATEST)
     assert result.verdicts == []
-    assert ["fails without it" in error for error in result.errors] == [True]
+    assert ["fails without the edit" in error for error in result.errors] == [True]
 
 
 ENTRY = """
@@ -150,7 +150,7 @@ tests = ["spec_tests/owner/test_items.py"]
         (ENTRY + 'line = "3"\n', "line"),
     ],
 )
-def test_an_incomplete_entry_is_refused(text: str, said: str) -> None:
+def test_incomplete_entry_is_rejected(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         sabotage.load(text)
 
@@ -165,7 +165,7 @@ def edited(entry: Sabotage) -> str:
 
 
 def test_every_entry_fits_the_code(catalogue: list[Sabotage]) -> None:
-    """Each edit can be made in exactly one place, and each test that it names is there."""
+    """Each edit fits in exactly one place, and each named test exists."""
     for each in catalogue:
         assert edited(each)
         for test in each.tests:
@@ -175,8 +175,8 @@ def test_every_entry_fits_the_code(catalogue: list[Sabotage]) -> None:
     assert {each.package for each in catalogue} == {"owner", "client", "server", "spark", "files"}
 
 
-def test_no_edit_uses_a_name_that_is_missing(tmp_path: Path, catalogue: list[Sabotage]) -> None:
-    """Any test would kill it."""
+def test_no_edit_uses_an_undefined_name(tmp_path: Path, catalogue: list[Sabotage]) -> None:
+    """Any test would kill such an edit."""
     for each in catalogue:
         (tmp_path / f"{each.id}.py").write_text(edited(each), encoding="utf-8")
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", "--output-format", "concise"]
@@ -184,7 +184,7 @@ def test_no_edit_uses_a_name_that_is_missing(tmp_path: Path, catalogue: list[Sab
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_page_counts_the_entries(catalogue: list[Sabotage]) -> None:
+def test_page_has_the_number_of_entries(catalogue: list[Sabotage]) -> None:
     of = Counter(each.package for each in catalogue)
     stated = (
         f"The catalogue has {len(catalogue)} edits ({of['client']} of the client, {of['owner']} of the owner, "

@@ -18,7 +18,7 @@ def warehouse(tmp_path: Path) -> Iterator[refimpl.Warehouse]:
 
 @pytest.fixture(params=FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
 def table(request: pytest.FixtureRequest, warehouse: refimpl.Warehouse) -> OwnedTable:
-    """A table with version 0, which is backfilled only on request, of every table feature in every way."""
+    """A table with version 0, which is backfilled only on request. One for each table feature and commit mode."""
     return create(warehouse, *request.param)
 
 
@@ -26,5 +26,5 @@ def table(request: pytest.FixtureRequest, warehouse: refimpl.Warehouse) -> Owned
     params=[p for p in FEATURES_AND_COMMIT_MODES if p[1].value != "direct"], ids=lambda pair: name_of(*pair)
 )
 def delayed(request: pytest.FixtureRequest, warehouse: refimpl.Warehouse) -> OwnedTable:
-    """The same where a ratified commit may wait to be published."""
+    """The same for the commit modes in which a ratified commit may be unpublished."""
     return create(warehouse, *request.param)

@@ -53,7 +53,7 @@ def test_a_backfill_of_no_version_or_no_table_is_refused(table: OwnedTable) -> N
 @pytest.mark.parametrize(
     ("every", "expected"), [(1, [1, 2, 3, 4]), (2, [0, 2, 2, 4]), (3, [0, 0, 3, 3]), (None, [0] * 4)]
 )
-def test_the_policy_says_how_often_the_owner_publishes_by_itself(
+def test_owner_publishes_after_every_n_commits(
     warehouse: refimpl.Warehouse, every: int | None, expected: list[int]
 ) -> None:
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, policy=MaintenancePolicy(backfill_every=every))
@@ -64,7 +64,7 @@ def test_the_policy_says_how_often_the_owner_publishes_by_itself(
     assert seen == expected
 
 
-def test_a_server_publishes_after_its_answer_until_the_backlog_is_twice_as_long(warehouse: refimpl.Warehouse) -> None:
+def test_server_publishes_in_the_background_until_the_backlog_doubles(warehouse: refimpl.Warehouse) -> None:
     create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, policy=MaintenancePolicy(backfill_every=2, backlog_limit=6))
     later: list[Callable[[], None]] = []
     with refimpl.open(warehouse.directory, environment=Faults().environment(afterwards=later.append)) as server:
@@ -75,19 +75,19 @@ def test_a_server_publishes_after_its_answer_until_the_backlog_is_twice_as_long(
         later.pop()()
         assert table.published() == [0, 1, 2, 3]
         table.land(3)
-        assert len(later) == 1, "again"
+        assert len(later) == 1, "the server schedules another backfill"
         table.land()
-        assert table.published() == [0, 1, 2, 3, 4, 5, 6, 7], "its commit waited"
+        assert table.published() == [0, 1, 2, 3, 4, 5, 6, 7], "with a double backlog, the commit itself publishes"
         table.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=2, backlog_limit=3))
         table.land(2)
-        assert table.published()[-1] == 9, "else the next commit would be rejected"
+        assert table.published()[-1] == 9, "the commit itself publishes before the backlog is full"
         table.owner.set_policy(table.table_id, MaintenancePolicy(backfill_every=2, backlog_limit=4))
         table.land(2)
-        assert table.published()[-1] == 9, "two more fit"
+        assert table.published()[-1] == 9, "two more commits fit into the backlog"
 
 
-def test_commits_that_land_during_a_backfill_of_the_server_get_another_one(warehouse: refimpl.Warehouse) -> None:
-    """Else they stay unpublished until the next commit, which may be days later."""
+def test_commits_during_a_background_backfill_get_another_one(warehouse: refimpl.Warehouse) -> None:
+    """Otherwise they stay unpublished until the next commit, which may come days later."""
     later: list[Callable[[], None]] = []
     waiting: list[Callable[[], object]] = []
 
@@ -122,8 +122,8 @@ def test_a_long_backlog_is_recorded_in_steps(warehouse: refimpl.Warehouse, monke
 def test_publishing_lock_is_free_between_two_batches(
     warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, version: int | None
 ) -> None:
-    """Else a commit of another process, which publishes by policy, waits until a long backlog is published. The last
-    batch is known to be the last one, so that nothing waits after it."""
+    """Otherwise a commit of another process, which publishes by policy, waits until a long backlog is published. The
+    owner pauses between two batches, but not after the last."""
     monkeypatch.setattr(backfill, "BATCH", 4)
     create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=10)
     free: list[bool] = []
@@ -147,7 +147,7 @@ def test_commit_publishes_one_batch_of_a_long_backlog(
 
 
 def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: refimpl.Warehouse) -> None:
-    """Sequential: no `<v>.json` appears before `<v-1>.json` and its name are durable, and the ledger forgets last."""
+    """No `<v>.json` appears before `<v-1>.json` and its name are durable. The ledger deletes the commits last."""
     create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     faults = Faults()
     with refimpl.open(warehouse.directory, environment=faults.environment(), create=True) as watched:
@@ -168,7 +168,7 @@ def test_a_version_is_published_after_the_one_before_it_is_durable(warehouse: re
 
 
 class Publishing(Faults):
-    """A backfill during which another process acts once, as soon as version 1 has its name."""
+    """During a backfill, another process acts once, as soon as version 1 has its name."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         super().__init__()
@@ -184,14 +184,14 @@ class Publishing(Faults):
 
 @contextlib.contextmanager
 def impatient(warehouse: refimpl.Warehouse) -> Iterator[OwnedTable]:
-    """The table in another process, which does not wait for a lock."""
+    """The table in another process, which does not wait for locks."""
     environment = Faults().environment(host_lock=lambda path: host_lock(path, timeout=lambda: 0.0))
     with refimpl.open(warehouse.directory, environment=environment) as other:
         yield owned(other, "orders")
 
 
-def published_beside(warehouse: refimpl.Warehouse, act: Callable[[], object], version: int = 2) -> Backfilled:
-    """The backfill of the table while another process acts."""
+def backfill_while(warehouse: refimpl.Warehouse, act: Callable[[], object], version: int = 2) -> Backfilled:
+    """Backfill the table while another process acts."""
     publishing = Publishing(act)
     with refimpl.open(warehouse.directory, environment=publishing.environment()) as publisher:
         done = publisher.owner.backfill_to_version(publisher.owner.resolve("orders").table_id, version)
@@ -199,10 +199,10 @@ def published_beside(warehouse: refimpl.Warehouse, act: Callable[[], object], ve
     return done
 
 
-def test_others_commit_while_versions_are_published(warehouse: refimpl.Warehouse) -> None:
+def test_other_processes_commit_during_a_backfill(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     with impatient(warehouse) as other:
-        done = published_beside(warehouse, other.land)
+        done = backfill_while(warehouse, other.land)
     assert done == Backfilled(through=2, published=2)
     assert table.latest == 3
     assert table.published() == [0, 1, 2]
@@ -211,7 +211,7 @@ def test_others_commit_while_versions_are_published(warehouse: refimpl.Warehouse
 def test_versions_are_published_under_the_publishing_lock(warehouse: refimpl.Warehouse) -> None:
     create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     free: list[bool] = []
-    published_beside(warehouse, lambda: free.append(publishing_is_free(warehouse)))
+    backfill_while(warehouse, lambda: free.append(publishing_is_free(warehouse)))
     assert free == [False]
 
 
@@ -225,8 +225,8 @@ def publishing_is_free(warehouse: refimpl.Warehouse) -> bool:
 
 
 @pytest.mark.parametrize("end", ["drop", "hand back"])
-def test_nothing_is_published_while_a_table_ends(warehouse: refimpl.Warehouse, end: str) -> None:
-    """Else a version could be published where another table is by then."""
+def test_publishing_lock_is_held_while_a_table_ends(warehouse: refimpl.Warehouse, end: str) -> None:
+    """Otherwise a version could be published at a location that another table uses by then."""
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
     table.backfill()
     free: list[bool] = []
@@ -248,21 +248,21 @@ def test_nothing_is_published_while_a_table_ends(warehouse: refimpl.Warehouse, e
     assert not any(free)
 
 
-def test_a_repair_adopts_nothing_while_versions_are_published(warehouse: refimpl.Warehouse) -> None:
-    """The last one that it adopts may hand the table back."""
+def test_repair_adopts_nothing_during_a_backfill(warehouse: refimpl.Warehouse) -> None:
+    """The last version that it adopts may hand the table back."""
     create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     done: list[Action] = []
     environment = Faults().environment(host_lock=lambda path: host_lock(path, timeout=lambda: 0.0))
     with refimpl.open(warehouse.directory, environment=environment) as other:
-        published_beside(warehouse, lambda: done.extend(repair(other.owner, adopt_published=True)))
+        backfill_while(warehouse, lambda: done.extend(repair(other.owner, adopt_published=True)))
     assert [(action.code, action.done) for action in done] == [("adopt", False)]
 
 
 @pytest.mark.parametrize(("wanted", "reported"), [(2, 1), (2, 2), (1, 2)])
-def test_versions_that_a_client_reports_meanwhile_are_recorded_once(
+def test_versions_reported_during_a_backfill_are_recorded_once(
     warehouse: refimpl.Warehouse, wanted: int, reported: int
 ) -> None:
-    """Their files may be cleaned up by then, and that is no damage."""
+    """Their files may already be cleaned up. The owner must not take this for damage."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
     commits, truth = table.owner.get_commits(table.table_id).commits, table.history()
 
@@ -275,14 +275,14 @@ def test_versions_that_a_client_reports_meanwhile_are_recorded_once(
             other.log.delete(log_path.commit(commit.version))
 
     with impatient(warehouse) as other:
-        assert published_beside(warehouse, lambda: reports(other), wanted).through == 2
+        assert backfill_while(warehouse, lambda: reports(other), wanted).through == 2
     after = table.owner.resolve("orders")
     assert after.halted is None
     assert after.commits.commits == ()
 
 
-def test_another_commit_of_a_restored_ledger_is_not_forgotten(warehouse: refimpl.Warehouse) -> None:
-    """What was published is the version of the ledger that was replaced: the table stops."""
+def test_restored_ledger_keeps_its_commit_and_halts_the_table(warehouse: refimpl.Warehouse) -> None:
+    """The backfill published the version of the replaced ledger, so the owner halts the table."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
     other = append(START + 1)
 
@@ -292,7 +292,7 @@ def test_another_commit_of_a_restored_ledger_is_not_forgotten(warehouse: refimpl
             database.execute("UPDATE commits SET content = ?, digest = ?, size = ? WHERE version = 1", values)
 
     with pytest.raises(CorruptLogError):
-        published_beside(warehouse, replaced)
+        backfill_while(warehouse, replaced)
     (kept,) = table.owner.get_commits(table.table_id).commits
     assert kept.content == other
     assert table.owner.resolve("orders").halted
@@ -310,8 +310,8 @@ def test_an_inline_commit_may_be_reformatted_when_published(warehouse: refimpl.W
 
 
 @pytest.mark.parametrize("foreign", ["other actions", "no actions", "more", "a directory"])
-def test_a_foreign_file_in_the_commit_mode_stops_the_table(delayed: OwnedTable, foreign: str) -> None:
-    """FB45: "file already exists" is no success without a look at its content."""
+def test_foreign_file_of_a_ratified_version_halts_the_table(delayed: OwnedTable, foreign: str) -> None:
+    """FB45: "file already exists" is a success only if the file has the ratified content."""
     delayed.land(3)
     delayed.backfill(1)
     answer = delayed.owner.get_commits(delayed.table_id)
@@ -324,15 +324,16 @@ def test_a_foreign_file_in_the_commit_mode_stops_the_table(delayed: OwnedTable, 
         path.write_bytes(contents[foreign])
     with pytest.raises((CorruptLogError, OwnerUnavailableError)):
         backfilled(delayed)
-    assert delayed.owner.get_commits(delayed.table_id) == answer, "nothing was forgotten"
+    assert delayed.owner.get_commits(delayed.table_id) == answer, "the owner still stores all commits"
     assert delayed.owner.resolve("orders").halted
     assert not (delayed.log.folder / log_path.commit(3)).exists()
     refused(delayed.commit(4), RejectionReason.HALTED)
 
 
 @pytest.mark.parametrize("written", [0, 1, 100])
-def test_a_copy_that_its_client_has_not_finished_is_finished(delayed: OwnedTable, written: int) -> None:
-    """catalog-managed, "Publishing Commits": clients publish too. DuckDB makes the file first and writes it then."""
+def test_incomplete_copy_by_a_client_is_completed(delayed: OwnedTable, written: int) -> None:
+    """catalog-managed, "Publishing Commits": clients publish, too. DuckDB first creates the file, and then writes
+    it."""
     delayed.land(3)
     truth = delayed.history()
     path = delayed.log.folder / log_path.commit(1)
@@ -344,7 +345,7 @@ def test_a_copy_that_its_client_has_not_finished_is_finished(delayed: OwnedTable
 
 
 @pytest.mark.parametrize("damage", ["altered", "truncated", "removed"])
-def test_a_staged_file_that_is_not_as_ratified_stops_the_table(warehouse: refimpl.Warehouse, damage: str) -> None:
+def test_damaged_staged_file_halts_the_table(warehouse: refimpl.Warehouse, damage: str) -> None:
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=3)
     victim = table.owner.get_commits(table.table_id).commits[1]
     assert victim.file_name is not None
@@ -358,15 +359,15 @@ def test_a_staged_file_that_is_not_as_ratified_stops_the_table(warehouse: refimp
         backfilled(table)
     assert caught.value.path == victim.file_name
     assert caught.value.version == 2
-    assert table.published() == [0, 1], "what was before it is published"
+    assert table.published() == [0, 1], "earlier versions are published"
     assert table.owner.resolve("orders").halted
     assert table.latest == 3
     path.write_bytes(content)
     assert backfilled(table).through == 3
 
 
-def test_inline_bytes_that_are_not_as_ratified_stop_the_table(warehouse: refimpl.Warehouse) -> None:
-    """The ledger may be damaged too; the bytes are as long as those that were ratified."""
+def test_damaged_inline_bytes_halt_the_table(warehouse: refimpl.Warehouse) -> None:
+    """The ledger can be damaged, too. The damaged bytes have the ratified length."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     truth = table.history()[2]
 
@@ -385,7 +386,7 @@ def test_inline_bytes_that_are_not_as_ratified_stop_the_table(warehouse: refimpl
 
 
 def test_removed_staged_file_of_a_published_version_is_no_damage(warehouse: refimpl.Warehouse) -> None:
-    """FB12."""
+    """FB12: the published file proves the commit, although the staged file is gone."""
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
     truth = table.history()
     first = table.owner.get_commits(table.table_id).commits[0]
@@ -395,15 +396,15 @@ def test_removed_staged_file_of_a_published_version_is_no_damage(warehouse: refi
     assert table.history() == truth
 
 
-def test_a_name_whose_fsync_failed_is_written_anew(warehouse: refimpl.Warehouse) -> None:
-    """STORAGE.md#failed-fsync: after a failed fsync stop; a retried fsync lies."""
+def test_file_is_rewritten_after_a_failed_fsync_of_its_folder(warehouse: refimpl.Warehouse) -> None:
+    """STORAGE.md#failed-fsync: after a failed fsync, the owner stops, because a retry may succeed without writing."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
     faults = Faults(fail_from=OPENING + 5, fail_count=1, error=disk_is_broken)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
         failing.owner.backfill_to_version(table.table_id)
     assert faults.seen[OPENING + 4] == "fsync _delta_log/"
-    assert table.owner.get_commits(table.table_id).commits, "its bytes are kept"
+    assert table.owner.get_commits(table.table_id).commits, "the owner keeps the bytes"
     faults.abandon()
     works = Faults()
     refimpl.open(warehouse.directory, environment=works.environment(), create=True).owner.backfill_to_version(
@@ -420,10 +421,10 @@ def test_a_name_whose_fsync_failed_is_written_anew(warehouse: refimpl.Warehouse)
     ]
 
 
-def test_a_backfill_that_fails_after_a_commit_is_no_failed_commit(
+def test_failed_backfill_does_not_fail_the_commit(
     warehouse: refimpl.Warehouse, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """FB43."""
+    """FB43: the commit landed, so a failure of the backfill must not be reported as a failed commit."""
     policy = MaintenancePolicy(backfill_every=1)
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, policy=policy)
     faults = Faults(fail_from=OPENING + 2, error=disk_is_broken)
@@ -437,7 +438,7 @@ def test_a_backfill_that_fails_after_a_commit_is_no_failed_commit(
     assert table.published() == [0]
     assert table.latest == 1
     table.land()
-    assert table.published() == [0, 1, 2], "the next one makes up for it"
+    assert table.published() == [0, 1, 2], "the next backfill publishes both commits"
 
 
 def test_a_client_publishes_in_order_or_not_at_all(delayed: OwnedTable) -> None:
@@ -451,12 +452,12 @@ def test_a_client_publishes_in_order_or_not_at_all(delayed: OwnedTable) -> None:
     assert delayed.log.published(others[-1].version)
 
 
-def test_a_client_makes_durable_what_another_one_published(warehouse: refimpl.Warehouse) -> None:
-    """Its staged file may be gone by then: the owner removes it once a client has reported the version."""
+def test_client_makes_another_clients_published_file_durable(warehouse: refimpl.Warehouse) -> None:
+    """The staged file may be gone: the owner removes it after a client has reported the version."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
     (commit,) = table.owner.get_commits(table.table_id).commits
     table.log.put_if_absent(log_path.commit(1), table.history()[1])
     table.log.delete(f"{CATALOG_MANAGED.staging_folder}/{commit.file_name}")
     files = FailingFiles()
     LogStore(table.location, Environment(files=files)).publish_ratified(CATALOG_MANAGED.staging_folder, [commit])
-    assert [operation for operation, _ in files.done[-2:]] == ["replace", "fsync_directory"], "it is written anew"
+    assert [operation for operation, _ in files.done[-2:]] == ["replace", "fsync_directory"], "the file is rewritten"

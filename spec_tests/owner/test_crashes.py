@@ -1,10 +1,10 @@
-"""Every operation that commits, interrupted at every effect: by the death of the process, and by a failing disk.
+"""Every operation that commits, interrupted at every effect, by the death of the process or by a failing disk.
 
-What must hold afterwards, whatever was interrupted where:
-- an acknowledged commit is there, with its bytes;
-- any other is there wholly or not at all, and the owner tells which, finally;
+After every interruption:
+- an acknowledged commit is in the log, with its bytes;
+- any other commit is there completely or not at all, and the owner's answer about it is final;
 - "owner unavailable" means that nothing landed;
-- nothing that was there before has changed, and the table goes on.
+- nothing that existed before has changed, and the table accepts commits.
 """
 
 import itertools
@@ -55,7 +55,7 @@ Act = Callable[[refimpl.Warehouse], object]
 
 @dataclass
 class Interruption:
-    """How one run ended: `answer`, or an error, or a crash (neither)."""
+    """How one run ended: with an `answer`, with an `error`, or with a crash (neither)."""
 
     where: str
     answer: object = None
@@ -68,14 +68,15 @@ class Interruption:
 
 @dataclass
 class Runs:
-    """Runs of one operation, each on a copy of the same warehouse, each interrupted at another point."""
+    """Runs of one operation. Each run uses a copy of the same warehouse, and is interrupted at another point."""
 
     directory: Path
     prepare: Callable[[refimpl.Warehouse], Act]
 
     @cached_property
     def act(self) -> Act:
-        """The operation, once the warehouse to copy is prepared; a ledger knows where it is, so copies are there."""
+        """Prepare the warehouse, and return the operation. A ledger stores its path, so every copy has the same
+        path."""
         with opened(self.directory / "warehouse") as warehouse:
             act = self.prepare(warehouse)
         (self.directory / "warehouse").rename(self.directory / "prepared")
@@ -86,7 +87,7 @@ class Runs:
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(self.directory / "prepared", place)
         plan = faults()
-        # Opening an existing warehouse has no effects, so that the first one is the operation's.
+        # Opening an existing warehouse has no effects, so the first effect is the operation's.
         ended = Interruption(where)
         try:
             ended.answer = crashed(place, plan, act)
@@ -136,7 +137,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Sent:
-    """What was proposed, so that it can be looked for afterwards."""
+    """The proposal that a run sent."""
 
     version: int
     attempt: str
@@ -144,7 +145,7 @@ class Sent:
 
 
 def settled(table: OwnedTable, sent: Sent, before: dict[int, bytes], ended: Interruption) -> bool:
-    """Whether the attempt landed; checks that every answer is the same, before and after it was resolved."""
+    """Whether the attempt landed. Checks that all answers agree, before and after it was resolved."""
     seen = table.history()
     outcome = table.owner.attempt_outcome(table.table_id, sent.attempt)
     landed = isinstance(outcome, Landed)
@@ -157,13 +158,15 @@ def settled(table: OwnedTable, sent: Sent, before: dict[int, bytes], ended: Inte
     after = table.history()
     assert after == ({**before, sent.version: sent.content} if landed else before), ended
     assert seen in (before, after), ended
-    assert seen == before or landed, f"{ended}: a reader saw the commit, then it was gone"
+    assert seen == before or landed, f"{ended}: a reader saw a commit that did not land"
     assert table.owner.attempt_outcome(table.table_id, sent.attempt) == outcome
     return landed
 
 
 @pytest.mark.parametrize("pair", FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
-def test_a_commit_is_there_wholly_or_not_at_all(tmp_path: Path, pair: tuple[TableFeature, CommitMode]) -> None:
+def test_interrupted_commit_lands_completely_or_not_at_all(
+    tmp_path: Path, pair: tuple[TableFeature, CommitMode]
+) -> None:
     sent: dict[str, Sent] = {}
 
     def prepare(warehouse: refimpl.Warehouse) -> Act:
@@ -174,7 +177,7 @@ def test_a_commit_is_there_wholly_or_not_at_all(tmp_path: Path, pair: tuple[Tabl
             through = table.through(failing)
             try:
                 proposal = through.propose(2, sent["last"].content, attempt=sent["last"].attempt)
-            except OSError as error:  # the client's side: nothing was proposed
+            except OSError as error:  # the client failed before it proposed
                 raise OwnerUnavailableError(str(error)) from error
             return failing.owner.commit(table.table_id, 2, proposal)
 
@@ -200,12 +203,12 @@ def test_a_commit_is_there_wholly_or_not_at_all(tmp_path: Path, pair: tuple[Tabl
                 table.backfill()
                 assert table.published() == list(range(len(table.history())))
             else:
-                assert isinstance(ended.error, OutcomeUnknown), "only a name whose fsync failed halts a table"
+                assert isinstance(ended.error, OutcomeUnknown), "only a failed fsync of a folder halts a table"
     assert landings, "some interruptions come after the commit point"
 
 
-def test_direct_commit_seen_before_a_power_cut_is_made_again(tmp_path: Path) -> None:
-    """The link was visible, but its directory was not durable: the promise makes it again."""
+def test_direct_commit_lost_in_a_power_cut_is_restored(tmp_path: Path) -> None:
+    """The link was visible, but its folder was not durable. The owner's promise restores the file."""
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     attempt, content = new_attempt(), append(START + 1)
@@ -215,7 +218,7 @@ def test_direct_commit_seen_before_a_power_cut_is_made_again(tmp_path: Path) -> 
     assert faults.seen[-1] == "link 1.json"
     with opened(tmp_path / "w") as warehouse:
         assert table.through(warehouse).latest == 1
-    (table.location / "_delta_log" / log_path.commit(1)).unlink()  # what the power cut took
+    (table.location / "_delta_log" / log_path.commit(1)).unlink()  # lost in the power cut
     with opened(tmp_path / "w") as warehouse:
         again = table.through(warehouse)
         assert isinstance(again.commit(1, append(START + 9)), Conflict)
@@ -223,7 +226,7 @@ def test_direct_commit_seen_before_a_power_cut_is_made_again(tmp_path: Path) -> 
         assert isinstance(again.owner.attempt_outcome(table.table_id, attempt), Landed)
 
 
-def test_an_unknown_outcome_says_of_which_attempt(tmp_path: Path) -> None:
+def test_unknown_outcome_names_the_attempt(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     proposal = DirectProposal(attempt=new_attempt(), content=append(START + 1))
@@ -276,8 +279,8 @@ def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeat
                 table.land(2)
 
 
-def test_a_location_survives_the_crash_of_its_creator(tmp_path: Path) -> None:
-    """Whatever the crash left there, dropping the unfinished table makes room for the next one."""
+def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> None:
+    """Whatever the crash left there, dropping the unfinished table frees the location."""
 
     def prepare(warehouse: refimpl.Warehouse) -> Act:
         return lambda failing: failing.owner.stage_table(
@@ -297,7 +300,7 @@ def test_a_location_survives_the_crash_of_its_creator(tmp_path: Path) -> None:
             assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
 
 
-def test_creation_that_died_blocks_no_name(tmp_path: Path) -> None:
+def test_interrupted_creation_blocks_no_name(tmp_path: Path) -> None:
     def prepare(warehouse: refimpl.Warehouse) -> Act:
         staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
         proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
@@ -354,7 +357,7 @@ def test_a_take_over_is_completed_or_forgotten(tmp_path: Path) -> None:
             if isinstance(ended.answer, Ratified):
                 assert visible
             outcome = take_over(warehouse)
-            assert isinstance(outcome, Ratified), f"{ended}: the owner must not refuse what it promised"
+            assert isinstance(outcome, Ratified), f"{ended}: the owner must keep its promise"
             assert outcome.replayed or not visible
             table = owned(warehouse, "plain")
             assert table.history()[2] == CHANGE.content
@@ -384,7 +387,7 @@ def test_filesystem_writer_races_with_an_interrupted_take_over(tmp_path: Path) -
     assert won
 
 
-def test_a_name_is_not_blocked_by_a_take_over_that_died(tmp_path: Path) -> None:
+def test_interrupted_take_over_blocks_no_name(tmp_path: Path) -> None:
     for place, _ in Runs(tmp_path, taking_over).crashes():
         with opened(place) as warehouse:
             LogStore(warehouse.directory / "plain", warehouse.environment).put_if_absent(
@@ -398,7 +401,7 @@ def test_a_name_is_not_blocked_by_a_take_over_that_died(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("commit_mode", [CommitMode.STAGED, CommitMode.INLINE, CommitMode.DIRECT])
-def test_a_hand_back_is_completed_or_never_was(tmp_path: Path, commit_mode: CommitMode) -> None:
+def test_interrupted_hand_back_happens_or_changes_nothing(tmp_path: Path, commit_mode: CommitMode) -> None:
     """managed-commits, "Converting a managed-commit table to filesystem table"; FB38."""
     feature = CATALOG_MANAGED if commit_mode is CommitMode.INLINE else MANAGED_COMMIT
     sent: dict[str, Sent] = {}
@@ -419,12 +422,12 @@ def test_a_hand_back_is_completed_or_never_was(tmp_path: Path, commit_mode: Comm
                 assert table.published() == [0, 1, 2, 3]
                 assert warehouse.owner.resolve(table.location).state is TableState.HANDED_BACK
                 refused(table.commit(4), RejectionReason.NOT_ACTIVE)
-                assert table.log.put_if_absent(log_path.commit(4), append(START + 4)), "the filesystem goes on"
+                assert table.log.put_if_absent(log_path.commit(4), append(START + 4)), "filesystem commits continue"
             elif found.halted is None:
                 table.land()
 
 
-def test_a_drop_happens_or_does_not_and_loses_no_version(tmp_path: Path) -> None:
+def test_interrupted_drop_loses_no_version(tmp_path: Path) -> None:
     def prepare(warehouse: refimpl.Warehouse) -> Act:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
 
@@ -451,7 +454,7 @@ def test_a_drop_happens_or_does_not_and_loses_no_version(tmp_path: Path) -> None
             create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
 
-def test_an_undrop_happens_or_does_not(tmp_path: Path) -> None:
+def test_interrupted_undrop_happens_or_changes_nothing(tmp_path: Path) -> None:
     def prepare(warehouse: refimpl.Warehouse) -> Act:
         dropped(warehouse)
         return lambda failing: failing.owner.undrop_table("orders")
@@ -468,8 +471,8 @@ def test_an_undrop_happens_or_does_not(tmp_path: Path) -> None:
             table.land()
 
 
-def test_an_interrupted_purge_can_be_repeated_and_never_undropped(tmp_path: Path) -> None:
-    """At every effect: the table is either untouched and can come back, or is purged by the next call."""
+def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
+    """After every interruption, either the table is untouched and can come back, or the next call purges it."""
 
     def prepare(warehouse: refimpl.Warehouse) -> Act:
         other = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
@@ -499,7 +502,7 @@ def test_an_interrupted_purge_can_be_repeated_and_never_undropped(tmp_path: Path
 # The first start
 
 
-def test_a_first_start_may_die_anywhere(tmp_path: Path) -> None:
+def test_first_start_can_crash_at_every_effect(tmp_path: Path) -> None:
     for after in itertools.count():
         place = tmp_path / str(after) / "deep" / "warehouse"
         faults = Faults(crash_after=after)
@@ -518,7 +521,7 @@ def test_a_first_start_may_die_anywhere(tmp_path: Path) -> None:
             return
 
 
-def test_a_first_start_on_a_failing_disk_says_so(tmp_path: Path) -> None:
+def test_first_start_on_a_failing_disk_is_an_error(tmp_path: Path) -> None:
     starts = Faults()
     refimpl.open(tmp_path / "good", environment=starts.environment(), create=True)
     starts.abandon()

@@ -119,8 +119,8 @@ def test_a_name_is_not_reserved_until_it_is_registered(warehouse: refimpl.Wareho
     assert caught.value.winner.table_id == second.table_id
 
 
-def test_a_drop_publishes_what_was_ratified_and_nothing_afterwards(warehouse: refimpl.Warehouse) -> None:
-    """The bytes stay readable without the owner, and another table may live there later."""
+def test_drop_publishes_all_ratified_commits_and_no_later_one(warehouse: refimpl.Warehouse) -> None:
+    """The bytes stay readable without the owner, and another table may use the location later."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     truth = table.history()
     warehouse.owner.drop_table(table.table_id)
@@ -131,8 +131,8 @@ def test_a_drop_publishes_what_was_ratified_and_nothing_afterwards(warehouse: re
         table.backfill()
 
 
-def test_a_table_that_cannot_be_published_now_is_not_dropped(warehouse: refimpl.Warehouse) -> None:
-    """The disk fails: the last commits are the owner's alone, and after a drop they would never be published."""
+def test_table_with_a_failing_backfill_is_not_dropped(warehouse: refimpl.Warehouse) -> None:
+    """The disk fails. Only the owner has the last commits, and after a drop they would never be published."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
     storage = FailingFiles()
     storage.fail_when = lambda effect, path: effect == "link"
@@ -170,7 +170,7 @@ def test_a_name_is_one_to_three_identifiers(warehouse: refimpl.Warehouse, name: 
     "name",
     ["", ".", "..", "a..b", "a.b.c.d", "a/b", "../x", "a b", "a\n", "1a", "a-b", "é", "a\0", "x" * 256, "`a`", "a;b"],
 )
-def test_any_other_name_is_refused(warehouse: refimpl.Warehouse, name: str) -> None:
+def test_invalid_table_name_is_rejected(warehouse: refimpl.Warehouse, name: str) -> None:
     with pytest.raises(InvalidRequestError):
         warehouse.owner.stage_table(name, CATALOG_MANAGED)
     assert [path.name for path in warehouse.directory.iterdir()] == ["_owner"]
@@ -251,7 +251,7 @@ def test_tables_do_not_overlap(warehouse: refimpl.Warehouse) -> None:
         with pytest.raises(LocationError):
             stage_at(warehouse, location)
     stage_at(warehouse, warehouse.directory / "a" / "bc")
-    for neighbour in ("b-", "b0", "b%", "b_", "B"):  # before and after the separator, and patterns
+    for neighbour in ("b-", "b0", "b%", "b_", "B"):  # they sort before and after the separator, or are patterns
         stage_at(warehouse, warehouse.directory / "a" / neighbour)
     stage_at(warehouse, warehouse.directory / "%" / "b")
     with pytest.raises(LocationError):
@@ -259,7 +259,7 @@ def test_tables_do_not_overlap(warehouse: refimpl.Warehouse) -> None:
 
 
 def test_a_table_around_the_warehouse_overlaps_every_table_in_it(tmp_path: Path) -> None:
-    """A root may hold the warehouse itself."""
+    """A root may contain the warehouse itself."""
     with refimpl.open(tmp_path / "lake" / "warehouse", roots=[tmp_path], create=True) as warehouse:
         around = filesystem_table(tmp_path / "lake", versions=3)
         beside = filesystem_table(tmp_path / "lake2", versions=3)
@@ -280,7 +280,7 @@ def test_unknown_name_is_answered_with_known_names(warehouse: refimpl.Warehouse)
     with pytest.raises(TableNotFoundError) as caught:
         warehouse.owner.resolve("table_x")
     assert "table_00" in caught.value.message
-    assert "table_29" not in caught.value.message, "a message is no listing"
+    assert "table_29" not in caught.value.message, "the message lists only some names"
 
 
 def test_no_table_is_created_inside_another_table(warehouse: refimpl.Warehouse) -> None:
@@ -295,12 +295,12 @@ def test_no_table_is_created_inside_another_table(warehouse: refimpl.Warehouse) 
             stage_at(warehouse, place, "inner")
 
 
-def test_a_creation_that_was_given_up_frees_its_location(warehouse: refimpl.Warehouse) -> None:
+def test_dropped_creation_frees_its_location(warehouse: refimpl.Warehouse) -> None:
     place = warehouse.directory / "place"
     first = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=place)
     with pytest.raises(LocationError) as caught:
         stage_at(warehouse, place)
-    assert first.table_id in caught.value.message, "says what to drop"
+    assert first.table_id in caught.value.message, "the message names the table to drop"
     warehouse.owner.drop_table(first.table_id)
     stage_at(warehouse, place)
 
@@ -317,5 +317,5 @@ def test_a_purged_table_frees_its_location(warehouse: refimpl.Warehouse) -> None
     second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=place)
     warehouse.owner.register_table(second.table_id, proposal_of(CATALOG_MANAGED))
     owned(warehouse, "orders").land(3)
-    with pytest.raises(TableNotFoundError):  # those there are another table's versions
+    with pytest.raises(TableNotFoundError):  # the versions there belong to another table
         warehouse.owner.get_commits(staged.table_id)

@@ -1,6 +1,6 @@
-"""Who may commit what: managed-commits and catalog-managed, "Commit Protocol"; in-commit timestamps; "Enablement".
+"""The rules for commits: managed-commits and catalog-managed, "Commit Protocol"; in-commit timestamps, "Enablement".
 
-Each refusal has a twin that differs in one thing and lands, and leaves the table as it was.
+A rejected proposal leaves the table unchanged. Each one has a twin that differs in one thing and lands.
 """
 
 import json
@@ -74,7 +74,7 @@ def test_the_winners_of_a_conflict_are_bounded(warehouse: refimpl.Warehouse) -> 
     assert outcome.latest_ratified_version == 105
 
 
-# The message: names and attempts
+# The request: names and attempts
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_winners_of_a_conflict_are_bounded(warehouse: refimpl.Warehouse) -> 
         "",
     ],
 )
-def test_a_staged_file_is_called_by_its_version_and_attempt(warehouse: refimpl.Warehouse, name: str) -> None:
+def test_staged_file_name_has_the_version_and_the_attempt(warehouse: refimpl.Warehouse, name: str) -> None:
     """managed-commits, "Commit Files"; catalog-managed, "Staged commit": the version in the name is authoritative."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     attempt = new_attempt()
@@ -117,7 +117,7 @@ def test_an_attempt_id_is_a_lower_case_uuid(warehouse: refimpl.Warehouse, attemp
     assert isinstance(table.commit(1, attempt="3a0d65cd-4056-49b8-937b-95f9e3ee90e5"), Ratified)
 
 
-def test_a_staged_file_must_be_there_when_it_is_proposed(warehouse: refimpl.Warehouse) -> None:
+def test_staged_file_must_exist_when_it_is_proposed(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     proposal = table.propose(1, append(START + 1))
     assert isinstance(proposal, StagedProposal)
@@ -152,7 +152,7 @@ COMMIT_MODES = {
 
 
 def test_commits_must_have_the_commit_mode_of_the_table(table: OwnedTable) -> None:
-    """catalog-managed, "Commit Protocol", options 1 to 3. Commits too large to be held inline are staged."""
+    """catalog-managed, "Commit Protocol", options 1 to 3. Commits that are too large for the ledger are staged."""
     latest = 0
     for commit_mode in CommitMode:
         outcome = table.owner.commit(
@@ -179,8 +179,8 @@ FLAWS: dict[str, tuple[RejectionReason, bytes]] = {
     "blank": (R.MALFORMED_ACTIONS, b"\n\n"),
     "no JSON": (R.MALFORMED_ACTIONS, append(START + 1) + b"{"),
     "not UTF-8": (R.MALFORMED_ACTIONS, append(START + 1) + b'{"x":"\xff"}'),
-    "half an action": (R.MALFORMED_ACTIONS, append(START + 1) + b'{"add":{"path":"x"}}'),
-    "two in a line": (R.MALFORMED_ACTIONS, append(START + 1) + lines(addition())[:-1] + lines(addition())),
+    "an incomplete action": (R.MALFORMED_ACTIONS, append(START + 1) + b'{"add":{"path":"x"}}'),
+    "two actions in a line": (R.MALFORMED_ACTIONS, append(START + 1) + lines(addition())[:-1] + lines(addition())),
     "two commitInfo": (R.MALFORMED_ACTIONS, lines(info(START + 1), info(START + 2))),
     "two protocols": (R.MALFORMED_ACTIONS, lines(info(START + 1), *[protocol_of(CATALOG_MANAGED)] * 2)),
     "two metaData": (R.MALFORMED_ACTIONS, lines(info(START + 1), *[metadata_of(CATALOG_MANAGED)] * 2)),
@@ -191,7 +191,7 @@ FLAWS: dict[str, tuple[RejectionReason, bytes]] = {
     "only an unknown action": (R.COMMIT_INFO_NOT_FIRST, b'{"futureAction":{}}\n'),
     "no timestamp": (R.IN_COMMIT_TIMESTAMP, lines(info(START).replacing(inCommitTimestamp=None))),
     "timestamp as text": (R.IN_COMMIT_TIMESTAMP, lines(info(START).replacing(inCommitTimestamp="1001"))),
-    "timestamp as truth": (R.IN_COMMIT_TIMESTAMP, lines(info(START).replacing(inCommitTimestamp=True))),
+    "timestamp as boolean": (R.IN_COMMIT_TIMESTAMP, lines(info(START).replacing(inCommitTimestamp=True))),
     "timestamp beyond a long": (R.IN_COMMIT_TIMESTAMP, append(2**63)),
     "negative timestamp": (R.IN_COMMIT_TIMESTAMP, append(-1)),
     "same timestamp": (R.IN_COMMIT_TIMESTAMP, append(START)),
@@ -200,7 +200,7 @@ FLAWS: dict[str, tuple[RejectionReason, bytes]] = {
 
 
 @pytest.mark.parametrize(("reason", "content"), FLAWS.values(), ids=FLAWS.keys())
-def test_flawed_content_is_refused_and_changes_nothing(
+def test_invalid_content_is_rejected_and_changes_nothing(
     table: OwnedTable, reason: RejectionReason, content: bytes
 ) -> None:
     before = table.history()
@@ -241,7 +241,7 @@ def test_any_number_of_unknown_actions_and_fields_may_follow(table: OwnedTable) 
 def test_a_commit_has_a_size_limit(
     warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, commit_mode: CommitMode
 ) -> None:
-    """Inline commits are held in the ledger and sent to every reader; others are read whole."""
+    """The ledger stores inline commits, and every reader gets them. The owner reads other commits as a whole."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     content = append(START + 1, lines=10)
     limit = "MAX_INLINE_BYTES" if commit_mode is CommitMode.INLINE else "MAX_COMMIT_BYTES"
@@ -289,8 +289,8 @@ def test_a_change_of_schema_or_protocol_that_keeps_the_owner_lands(table: OwnedT
     assert isinstance(table.commit(1, content), Ratified)
 
 
-def test_a_commit_cannot_take_the_feature_away(table: OwnedTable) -> None:
-    """managed-commits, "Converting a managed-commit table to filesystem table", is the only way."""
+def test_commit_cannot_remove_the_feature(table: OwnedTable) -> None:
+    """Only a hand-back removes it: managed-commits, "Converting a managed-commit table to filesystem table"."""
     content = changed(table.feature, protocol=protocol_of(None), metadata=metadata_of(None))
     refused(table.commit(1, content), RejectionReason.OWNERSHIP_CHANGE)
     refused(table.commit(1, changed(table.feature, protocol=protocol_of(None))), RejectionReason.OWNERSHIP_CHANGE)
@@ -355,7 +355,8 @@ HARMLESS = ["authenticationMode", "endpoint", "token.endpoint", "keyspace", "pas
 
 @pytest.mark.parametrize("key", [*SECRETS, *HARMLESS])
 def test_secret_in_the_configuration_is_rejected(warehouse: refimpl.Warehouse, key: str) -> None:
-    """managed-commits, "Managed Commit Enablement": every reader of the storage sees it. Other keys are allowed."""
+    """managed-commits, "Managed Commit Enablement": every reader of the storage could read it. Other keys are
+    allowed."""
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     conf = json.dumps({"endpoint": "http://host/commit", key: "x"})
     outcome = table.commit(1, changed(MANAGED_COMMIT, metadata=configured(MANAGED_COMMIT, conf=conf)))
@@ -378,11 +379,11 @@ def test_the_owners_configuration_is_a_map_of_strings(warehouse: refimpl.Warehou
 # The backlog and the table's state
 
 
-def test_no_other_refusal_is_retryable() -> None:
+def test_only_a_full_backlog_is_retryable() -> None:
     assert [r for r in RejectionReason if Rejected(reason=r, detail="").retryable] == [RejectionReason.BACKLOG_FULL]
 
 
-def test_a_staging_table_takes_no_commit(warehouse: refimpl.Warehouse) -> None:
+def test_staging_table_accepts_no_commit(warehouse: refimpl.Warehouse) -> None:
     staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.DIRECT)
     proposal = DirectProposal(attempt=new_attempt(), content=append(START))
     refused(warehouse.owner.commit(staged.table_id, 0, proposal), RejectionReason.NOT_ACTIVE)
@@ -391,18 +392,18 @@ def test_a_staging_table_takes_no_commit(warehouse: refimpl.Warehouse) -> None:
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
 def test_unknown_published_version_stops_the_table(delayed: OwnedTable, ahead: int) -> None:
-    """A version that is visible must not be denied, neither as free nor by a gap below it."""
+    """The owner must not treat a visible version as free, nor report a gap below it."""
     delayed.land()
     assert delayed.log.put_if_absent("00000000000000000002.json", append(START + 2))
     refused(delayed.commit(2 + ahead), RejectionReason.HALTED)
     assert delayed.latest == 2
-    assert isinstance(delayed.commit(1, append(START + 9)), Conflict), "the past is as it was"
+    assert isinstance(delayed.commit(1, append(START + 9)), Conflict), "earlier versions are unchanged"
     delayed.log.delete("00000000000000000002.json")
     delayed.land()
 
 
 def test_a_missing_published_version_costs_one_listing(tmp_path: Path) -> None:
-    """Not by every commit; but again as soon as a file comes or goes."""
+    """The owner lists the log again only after a file was added or removed."""
     storage = FailingFiles()
     with refimpl.open(tmp_path, create=True, environment=Environment(files=storage)) as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
@@ -449,7 +450,7 @@ def test_the_first_moment_of_the_epoch_is_a_timestamp(warehouse: refimpl.Warehou
             assert isinstance(outcome, Registered), outcome
 
 
-# Attempts: a landed one is answered, an unresolved one is resolved, permanently. FB07 to FB10, FB27
+# Attempts: a replay of a landed attempt is ratified; an unresolved attempt is resolved for good. FB07 to FB10, FB27
 
 
 def test_a_replay_is_answered_when_the_staged_file_is_gone(warehouse: refimpl.Warehouse) -> None:
@@ -484,8 +485,8 @@ def test_staged_file_with_other_bytes_is_no_replay(warehouse: refimpl.Warehouse)
     refused(table.owner.commit(table.table_id, 1, other), RejectionReason.ATTEMPT_REUSED)
 
 
-def test_attempt_that_lands_during_the_lock_wait_landed(tmp_path: Path, table: OwnedTable) -> None:
-    """It was unknown at the first look, and is looked up again under the lock."""
+def test_attempt_that_lands_during_the_lock_wait_is_found(tmp_path: Path, table: OwnedTable) -> None:
+    """The first look-up does not find it; the second look-up, under the lock, does."""
     attempt = new_attempt()
     late = Others(before=lambda: table.commit(1, attempt=attempt))
     with refimpl.open(tmp_path / "warehouse", environment=Environment(host_lock=late.lock)) as asking:
@@ -494,8 +495,8 @@ def test_attempt_that_lands_during_the_lock_wait_landed(tmp_path: Path, table: O
     assert table.latest == 1
 
 
-def test_a_ledger_that_may_have_forgotten_does_not_resolve(delayed: OwnedTable) -> None:
-    """An unknown published version, or an older ledger: "not landed" could be wrong."""
+def test_possibly_outdated_ledger_resolves_no_attempt(delayed: OwnedTable) -> None:
+    """With an unknown published version, or an older ledger, "not landed" could be wrong."""
     landed = delayed.land()[0].attempt
     delayed.backfill()
     delayed.log.put_if_absent(log_path.commit(2), append(START + 2))
@@ -518,8 +519,8 @@ def test_an_attempt_id_belongs_to_one_version_and_one_content(table: OwnedTable)
     assert isinstance(table.commit(2, append(START + 2)), Ratified)
 
 
-def test_a_table_that_was_handed_back_still_resolves(table: OwnedTable) -> None:
-    """Its log goes on without the owner; no attempt is lost by that."""
+def test_handed_back_table_still_resolves_attempts(table: OwnedTable) -> None:
+    """Its log continues without the owner; no attempt is lost by that."""
     farewell = table.propose(1, hand_back_commit(START + 1), commit_mode=CommitMode.DIRECT)
     assert isinstance(table.owner.hand_back(table.table_id, 1, farewell), Ratified)  # type: ignore[arg-type]
     table.log.put_if_absent(log_path.commit(2), append(START + 2))

@@ -1,4 +1,4 @@
-"""Drop, undrop and purge: what comes back, what is deleted, and what is never touched."""
+"""Drop, undrop and purge: the tables that come back, the files that are deleted, and the files that stay."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,8 +30,8 @@ def tree(location: Path) -> set[str]:
     return {str(path.relative_to(location)) for path in location.rglob("*")}
 
 
-def test_every_kind_of_table_comes_back_as_it_was(warehouse: refimpl.Warehouse, table: OwnedTable) -> None:
-    """The id, the history and the attempts are the same, and it takes commits again."""
+def test_undrop_restores_every_kind_of_table(warehouse: refimpl.Warehouse, table: OwnedTable) -> None:
+    """The id, the history and the attempts are the same, and the table accepts commits again."""
     table.land(2)
     before = table.history()
     warehouse.owner.drop_table(table.table_id)
@@ -42,7 +42,7 @@ def test_every_kind_of_table_comes_back_as_it_was(warehouse: refimpl.Warehouse, 
     assert [finding for finding in verify(warehouse.owner) if finding.severity is Severity.ERROR] == []
 
 
-def test_the_client_reads_a_table_that_was_brought_back(tmp_path: Path) -> None:
+def test_client_reads_and_writes_an_undropped_table(tmp_path: Path) -> None:
     pa = pytest.importorskip("pyarrow")
     with refimpl.open(tmp_path / "lake", create=True) as lake:
         table = lake.create_table("sales", pa.schema([("id", pa.int64())]))
@@ -53,7 +53,7 @@ def test_the_client_reads_a_table_that_was_brought_back(tmp_path: Path) -> None:
         assert sorted(back.snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
 
 
-def test_of_several_dropped_tables_the_last_comes_back(warehouse: refimpl.Warehouse) -> None:
+def test_undrop_by_name_restores_the_table_dropped_last(warehouse: refimpl.Warehouse) -> None:
     first, second = dropped(warehouse), dropped(warehouse)
     with pytest.raises(InvalidRequestError, match=first.table_id):
         warehouse.owner.purge_table("orders", older_than=0)
@@ -63,7 +63,7 @@ def test_of_several_dropped_tables_the_last_comes_back(warehouse: refimpl.Wareho
     assert warehouse.owner.resolve("orders").table_id == second.table_id
 
 
-def test_an_attempt_that_was_rejected_never_lands_after_an_undrop(warehouse: refimpl.Warehouse) -> None:
+def test_rejected_attempt_never_lands_after_an_undrop(warehouse: refimpl.Warehouse) -> None:
     """A copy of the request may arrive late."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     late = table.propose(1, append(START + 1))
@@ -75,8 +75,8 @@ def test_an_attempt_that_was_rejected_never_lands_after_an_undrop(warehouse: ref
 
 
 @pytest.mark.parametrize("job", ["undrop", "purge"])
-def test_a_location_with_another_table_is_left_alone(warehouse: refimpl.Warehouse, tmp_path: Path, job: str) -> None:
-    """Another table of this owner, one on the file system, or none: nothing changes."""
+def test_undrop_and_purge_leave_another_table_alone(warehouse: refimpl.Warehouse, tmp_path: Path, job: str) -> None:
+    """Nothing changes if the location has another table of this owner, a filesystem table, or no table."""
     act = {
         "undrop": warehouse.owner.undrop_table,
         "purge": lambda reference: warehouse.owner.purge_table(reference, older_than=0),
@@ -115,7 +115,7 @@ class Meanwhile:
 
 
 @pytest.mark.parametrize("job", ["undrop", "purge"])
-def test_a_table_that_came_back_meanwhile_is_not_a_dropped_one(warehouse: refimpl.Warehouse, job: str) -> None:
+def test_table_undropped_by_another_process_is_not_found(warehouse: refimpl.Warehouse, job: str) -> None:
     table = dropped(warehouse)
     meanwhile = Meanwhile(lambda: warehouse.owner.undrop_table("orders"))
     environment = Faults().environment(host_lock=meanwhile.lock)
@@ -124,7 +124,7 @@ def test_a_table_that_came_back_meanwhile_is_not_a_dropped_one(warehouse: refimp
     table.land()
 
 
-def test_a_table_that_took_the_place_during_a_purge_stays(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
+def test_table_created_at_the_location_during_a_purge_stays(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
     table = dropped(warehouse)
 
     def replace() -> None:
@@ -138,9 +138,7 @@ def test_a_table_that_took_the_place_during_a_purge_stays(warehouse: refimpl.War
     assert len(owned(warehouse, "other").history()) == 3
 
 
-def test_a_table_that_another_writer_went_on_with_stays_dropped_and_keeps_its_files(
-    warehouse: refimpl.Warehouse,
-) -> None:
+def test_table_with_a_later_version_stays_dropped_with_its_files(warehouse: refimpl.Warehouse) -> None:
     """Another catalog may have registered the location."""
     table = dropped(warehouse)
     table.log.put_if_absent(log_path.commit(3), b"{}")
@@ -159,7 +157,7 @@ def test_purge_deletes_all_files_and_the_name_is_free(warehouse: refimpl.Warehou
     done = warehouse.owner.purge_table("orders", older_than=0)
     assert (done.files, done.left) == (count, False)
     assert not table.location.exists()
-    assert warehouse.owner.purge_table(table.table_id, older_than=0).files == 0, "it may be repeated"
+    assert warehouse.owner.purge_table(table.table_id, older_than=0).files == 0, "a purge can be repeated"
     with pytest.raises(TableNotFoundError):
         warehouse.owner.undrop_table(table.table_id)
     create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, location=table.location)
@@ -173,7 +171,7 @@ def lock_files(warehouse: refimpl.Warehouse) -> list[str]:
 
 
 def test_purge_removes_its_own_publishing_lock(warehouse: refimpl.Warehouse) -> None:
-    """A later request for the purged table leaves no new one."""
+    """A later request for the purged table creates no new lock file."""
     table, other = dropped(warehouse), create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     other.backfill()
     both = sorted(f"publishing-{each.table_id}" for each in (table, other))
@@ -189,7 +187,7 @@ def test_purge_removes_its_own_publishing_lock(warehouse: refimpl.Warehouse) -> 
 
 
 def test_purge_waits_for_the_publishing_lock(warehouse: refimpl.Warehouse) -> None:
-    """Else that one and the next one would hold it at the same time."""
+    """Otherwise the purge removes a held lock's file, and another process could hold a new lock at the same time."""
     table = dropped(warehouse)
     path = warehouse.owner.ledger.path.parent / f"publishing-{table.table_id}"
     held, purged = host_lock(path), warehouse.owner.purge_table
@@ -227,7 +225,7 @@ def test_only_dropped_tables_are_purged(warehouse: refimpl.Warehouse) -> None:
     assert table.history()
 
 
-def test_purge_spares_tables_inside_and_what_links_lead_to(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
+def test_purge_spares_inner_tables_and_targets_of_links(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
     table = dropped(warehouse)
     inside = table.location / "month=1" / "inside"
     filesystem_table(inside)
@@ -245,7 +243,7 @@ def test_purge_spares_tables_inside_and_what_links_lead_to(warehouse: refimpl.Wa
 
 
 class Holds(PosixFiles):
-    """How many files are deleted under each hold of the owner's lock."""
+    """Counts the files that are deleted each time the owner's lock is held."""
 
     def __init__(self) -> None:
         self.deleted = [0]
@@ -263,7 +261,7 @@ class Holds(PosixFiles):
 
 
 def test_purge_lets_others_commit_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lock is held for a bounded number of deletions."""
+    """The owner's lock is held for a limited number of deletions."""
     monkeypatch.setattr(dropping, "BATCH", 3)
     files = Holds()
     with refimpl.open(
@@ -278,7 +276,7 @@ def test_purge_lets_others_commit_in_between(tmp_path: Path, monkeypatch: pytest
 
 
 class UnsyncedDeletions(PosixFiles):
-    """Which folders have deletions that are not durable, at each deletion of a file."""
+    """Records, at each deletion of a file, which folders have deletions that are not durable."""
 
     def __init__(self) -> None:
         self.folders: set[Path] = set()
@@ -299,9 +297,7 @@ class UnsyncedDeletions(PosixFiles):
 
 
 @pytest.mark.parametrize("inside", [False, True], ids=["nothing else", "a table"])
-def test_what_a_purge_deletes_is_durable_before_the_commit_by_which_the_log_is_known(
-    tmp_path: Path, inside: bool
-) -> None:
+def test_purge_deletes_the_last_commit_after_durable_deletions(tmp_path: Path, inside: bool) -> None:
     files = UnsyncedDeletions()
     with refimpl.open(tmp_path / "lake", create=True, environment=Environment(files=files)) as lake:
         location = dropped(lake).location
@@ -315,7 +311,7 @@ def test_what_a_purge_deletes_is_durable_before_the_commit_by_which_the_log_is_k
     assert [path for path in (lake.directory, location, location / "month=1") if path in files.folders] == []
 
 
-def test_interrupted_purge_goes_on_by_name(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_purge_continues_by_name(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     table = dropped(warehouse)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(dropping, "_deleting", Mock(side_effect=KeyboardInterrupt))
@@ -326,7 +322,7 @@ def test_interrupted_purge_goes_on_by_name(warehouse: refimpl.Warehouse, monkeyp
 
 
 @pytest.mark.parametrize("moved", ["", "_delta_log"])
-def test_files_behind_a_link_in_place_of_the_table_or_its_log_stay(
+def test_purge_rejects_a_link_in_place_of_the_table_or_log(
     warehouse: refimpl.Warehouse, tmp_path: Path, moved: str
 ) -> None:
     table = dropped(warehouse)
@@ -342,7 +338,7 @@ def test_files_behind_a_link_in_place_of_the_table_or_its_log_stay(
 def test_empty_folders_are_removed_under_the_lock(
     warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else they could be those of a table that another process creates there."""
+    """Otherwise they could belong to a table that another process creates at the location."""
     dropped(warehouse)
     remove, seen = dropping._remove_empty, []
 
@@ -360,8 +356,8 @@ def test_empty_folders_are_removed_under_the_lock(
     assert seen
 
 
-def test_table_that_an_older_release_dropped_is_purged_on_demand(warehouse: refimpl.Warehouse) -> None:
-    """It did not record when."""
+def test_table_dropped_by_an_older_release_is_purged_on_demand(warehouse: refimpl.Warehouse) -> None:
+    """The older release did not record the time of the drop."""
     table = dropped(warehouse)
     with warehouse.lock(), warehouse.owner.ledger.write() as writer:
         record = writer.table(table.table_id)

@@ -1,5 +1,5 @@
-"""managed-commits, "Getting Un-backfilled Commits"; catalog-managed, "Getting Ratified Commits": at one moment,
-whatever others do while the owner looks."""
+"""managed-commits, "Getting Un-backfilled Commits"; catalog-managed, "Getting Ratified Commits". An answer shows one
+state of the table, whatever other processes do at the same time."""
 
 import threading
 from collections.abc import Callable
@@ -45,7 +45,7 @@ UNKNOWN_ID = "3a0d65cd-4056-49b8-937b-95f9e3ee90e5"
 
 def versions(table: OwnedTable, start: int | None = None, end: int | None = None) -> list[int]:
     answer = table.owner.get_commits(table.table_id, start, end)
-    assert answer.latest_ratified_version == table.latest, "every answer tells the latest version"
+    assert answer.latest_ratified_version == table.latest, "every answer has the latest version"
     return [commit.version for commit in answer.commits]
 
 
@@ -57,7 +57,7 @@ def test_invalid_range_is_rejected(warehouse: refimpl.Warehouse, start: int | No
     assert versions(table, 2, 3) == [2, 3]
 
 
-def test_commit_is_answered_as_it_is_stored(delayed: OwnedTable) -> None:
+def test_answer_has_the_staged_name_or_the_inline_content(delayed: OwnedTable) -> None:
     """catalog-managed, "Ratified commit": the staged commit's location, or the inline commit's content."""
     content = append(START + 1)
     attempt = new_attempt()
@@ -72,8 +72,8 @@ def test_commit_is_answered_as_it_is_stored(delayed: OwnedTable) -> None:
     assert delayed.history()[1] == content
 
 
-def test_answers_come_while_a_write_transaction_is_open(table: OwnedTable) -> None:
-    """One read state: neither half of what a writer is doing is seen."""
+def test_open_write_transaction_does_not_delay_answers(table: OwnedTable) -> None:
+    """A reader sees one state, and no part of an unfinished transaction."""
     table.land(2)
     before = table.owner.get_commits(table.table_id)
     held, done = threading.Event(), threading.Event()
@@ -82,7 +82,7 @@ def test_answers_come_while_a_write_transaction_is_open(table: OwnedTable) -> No
         with table.owner.context.lock(), table.owner.ledger.write() as writer:
             record = writer.table(table.table_id)
             assert record is not None
-            writer.halt(record, "half of a change")
+            writer.halt(record, "an unfinished change")
             held.set()
             assert done.wait(120)
         table.owner.close()
@@ -99,14 +99,14 @@ def test_answers_come_while_a_write_transaction_is_open(table: OwnedTable) -> No
     assert table.owner.resolve("orders").halted is not None
 
 
-def test_a_visible_version_is_never_denied(table: OwnedTable) -> None:
+def test_visible_version_is_part_of_the_answer(table: OwnedTable) -> None:
     """managed-commits, "Commit Files", and catalog-managed, "Published commit": the file proves the version."""
     table.land(2)
     table.backfill()
     for version in (3, 4):
         table.log.put_if_absent(log_path.commit(version), append(START + version))
     table.log.put_if_absent(log_path.commit(6), append(START + 6))
-    assert table.latest == 4, "the versions that follow without a gap"
+    assert table.latest == 4, "all versions that follow without a gap count"
     assert table.owner.resolve("orders").commits.latest_ratified_version == 4
 
 
@@ -150,7 +150,7 @@ both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANA
 
 
 def publish(table: OwnedTable, version: int, content: bytes | None = None) -> bytes:
-    """A put-if-absent past the owner."""
+    """A commit by put-if-absent, without the owner."""
     content = append(START + version) if content is None else content
     assert table.log.put_if_absent(log_path.commit(version), content)
     return content
@@ -198,13 +198,13 @@ def test_visible_commit_with_a_failed_sync_is_rewritten(tmp_path: Path, failing:
     warehouse = refimpl.open(tmp_path / "warehouse", environment=sound.environment(), create=True)
     table = owned(warehouse, "orders")
     assert isinstance(table.commit(2), Ratified)
-    assert "replace 1.json" in sound.seen, "a second fsync of the same file may lie"
+    assert "replace 1.json" in sound.seen, "a second fsync of the same file may succeed without writing"
     assert table.log.read(log_path.commit(1)) == content
     table.land()
     warehouse.close()
 
 
-def test_what_became_of_an_attempt_is_not_guessed_afterwards(warehouse: refimpl.Warehouse) -> None:
+def test_outcome_is_not_guessed_after_a_visible_commit(warehouse: refimpl.Warehouse) -> None:
     """The visible commit may have been that attempt."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT, commits=1)
     mine = new_attempt()
@@ -226,7 +226,7 @@ def test_a_visible_hand_back_ends_the_ownership(warehouse: refimpl.Warehouse, fe
     with warehouse.owner.ledger.read() as view:
         found = view.table(table.table_id)
     assert found is not None
-    assert found.latest == 1, "what comes after is the filesystem's"
+    assert found.latest == 1, "later versions belong to the filesystem"
 
 
 def test_a_change_of_the_named_owner_ends_the_ownership(warehouse: refimpl.Warehouse) -> None:
@@ -235,7 +235,7 @@ def test_a_change_of_the_named_owner_ends_the_ownership(warehouse: refimpl.Wareh
     refused(table.commit(2), RejectionReason.NOT_ACTIVE)
 
 
-def test_a_visible_file_that_is_no_commit_is_not_recorded(warehouse: refimpl.Warehouse) -> None:
+def test_visible_file_with_invalid_content_is_not_recorded(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT)
     publish(table, 1, b'{"add":')
     refused(table.commit(1), RejectionReason.HALTED)
@@ -244,8 +244,10 @@ def test_a_visible_file_that_is_no_commit_is_not_recorded(warehouse: refimpl.War
 
 
 @pytest.mark.parametrize("commit_mode", [CommitMode.STAGED, CommitMode.INLINE])
-def test_a_file_is_no_commit_where_the_owner_ratifies(warehouse: refimpl.Warehouse, commit_mode: CommitMode) -> None:
-    """Writers must not perform filesystem-based commits there; the file is not denied either."""
+def test_put_if_absent_is_no_commit_in_staged_and_inline_mode(
+    warehouse: refimpl.Warehouse, commit_mode: CommitMode
+) -> None:
+    """Writers must not commit by put-if-absent in these modes. But the owner must not deny the visible version."""
     table = create(warehouse, CATALOG_MANAGED, commit_mode)
     publish(table, 1)
     assert table.latest == 1
@@ -258,7 +260,7 @@ def test_a_file_is_no_commit_where_the_owner_ratifies(warehouse: refimpl.Warehou
 def test_unreadable_log_leaves_no_open_transaction(warehouse: refimpl.Warehouse) -> None:
     table, other = (create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, name=name) for name in ("orders", "others"))
     table.log.folder.rename(table.location / "kept")
-    table.log.folder.symlink_to(LOG_FOLDER)  # to itself
+    table.log.folder.symlink_to(LOG_FOLDER)  # a link to itself
     with pytest.raises(OwnerUnavailableError):
         table.commit(1)
     with opened(warehouse.directory) as second:
@@ -266,11 +268,11 @@ def test_unreadable_log_leaves_no_open_transaction(warehouse: refimpl.Warehouse)
     assert isinstance(other.commit(2), Ratified)
 
 
-# What the owner tells of a table is of one moment
+# An answer shows one state of the table
 
 
 class Between:
-    """Lets something happen once, just before the commits of a table are read."""
+    """Acts once, just before the owner reads the commits of a table."""
 
     def __init__(self) -> None:
         self.act: Callable[[], object] | None = None
@@ -301,7 +303,7 @@ def _resolved(owner: refimpl.Warehouse, table_id: str) -> CommitsAnswer:
 def test_answer_is_of_one_state_despite_a_backfill(
     tmp_path: Path, delayed: OwnedTable, warehouse: refimpl.Warehouse, ask: Callable[..., CommitsAnswer]
 ) -> None:
-    """Else it would list commits without their bytes, or leave a gap."""
+    """Otherwise it could list commits without their bytes, or have a gap."""
     delayed.land(2)
     before = ask(warehouse, delayed.table_id)
     between = Between()
@@ -312,7 +314,7 @@ def test_answer_is_of_one_state_despite_a_backfill(
     assert ask(reader, delayed.table_id) == before
     between.act = delayed.backfill
     assert ask(reader, delayed.table_id) == before
-    assert between.act is None, "nothing came in between"
+    assert between.act is None, "the backfill did not run during the call"
     assert _kept(before.commits)
     after = ask(reader, delayed.table_id)
     assert after.latest_ratified_version == before.latest_ratified_version == 2
@@ -325,10 +327,10 @@ def _kept(commits: tuple[RatifiedCommit, ...]) -> bool:
 
 
 @pytest.mark.parametrize("ask", [_asked, _resolved])
-def test_a_log_that_cannot_be_looked_into_gives_no_answer(
+def test_unreadable_log_gives_no_answer(
     tmp_path: Path, delayed: OwnedTable, ask: Callable[[refimpl.Warehouse, str], CommitsAnswer]
 ) -> None:
-    """A newer version may be visible there, and one that is visible must not be denied."""
+    """A newer version may be visible there, and the owner must not deny a visible version."""
     storage = FailingFiles()
     storage.fail_when = lambda effect, path: effect == "exists"
     with refimpl.open(tmp_path / "warehouse", environment=Environment(files=storage)) as reader:
@@ -339,7 +341,7 @@ def test_a_log_that_cannot_be_looked_into_gives_no_answer(
 
 
 def test_listing_reads_no_commit_contents(tmp_path: Path, warehouse: refimpl.Warehouse) -> None:
-    """Inline commits may be large, and one that is damaged must not hide the other tables."""
+    """Inline commits may be large, and a damaged commit must not hide the other tables."""
     for name in ("damaged", "sound"):
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=name, commits=2)
     with apsw.Connection(str(warehouse.owner.ledger.path)) as database:

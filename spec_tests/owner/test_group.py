@@ -1,7 +1,7 @@
 """Group commit: proposals of several threads in one transaction, each with its own outcome.
 
-The group is made by a lock that starts the other threads while the first one takes it, and waits until all of them
-wait for their turn.
+To form a group, the tests use a lock that starts the other threads while the first thread takes it. The lock waits
+until all other threads wait for their turn.
 """
 
 import os
@@ -32,7 +32,7 @@ Act = Callable[[], Any]
 
 
 class Threads(Faults):
-    """A process whose threads commit at the same time. An effect is noted as in `Faults`."""
+    """A process whose threads commit at the same time. Effects are recorded as in `Faults`."""
 
     def __init__(self, **faults: Any) -> None:
         super().__init__(**faults)
@@ -46,8 +46,8 @@ class Threads(Faults):
         return refimpl.open(directory, environment=environment, create=True)
 
     def at_commit(self, *acts: Act, after: Act | None = None) -> None:
-        """The first of these acts comes just before the next transaction commits, the second one before the next, and
-        so on; `after` comes just after it."""
+        """Run the first act just before the next transaction commits, the second act before the one after it, and so
+        on. Run `after` just after the next transaction."""
         self._at_commit, self._after_commit = list(acts), after
 
     def effect(self, name: str, act: Act, torn: Act | None = None) -> Any:
@@ -62,7 +62,7 @@ class Threads(Faults):
         return found
 
     def together(self, *acts: Act) -> list[Any]:
-        """The results, or the exceptions, of acts that form one group. They arrive in this order."""
+        """The results, or the exceptions, of acts that form one group. The acts arrive in this order."""
         results: list[Any] = [None] * len(acts)
 
         def carry_out(number: int) -> None:
@@ -84,7 +84,7 @@ class Threads(Faults):
     def _hold(self, path: Path, real: HostLock) -> Iterator[None]:
         others, self._others = self._others, []
         if others:
-            assert self._asked.acquire(timeout=60)  # the leader's own
+            assert self._asked.acquire(timeout=60)  # the leader itself
         for start in others:
             start()
             assert self._asked.acquire(timeout=60)
@@ -100,7 +100,7 @@ def raising(error: BaseException) -> Act:
 
 
 class _Announced(ThreadTurn):
-    """Tells when a thread waits."""
+    """Releases a semaphore when a thread waits."""
 
     def __init__(self, asked: threading.Semaphore) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def test_waiting_proposals_share_one_transaction(threads: Threads, tables: list[
 
 
 def test_next_versions_of_one_table_are_decided_in_order(threads: Threads, tables: list[OwnedTable]) -> None:
-    """Although they arrived the other way round."""
+    """They arrive in another order."""
     table = tables[0]
     order = (3, 1, 2)
     outcomes, used = transactions(threads, lambda: threads.together(*(lambda v=v: table.commit(v) for v in order)))
@@ -191,7 +191,7 @@ def test_same_attempt_twice_in_a_group_lands_once(threads: Threads, tables: list
 
 
 def test_no_member_is_answered_before_the_commit(tmp_path: Path) -> None:
-    """The process dies just before it."""
+    """The process dies just before the commit of the transaction."""
     threads = Threads()
     warehouse = threads.opened(tmp_path / "warehouse")
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
@@ -203,8 +203,8 @@ def test_no_member_is_answered_before_the_commit(tmp_path: Path) -> None:
         assert table.through(again).latest == 0
 
 
-def test_failed_sync_is_the_answer_to_every_member(threads: Threads, tables: list[OwnedTable]) -> None:
-    """Also to the one that lost: a conflict would say that its winner landed."""
+def test_every_member_gets_the_error_of_a_failed_sync(threads: Threads, tables: list[OwnedTable]) -> None:
+    """Also the loser gets it: a conflict would claim that its winner landed."""
     table, other, _ = tables
     attempts = [new_attempt() for _ in range(4)]
     threads.at_commit(raising(disk_is_broken()))
@@ -220,16 +220,16 @@ def test_failed_sync_is_the_answer_to_every_member(threads: Threads, tables: lis
     assert isinstance(other.commit(1), Ratified)
 
 
-def test_full_disk_leaves_each_member_to_a_transaction_of_its_own(threads: Threads, tables: list[OwnedTable]) -> None:
+def test_after_a_full_disk_each_member_gets_its_own_transaction(threads: Threads, tables: list[OwnedTable]) -> None:
     threads.at_commit(raising(disk_is_full()), raising(disk_is_full()))
     outcomes, used = transactions(threads, lambda: threads.together(*(lambda t=t: t.commit(1) for t in tables)))
     assert [type(outcome) for outcome in outcomes] == [OwnerUnavailableError, Ratified, Ratified]
-    assert used == 2, "the group failed, and the first one by itself"
+    assert used == 2, "the transactions of the group and of its first member failed"
     assert [table.latest for table in tables] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("failing", ["judged", "written"])
-def test_error_of_one_member_is_not_that_of_the_others(
+def test_error_of_one_member_does_not_affect_the_others(
     threads: Threads, tables: list[OwnedTable], monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     bad = tables[1]
@@ -262,13 +262,13 @@ def test_direct_commit_beside_a_group_has_its_own_transactions(
     acts = [lambda: tables[0].commit(1), lambda: direct.commit(1), lambda: tables[1].commit(1)]
     outcomes, used = transactions(threads, lambda: threads.together(*acts))
     assert [type(outcome) for outcome in outcomes] == [Ratified] * 3
-    assert used == 3, "the group, and a promise with its record"
+    assert used == 3, "one for the group, two for the direct commit: its promise and its record"
     assert direct.published() == [0, 1]
     outcomes = threads.together(lambda: direct.commit(2), lambda: tables[0].commit(2), lambda: tables[1].commit(2))
     assert [type(outcome) for outcome in outcomes] == [Ratified] * 3
 
 
-def test_commit_that_is_visible_already_is_recorded_before_a_member_is_judged(
+def test_visible_commit_is_recorded_before_a_member_is_decided(
     threads: Threads, tables: list[OwnedTable], warehouse: refimpl.Warehouse
 ) -> None:
     direct = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, name="direct")
@@ -280,10 +280,10 @@ def test_commit_that_is_visible_already_is_recorded_before_a_member_is_judged(
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_members_of_an_interrupted_leader_are_decided_by_the_next(
+def test_next_leader_decides_members_of_an_interrupted_leader(
     threads: Threads, tables: list[OwnedTable], moment: str
 ) -> None:
-    """By Ctrl-C, before or after the transaction: what landed is recognised."""
+    """Ctrl-C interrupts the leader before or after the transaction. The next leader recognises commits that landed."""
     act = raising(KeyboardInterrupt())
     threads.at_commit(*((act,) if moment == "before" else ()), after=act if moment == "after" else None)
     outcomes = threads.together(*(lambda t=t: t.commit(1) for t in tables))
@@ -293,7 +293,8 @@ def test_members_of_an_interrupted_leader_are_decided_by_the_next(
 
 
 def test_interruption_at_any_call_leaves_the_turn_free(tmp_path: Path) -> None:
-    """Python looks for signals (Ctrl-C) where a function in Python begins. Another thread commits afterwards."""
+    """Python checks for signals (Ctrl-C) at the start of each Python function. Afterwards, another thread must
+    commit."""
     places = (("group.py", ""), ("threading.py", ""), ("environment.py", "ThreadTurn."))
     interrupted_in = set()
     left = -1
@@ -330,8 +331,8 @@ def test_interruption_at_any_call_leaves_the_turn_free(tmp_path: Path) -> None:
     assert left >= 0
 
 
-def test_lock_that_is_not_free_is_the_answer_to_all_that_waited(threads: Threads, tables: list[OwnedTable]) -> None:
-    """Each in turn would wait for the lock as long as the one before it."""
+def test_every_waiting_member_gets_the_error_of_a_busy_lock(threads: Threads, tables: list[OwnedTable]) -> None:
+    """Otherwise each member in turn would wait for the lock as long as the member before it."""
     lock = tables[0].owner.context.lock
     tries = []
 
@@ -347,7 +348,7 @@ def test_lock_that_is_not_free_is_the_answer_to_all_that_waited(threads: Threads
         patched.setattr(groups, "_lock", busy)
         outcomes = threads.together(*(lambda v=v: tables[0].commit(v) for v in (1, 2, 3, 4)))
     assert [type(outcome) for outcome in outcomes] == [OwnerUnavailableError] * 4
-    assert len(tries) == 2, "the first, and the next for those that came after it began"
+    assert len(tries) == 2, "one by the first member, one for the members that arrived after it began"
     assert tables[0].latest == 0
 
 
@@ -360,8 +361,8 @@ def test_every_member_is_backfilled_by_its_policy(threads: Threads, warehouse: r
     assert [table.published() for table in made] == [[0, 1, 2]] * 2
 
 
-def test_child_of_a_process_whose_threads_wait_commits(tmp_path: Path) -> None:
-    """It has none of them."""
+def test_forked_child_commits_while_threads_of_its_parent_wait(tmp_path: Path) -> None:
+    """The child has none of these threads."""
     forked: list[int] = []
 
     @watched_lock
@@ -369,7 +370,7 @@ def test_child_of_a_process_whose_threads_wait_commits(tmp_path: Path) -> None:
         if armed and not forked:
             forked.append(os.fork())
             if forked == [0]:
-                signal.alarm(10)  # ends a child that waits
+                signal.alarm(10)  # kills a child that waits
                 os._exit(0 if isinstance(table.commit(1), Ratified) else 1)
             assert os.waitpid(forked[0], 0)[1] == 0
         with real():
@@ -383,7 +384,7 @@ def test_child_of_a_process_whose_threads_wait_commits(tmp_path: Path) -> None:
 
 
 def test_crash_at_any_effect_of_a_group_loses_no_acknowledged_commit(tmp_path: Path) -> None:
-    """Each write and sync of the ledger is an effect; some effects later everything has landed."""
+    """The process crashes after each number of effects, until both commits land. Each write and sync is an effect."""
     landed = []
     for effects in range(40):
         place = tmp_path / str(effects)

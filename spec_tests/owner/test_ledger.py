@@ -1,5 +1,4 @@
-"""The owner's own files: damage, versions of the schema, first starts, forks, where it may live, and opening a
-warehouse."""
+"""The owner's files: damage, schema versions, first starts, file systems, forks, backups, and opening a warehouse."""
 
 import itertools
 import os
@@ -47,7 +46,7 @@ def ledger_of(warehouse: refimpl.Warehouse) -> Path:
 
 
 def folded(directory: Path) -> Path:
-    """A warehouse with one table, everything of whose ledger is in the database file; that file."""
+    """Create a warehouse with one table, and fold its ledger into the database file. Returns this file."""
     with opened(directory) as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=20)
         with warehouse.owner.context.lock():
@@ -72,7 +71,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_ledger_is_refused_and_left_alone(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_ledger_is_rejected_and_not_changed(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     path = folded(tmp_path / "w")
     content = path.read_bytes()
     path.write_bytes(damage(content))
@@ -146,7 +145,7 @@ def test_a_backup_is_not_mixed_with_the_replaced_ledgers_log(tmp_path: Path) -> 
 
 
 def older(path: Path, *, versions: int = 1) -> Path:
-    """A ledger of an earlier release, as a rollback journal keeps it."""
+    """A ledger of an earlier release, with a rollback journal."""
     path.parent.mkdir(parents=True, exist_ok=True)
     database = apsw.Connection(str(path))
     database.execute(f"PRAGMA application_id={APPLICATION_ID}").fetchall()
@@ -157,7 +156,7 @@ def older(path: Path, *, versions: int = 1) -> Path:
     return path
 
 
-def test_an_older_ledger_is_migrated_with_everything_in_it(tmp_path: Path) -> None:
+def test_migration_keeps_everything_in_an_older_ledger(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
         truth = table.history()
@@ -182,7 +181,7 @@ def test_an_older_ledger_is_migrated_with_everything_in_it(tmp_path: Path) -> No
     assert version_of(path)[0] == SCHEMA_VERSION
 
 
-def test_a_newer_ledger_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_newer_ledger_is_rejected_and_not_changed(tmp_path: Path) -> None:
     path = folded(tmp_path / "w")
     for version, fits in ((SCHEMA_VERSION + 1, False), (SCHEMA_VERSION, True)):
         database = apsw.Connection(str(path))
@@ -216,7 +215,7 @@ def test_a_warehouse_can_be_moved(tmp_path: Path) -> None:
         assert owned(warehouse, "orders").location == table.location
 
 
-def test_a_clock_that_goes_back_orders_nothing(tmp_path: Path) -> None:
+def test_commit_order_does_not_depend_on_the_clock(tmp_path: Path) -> None:
     times = iter([9_000, 5_000, 7_000, 1, 0, *range(100, 0, -1)])
     with refimpl.open(
         tmp_path / "w", environment=Faults().environment(now=lambda: next(times)), create=True
@@ -255,7 +254,7 @@ over /mnt/s3 ext4 rw 0 0
         ("/mnt/s3/w", None),
     ],
 )
-def test_a_directory_is_on_its_innermost_newest_mount(directory: str, kind: str | None) -> None:
+def test_innermost_newest_mount_decides_the_file_system(directory: str, kind: str | None) -> None:
     assert warehouse_module.network_file_system(Path(directory), MOUNTS) == kind
 
 
@@ -279,21 +278,21 @@ def test_a_warehouse_or_root_on_a_network_file_system_is_refused(
 # The disk below the ledger
 
 
-def test_a_ledger_on_a_full_disk_commits_nothing_and_says_so(warehouse: refimpl.Warehouse) -> None:
+def test_commit_on_a_full_disk_is_an_error_without_effect(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
     before = table.history()
     faults = Faults(fail_from=OPENING + 1, error=disk_is_full)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
         table.through(failing).commit(2)
-    assert table.through(failing).history() == before, "it still reads"
+    assert table.through(failing).history() == before, "the owner can still read"
     faults.abandon()
     assert table.history() == before
     table.land()
 
 
-def test_a_version_is_recorded_once_whatever_was_decided(warehouse: refimpl.Warehouse) -> None:
-    """The last line of defence: the ledger's own key."""
+def test_ledger_records_a_version_only_once(warehouse: refimpl.Warehouse) -> None:
+    """The ledger's primary key prevents a second record, even if `decide` is wrong."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     before = warehouse.owner.context.place(table.table_id)
     table.land()
@@ -304,8 +303,8 @@ def test_a_version_is_recorded_once_whatever_was_decided(warehouse: refimpl.Ware
     assert table.history()[1] != content
 
 
-def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FB43: what fails after the commit point must not be reported as a failed commit."""
+def test_failed_fold_does_not_fail_the_commit(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FB43: a failure after the commit point must not be reported as a failed commit."""
     monkeypatch.setattr("refimpl.owner.ledger.FOLD_PAGES", 0)
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     faults = Faults(fail_from=OPENING + 2, fail_count=1, error=disk_is_broken)
@@ -318,7 +317,7 @@ def test_a_failed_fold_is_no_failed_commit(warehouse: refimpl.Warehouse, monkeyp
 
 
 def test_a_full_disk_leaves_a_working_connection(warehouse: refimpl.Warehouse) -> None:
-    """SQLite rolls back by itself then; that is no damage."""
+    """After this error, SQLite rolls back by itself, which is no damage."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     database = warehouse.owner.ledger._database()
     pages = database.pragma("page_count")
@@ -345,11 +344,11 @@ def test_unknown_outcome_of_the_ledger_is_raised_and_resolved(warehouse: refimpl
     faults.abandon()
 
 
-def test_closing_is_never_the_failure_of_what_was_done(warehouse: refimpl.Warehouse) -> None:
+def test_failed_close_raises_no_error(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
     faults = Faults(fail_from=OPENING + 2, error=disk_is_full)
     failing = refimpl.open(warehouse.directory, environment=faults.environment(), create=True)
-    assert isinstance(table.through(failing).commit(1), Conflict)  # which the owner would like to note down
+    assert isinstance(table.through(failing).commit(1), Conflict)  # the owner tries to store the lost attempt on close
     failing.close()
     assert faults.seen[OPENING:] == ["commit", "commit"]
     faults.abandon()
@@ -392,7 +391,7 @@ assert table.latest == 7
 
 @pytest.mark.processes
 def test_a_fork_with_an_open_owner_works_on_both_sides(tmp_path: Path) -> None:
-    """SQLite's locks are not inherited, but its memory of them is: the child must lock for itself."""
+    """A child inherits SQLite's record of its locks, but not the locks: the child must take its own."""
     ran = subprocess.run([sys.executable, "-c", FORK, str(tmp_path / "w")], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     with opened(tmp_path / "w") as warehouse:
@@ -454,7 +453,7 @@ def test_a_fork_inside_a_transaction_is_rejected(tmp_path: Path) -> None:
         assert warehouse.owner.ledger.integrity_errors() == []
 
 
-# The first start of a ledger, the change of its schema and its backup: under the lock, and durable in their order
+# First start, migration and backup of a ledger: under the lock, and with the right durability order
 
 
 def test_the_second_of_two_first_starts_keeps_the_ledger(tmp_path: Path) -> None:
@@ -471,7 +470,7 @@ def test_the_second_of_two_first_starts_keeps_the_ledger(tmp_path: Path) -> None
 
 
 class Overtaken(Watch):
-    """Another start runs from beginning to end before one step that this one takes without the lock."""
+    """Another complete start runs before one of the steps that this start takes without the lock."""
 
     def __init__(self, before_step: int, start: Callable[[], object]) -> None:
         super().__init__()
@@ -493,7 +492,7 @@ class Overtaken(Watch):
         return super().read(act)
 
 
-def test_a_first_start_may_be_overtaken_by_another_at_every_step(tmp_path: Path) -> None:
+def test_another_first_start_may_run_at_every_step(tmp_path: Path) -> None:
     for step in itertools.count():
         place = tmp_path / str(step) / "deep" / "warehouse"
 
@@ -522,7 +521,7 @@ def test_a_ledger_is_renamed_into_place_when_durable(tmp_path: Path) -> None:
     assert version_of(ledger.path) == (SCHEMA_VERSION, "wal")
 
 
-def test_what_a_first_start_left_that_died_is_made_anew(tmp_path: Path) -> None:
+def test_unfinished_ledger_of_a_killed_first_start_is_replaced(tmp_path: Path) -> None:
     folder = tmp_path / "warehouse" / "_owner"
     folder.mkdir(parents=True)
     unfinished = (folder / FILE_NAME).with_suffix(".new")
@@ -534,7 +533,7 @@ def test_what_a_first_start_left_that_died_is_made_anew(tmp_path: Path) -> None:
     assert not unfinished.exists()
 
 
-def test_an_interruption_just_after_a_transaction_began_leaves_none(tmp_path: Path) -> None:
+def test_interruption_after_begin_leaves_no_open_transaction(tmp_path: Path) -> None:
     class Interrupted(FaultyConnection):
         armed = False
 
@@ -564,7 +563,7 @@ def version_of(path: Path) -> tuple[int, str]:
         database.close()
 
 
-def test_an_older_ledger_is_brought_up_to_date_under_the_lock(tmp_path: Path) -> None:
+def test_older_ledger_is_migrated_under_the_lock(tmp_path: Path) -> None:
     path = older(tmp_path / "warehouse" / "_owner" / FILE_NAME)
     assert version_of(path) == (1, "delete")
     watch = Watch()
@@ -599,8 +598,8 @@ def test_a_migration_by_another_process_is_not_repeated(tmp_path: Path) -> None:
     assert version_of(path) == (SCHEMA_VERSION, "wal")
 
 
-def test_a_backup_is_whole_and_durable_before_it_has_its_name(tmp_path: Path) -> None:
-    """Also while others commit."""
+def test_backup_is_complete_and_durable_before_it_has_its_name(tmp_path: Path) -> None:
+    """Also while other processes commit."""
     faults = Faults()
     with refimpl.open(tmp_path / "warehouse", environment=faults.environment(), create=True) as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
@@ -623,7 +622,7 @@ def test_commit_of_the_ledger_is_synced_before_it_is_answered(tmp_path: Path) ->
 
     def connect(path: Path) -> apsw.Connection:
         made.append(apsw.Connection(str(path)))
-        made[-1].execute("PRAGMA synchronous=OFF").fetchall()  # as an SQLite that was built for speed
+        made[-1].execute("PRAGMA synchronous=OFF").fetchall()  # as in an SQLite library built with this default
         return made[-1]
 
     with refimpl.open(tmp_path / "w", environment=Environment(connect=connect), create=True) as warehouse:
@@ -646,7 +645,7 @@ def test_a_ledger_needs_a_write_ahead_log(tmp_path: Path) -> None:
 
 
 def test_a_fork_closes_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The hooks of a fork, called by hand: `test_ledger` forks for real."""
+    """Calls the fork hooks directly. Other tests here fork a process."""
     hooks: list[dict[str, Callable[[], None]]] = []
     monkeypatch.setattr(os, "register_at_fork", lambda **each: hooks.append(each))
     with opened(tmp_path / "w") as warehouse:
@@ -679,7 +678,7 @@ def replaced(path: Path, by: Path) -> None:
     by.replace(path)
 
 
-def test_a_ledger_that_replaces_another_is_checked_like_at_a_start(tmp_path: Path) -> None:
+def test_replacing_ledger_is_checked_as_at_a_start(tmp_path: Path) -> None:
     newer = older(tmp_path / "other", versions=len(MIGRATIONS))
     database = apsw.Connection(str(newer))
     database.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}").fetchall()
@@ -692,7 +691,7 @@ def test_a_ledger_that_replaces_another_is_checked_like_at_a_start(tmp_path: Pat
         assert refused.value.found == SCHEMA_VERSION + 1
 
 
-def test_a_backup_is_of_the_ledger_that_is_there_now(tmp_path: Path) -> None:
+def test_backup_copies_the_ledger_that_is_in_place_now(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1).land(1)
         ledger = warehouse.owner.ledger
@@ -703,8 +702,8 @@ def test_a_backup_is_of_the_ledger_that_is_there_now(tmp_path: Path) -> None:
         copy.close()
 
 
-def test_all_threads_go_on_with_a_backup_that_is_restored_under_them(tmp_path: Path) -> None:
-    """Its first connection finds a ledger without a write-ahead log, to which another one then gives one."""
+def test_all_threads_continue_with_a_restored_backup(tmp_path: Path) -> None:
+    """The first connection finds a ledger without a write-ahead log. A later connection adds the log."""
     with opened(tmp_path / "w") as warehouse, ThreadPoolExecutor(1) as other:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         warehouse.owner.ledger.back_up(tmp_path / "backup")
@@ -715,8 +714,8 @@ def test_all_threads_go_on_with_a_backup_that_is_restored_under_them(tmp_path: P
         other.submit(warehouse.close).result()
 
 
-def test_a_ledgers_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:
-    """The process that renamed it into place may have died before it synced that."""
+def test_ledger_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:
+    """The process that renamed the ledger into place may have died before it synced the folder."""
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
         with warehouse.owner.context.lock():
@@ -764,7 +763,7 @@ def test_a_closed_warehouse_has_no_file_open(tmp_path: Path) -> None:
     assert (held(), warehouse.directory) == ([], tmp_path / "lake")
 
 
-def test_without_leave_to_create_nothing_is_made(tmp_path: Path) -> None:
+def test_without_create_no_warehouse_is_created(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError):
         refimpl.open(tmp_path / "lake")
     assert list(tmp_path.iterdir()) == []
@@ -796,7 +795,7 @@ def test_an_invalid_root_is_rejected_before_any_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "loop", os.fsdecode(b"not\xfftext")])
-def test_a_place_that_can_hold_no_directory_is_refused(tmp_path: Path, name: str) -> None:
+def test_invalid_directory_of_a_warehouse_is_rejected(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(LocationError):
@@ -804,8 +803,8 @@ def test_a_place_that_can_hold_no_directory_is_refused(tmp_path: Path, name: str
 
 
 @pytest.mark.parametrize("feature", [CATALOG_MANAGED, MANAGED_COMMIT], ids=lambda feature: feature.name)
-def test_no_owner_is_made_beside_tables_whose_owner_is_gone(tmp_path: Path, feature: TableFeature) -> None:
-    """It would begin without a single commit of theirs."""
+def test_no_new_owner_starts_beside_tables_of_a_lost_owner(tmp_path: Path, feature: TableFeature) -> None:
+    """A new owner would know none of their commits."""
     with opened(tmp_path / "lake") as warehouse:
         create(warehouse, feature, CommitMode.STAGED)
     (tmp_path / "lake" / "_owner").rename(tmp_path / "moved")
@@ -816,7 +815,7 @@ def test_no_owner_is_made_beside_tables_whose_owner_is_gone(tmp_path: Path, feat
     assert refimpl.open(tmp_path / "lake").tables() == ["orders"]
 
 
-def test_tables_of_others_do_not_hinder_a_first_start(tmp_path: Path) -> None:
+def test_tables_of_other_owners_do_not_block_a_first_start(tmp_path: Path) -> None:
     filesystem_table(tmp_path / "lake" / "2024" / "plain")
     (tmp_path / "lake" / "round").symlink_to(tmp_path / "lake")
     another = LogStore(tmp_path / "lake" / "another", Environment())
@@ -826,8 +825,8 @@ def test_tables_of_others_do_not_hinder_a_first_start(tmp_path: Path) -> None:
     assert refimpl.open(tmp_path / "lake", create=True).tables() == []
 
 
-def test_a_lock_does_not_make_the_folder_of_a_moved_owner(tmp_path: Path) -> None:
-    """An empty folder looks like a first start."""
+def test_lock_does_not_create_the_folder_of_a_moved_owner(tmp_path: Path) -> None:
+    """The owner would take an empty folder for a first start."""
     with opened(tmp_path / "lake") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
         (tmp_path / "lake" / "_owner").rename(tmp_path / "moved")

@@ -1,6 +1,6 @@
-"""Whatever changes the ledger or makes a version visible happens under the owner's lock, and inside a transaction.
+"""Every change of the ledger, and every new visible version, happens under the owner's lock and in a transaction.
 
-SQLite's own lock would let most of these pass unnoticed: what it does not cover is the log, and the fold.
+`Watch` records changes outside the lock. SQLite's own lock covers neither the table's log nor the fold of the ledger.
 """
 
 import shutil
@@ -120,8 +120,8 @@ def test_a_repair_of_an_abandoned_creation(table: OwnedTable, watched: refimpl.W
     assert not staged.location.exists()
 
 
-def test_what_is_done_without_the_lock_is_seen(tmp_path: Path) -> None:
-    """The watch is no check that cannot fail."""
+def test_watch_records_changes_without_the_lock(tmp_path: Path) -> None:
+    """The checks of this file can fail."""
     watch = Watch()
     warehouse = watch.opened(tmp_path / "warehouse")
     table = create(warehouse, *FEATURES_AND_COMMIT_MODES[0])
@@ -132,7 +132,7 @@ def test_what_is_done_without_the_lock_is_seen(tmp_path: Path) -> None:
     assert watch.outside == ["begin", "update", "commit", "update"]
 
 
-# What crashed processes, failing disks and announced tables left behind is repaired under the lock too
+# Repairs after crashes and failing disks, and announced tables: also under the lock
 
 
 @pytest.fixture
@@ -152,8 +152,8 @@ def first(warehouse: refimpl.Warehouse, table_id: str) -> Registered | NameTaken
     return warehouse.owner.register_table(table_id, proposal)
 
 
-def name_lost(place: Path, watch: Watch, after: str) -> tuple[refimpl.Warehouse, str]:
-    """The id of a creation of `orders` that died after this effect; another one has got the name since."""
+def killed_creation(place: Path, watch: Watch, after: str) -> tuple[refimpl.Warehouse, str]:
+    """The id of a creation of `orders` that died after the effect `after`. Another table has the name now."""
     with opened(place) as warehouse:
         mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
         other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
@@ -164,12 +164,13 @@ def name_lost(place: Path, watch: Watch, after: str) -> tuple[refimpl.Warehouse,
     return watched, mine
 
 
-def test_creation_that_died_leaves_its_name_to_others(place: Path, watch: Watch) -> None:
-    name_lost(place, watch, "write temporary")
+def test_killed_creation_leaves_its_name_to_another(place: Path, watch: Watch) -> None:
+    killed_creation(place, watch, "write temporary")
 
 
 def interrupted_take_over(place: Path, after: str = "link 2.json") -> str:
-    """Its file is there. The id of another table that is to be made under the same name."""
+    """Interrupt a take-over; by default, after its file is visible. Returns the id of a staged table of the same
+    name."""
     with opened(place) as warehouse:
         filesystem_table(place / "imports", environment=warehouse.environment)
         other = warehouse.owner.stage_table("imports", MANAGED_COMMIT).table_id
@@ -177,14 +178,14 @@ def interrupted_take_over(place: Path, after: str = "link 2.json") -> str:
     return other
 
 
-def test_take_over_that_lost_its_version_leaves_its_name_to_others(place: Path, watch: Watch) -> None:
+def test_lost_take_over_leaves_its_name_to_another(place: Path, watch: Watch) -> None:
     other = interrupted_take_over(place, after="create temporary")
     assert LogStore(place / "imports", Environment()).put_if_absent(log_path.commit(2), append(START + 2))
     assert isinstance(first(watch.opened(place), other), Registered)
 
 
 @pytest.mark.parametrize("by", ["take_over", "stage_table", "register_table", "resolve", "describe"])
-def test_take_over_that_died_is_settled_by_the_next_call(place: Path, watch: Watch, by: str) -> None:
+def test_next_call_settles_a_killed_take_over(place: Path, watch: Watch, by: str) -> None:
     other = interrupted_take_over(place)
     watched = watch.opened(place)
     if by == "take_over":
@@ -203,8 +204,8 @@ def test_take_over_that_died_is_settled_by_the_next_call(place: Path, watch: Wat
     assert watched.owner.resolve("imports").state is TableState.ACTIVE
 
 
-def died_in_a_commit(place: Path) -> AttemptId:
-    """Its file is there."""
+def kill_during_a_commit(place: Path) -> AttemptId:
+    """A direct commit of version 1 whose process died when its file was visible."""
     with opened(place) as warehouse:
         create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     attempt = new_attempt()
@@ -227,8 +228,8 @@ def died_in_a_commit(place: Path) -> AttemptId:
     ],
     ids=["resolve", "commit", "backfill", "hand-back", "drop", "repair"],
 )
-def test_a_commit_that_died_is_settled_by_the_next_call(place: Path, watch: Watch, call: Callable[..., object]) -> None:
-    attempt = died_in_a_commit(place)
+def test_next_call_settles_a_killed_commit(place: Path, watch: Watch, call: Callable[..., object]) -> None:
+    attempt = kill_during_a_commit(place)
     watched = watch.opened(place)
     table = owned(watched, "orders")
     call(watched, table)
@@ -242,9 +243,7 @@ def test_a_commit_that_died_is_settled_by_the_next_call(place: Path, watch: Watc
 @pytest.mark.parametrize(
     "commit_mode", [CommitMode.DIRECT, CommitMode.STAGED], ids=lambda commit_mode: commit_mode.value
 )
-def test_a_publication_that_fails_is_made_anew_by_the_next_call(
-    place: Path, watch: Watch, commit_mode: CommitMode
-) -> None:
+def test_next_call_repeats_a_failed_publication(place: Path, watch: Watch, commit_mode: CommitMode) -> None:
     watched = watch.opened(place)
     table = create(watched, MANAGED_COMMIT, commit_mode, commits=2)
     watch.failing = "fsync _delta_log/"
@@ -261,8 +260,8 @@ def test_a_publication_that_fails_is_made_anew_by_the_next_call(
     assert f"replace {first}.json" in watch.seen[before:]
 
 
-def anew(version: int) -> list[str]:
-    """A file that another writer made becomes durable: its fsync may have failed, and a second one would lie."""
+def rewrite_effects(version: int) -> list[str]:
+    """The effects that rewrite a file of another writer. Its fsync may have failed, so another fsync proves nothing."""
     temporary = [f"{effect} temporary" for effect in ("create", "write", "fsync")]
     return [*temporary, f"replace {version}.json", "fsync _delta_log/"]
 
@@ -280,7 +279,7 @@ def test_repair_adopts_and_removes_under_the_lock(place: Path, watch: Watch) -> 
     assert [action.code for action in done] == ["adopt", "remove-leftovers"]
     seen = watch.seen[before:]
     first = seen.index("replace 2.json") - 3
-    assert seen[first : first + 6] == [*anew(2), "commit"]
+    assert seen[first : first + 6] == [*rewrite_effects(2), "commit"]
     assert seen[-4:] == ["unlink staged", "unlink staged", "unlink temporary", "fsync _delta_log/"]
     assert "unlink" in watch.inside
     assert table.log.staged_listing(table.feature.staging_folder) == []
@@ -305,10 +304,10 @@ def landed(place: Path) -> None:
         (lambda place: Others(before=lambda: settled(place)), []),
         (lambda place: Others(after=lambda: landed(place)), ["completed the publish of version 1"]),
     ],
-    ids=["who settled it first", "who commits right after"],
+    ids=["another process settles first", "another process commits afterwards"],
 )
-def test_a_repair_says_what_it_did_itself(place: Path, others: Callable[[Path], Others], done: list[str]) -> None:
-    died_in_a_commit(place)
+def test_repair_reports_only_its_own_actions(place: Path, others: Callable[[Path], Others], done: list[str]) -> None:
+    kill_during_a_commit(place)
     acting = others(place)
     with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
         assert [action.message for action in repair(warehouse.owner)] == done
@@ -325,10 +324,10 @@ def test_a_repair_says_what_it_did_itself(place: Path, others: Callable[[Path], 
     ],
     ids=["direct", "staged", "inline"],
 )
-def test_what_belongs_together_is_one_transaction(
+def test_each_operation_uses_the_fewest_transactions(
     place: Path, watch: Watch, table: tuple[TableFeature, CommitMode], transactions: int
 ) -> None:
-    """A promise and its keeping, or the commit at once: who dies in the middle of one leaves nothing of it."""
+    """A direct commit takes two transactions, the promise and its record; other commits take one."""
     watched = watch.opened(place)
 
     def commits(act: Callable[[], object]) -> int:
@@ -342,7 +341,9 @@ def test_what_belongs_together_is_one_transaction(
     mine = owned(watched, "orders")
     assert commits(lambda: mine.commit(1)) == transactions
     assert isinstance(mine.commit(1), Conflict)
-    assert commits(lambda: mine.commit(2)) == transactions, "who lost is stored with the next commit"
+    assert commits(lambda: mine.commit(2)) == transactions, (
+        "the lost attempt is stored in the transaction of the next commit"
+    )
     assert commits(mine.backfill) == 1
     proposal = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 100))
     if table[1] is not CommitMode.INLINE:
@@ -354,21 +355,21 @@ def test_what_belongs_together_is_one_transaction(
         assert commits(lambda: watched.owner.undrop_table("orders")) == 1
 
 
-def test_lost_name_is_given_up_in_one_transaction(place: Path, watch: Watch) -> None:
-    watched, mine = name_lost(place, watch, "link 0.json")
+def test_creation_that_lost_its_name_is_dropped_in_one_transaction(place: Path, watch: Watch) -> None:
+    watched, mine = killed_creation(place, watch, "link 0.json")
     before = len(watch.seen)
     assert isinstance(first(watched, mine), NameTaken)
-    assert watch.seen[before:].count("commit") == 3, "a look, what died is settled, and nothing else is changed"
+    assert watch.seen[before:].count("commit") == 3, "one look-up, and two to settle the killed creation"
     with watched.owner.ledger.read() as view:
         assert watched.owner.context.required(view, mine).state is TableState.DROPPED
 
 
-def test_folders_that_cannot_be_made_are_forgotten_under_lock(place: Path, watch: Watch) -> None:
+def test_failed_creation_of_folders_is_forgotten_under_the_lock(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
     watch.failing = "mkdir _delta_log/"
     with pytest.raises(OwnerUnavailableError):
         watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
-    assert watch.seen[-2:] == ["mkdir _delta_log/", "commit"], "given up in one transaction"
+    assert watch.seen[-2:] == ["mkdir _delta_log/", "commit"], "the table is forgotten in one transaction"
     watch.failing = None
     again = watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
     assert isinstance(first(watched, again.table_id), Registered)
@@ -384,7 +385,7 @@ def test_announced_table_is_made_durable_and_adopted_under_lock(place: Path, wat
     (log.folder / log_path.commit(0)).write_bytes(first_version(COORDINATED_COMMITS))
     before = len(watch.seen)
     assert isinstance(watched.owner.adopt(table.table_id), Ratified)
-    assert watch.seen[before:] == [*anew(0), "commit"]
+    assert watch.seen[before:] == [*rewrite_effects(0), "commit"]
     assert watched.owner.resolve("orders").state is TableState.ACTIVE
 
 
@@ -397,27 +398,27 @@ def test_reported_files_are_made_durable_under_the_lock(place: Path, watch: Watc
         (table.log.folder / log_path.commit(version)).write_bytes(content)
     before = len(watch.seen)
     assert table.owner.update(table.table_id, UpdatePreconditions(published_through=1)) is None
-    assert watch.seen[before:] == [*anew(1), "commit"]
+    assert watch.seen[before:] == [*rewrite_effects(1), "commit"]
     for version in (3, 4):
         table.land()
         content = table.history()[version]
         (table.log.folder / log_path.commit(version)).write_bytes(content)
     before = len(watch.seen)
     assert table.owner.update(table.table_id, UpdatePreconditions(published_through=3)) is None
-    assert watch.seen[before:] == [*anew(2), *anew(3), "commit"], "every reported file"
+    assert watch.seen[before:] == [*rewrite_effects(2), *rewrite_effects(3), "commit"], "every reported file"
     proposal = table.propose(5, first_version(CATALOG_MANAGED, START + 5))
     before = len(watch.seen)
     outcome = table.owner.commit_if(
         table.table_id, 5, proposal, UpdatePreconditions(published_through=4, properties={"team": "a"})
     )
     assert isinstance(outcome, Ratified)
-    assert watch.seen[before:] == [*anew(4), "commit"]
+    assert watch.seen[before:] == [*rewrite_effects(4), "commit"]
     assert [commit.version for commit in table.owner.get_commits(table.table_id).commits] == [5]
     described = table.owner.describe(table.table_id)
     assert described.catalog_properties == {"team": "a"}
 
 
-def test_who_loses_a_name_gives_its_place_up(place: Path, watch: Watch) -> None:
+def test_loser_of_a_name_frees_its_location(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
     mine, other = (
         watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / each).table_id for each in ("a", "b")
@@ -429,7 +430,7 @@ def test_who_loses_a_name_gives_its_place_up(place: Path, watch: Watch) -> None:
     assert [table.name for table in watched.owner.tables()] == ["orders", "sales"]
 
 
-def test_what_lands_while_a_table_is_dropped_is_published_too(place: Path) -> None:
+def test_commit_that_lands_during_a_drop_is_published(place: Path) -> None:
     with opened(place) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
     acting = Others(after=lambda: landed(place))
@@ -446,7 +447,7 @@ def lost(place: Path, version: int) -> list[AttemptId]:
         return [attempt for attempt, _ in view.lost_attempts(table, version)]
 
 
-def test_who_lost_is_stored_with_the_next_commit_or_at_the_end(place: Path, watch: Watch) -> None:
+def test_lost_attempt_is_stored_with_the_next_commit_or_on_close(place: Path, watch: Watch) -> None:
     watched = watch.opened(place)
     table = create(watched, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
     attempt = new_attempt()
@@ -463,8 +464,8 @@ def test_who_lost_is_stored_with_the_next_commit_or_at_the_end(place: Path, watc
 
 
 @pytest.mark.parametrize("by_repair", [False, True])
-def test_a_creation_whose_name_went_to_another_is_forgotten(place: Path, watch: Watch, by_repair: bool) -> None:
-    watched, mine = name_lost(place, watch, "link 0.json")
+def test_killed_creation_that_lost_its_name_is_forgotten(place: Path, watch: Watch, by_repair: bool) -> None:
+    watched, mine = killed_creation(place, watch, "link 0.json")
     if by_repair:
         assert [(action.code, action.done) for action in repair(watched.owner)] == [("settle-promise", True)]
     else:
@@ -499,7 +500,7 @@ def hand_back(warehouse: refimpl.Warehouse) -> Outcome:
 def test_a_commit_whose_folder_is_gone_stays_promised(
     place: Path, watch: Watch, change: Callable[[refimpl.Warehouse], Outcome]
 ) -> None:
-    """Perhaps its disk is not mounted."""
+    """The disk may not be mounted."""
     with opened(place) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     died = crashed(place, dies_after("write temporary"), change)
@@ -514,8 +515,8 @@ def test_a_commit_whose_folder_is_gone_stays_promised(
     assert mine.latest == 1
 
 
-def test_an_attempt_that_a_look_showed_to_have_lost_is_stored_too(place: Path, watch: Watch) -> None:
-    """The server answers it without a proposal."""
+def test_attempt_that_lost_by_a_look_up_is_stored(place: Path, watch: Watch) -> None:
+    """The server can answer such an attempt without a proposal to the owner."""
     watched = watch.opened(place)
     table = create(watched, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
     attempt = new_attempt()

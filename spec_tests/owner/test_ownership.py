@@ -61,7 +61,7 @@ def take_over(
 
 
 @both_features
-def test_a_filesystem_table_is_owned_from_the_version_that_says_so(
+def test_filesystem_table_is_owned_from_its_ownership_change_on(
     warehouse: refimpl.Warehouse, plain: LogStore, feature: TableFeature
 ) -> None:
     proposal = proposed(ownership_change(feature, START + 3))
@@ -85,7 +85,7 @@ def change_with_id(table_id: str) -> DirectProposal:
 
 
 def test_ownership_change_gives_the_table_its_id(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    """Engines that commit through a catalog look for it in the log."""
+    """Engines that commit through a catalog read the id from the log."""
     table_id = new_attempt()
     change = change_with_id(table_id)
     for replayed in (False, True):
@@ -108,7 +108,7 @@ def test_invalid_or_known_table_id_is_rejected(warehouse: refimpl.Warehouse, pla
 
 
 def test_id_of_a_lost_take_over_may_be_used_again(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    """The owner keeps nothing of the first place: the second table's version must not appear there."""
+    """The owner forgets the first location: the second table's version must not appear there."""
     change = change_with_id(new_attempt())
     other = filesystem_table(warehouse.directory / "other", versions=3, environment=warehouse.environment)
     plain.put_if_absent(log_path.commit(3), append(START + 3))
@@ -121,7 +121,7 @@ def test_id_of_a_lost_take_over_may_be_used_again(warehouse: refimpl.Warehouse, 
     assert sorted(other.published_versions()) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_filesystem_commit_that_was_first_wins(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+def test_earlier_filesystem_commit_wins_against_a_take_over(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     plain.put_if_absent(log_path.commit(3), append(START + 3))
     assert take_over(warehouse, plain) == Conflict(latest_ratified_version=3)
     with pytest.raises(TableNotFoundError):
@@ -130,7 +130,7 @@ def test_a_filesystem_commit_that_was_first_wins(warehouse: refimpl.Warehouse, p
 
 
 def test_replay_of_a_take_over_after_the_hand_back_is_ratified(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    """An attempt that landed stays so, no matter which owner the table has now."""
+    """A landed attempt stays landed, whichever owner the table has now."""
     first = proposed(ownership_change(MANAGED_COMMIT, START + 3))
     assert isinstance(take_over(warehouse, plain, proposal=first), Ratified)
     assert isinstance(hand_back(owned(warehouse, "plain"), 4), Ratified)
@@ -146,11 +146,11 @@ def test_replay_of_a_take_over_after_the_hand_back_is_ratified(warehouse: refimp
     assert isinstance(hand_back(owned(warehouse, "plain"), 6), Ratified)
     after_both = take_over(warehouse, plain, proposal=first)
     assert isinstance(after_both, Ratified)
-    assert (after_both.commit.version, after_both.replayed) == (3, True), "whichever of its lives it was"
+    assert (after_both.commit.version, after_both.replayed) == (3, True), "the first take-over landed as version 3"
 
 
-def test_a_conflict_below_the_take_over_tells_no_winners(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    """The owner knows only the later ones: a loser that checked those alone would miss the one that beat it."""
+def test_conflict_below_the_take_over_names_no_winners(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+    """The owner knows only later commits. A loser that checks only these would miss the winner."""
     assert isinstance(take_over(warehouse, plain), Ratified)
     mine = owned(warehouse, "plain")
     mine.land(1)
@@ -176,7 +176,7 @@ def test_the_ownership_change_is_later_than_the_commit_before_it(
 
 
 def test_the_ownership_change_is_later_than_the_file_before_it(warehouse: refimpl.Warehouse) -> None:
-    """in-commit timestamps, rule 3: where the table had none, the modification time counts."""
+    """in-commit timestamps, rule 3: if the table had no in-commit timestamps, the modification time counts."""
     log = filesystem_table(warehouse.directory / "plain", versions=1)
     log.put_if_absent(log_path.commit(1), actions.encode([info(START).replacing(inCommitTimestamp=None)]))
     os.utime(log.folder / log_path.commit(1), (5_000, 5_000))
@@ -185,7 +185,7 @@ def test_the_ownership_change_is_later_than_the_file_before_it(warehouse: refimp
         assert isinstance(outcome, Ratified) is lands, outcome
 
 
-def test_an_ownership_change_installs_this_owner(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+def test_ownership_change_must_name_this_owner(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     elsewhere = actions.encode(
         [info(START + 3), protocol_of(MANAGED_COMMIT), metadata_of(MANAGED_COMMIT, owner="another")]
     )
@@ -201,7 +201,7 @@ def test_an_owned_table_is_not_taken_over_again(warehouse: refimpl.Warehouse) ->
     table.land()
 
 
-def test_a_name_that_is_taken_stops_a_take_over(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+def test_take_over_under_a_taken_name_fails(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     holder = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain")
     with pytest.raises(NameTakenError) as caught:
         take_over(warehouse, plain)
@@ -210,7 +210,9 @@ def test_a_name_that_is_taken_stops_a_take_over(warehouse: refimpl.Warehouse, pl
     assert isinstance(take_over(warehouse, plain, name="other"), Ratified)
 
 
-def test_a_place_that_is_no_table_is_refused(warehouse: refimpl.Warehouse, tmp_path: Path, plain: LogStore) -> None:
+def test_take_over_rejects_a_location_that_is_no_table(
+    warehouse: refimpl.Warehouse, tmp_path: Path, plain: LogStore
+) -> None:
     (warehouse.directory / "nothing").mkdir()
     outside = filesystem_table(tmp_path / "outside", versions=3)
     link = warehouse.directory / "link"
@@ -233,7 +235,7 @@ def test_a_place_that_is_no_table_is_refused(warehouse: refimpl.Warehouse, tmp_p
     assert isinstance(take_over(warehouse, plain), Ratified)
 
 
-def test_a_commit_mode_that_the_feature_lacks_is_refused(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
+def test_take_over_rejects_a_mode_that_the_feature_lacks(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
     with pytest.raises(InvalidRequestError):
         take_over(warehouse, plain, commit_mode=CommitMode.INLINE)
     with pytest.raises(InvalidRequestError):
@@ -243,7 +245,7 @@ def test_a_commit_mode_that_the_feature_lacks_is_refused(warehouse: refimpl.Ware
     assert owned(warehouse, "plain").published() == list(range(6))
 
 
-def test_the_last_version_that_there_can_be_is_the_end(warehouse: refimpl.Warehouse) -> None:
+def test_table_with_the_largest_version_accepts_no_commit(warehouse: refimpl.Warehouse) -> None:
     log = filesystem_table(warehouse.directory / "plain", versions=0)
     log.put_if_absent(log_path.commit(log_path.MAX_VERSION - 1), append(START))
     proposal = proposed(ownership_change(MANAGED_COMMIT, START + 1))
@@ -256,7 +258,7 @@ def test_the_last_version_that_there_can_be_is_the_end(warehouse: refimpl.Wareho
     table.backfill()
 
 
-def test_roots_outside_the_warehouse_are_named_at_its_opening(tmp_path: Path) -> None:
+def test_roots_given_at_opening_are_remembered(tmp_path: Path) -> None:
     outside = filesystem_table(tmp_path / "lake" / "plain", versions=3)
     with opened(tmp_path / "warehouse") as warehouse, pytest.raises(LocationError):
         take_over(warehouse, outside)
@@ -264,7 +266,7 @@ def test_roots_outside_the_warehouse_are_named_at_its_opening(tmp_path: Path) ->
         refimpl.open(tmp_path / "warehouse", roots=[tmp_path / "missing"], create=True)
     with refimpl.open(tmp_path / "warehouse", roots=[tmp_path / "lake"], create=True):
         pass
-    with opened(tmp_path / "warehouse") as warehouse:  # they are remembered
+    with opened(tmp_path / "warehouse") as warehouse:  # the ledger stores the roots
         with pytest.raises(LocationError):
             take_over(warehouse, LogStore(tmp_path / "lake", warehouse.environment))
         assert isinstance(take_over(warehouse, outside), Ratified)
@@ -281,7 +283,7 @@ def hand_back(table: OwnedTable, version: int, content: bytes | None = None) -> 
 
 
 def test_a_table_is_handed_back_with_everything_published(table: OwnedTable) -> None:
-    """FB38."""
+    """FB38: a hand-back must leave no commit without backfill."""
     table.land(3)
     truth = table.history()
     content = hand_back_commit(START + 4)
@@ -301,7 +303,7 @@ def test_a_table_is_handed_back_with_everything_published(table: OwnedTable) -> 
 
 
 @pytest.mark.parametrize(("version", "kind"), [(2, Conflict), (1, Conflict), (4, VersionGap), (9, VersionGap)])
-def test_a_hand_back_is_the_next_version(table: OwnedTable, version: int, kind: type) -> None:
+def test_hand_back_must_be_the_next_version(table: OwnedTable, version: int, kind: type) -> None:
     table.land(2)
     published = table.published()
     assert isinstance(hand_back(table, version), kind)
@@ -309,8 +311,8 @@ def test_a_hand_back_is_the_next_version(table: OwnedTable, version: int, kind: 
     assert isinstance(hand_back(table, 3), Ratified)
 
 
-def test_an_owner_may_refuse_to_give_a_table_up(delayed: OwnedTable) -> None:
-    """managed-commits: it is not required to."""
+def test_owner_may_reject_a_hand_back(delayed: OwnedTable) -> None:
+    """managed-commits: an owner is not required to support it."""
     delayed.land()
     policy = MaintenancePolicy(backfill_every=None, hand_back=False)
     delayed.owner.set_policy(delayed.table_id, policy)
@@ -321,7 +323,7 @@ def test_an_owner_may_refuse_to_give_a_table_up(delayed: OwnedTable) -> None:
     assert isinstance(hand_back(delayed, 3), Ratified)
 
 
-def test_a_hand_back_removes_the_owner_everywhere(table: OwnedTable) -> None:
+def test_hand_back_must_remove_feature_and_properties(table: OwnedTable) -> None:
     other = CATALOG_MANAGED if table.feature is MANAGED_COMMIT else MANAGED_COMMIT
     flawed = [
         append(START + 1),
@@ -342,7 +344,7 @@ def test_a_hand_back_removes_the_owner_everywhere(table: OwnedTable) -> None:
 
 
 def test_a_feature_may_outlive_its_owner(warehouse: refimpl.Warehouse) -> None:
-    """DELTA_SPARK.md#dropping-the-feature: first the properties through the owner, then the feature without it."""
+    """DELTA_SPARK.md#dropping-the-feature: Spark first removes the properties through the owner, then the feature."""
     table = create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
     still_named = actions.encode([info(START + 1), metadata_of(COORDINATED_COMMITS)])
     refused(hand_back(table, 1, still_named), RejectionReason.INCONSISTENT_TABLE)

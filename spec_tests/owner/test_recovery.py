@@ -1,4 +1,4 @@
-"""A recovery that the disk fails: what is visible and perhaps not durable stops the table until it is made anew."""
+"""Recovery on a failing disk: a visible file that may not be durable halts the table until it is rewritten."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ CONTENT = append(START + 1)
 
 
 def interrupted(place: Path) -> AttemptId:
-    """A table, and a direct commit whose owner died when its file had just become visible."""
+    """Create a table, and interrupt a direct commit just after its file became visible."""
     with opened(place) as warehouse:
         create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     attempt = new_attempt()
@@ -32,7 +32,7 @@ def interrupted(place: Path) -> AttemptId:
 
 
 @pytest.mark.parametrize("failing", ["fsync 1.json", "fsync _delta_log/"])
-def test_a_recovery_after_a_failed_sync_writes_the_file_anew(tmp_path: Path, failing: str) -> None:
+def test_recovery_after_a_failed_sync_rewrites_the_file(tmp_path: Path, failing: str) -> None:
     place = tmp_path / "warehouse"
     attempt = interrupted(place)
     faults = Faults(failing=failing, error=disk_is_broken)
@@ -47,14 +47,14 @@ def test_a_recovery_after_a_failed_sync_writes_the_file_anew(tmp_path: Path, fai
     again = refimpl.open(place, environment=sound.environment(), create=True)
     outcome = again.owner.attempt_outcome(table_id, attempt)
     assert isinstance(outcome, Landed)
-    assert "replace 1.json" in sound.seen, "a second fsync of the same file may lie"
+    assert "replace 1.json" in sound.seen, "a second fsync of the same file may succeed without writing"
     assert owned(again, "orders").log.read(log_path.commit(1)) == CONTENT
     assert isinstance(owned(again, "orders").commit(2), Ratified)
     again.owner.close()
 
 
 def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None:
-    """The disk fails after the link and cannot say whether the file is there."""
+    """The disk fails after the link, and cannot say whether the file exists."""
     place = tmp_path / "warehouse"
     storage = FailingFiles()
     with refimpl.open(place, environment=Environment(files=storage), create=True) as warehouse:
@@ -73,12 +73,12 @@ def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None
 
 
 def no_room() -> Faults:
-    """For a temporary file; what is there is synced as ever."""
+    """A disk without room for a temporary file. Existing files can be synced."""
     return Faults(failing="write temporary", error=disk_is_full)
 
 
 def test_a_full_disk_after_the_link_halts_nothing(tmp_path: Path) -> None:
-    """No fsync failed: what is visible is as durable as before, and is recorded once there is room."""
+    """No fsync failed, so the visible file is as durable as before. It is recorded as soon as the disk has room."""
     place = tmp_path / "warehouse"
     attempt = interrupted(place)
     full = no_room()
@@ -159,8 +159,8 @@ def test_take_over_killed_before_its_link_blocks_no_table(tmp_path: Path, by_nam
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_take_over_of_unknown_outcome_says_of_which_table(tmp_path: Path, stored: bool) -> None:
-    """The promise may have been stored although its commit failed: the id leads to what became of it."""
+def test_unknown_outcome_of_a_take_over_names_the_table(tmp_path: Path, stored: bool) -> None:
+    """The promise may be stored although its transaction failed. The table id leads to the outcome."""
     place, attempt = tmp_path / "warehouse", new_attempt()
 
     class Failing(Faults):
@@ -193,9 +193,9 @@ def test_a_take_over_of_unknown_outcome_says_of_which_table(tmp_path: Path, stor
 
 
 @pytest.mark.parametrize("point", ["create temporary", "link 1.json", "fsync _delta_log/"])
-def test_a_promise_that_another_process_settled_is_kept_once(tmp_path: Path, point: str) -> None:
-    """Where the lock's file is unlinked, another process gets a lock of its own, and takes the promise for one that
-    its process left behind."""
+def test_promise_settled_by_another_process_is_kept_once(tmp_path: Path, point: str) -> None:
+    """After the lock's file is unlinked, another process gets its own lock, and takes the promise for that of a dead
+    process."""
     place = tmp_path / "warehouse"
     with opened(place) as warehouse:
         create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)

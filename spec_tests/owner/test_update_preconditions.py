@@ -1,4 +1,4 @@
-"""What a catalog changes beside a commit, on which conditions; and how it describes a table that changes meanwhile."""
+"""Changes of a catalog besides commits, and their preconditions; and the description of a table that changes."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -66,10 +66,10 @@ def publish(table: OwnedTable, versions: Iterable[int]) -> None:
 
 @pytest.mark.parametrize("last", [4, 5])
 @pytest.mark.parametrize("with_commit", [False, True])
-def test_long_report_is_confirmed_in_bounded_holds_of_the_lock(
+def test_long_report_is_confirmed_in_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_commit: bool, last: int
 ) -> None:
-    """Each file is read once and written once, and others may commit between the batches."""
+    """Each file is read once and written once, and other processes may commit between two batches."""
     monkeypatch.setattr(local, "BATCH", 2)
     faults, holds = Faults(), 0
 
@@ -114,7 +114,7 @@ def test_reported_file_is_read_once(tmp_path: Path) -> None:
 
 
 def test_a_reported_file_of_another_size_is_not_read(tmp_path: Path) -> None:
-    """It is looked at under the owner's lock, and a client may have made it as large as it likes."""
+    """The owner holds its lock, and a client may have written a file of any size."""
     reads: list[str] = []
     storage = FailingFiles()
     storage.fail_when = lambda effect, path: effect == "read" and reads.append(path.name) is not None
@@ -130,8 +130,8 @@ def test_a_reported_file_of_another_size_is_not_read(tmp_path: Path) -> None:
         assert published.name in reads
 
 
-def test_description_is_of_one_version_while_others_land(tmp_path: Path) -> None:
-    """The metadata and the latest version are those of one state, however many land between two looks."""
+def test_description_shows_one_version_while_commits_land(tmp_path: Path) -> None:
+    """The metadata and the latest version are of one state, however many commits land between two look-ups."""
     with opened(tmp_path) as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
 
@@ -178,10 +178,10 @@ def test_properties_have_a_size_limit(warehouse: refimpl.Warehouse) -> None:
 
 
 @pytest.mark.parametrize("change", [{"note": None}, {"other": None}])
-def test_properties_beyond_the_limit_may_always_become_fewer(
+def test_properties_beyond_the_limit_can_be_removed(
     warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, change: dict[str, None]
 ) -> None:
-    """An older release may have taken more."""
+    """An older release may have accepted more."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     assert table.owner.update(table.table_id, UpdatePreconditions(properties={"note": "x" * 100, "other": "y"})) is None
     monkeypatch.setattr(policy, "MAX_CATALOG_PROPERTIES_BYTES", 10)
@@ -219,7 +219,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("schema", UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_a_schema_that_no_reader_parses_is_refused(warehouse: refimpl.Warehouse, schema: str) -> None:
-    """The table would be unreadable, whether it is created or handed back."""
+    """The table would be unreadable. This applies to a creation and to a hand-back."""
     metadata = msgspec.structs.replace(metadata_of(CATALOG_MANAGED), schema_string=schema)
     staged = warehouse.owner.stage_table("new", CATALOG_MANAGED)
     first = proposed([info(START), protocol_of(CATALOG_MANAGED), metadata])
@@ -266,8 +266,8 @@ def test_change_of_identity_is_rejected(warehouse: refimpl.Warehouse, name: str)
     table.land()
 
 
-def test_the_enablement_of_timestamps_stays(warehouse: refimpl.Warehouse) -> None:
-    """in-commit timestamps, "Enablement"; FB22: the time of the commits before it would be unknown."""
+def test_commit_cannot_change_the_enablement_of_timestamps(warehouse: refimpl.Warehouse) -> None:
+    """in-commit timestamps, "Enablement"; FB22: otherwise the time of earlier commits would be unknown."""
     log = filesystem_table(warehouse.directory / "plain", versions=1, environment=warehouse.environment)
     enabled = {ENABLEMENT_VERSION: "1", ENABLEMENT_TIMESTAMP: str(START + 1)}
     enabling = metadata_of(MANAGED_COMMIT, configuration=enabled)
@@ -281,8 +281,8 @@ def test_the_enablement_of_timestamps_stays(warehouse: refimpl.Warehouse) -> Non
     assert isinstance(table.commit(2, changed(more, 2)), Ratified)
 
 
-def test_the_tables_id_in_the_log_stays(warehouse: refimpl.Warehouse) -> None:
-    """Engines that commit through a catalog look for it there."""
+def test_commit_cannot_change_the_table_id_in_the_log(warehouse: refimpl.Warehouse) -> None:
+    """Engines that commit through a catalog read the id there."""
     table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     named = CATALOG_MANAGED.table_id_property
     assert named is not None

@@ -1,4 +1,4 @@
-"""`verify` names what is wrong and what is merely unfinished; `repair` does what is provably safe."""
+"""`verify` names damage and unfinished work; `repair` does only what is provably safe."""
 
 import json
 import shutil
@@ -53,7 +53,7 @@ FOLDER = CATALOG_MANAGED.staging_folder
 
 
 class Setting:
-    """A warehouse with one table whose commits are proposed in one way, never backfilled by itself."""
+    """A warehouse with one table, which has one commit mode and is backfilled only on request."""
 
     def __init__(self, directory: Path, commit_mode: CommitMode = CommitMode.STAGED) -> None:
         self.directory = directory
@@ -84,7 +84,7 @@ class Setting:
         self.owner.ledger.back_up(self.directory / "backup.sqlite")
 
     def restore(self) -> None:
-        """Put the backup in the place of the ledger, under whichever processes have that open."""
+        """Replace the ledger by the backup, also while processes have the ledger open."""
         ledger = self.owner.ledger.path
         for suffix in ("-wal", "-shm"):
             ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
@@ -112,7 +112,7 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(tmp_path / "lake")
 
 
-def test_an_ordinary_table_has_nothing_wrong(setting: Setting) -> None:
+def test_verify_finds_no_error_in_a_healthy_table(setting: Setting) -> None:
     setting.commit(1)
     setting.owner.backfill_to_version(setting.table.table_id)
     setting.commit(2)
@@ -132,7 +132,7 @@ def test_an_ordinary_table_has_nothing_wrong(setting: Setting) -> None:
         (lambda setting: shutil.rmtree(setting.table.location), {"location-missing"}),
     ],
 )
-def test_damage_is_named(setting: Setting, damage: Callable[[Setting], object], codes: set[str]) -> None:
+def test_verify_names_the_damage(setting: Setting, damage: Callable[[Setting], object], codes: set[str]) -> None:
     setting.commit(1)
     setting.owner.backfill_to_version(setting.table.table_id)
     setting.commit(2)
@@ -141,7 +141,7 @@ def test_damage_is_named(setting: Setting, damage: Callable[[Setting], object], 
 
 
 def test_a_timestamp_far_ahead_of_the_clock_is_a_warning(setting: Setting) -> None:
-    """Of the first version that has one: each later commit is one ms after it, whatever the clocks say."""
+    """`verify` warns about the first such version: each later commit is one ms later, whatever the clocks say."""
     setting.commit(1)
     times = [commit.in_commit_timestamp for commit in setting.owner.get_commits(setting.table.table_id).commits]
     found: list[list[tuple[str, str]]] = []
@@ -156,7 +156,7 @@ def test_a_timestamp_far_ahead_of_the_clock_is_a_warning(setting: Setting) -> No
 
 
 def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) -> None:
-    """Back the ledger up, go on, and come back with the backup: what an operator does after a lost disk."""
+    """Back up the ledger, make changes, and restore the backup, as an operator does after the loss of a disk."""
     setting.back_up()
     while_it_was()
     setting.warehouse.close()
@@ -164,7 +164,7 @@ def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) ->
     setting.open()
 
 
-def test_each_version_of_a_log_that_is_gone_is_named(warehouse: refimpl.Warehouse) -> None:
+def test_verify_names_a_missing_published_version(warehouse: refimpl.Warehouse) -> None:
     table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
     (table.log.folder / log_path.commit(0)).unlink()
     assert [finding.code for finding in verify(warehouse.owner)] == ["published-missing"]
@@ -179,8 +179,10 @@ def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) 
         setting.owner.backfill_to_version(setting.table.table_id)
 
     restore_the_ledger_of(setting, go_on)
-    assert setting.latest() == 3  # what is visible is never denied
-    loser = setting.proposal(2, "00000000-0000-4000-8000-000000000000")  # listed before the winner, and as large
+    assert setting.latest() == 3  # the owner never denies a visible version
+    loser = setting.proposal(
+        2, "00000000-0000-4000-8000-000000000000"
+    )  # its file is listed before the winner's, and has the same size
     refused(setting.owner.commit(setting.table.table_id, 2, loser), RejectionReason.HALTED)
     with pytest.raises(CorruptionError):
         setting.owner.attempt_outcome(setting.table.table_id, later[0])
@@ -201,7 +203,7 @@ def test_restored_older_ledger_takes_no_commits_before_repair(setting: Setting) 
     assert setting.latest() == 4
 
 
-def test_nothing_is_adopted_above_a_version_that_cannot_be_published(setting: Setting) -> None:
+def test_repair_adopts_nothing_above_an_unpublishable_version(setting: Setting) -> None:
     setting.commit(1)
 
     def go_on() -> None:
@@ -219,7 +221,7 @@ def test_nothing_is_adopted_above_a_version_that_cannot_be_published(setting: Se
 
 
 def test_commits_that_land_before_the_lock_are_not_adopted(setting: Setting) -> None:
-    """A version lands whenever the repair is about to take a lock that it does not hold."""
+    """A version lands each time before the repair takes a lock."""
     versions, held = count(1), []
 
     @watched_lock
@@ -261,7 +263,7 @@ def test_only_old_staged_files_of_decided_versions_are_removed(setting: Setting)
     staged = setting.log.folder / FOLDER
 
     repair(setting.owner)
-    assert len(list(staged.iterdir())) == 4  # all of them are young
+    assert len(list(staged.iterdir())) == 4  # all files are too young to remove
 
     repair(setting.owner, orphan_age_ms=-60_000)
     left = {path.name.split(".")[1] for path in staged.iterdir()}
@@ -289,8 +291,8 @@ def test_files_staged_after_a_concurrent_drop_are_kept(setting: Setting, monkeyp
     assert setting.log.staged_listing(FOLDER) == before
 
 
-def test_inline_commit_published_in_another_spelling_is_sound(tmp_path: Path) -> None:
-    """catalog-managed, "Publishing Commits": either side publishes; inline content has no fixed bytes."""
+def test_inline_commit_published_in_another_spelling_is_no_error(tmp_path: Path) -> None:
+    """catalog-managed, "Publishing Commits": owner and clients publish; the bytes of inline content may differ."""
     setting = Setting(tmp_path / "lake", CommitMode.INLINE)
     setting.commit(1)
     (stored,) = setting.owner.get_commits(setting.table.table_id).commits
@@ -305,14 +307,14 @@ def test_inline_commit_published_in_another_spelling_is_sound(tmp_path: Path) ->
     assert ("note", "published-respelled") in setting.codes()
 
 
-def test_a_table_that_was_staged_and_left_is_no_error(setting: Setting) -> None:
+def test_abandoned_staging_table_is_no_error(setting: Setting) -> None:
     abandoned = setting.owner.stage_table("abandoned", CATALOG_MANAGED)
     shutil.rmtree(abandoned.location)
     assert setting.errors() == set()
 
 
 def test_a_ledger_older_than_a_cleanup_ratifies_nothing(setting: Setting) -> None:
-    """The versions after its latest are gone from the log as well, but later ones are there."""
+    """The next versions are no longer in the log, but later versions are."""
     setting.commit(1)
     setting.owner.backfill_to_version(setting.table.table_id)
     later: list[str] = []
@@ -332,8 +334,8 @@ def test_a_ledger_older_than_a_cleanup_ratifies_nothing(setting: Setting) -> Non
     assert not adoption.done
 
 
-def test_a_restored_ledger_learns_that_the_table_was_handed_back(setting: Setting) -> None:
-    """Else owner and filesystem writers would both acknowledge the next version."""
+def test_restored_ledger_finds_a_published_hand_back(setting: Setting) -> None:
+    """Otherwise both the owner and a filesystem writer could acknowledge the next version."""
     setting.commit(1)
 
     def go_on_and_hand_back() -> None:
@@ -362,7 +364,7 @@ def test_a_table_taken_over_again_after_the_restored_backup_is_named(setting: Se
     assert setting.errors() == {"unknown-table"}
 
 
-def test_a_halt_is_not_lifted_while_an_unknown_version_is_published(setting: Setting) -> None:
+def test_halt_stays_while_an_unknown_version_is_published(setting: Setting) -> None:
     setting.commit(1)
     with setting.owner.context.lock(), setting.owner.context.changing(setting.table.table_id) as (writer, table):
         writer.halt(table, "by hand")
@@ -374,8 +376,8 @@ def test_a_halt_is_not_lifted_while_an_unknown_version_is_published(setting: Set
     assert setting.owner.resolve("t").halted is None
 
 
-def test_a_process_writes_into_the_ledger_that_is_there_now(setting: Setting) -> None:
-    """The same for a process whose next call is a commit: the file that it has open is in no folder any more."""
+def test_process_writes_into_the_replacing_ledger(setting: Setting) -> None:
+    """The file that the process has open is no longer in the folder. This process writes before it reads."""
     setting.back_up()
     setting.restore()
     with setting.owner.context.lock(), setting.owner.ledger.write() as writer:
@@ -385,8 +387,8 @@ def test_a_process_writes_into_the_ledger_that_is_there_now(setting: Setting) ->
     assert found.halted == "written just now"
 
 
-def test_a_process_follows_a_ledger_that_is_replaced_under_it(setting: Setting) -> None:
-    """SQLite would go on with the file that it opened, and both would ratify the same version."""
+def test_process_reads_the_replacing_ledger(setting: Setting) -> None:
+    """SQLite would continue with the replaced file, and two processes would ratify the same version."""
     setting.back_up()
     setting.commit(1)
     setting.restore()
@@ -427,7 +429,7 @@ def test_a_table_that_was_created_after_the_restored_backup_is_named(setting: Se
         ("UPDATE commits SET content = 'text'", "ledger-damaged"),
     ],
 )
-def test_what_is_wrong_in_the_ledger_itself_is_named(setting: Setting, statement: str, code: str) -> None:
+def test_verify_names_damage_in_the_ledger(setting: Setting, statement: str, code: str) -> None:
     for version in (1, 2):
         setting.commit(version)
     assert setting.errors() == set()
@@ -437,7 +439,7 @@ def test_what_is_wrong_in_the_ledger_itself_is_named(setting: Setting, statement
     assert code in setting.errors()
 
 
-def test_inline_bytes_that_were_altered_are_not_served(tmp_path: Path) -> None:
+def test_altered_inline_bytes_are_not_served(tmp_path: Path) -> None:
     setting = Setting(tmp_path / "lake", CommitMode.INLINE)
     attempt = setting.commit(1)
     setting.commit(2)
@@ -467,7 +469,7 @@ def test_only_losers_of_the_newest_version_are_orphaned(setting: Setting) -> Non
     assert len(setting.log.staged_listing(FOLDER)) == 3
 
 
-def test_the_folder_of_a_dropped_table_is_named(setting: Setting) -> None:
+def test_verify_names_the_folder_of_a_dropped_table(setting: Setting) -> None:
     setting.owner.drop_table(setting.table.table_id)
     (found,) = verify(setting.owner)
     assert (found.code, found.severity) == ("dropped-files", Severity.NOTE)
@@ -477,8 +479,8 @@ def test_the_folder_of_a_dropped_table_is_named(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("left", ["nothing", "a file", "version 0"])
-def test_an_abandoned_staging_is_named_and_can_be_cleaned_up(setting: Setting, left: str) -> None:
-    """Unless a version is there, which a late creator may still register; and no file is deleted."""
+def test_abandoned_staging_table_is_named_and_can_be_removed(setting: Setting, left: str) -> None:
+    """`repair` deletes no file, and keeps a table with a version 0: a late creator may still register it."""
     staged = setting.owner.stage_table("late", CATALOG_MANAGED)
     assert setting.codes() == set()
     assert repair(setting.owner, orphan_age_ms=STAGING_AGE_MS) == []
@@ -501,7 +503,7 @@ def test_an_abandoned_staging_is_named_and_can_be_cleaned_up(setting: Setting, l
     assert state is (TableState.STAGING if left == "version 0" else None)
 
 
-# Tables that an engine announces, then creates or converts by itself (DELTA_SPARK, registering)
+# Tables that an engine announces, and then creates or converts by itself (DELTA_SPARK.md)
 
 
 def announced(
@@ -518,7 +520,7 @@ def put(log: LogStore, version: int, content: bytes) -> None:
     assert log.put_if_absent(log_path.commit(version), content)
 
 
-def test_a_new_table_is_owned_from_its_first_contact_on(warehouse: refimpl.Warehouse) -> None:
+def test_announced_table_is_owned_from_the_first_call_on(warehouse: refimpl.Warehouse) -> None:
     table = announced(warehouse)
     assert table.state is TableState.STAGING
     assert warehouse.owner.adopt(table.table_id) == VersionGap(latest_ratified_version=None)
@@ -533,8 +535,8 @@ def test_a_new_table_is_owned_from_its_first_contact_on(warehouse: refimpl.Wareh
     assert mine.published() == [0, 1]
 
 
-def test_what_lands_while_the_lock_is_waited_for_is_adopted(tmp_path: Path) -> None:
-    """The log is looked at under the lock: what was there before may be older than what is there now."""
+def test_version_that_lands_during_the_lock_wait_is_adopted(tmp_path: Path) -> None:
+    """The owner reads the log under the lock: an earlier read may be outdated."""
     place = tmp_path / "warehouse"
     with refimpl.open(place, create=True) as others:
         table = announced(others)
@@ -547,7 +549,7 @@ def test_what_lands_while_the_lock_is_waited_for_is_adopted(tmp_path: Path) -> N
 
 
 def test_an_existing_table_is_owned_from_its_ownership_change_on(warehouse: refimpl.Warehouse) -> None:
-    """Others may have committed between the announcement and that version."""
+    """Other writers may have committed between the announcement and the ownership change."""
     log = filesystem_table(warehouse.directory / "orders", versions=3, environment=warehouse.environment)
     table = announced(warehouse, latest=2)
     put(log, 3, append(START + 3))
@@ -558,7 +560,7 @@ def test_an_existing_table_is_owned_from_its_ownership_change_on(warehouse: refi
 
 
 def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: refimpl.Warehouse) -> None:
-    """Its engine may never come back; the others need not wait for that."""
+    """The engine may never call again; other clients need not wait for it."""
     for name in ("orders", "sales"):
         table = announced(warehouse, name, name=name)
         with pytest.raises(TableNotFoundError):
@@ -568,10 +570,10 @@ def test_a_table_that_was_announced_and_created_is_found_by_its_name(warehouse: 
     assert warehouse.tables() == ["orders", "sales"]
     staged = warehouse.owner.stage_table("ours", MANAGED_COMMIT)
     put(log_of(warehouse, staged), 0, first_version(MANAGED_COMMIT))
-    assert warehouse.tables() == ["orders", "sales"]  # its creator is still to register it
+    assert warehouse.tables() == ["orders", "sales"]  # the creator has not registered `ours` yet
 
 
-def test_a_table_that_names_another_owner_is_not_adopted(warehouse: refimpl.Warehouse) -> None:
+def test_table_that_names_another_owner_is_not_adopted(warehouse: refimpl.Warehouse) -> None:
     table = announced(warehouse)
     put(log_of(warehouse, table), 0, first_version(None))
     version = log_of(warehouse, table).folder / log_path.commit(0)
@@ -580,11 +582,11 @@ def test_a_table_that_names_another_owner_is_not_adopted(warehouse: refimpl.Ware
     assert warehouse.owner.resolve(table.location).state is TableState.STAGING
     assert warehouse.tables() == []
     assert version.stat().st_mtime_ns == before, (
-        "the time of a file is that of a commit, in a table without in-commit timestamps"
+        "without in-commit timestamps, the time of a commit is the modification time of its file"
     )
 
 
-def test_what_was_adopted_is_not_adopted_again(warehouse: refimpl.Warehouse) -> None:
+def test_adopted_table_is_not_adopted_again(warehouse: refimpl.Warehouse) -> None:
     table = announced(warehouse)
     put(log_of(warehouse, table), 0, first_version(COORDINATED_COMMITS))
     assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
@@ -594,7 +596,7 @@ def test_what_was_adopted_is_not_adopted_again(warehouse: refimpl.Warehouse) -> 
     refused(warehouse.owner.adopt(table.table_id), RejectionReason.NOT_ACTIVE)
 
 
-def test_two_engines_that_announce_one_place_get_one_table(warehouse: refimpl.Warehouse) -> None:
+def test_two_announcements_of_a_location_give_one_table(warehouse: refimpl.Warehouse) -> None:
     first, second = announced(warehouse), announced(warehouse, name="other")
     assert first.table_id == second.table_id
     put(log_of(warehouse, first), 0, first_version(COORDINATED_COMMITS))
@@ -607,8 +609,8 @@ def test_two_engines_that_announce_one_place_get_one_table(warehouse: refimpl.Wa
 
 
 @pytest.mark.parametrize("name", ["orders", None, "no name here", "9"])
-def test_every_table_gets_a_name_of_its_own(warehouse: refimpl.Warehouse, name: str | None) -> None:
-    """A taken or invalid name is no reason to reject what the log says already."""
+def test_every_announced_table_gets_a_unique_name(warehouse: refimpl.Warehouse, name: str | None) -> None:
+    """The owner does not reject a table that is already in the log because of a taken or invalid name."""
     create(warehouse, COORDINATED_COMMITS, CommitMode.STAGED)
     table = announced(warehouse, "2024/orders", name=name)
     put(log_of(warehouse, table), 0, first_version(COORDINATED_COMMITS))
@@ -616,7 +618,7 @@ def test_every_table_gets_a_name_of_its_own(warehouse: refimpl.Warehouse, name: 
     assert sorted(warehouse.tables()) == ["orders", f"orders_{table.table_id[:8]}"]
 
 
-def test_a_table_is_announced_where_the_owner_may_write(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
+def test_announced_location_must_be_in_the_warehouse_or_a_root(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere" / "orders"
     for place in (outside, warehouse.directory, warehouse.directory / "_owner" / "orders"):
         with pytest.raises(LocationError):
@@ -627,7 +629,7 @@ def test_a_table_is_announced_where_the_owner_may_write(warehouse: refimpl.Wareh
     assert warehouse.owner.announce(outside, "orders", COORDINATED_COMMITS, None).location == outside
 
 
-def test_an_announcement_fits_the_log_that_is_there(warehouse: refimpl.Warehouse) -> None:
+def test_announcement_must_match_the_existing_log(warehouse: refimpl.Warehouse) -> None:
     filesystem_table(warehouse.directory / "orders", versions=2, environment=warehouse.environment)
     with pytest.raises(LocationError):
         announced(warehouse)
@@ -636,7 +638,7 @@ def test_an_announcement_fits_the_log_that_is_there(warehouse: refimpl.Warehouse
     assert announced(warehouse, latest=1).state is TableState.STAGING
 
 
-def test_a_secret_is_refused_before_it_stands_in_the_log(warehouse: refimpl.Warehouse) -> None:
+def test_secret_is_rejected_before_it_is_in_the_log(warehouse: refimpl.Warehouse) -> None:
     place = warehouse.directory / "orders"
     with pytest.raises(InvalidRequestError):
         warehouse.owner.announce(place, "orders", COORDINATED_COMMITS, None, owner_conf='{"aws.secret.key": "x"}')

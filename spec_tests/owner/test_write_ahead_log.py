@@ -1,4 +1,4 @@
-"""The ledger's write-ahead log: it is not removed under a running owner, and damage in it is no older state."""
+"""The ledger's write-ahead log: no client removes it under a running owner, and damage never shows an older state."""
 
 import errno
 import fcntl
@@ -43,12 +43,12 @@ def log_of(warehouse: refimpl.Warehouse) -> Path:
 
 
 def visited_by_another_client(ledger: Path) -> None:
-    """Another SQLite client opens the ledger and closes it: the last one to close it removes the log."""
+    """Another SQLite client opens and closes the ledger. The last client that closes a database removes its log."""
     look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM commits').fetchall()"
     subprocess.run([sys.executable, "-c", f"{look}; c.close()", str(ledger)], check=True)
 
 
-def test_another_client_leaves_the_log_of_an_owner_opened_twice(tmp_path: Path) -> None:
+def test_another_client_does_not_remove_the_log_of_an_owner(tmp_path: Path) -> None:
     """POSIX drops a process's locks on a file when it closes any descriptor of that file."""
     with opened(tmp_path / "w") as first:
         table = create(first, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
@@ -77,8 +77,8 @@ LOOKS_IN_PROCESS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("look", LOOKS_IN_PROCESS.values(), ids=LOOKS_IN_PROCESS.keys())
-def test_a_look_inside_the_process_drops_no_lock(tmp_path: Path, look: Callable[[Path], object]) -> None:
-    """STORAGE.md#second-library: then another process empties the shared memory under the owner."""
+def test_reading_the_ledger_in_the_process_drops_no_lock(tmp_path: Path, look: Callable[[Path], object]) -> None:
+    """STORAGE.md#second-library: without the lock, another process would empty the shared memory of the owner."""
     empties = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 128)"
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
@@ -91,12 +91,12 @@ def test_a_look_inside_the_process_drops_no_lock(tmp_path: Path, look: Callable[
         assert log_of(warehouse).stat().st_ino == before
         assert isinstance(table.commit(2), Ratified)
     visited_by_another_client(ledger)
-    assert not Path(memory).exists(), "nothing stays locked once the owner is closed"
+    assert not Path(memory).exists(), "after the owner has closed, the last client removes the memory"
 
 
-def test_a_lock_that_is_held_again_was_never_given_back(tmp_path: Path) -> None:
-    """A thread ends, with its connection, while another one opens the same ledger: closing the descriptor of its lock
-    would drop what SQLite has locked for the second one."""
+def test_lock_is_kept_while_a_second_connection_uses_it(tmp_path: Path) -> None:
+    """A thread ends, with its connection, while another thread opens the same ledger. Closing the descriptor of the
+    first lock would drop the locks that SQLite holds for the second connection."""
     files, path = PosixFiles(), tmp_path / "file"
     path.write_bytes(bytes(10))
 
@@ -120,7 +120,7 @@ def test_a_lock_that_is_held_again_was_never_given_back(tmp_path: Path) -> None:
     assert not is_locked()
 
 
-def test_a_ledger_is_not_closed_while_another_thread_opens_it(tmp_path: Path) -> None:
+def test_closing_waits_while_another_thread_opens_the_ledger(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
     ready, close = threading.Event(), threading.Event()
@@ -147,7 +147,7 @@ def test_a_ledger_is_not_closed_while_another_thread_opens_it(tmp_path: Path) ->
     assert waited == [True]
 
 
-def test_a_file_system_without_such_locks_is_one_to_work_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_system_without_open_file_locks_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def lacking(*_: object) -> None:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
@@ -180,8 +180,8 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1, "one table"
 
 
 @pytest.mark.processes
-def test_a_child_opens_a_ledger_whatever_other_threads_opened(tmp_path: Path) -> None:
-    """Forked while another thread of its parent opens a database."""
+def test_forked_child_opens_a_ledger(tmp_path: Path) -> None:
+    """The process forks while another of its threads opens a database."""
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
     subprocess.run([sys.executable, "-c", FORK_WHILE_OPENING, str(tmp_path / "w")], check=True, timeout=120)
@@ -207,7 +207,7 @@ def test_an_owner_whose_log_was_removed_commits_nothing(tmp_path: Path, replaced
         owned(again, "orders").land()
 
 
-def test_a_commit_whose_log_is_removed_meanwhile_is_unknown(tmp_path: Path) -> None:
+def test_commit_during_a_removal_of_the_log_is_unknown(tmp_path: Path) -> None:
     class Robbed(apsw.Connection):
         armed = False
 
@@ -231,7 +231,7 @@ def test_a_commit_whose_log_is_removed_meanwhile_is_unknown(tmp_path: Path) -> N
 
 
 def simulated(disk: Disk, sqlite: SimulatedSqlite, hook: Hook = unobserved) -> Environment:
-    """The effects of one start on a simulated host."""
+    """The environment of one start on a simulated host."""
     return Environment(
         files=cast(Files, SimulatedFiles(disk, hook=hook)),
         connect=sqlite.mounted(disk, hook=hook),
@@ -241,7 +241,7 @@ def simulated(disk: Disk, sqlite: SimulatedSqlite, hook: Hook = unobserved) -> E
 
 
 def test_a_restart_rewrites_the_last_transaction_first() -> None:
-    """After a failed sync the next one has nothing to do: only bytes that are written again become durable."""
+    """After a failed sync, the next sync does nothing: only bytes that are written again become durable."""
     disk, place, seen = Disk(), Path("/warehouse"), list[str]()
 
     def hook(effect: Effect) -> None:
@@ -267,8 +267,9 @@ def test_a_restart_rewrites_the_last_transaction_first() -> None:
         again.close()
 
 
-def test_the_log_of_a_writer_is_synced_and_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process opens the ledger in the middle of a transaction of another one, and waits for it in vain."""
+def test_opening_syncs_the_log_of_a_writer_without_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process opens the ledger during a transaction of another process, and its wait for the transaction times
+    out."""
     monkeypatch.setattr(FaultyConnection, "set_busy_timeout", lambda *_: None, raising=False)
     late = Faults(below_sqlite=True)
     with opened(tmp_path / "w") as warehouse:
@@ -301,8 +302,8 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
-    """SQLite takes the first frame that is not right for the end of the log, and goes on from there."""
+def test_damaged_log_is_rejected_and_not_changed(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    """SQLite would take the first invalid frame for the end of the log, and continue from there."""
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
         log = log_of(warehouse)
@@ -318,8 +319,8 @@ def test_a_damaged_log_is_refused_and_left_alone(tmp_path: Path, damage: Callabl
 
 
 @pytest.mark.parametrize("left", [lambda size: size - 1, lambda size: size - FRAME, lambda size: size - 4000])
-def test_a_transaction_that_was_not_written_whole_never_was(tmp_path: Path, left: Callable[[int], int]) -> None:
-    """Which cannot be distinguished from a last transaction that was damaged later."""
+def test_incomplete_last_transaction_is_ignored(tmp_path: Path, left: Callable[[int], int]) -> None:
+    """It cannot be distinguished from a last transaction that was damaged later."""
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
         log = log_of(warehouse)
@@ -332,8 +333,8 @@ def test_a_transaction_that_was_not_written_whole_never_was(tmp_path: Path, left
 
 @pytest.mark.parametrize("first", [0, 1], ids=["its first frame", "a later one"])
 def test_a_torn_header_without_commits_is_no_damage(tmp_path: Path, first: int) -> None:
-    """A transaction whose sync failed stays behind the end of the log; the next writer died early in one of its
-    frames, so that an end is announced where the older transaction goes on."""
+    """After a failed sync, a transaction stays behind the end of the log. The next writer overwrites it, and dies after
+    the header of a frame: this header marks a commit in the middle of the older transaction."""
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=5)
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name="second")
@@ -356,13 +357,14 @@ def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> N
             warehouse.owner.ledger.fold()
         size = log_of(warehouse).stat().st_size
         table.land(1)
-        assert log_of(warehouse).stat().st_size == size, "it begins anew"
+        assert log_of(warehouse).stat().st_size == size, "the log restarts from its beginning"
     with opened(tmp_path / "w") as warehouse:
         assert owned(warehouse, "orders").latest == 9
 
 
 def test_a_log_restarted_in_shared_memory_only_is_no_damage(tmp_path: Path) -> None:
-    """Who begins it anew says so to the others first, and then fails to write the new header, or dies."""
+    """A process that restarts the log first tells the other processes. Then it dies, or fails to write the new
+    header."""
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
         with warehouse.owner.context.lock():

@@ -1,18 +1,18 @@
-"""A soak: many processes change the rows of one table, some are killed, and at the end the log alone is replayed.
+"""A soak test: many processes change the rows of one table, some are killed, and at the end a replay checks the log.
 
     python -m spec_tests.processes.soak --minutes 20 --seed 1 --spark 2
     python -m spec_tests.processes.soak --minutes 1 --spark 0 --json
 
-Plain writers, in the warehouse and through a served owner, Spark drivers, and maintenance work on one table: append,
-DELETE, UPDATE, MERGE, OPTIMIZE, VACUUM, checkpoints; a follower folds the change data feed, and with Spark a stream
-copies it to a table of its own. Every few seconds one of
-the processes, the server among them, is killed with SIGKILL and started again. Each operation is a function on rows,
-and its commit carries its number. At the end the operation of each version of the log, which is read as JSON, is
-applied to a dictionary, and the rows must be those of our snapshot, of the follower, and of delta-rs. Every
-acknowledged operation must be the version that its process was answered, none may be there twice, and none that was
-refused.
+Plain writers (in the warehouse, and through a server), Spark drivers and maintenance work on one table: append, DELETE,
+UPDATE, MERGE, OPTIMIZE, VACUUM, checkpoints. A follower reads the change data feed, and with Spark a stream copies the
+feed to another table. Every few seconds, a process (or the server) is killed with SIGKILL and started again.
 
-Exit status: 0 nothing was lost, doubled or reordered, 1 something was, 2 usage.
+Each operation is a function on rows, and its commit contains the number of the operation. At the end, the soak reads
+the log as JSON, and applies the operation of each version to a dictionary. The rows must equal those of our snapshot,
+of the follower, and of delta-rs. Every acknowledged operation must be in the log, at the version of its answer. No
+operation may be there twice, and no rejected operation may be there.
+
+Exit status: 0 no operation was lost, repeated or reordered; 1 a violation; 2 usage.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from spec_tests.support.other_readers import by_delta_rs
 TABLE, COPY = "sales", "copy"
 SCHEMA: Final = pa.schema([(name, pa.int64()) for name in ("id", "value", "part", "slot")])
 PARTITIONS, SLOTS = 4, 31
-"""A row's `part` and `slot` are the remainders of its id."""
+"""The `part` and `slot` of a row are remainders of its id."""
 MERGED_IDS: Final = 300
-"""MERGE works on the ids below; an append adds ids above."""
+"""MERGE uses ids below this number; an append adds ids above it."""
 PROPERTIES: Final = {
     "delta.enableChangeDataFeed": "true",
     "delta.checkpointInterval": "7",
@@ -67,14 +67,14 @@ FOLLOWED: Final = "followed.json"
 EVERYTHING_ALLOWED: Final = MaintenancePolicy(allowed=frozenset(Maintenance))
 OPERATIONS: Final = ("append", "append", "append", "delete", "update", "merge")
 _NUMBER: Final = re.compile(rb"id <> -(\d+)")
-"""Each operation has a number, and this condition, which is true for every row, carries it into the log."""
+"""Each operation has a number. This condition, which is true for every row, puts the number into the log."""
 
 Rows = dict[int, int]
 """The value of each id."""
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """A function on rows. `slot` and `ids` say which rows it concerns."""
+    """A function on rows. `slot` and `ids` select the rows."""
 
     number: int
     kind: str
@@ -96,23 +96,23 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def condition(self) -> str:
-        """Which rows a DELETE or UPDATE concerns."""
+        """Selects the rows of a DELETE or UPDATE."""
         return f"part = {self.slot % PARTITIONS} AND slot = {self.slot} AND {self.name}"
 
     @property
     def on(self) -> str:
-        """Which rows of both sides a MERGE takes for the same."""
+        """Matches rows of the source and the target of a MERGE."""
         return f"target.id = source.id AND target.part = source.part AND target.{self.name}"
 
     @property
     def rows(self) -> pa.Table:
-        """What an append or a MERGE brings."""
+        """The rows of an append, or the source of a MERGE."""
         columns = {"id": self.ids, "value": [self.value] * len(self.ids)}
         divided = {"part": [each % PARTITIONS for each in self.ids], "slot": [each % SLOTS for each in self.ids]}
         return pa.table(columns | divided, SCHEMA)
 
     def apply(self, rows: Rows) -> None:
-        """What the operation does to the rows."""
+        """Apply the operation to the rows."""
         chosen = [each for each in rows if each % PARTITIONS == self.slot % PARTITIONS and each % SLOTS == self.slot]
         if self.kind == "delete":
             for each in chosen:
@@ -124,21 +124,21 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process wrote down."""
+    """One record of a process."""
 
     what: str
-    """sent, landed, nothing (no row was concerned), refused, unknown, did, bug"""
+    """sent, landed, nothing (no row matched), refused, unknown, did, bug"""
     number: int = -1
     operation: Operation | None = None
     version: int | None = None
     text: str = ""
 
 
-# What the processes do
+# The processes
 
 
 class Recorder:
-    """Writes down each operation before it is sent, and the answer after. Death by SIGKILL loses no line."""
+    """Records each operation before it is sent, and the answer afterwards. SIGKILL loses no record."""
 
     def __init__(self, directory: Path, number: int) -> None:
         self._file = (directory / f"{number}.jsonl").open("ab", buffering=0)
@@ -169,7 +169,7 @@ class Recorder:
                 time.sleep(0.2)
 
     def maintain(self, table: Table) -> None:
-        """OPTIMIZE and VACUUM; checkpoints come with the commits."""
+        """Run OPTIMIZE and VACUUM; commits write the checkpoints."""
         with self._judging(-1):
             if self._random.random() < 0.5 or self._stream_lags():
                 done = "optimize" if optimize(table).version is not None else "optimize of nothing"
@@ -179,8 +179,8 @@ class Recorder:
         time.sleep(0.2)
 
     def _stream_lags(self) -> bool:
-        """VACUUM deletes what a stream has not read within the table's retention, as it should. The folder of a stream
-        is there before its first batch."""
+        """Whether the stream is late. VACUUM would then delete files that the stream has not read, as the retention of
+        the table permits. The folder of a stream exists before its first batch."""
         batches = list((self._stream / "commits").glob("[0-9]*"))
         newest = max((batch.stat().st_mtime for batch in batches), default=0)
         return self._stream.exists() and time.time() - newest > SECONDS_OF_LAG
@@ -225,7 +225,7 @@ def spark(place: str) -> Callable[[Operation], Any]:
 
 
 def copy_changes(place: str, directory: Path) -> Callable[[], None]:
-    """Streams what the change data feed has by now to another table, each row once."""
+    """Streams the change data feed so far to another table, each row once."""
     from refimpl.spark import connect, local_session
 
     session = connect(local_session(cores=1), place).spark
@@ -241,13 +241,13 @@ def copy_changes(place: str, directory: Path) -> Callable[[], None]:
 
 
 class Followed(msgspec.Struct):
-    """The rows after a version, as the change data feed says."""
+    """The rows after a version, computed from the change data feed."""
 
     version: int = 0
     rows: Rows = {}
 
     def follow(self, table: Table, file: Path) -> None:
-        """Fold what was committed since, and save it: a follower that dies goes on from there."""
+        """Apply the changes since the last call, and save the result: after a crash, a follower continues from it."""
         newest = table.snapshot().version
         if newest == self.version:
             return
@@ -259,7 +259,7 @@ class Followed(msgspec.Struct):
         saved.replace(file)
 
     def fold(self, changes: pa.Table) -> None:
-        """Raises `AssertionError` for a change that contradicts those before it."""
+        """Apply changes. Raises `AssertionError` for a change that contradicts earlier changes."""
         rank = {"delete": 0, "update_preimage": 0, "insert": 1, "update_postimage": 1}
         for change in sorted(changes.to_pylist(), key=lambda each: (each["version"], rank[each["change"]])):
             if rank[change["change"]] == 0:
@@ -270,7 +270,7 @@ class Followed(msgspec.Struct):
 
 
 def work(role: str, place: str, number: int, directory: Path) -> None:
-    """One process, until SIGTERM."""
+    """Run one process until SIGTERM."""
     running = True
 
     def stop(*_: object) -> None:
@@ -288,7 +288,7 @@ def work(role: str, place: str, number: int, directory: Path) -> None:
 
 
 def _found(place: str) -> Table:
-    """The table, as soon as the server, which may just be killed, is there again."""
+    """The table. Waits for the server, which may have been killed and may be starting again."""
     while True:
         with contextlib.suppress(OwnerUnavailableError):
             return refimpl.open(place).table(TABLE)
@@ -315,7 +315,7 @@ def _steps(role: str, place: str, directory: Path, recorder: Recorder) -> Callab
     return follow
 
 
-# What starts, kills and judges them
+# Starting, killing and checking the processes
 
 
 class Summary(msgspec.Struct, kw_only=True):
@@ -387,7 +387,7 @@ class Soak:
         self._running[place] = (role, reference, process)
 
     def _kill(self) -> None:
-        """One process, and start it again. A Spark driver, which needs long to start, seldom."""
+        """Kill one process, and start it again. Seldom a Spark driver, because its start takes long."""
         place = self._random.choice([*self._running, "server"])
         if place == "server":
             assert self._server is not None
@@ -457,7 +457,7 @@ class Soak:
         for line in lines:
             expected = {"landed": line.version, "nothing": None, "refused": None}
             if line.number > 0 and line.what in expected and versions.get(line.number) != expected[line.what]:
-                found.append(f"operation {line.number} was answered {line}, and is version {versions.get(line.number)}")
+                found.append(f"operation {line.number} was answered {line}, but is version {versions.get(line.number)}")
         self._compare(warehouse, table, rows)
 
     def _compare(self, warehouse: refimpl.Warehouse, table: Table, rows: Rows) -> None:
@@ -491,8 +491,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="soak", description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=20, help="how long (default: 20)")
-    parser.add_argument("--seed", type=int, default=1, help="of the operations and kills (default: 1)")
+    parser.add_argument("--minutes", type=float, default=20, help="duration in minutes (default: 20)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the operations and kills (default: 1)")
     parser.add_argument("--spark", type=int, default=2, metavar="N", help="number of Spark drivers (default: 2)")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)

@@ -1,19 +1,20 @@
-"""A storm: rounds of competing processes, some of them killed, on a disk that fails, each followed by an exact check.
+"""A storm test: rounds of competing processes, with kills and disk failures. An exact check follows each round.
 
     python -m spec_tests.processes.storm --minutes 5 --seed 1 [--json]
     python -m spec_tests.processes.storm --rounds 200
 
-A table lives for some rounds: creators race for its name (or owners-to-be and a filesystem writer for an existing
-table), then writers, backfillers, checkpoints, cleanups, readers and resolvers work on it at once, at last it is
-handed back while others write, and perhaps taken over again. Each round kills some of them, from outside at a random
-moment or by their own hand at a random effect (kills); in some rounds writes and syncs fail, those of SQLite included
-(disk); every process opens the warehouse several times (opens); another SQLite client opens the ledger, reads and
-leaves (foreign).
+A table exists for some rounds. First, creators race for its name; or, for an existing table, take-overs race with a
+filesystem writer. Then writers, backfills, checkpoints, cleanups, readers and resolvers work on it at the same time. At
+last it is handed back while other processes write, and sometimes taken over again.
 
-Every worker tells through a pipe what it is about to do and what it was answered: that record is compared with what the
-owner and the log hold after each round. The seed fixes the orders, not the schedule.
+The disturbances: each round kills some processes, from outside at a random moment, or a process kills itself at a
+random effect (kills); in some rounds, writes and syncs fail, also those of SQLite (disk); every process opens the
+warehouse several times (opens); another SQLite client opens the ledger, reads it and closes it (foreign).
 
-Exit status: 0 nothing was lost, doubled or reordered, 1 something was, 2 usage.
+Through a pipe, every worker reports each request before it sends it, and each answer. After each round, these records
+are compared with the owner and the log. The seed fixes the orders, not the schedule.
+
+Exit status: 0 no commit was lost, repeated or reordered; 1 a violation; 2 usage.
 """
 
 from __future__ import annotations
@@ -59,12 +60,12 @@ from spec_tests.support.builders import (
 from spec_tests.support.faults import opened
 
 ROUND_SECONDS = 120.0
-"""A round that takes longer hangs: that is a finding."""
+"""A round that takes longer hangs, which is a violation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduledKill:
-    """Kill the worker once it has made so many notes, and so many seconds later."""
+    """Kill the worker some seconds after it has written a number of notes."""
 
     after_notes: int
     delay: float
@@ -78,7 +79,7 @@ class _Process:
     unread: bytes = b""
 
     def read(self) -> list[Note] | None:
-        """Its notes since the last look; None: it is dead, and nothing is left to read."""
+        """Its notes since the last call; None: it is dead, and all its notes are read."""
         chunk = os.read(self.notes, 65536)
         *lines, self.unread = (self.unread + chunk).split(b"\n")
         if not chunk and not lines:
@@ -98,7 +99,7 @@ class WorkerPool:
     directory: Path
     durable: bool
     killed: int = 0
-    """How many were killed from outside."""
+    """The number of workers killed from outside."""
     _running: dict[int, _Process] = field(default_factory=dict)
 
     def _start(self, place: int) -> _Process:
@@ -178,7 +179,7 @@ POLICIES = (
 
 
 class Run:
-    """One run on a directory, of so many rounds or seconds."""
+    """One run on a directory, for a number of rounds or seconds."""
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class Run:
             return self._stopped or late or (rounds is not None and self.summary.rounds >= rounds)
 
         with opened(self._directory):
-            pass  # the workers do not race for the first start here: `test_races` does that
+            pass  # create the owner here; `test_storm` tests races for the first start
         try:
             while not over() and (keep_going or not self.summary.violations):
                 life = self._new_table()
@@ -231,7 +232,7 @@ class Run:
             print(text, file=sys.stderr, flush=True)
 
     def stop(self, *_: object) -> None:
-        """End after this round, with the figures so far. Also a signal handler."""
+        """End after this round, and report the figures so far. Also a signal handler."""
         self._stopped = True
 
     def _new_table(self) -> TableLife:
@@ -250,7 +251,7 @@ class Run:
                 self._work(life)
             if over() or life.violated:
                 break
-            self._work(life, farewell=True)
+            self._work(life, hand_back=True)
             if not self._handed_back(life) or over() or self._random.random() >= 0.6:
                 break
             self._take_over_again(life)
@@ -259,8 +260,8 @@ class Run:
     # Rounds
 
     def _play(self, life: TableLife, roles: list[str], place: Path | None = None, former: str | None = None) -> None:
-        """One round: orders, kills, failures, notes. `place`: of a table without an owner; `former`: the id by which
-        writers know it still."""
+        """Run one round: orders, kills, failures, notes. `place`: the location of a table without an owner. `former`:
+        its former id, which writers still use."""
         orders = []
         if self._happens("foreign", 0.6):
             roles = [*roles, "foreign"]
@@ -309,7 +310,7 @@ class Run:
         return self._random.random() < chance and disturbance not in self._without
 
     def _repair(self, life: TableLife) -> None:
-        """What an operator does after a disk failed."""
+        """Repair the warehouse, as an operator does after a disk failure."""
         with opened(self._directory) as warehouse:
             for action in repair(warehouse.owner):
                 count(self.summary.repairs, action.code)
@@ -317,7 +318,7 @@ class Run:
                     self._note_violations(life, [f"repair could not {action.code} {action.table}: {action.message}"])
 
     def _with_others(self, order: Order, orders: list[Order]) -> Order:
-        """A resolver asks about the first attempts of each writer of this very round."""
+        """Let a resolver ask about the first attempts of each writer of this round."""
         if order.role != "resolve":
             return order
         asked = [
@@ -330,7 +331,7 @@ class Run:
         return msgspec.structs.replace(order, others=tuple(asked[: order.count]))
 
     def _create(self, life: TableLife) -> None:
-        """Version 0 raced by everybody; exactly one name, and everybody who was answered knows whose."""
+        """All workers race to create the table. Exactly one wins the name, and each answer names the winner."""
         self.summary.races_for_version_0 += 1
         self._play(life, ["create"] * WORKERS)
         with opened(self._directory) as warehouse:
@@ -340,10 +341,10 @@ class Run:
                 table = owned(warehouse, life.name)
             except TableNotFoundError:
                 winners = [each for each in life.attempts.values() if each.answer is Answer.RATIFIED or each.resolved]
-                self._note_violations(life, [f"{w.attempt} won version 0, which is gone" for w in winners])
+                self._note_violations(life, [f"{w.attempt} won version 0, but the table is missing" for w in winners])
                 table = create(warehouse, life.feature, life.commit_mode, name=life.name)
                 life.attempts.clear()
-                self._made(life, 0, table.history()[0])
+                self._record_own_commit(life, 0, table.history()[0])
             else:
                 losers = [a for a, table_id in life.staged.items() if table_id != table.table_id]
                 for attempt in losers:
@@ -351,10 +352,10 @@ class Run:
                     if lost.answer is Answer.RATIFIED or lost.resolved:
                         self._note_violations(life, [f"two creators won: {attempt} too"])
             self._drop_leftovers(warehouse)
-            self._settle_in(warehouse, life, table)
+            self._check_first(warehouse, life, table)
 
     def _drop_leftovers(self, warehouse: refimpl.Warehouse) -> None:
-        """What creators that died left behind, as a program would that waited for them long enough."""
+        """Drop the tables that dead creators left, as a program may do after a long wait."""
         with warehouse.owner.ledger.read() as view:
             left = [table.table_id for table in view.tables() if table.state is TableState.STAGING]
         for table_id in left:
@@ -363,11 +364,11 @@ class Run:
     def _take_over(self, life: TableLife) -> None:
         log = filesystem_table(self._directory / life.name)
         for path in log.listing():
-            self._made(life, path.version, log.read(path.name))
+            self._record_own_commit(life, path.version, log.read(path.name))
         self._race_to_own(life, log, ["take-over", "take-over", "take-over", "filesystem"])
 
     def _take_over_again(self, life: TableLife) -> None:
-        """By a new owner, while other writers still write to what the old one had."""
+        """Take the table over again, while other writers still write to the former owner's table."""
         former, life.table_id = life.table_id, None
         life.feature, life.commit_mode = self._random.choice(FEATURES_AND_COMMIT_MODES)
         life.policy = self._random.choice(POLICIES)
@@ -378,31 +379,31 @@ class Run:
         self._race_to_own(life, log, ["take-over", "take-over", "write", "filesystem"], former)
 
     def _race_to_own(self, life: TableLife, log: LogStore, roles: list[str], former: str | None = None) -> None:
-        """Owners-to-be race with each other and with a filesystem writer."""
+        """Take-overs race with each other and with a filesystem writer."""
         self.summary.take_over_races += 1
         self._random.shuffle(roles)
         self._play(life, roles, log.location, former)
         with opened(self._directory) as warehouse:
             self._look_for_filesystem_commits(life, log)
-            table = self._owned_at_last(warehouse, life, log)
+            table = self._ensure_owned(warehouse, life, log)
             self._resolve_all(warehouse, life, table.table_id)
-            self._settle_in(warehouse, life, table)
+            self._check_first(warehouse, life, table)
 
-    def _made(self, life: TableLife, version: int, content: bytes) -> None:
-        """What this process committed itself, before the workers came."""
+    def _record_own_commit(self, life: TableLife, version: int, content: bytes) -> None:
+        """Record a commit of this process, made before the workers started."""
         name = f"{EXTERNAL}{version}"
         life.attempts[name] = Attempt(name, version, digest_of(content), Answer.RATIFIED)
         life.without_files.add(name)
 
     def _look_for_filesystem_commits(self, life: TableLife, log: LogStore) -> None:
-        """A filesystem writer that died left its file or did not: there is no owner to ask."""
+        """Look in the log whether a dead filesystem writer made its commit: there is no owner to ask."""
         for each in life.attempts.values():
             if each.attempt.startswith(EXTERNAL) and each.answer is Answer.IN_FLIGHT and each.resolved is None:
                 name = log_path.commit(each.version)
                 each.resolved = log.published(each.version) and digest_of(log.read(name)) == each.digest
 
-    def _owned_at_last(self, warehouse: refimpl.Warehouse, life: TableLife, log: LogStore) -> OwnedTable:
-        """The taken-over table: taken over now if no process has yet."""
+    def _ensure_owned(self, warehouse: refimpl.Warehouse, life: TableLife, log: LogStore) -> OwnedTable:
+        """The owned table. If no process has taken it over yet, take it over now."""
         while True:
             version = max(log.published_versions()) + 1
             content, attempt = ownership_change(life.feature, START + version), new_attempt()
@@ -422,17 +423,17 @@ class Run:
             owned_already = isinstance(outcome, Rejected) and outcome.reason is RejectionReason.OWNERSHIP_CHANGE
             if isinstance(outcome, Ratified) or owned_already:
                 return owned(warehouse, log.location)
-            assert isinstance(outcome, Conflict), outcome  # an interrupted one was completed first
+            assert isinstance(outcome, Conflict), outcome  # the owner first completed an interrupted take-over
 
-    def _settle_in(self, warehouse: refimpl.Warehouse, life: TableLife, table: OwnedTable) -> None:
+    def _check_first(self, warehouse: refimpl.Warehouse, life: TableLife, table: OwnedTable) -> None:
         life.table_id = table.table_id
         warehouse.owner.set_policy(table.table_id, life.policy)
         self._check(warehouse, life)
 
-    def _work(self, life: TableLife, *, farewell: bool = False) -> None:
+    def _work(self, life: TableLife, *, hand_back: bool = False) -> None:
         roles = ["write", self._random.choice(("write", "transact"))]
         roles.append(self._random.choice(("write", "transact", "backfill", "resolve", "checkpoint")))
-        if farewell:
+        if hand_back:
             roles.append("hand-back")
         elif self._random.random() < 0.1:
             roles = ["write", "write", "write", "clean-up"]
@@ -442,7 +443,7 @@ class Run:
         self._play(life, roles)
         with opened(self._directory) as warehouse:
             assert life.table_id is not None
-            warehouse.owner.attempt_outcome(life.table_id, new_attempt())  # completes what a dead process promised
+            warehouse.owner.attempt_outcome(life.table_id, new_attempt())  # keeps the promises of a dead process
             self._resolve_all(warehouse, life, life.table_id)
             self._check(warehouse, life)
 
@@ -499,15 +500,15 @@ def main(arguments: list[str] | None = None) -> int:
         prog="storm", description=description, epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--rounds", type=int, help="stop after so many rounds (default: 200)")
-    length.add_argument("--minutes", type=float, help="stop after so many minutes")
-    parser.add_argument("--seed", type=int, default=1, help="of the orders (default: 1)")
-    parser.add_argument("--directory", type=Path, help="an empty or missing directory that is kept")
-    parser.add_argument("--no-fsync", action="store_true", help="faster: death by SIGKILL does not depend on it")
+    length.add_argument("--rounds", type=int, help="number of rounds (default: 200)")
+    length.add_argument("--minutes", type=float, help="duration in minutes")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the orders (default: 1)")
+    parser.add_argument("--directory", type=Path, help="empty or new directory, kept afterwards")
+    parser.add_argument("--no-fsync", action="store_true", help="do not sync files (faster; SIGKILL does not need it)")
     parser.add_argument(
-        "--without", action="append", default=[], choices=DISTURBANCES, help="leave a disturbance out, to find a cause"
+        "--without", action="append", default=[], choices=DISTURBANCES, help="leave out a disturbance, to find a cause"
     )
-    parser.add_argument("--keep-going", action="store_true", help="go on with another table after a violation")
+    parser.add_argument("--keep-going", action="store_true", help="continue with another table after a violation")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     options = parser.parse_args(arguments)
     if options.rounds is None and options.minutes is None:

@@ -1,4 +1,4 @@
-"""What the workers of a storm did to one table, and the exact verdict on it."""
+"""The record of a storm's workers on one table, and the exact check of the table against it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def count(counts: dict[str, int], what: str) -> None:
 
 
 class Summary(msgspec.Struct, kw_only=True):
-    """What a run did. `violations` is empty if nothing was lost."""
+    """The figures of a run. `violations` is empty if no commit was lost."""
 
     seed: int
     rounds: int = 0
@@ -43,14 +43,14 @@ class Summary(msgspec.Struct, kw_only=True):
     killed_from_outside: int = 0
     deaths_by_effect: dict[str, int] = {}
     failed_effects: int = 0
-    """Writes, syncs and the like that were made to fail."""
+    """Effects, such as writes and syncs, that failed on purpose."""
     repairs: dict[str, int] = {}
     did: dict[str, int] = {}
-    """What workers did, and what came of it, by kind."""
+    """The number of the workers' actions, by kind and result."""
     violations: list[str] = []
 
     def text(self) -> str:
-        """The figures of a run, so far."""
+        """The figures so far, as text."""
         deaths = self.killed_from_outside + sum(self.deaths_by_effect.values())
         return (
             f"{self.rounds} rounds, {deaths} processes killed, {self.failed_effects} effects failed, "
@@ -62,27 +62,27 @@ class Summary(msgspec.Struct, kw_only=True):
 
 @dataclass
 class TableLife:
-    """The life of one table."""
+    """One table of a storm, and the record of the workers' attempts on it."""
 
     number: int
     feature: TableFeature
     commit_mode: CommitMode
     policy: MaintenancePolicy
     existing: bool
-    """Whether it starts as a filesystem table."""
+    """Whether the table starts as a filesystem table."""
     attempts: dict[str, Attempt] = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
-    """Attempt -> the table at whose owner it was made, where that is not the present one."""
+    """Attempt -> the id of the table to which it was sent, if that is not the present id."""
     clients: set[str] = field(default_factory=set)
-    """Attempts of clients, which choose bytes, version and the ids of their proposals by themselves."""
+    """Attempts of clients. The client chooses the bytes, the version and the ids of its proposals itself."""
     proposals: dict[str, str] = field(default_factory=dict)
-    """Attempt of a client -> the one of its proposals whose outcome it does not know."""
+    """Attempt of a client -> its proposal with an unknown outcome."""
     without_files: set[str] = field(default_factory=set)
-    """Attempts that add no file: creations and changes of the owner."""
+    """Attempts that add no file: creations, take-overs and hand-backs."""
     cleaned: bool = False
-    """Whether its log may have been cleaned up."""
+    """Whether the log may have been cleaned up."""
     staged: dict[str, str] = field(default_factory=dict)
-    """Attempt at version 0 -> the table that it would make."""
+    """Attempt at version 0 -> the id of the table that it would create."""
     resolved: dict[str, bool] = field(default_factory=dict)
     seen: dict[int, str] = field(default_factory=dict)
     table_id: str | None = None
@@ -93,7 +93,7 @@ class TableLife:
         return f"t{self.number}"
 
     def noted(self, note: Note, summary: Summary) -> Iterator[str]:
-        """Record a worker's note; yields the violations that it shows."""
+        """Record a worker's note, and yield the violations that it proves."""
         match note.what:
             case "try":
                 self.attempts[note.attempt] = Attempt(note.attempt, note.version, note.digest)
@@ -128,14 +128,14 @@ class TableLife:
                 yield f"a worker: {note.text}"
 
     def violations(self, warehouse: refimpl.Warehouse, choices: random.Random) -> list[str]:
-        """What is wrong with the table now, one sentence each. Some attempts, of its choice, are proposed again."""
+        """The violations of the table now, one sentence each. Proposes some random attempts again."""
         assert self.table_id is not None
         table = owned(warehouse, self.table_id)
         for attempt, landed in self.resolved.items():
             if attempt in self.attempts:
                 self.attempts[attempt].resolved = landed
         contents = table.history()
-        if warehouse.owner.resolve(self.table_id).state is TableState.HANDED_BACK:  # clients go on without an owner
+        if warehouse.owner.resolve(self.table_id).state is TableState.HANDED_BACK:  # clients continue without an owner
             contents |= {v: table.log.read(log_path.commit(v)) for v in table.published() if v not in contents}
         found = list(self._identified(contents))
         history = self._remembered(min(contents)) | {v: digest_of(content) for v, content in contents.items()}
@@ -150,7 +150,8 @@ class TableLife:
         return found
 
     def _identified(self, contents: dict[int, bytes]) -> Iterator[str]:
-        """Transactions of clients choose version and bytes by themselves: their files say which commit is whose."""
+        """Find the commits of clients by the names of their files, because clients choose version and bytes
+        themselves."""
         clients = {each.attempt: each for each in self.attempts.values() if not each.digest}  # not found yet
         found: dict[str, int] = {}
         for version, content in contents.items():
@@ -171,7 +172,7 @@ class TableLife:
                 each.resolved = each.attempt in found
 
     def _remembered(self, first: int) -> dict[int, str]:
-        """What a cleanup took away: as it was seen before, else what was acknowledged there."""
+        """The versions that a cleanup removed: their bytes as seen before, otherwise those that were acknowledged."""
         if first and not self.cleaned:
             return {}
         landed = {
@@ -182,7 +183,8 @@ class TableLife:
         return {v: self.seen.get(v) or landed[v] for v in range(first) if v in self.seen or v in landed}
 
     def _files(self, warehouse: refimpl.Warehouse) -> Iterator[str]:
-        """The client's newest snapshot, by checkpoint where there is one, has the files of what landed."""
+        """The newest snapshot, read from a checkpoint if there is one, must have exactly the files of landed
+        attempts."""
         assert self.table_id is not None
         files = warehouse.table(self.table_id).snapshot().files.values()
         there = {attempt_of(add.path) for add in files if not add.path.startswith("part-")}
@@ -196,7 +198,8 @@ class TableLife:
             yield f"the files of attempt {attempt} are {where}"
 
     def _replays(self, table: OwnedTable, contents: dict[int, bytes], choices: random.Random) -> Iterator[str]:
-        """An attempt that landed is answered so again; one that was resolved otherwise is refused, finally."""
+        """A replay of a landed attempt must be ratified; an attempt that was resolved as not landed must be
+        rejected."""
         others = self.clients | self.asked.keys()
         known = [t for t in self.attempts.values() if t.attempt not in others and not t.attempt.startswith(EXTERNAL)]
         for each in choices.sample(known, min(2, len(known))):
@@ -219,10 +222,10 @@ Digest = str
 
 
 class Answer(Enum):
-    """What is known of an attempt."""
+    """The known answer to an attempt."""
 
     IN_FLIGHT = "in flight"
-    """Sent; its process died, or the answer was that the outcome is unknown."""
+    """Sent, but the process died, or the outcome was reported as unknown."""
     RATIFIED = "ratified"
     REFUSED = "refused"
     """A conflict, a gap, a rejection, or "owner unavailable": it did not land."""
@@ -237,7 +240,7 @@ class Attempt:
     digest: Digest
     answer: Answer = Answer.IN_FLIGHT
     resolved: bool | None = None
-    """The last answer: it landed (True) or not (False); None: no client asked."""
+    """The last resolution: landed (True) or not (False); None: no client asked."""
 
 
 def violations(
@@ -246,10 +249,10 @@ def violations(
     attempts: Mapping[str, Attempt],
     before: Mapping[int, Digest],
 ) -> Iterator[str]:
-    """What is wrong, one sentence each.
+    """The violations, one sentence each.
 
-    `history`: the bytes of every version as a reader finds them; `published`: the versions visible as
-    `<v>.json`, ascending; `before`: the history as it was seen earlier.
+    `history`: the bytes of every version, as a reader gets them. `published`: the versions visible as `<v>.json`,
+    ascending. `before`: the history as seen earlier.
     """
     versions = sorted(history)
     if versions != list(range(len(versions))):
@@ -258,7 +261,7 @@ def violations(
         yield f"the published versions {list(published)} are no prefix of {versions}"
     for version, digest in before.items():
         if history.get(version) != digest:
-            yield f"version {version} was {digest[:8]}, and is {history.get(version, 'gone')[:8]}"
+            yield f"version {version} was {digest[:8]}, but now is {history.get(version, 'gone')[:8]}"
     owners: dict[Digest, int] = {}
     for version, digest in history.items():
         if digest in owners:
@@ -278,12 +281,12 @@ def _about(each: Attempt, history: Mapping[int, Digest], found: int | None) -> I
         yield f"{label} is version {found}"
     landed = history.get(each.version) == each.digest
     if each.answer is Answer.RATIFIED and not landed:
-        yield f"{label} was acknowledged and is not there"
+        yield f"{label} was acknowledged, but is not in the log"
     if each.answer is Answer.REFUSED and landed:
-        yield f"{label} was refused and is there"
+        yield f"{label} was rejected, but is in the log"
     if each.resolved is True and not landed:
-        yield f"{label} was resolved as landed and is not there"
+        yield f"{label} was resolved as landed, but is not in the log"
     if each.resolved is False and landed:
-        yield f"{label} was resolved as never to land and is there"
+        yield f"{label} was resolved as not landed, but is in the log"
     if each.answer is Answer.IN_FLIGHT and each.resolved is None:
         yield f"no resolution of {label}"

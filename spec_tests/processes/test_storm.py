@@ -1,4 +1,4 @@
-"""The verdict on a round sees each kind of loss; a slice of the rounds that `spec_tests.processes.storm` runs."""
+"""A few rounds of `spec_tests.processes.storm`; its check finds each kind of damage; and races between processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.processes
 def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
-    """Every acknowledged commit is there once, every other is resolved, the published prefix is equal byte by byte."""
+    """Every acknowledged commit is in the log once, every other attempt is resolved, and published bytes are
+    unchanged."""
     ran = subprocess.run(
         [
             sys.executable,
@@ -48,7 +49,8 @@ def test_killed_processes_lose_nothing(tmp_path: Path) -> None:
 
 @dataclass
 class World:
-    """Versions 0 to 3; 4 attempts landed, one lost, one died and never landed. Nothing is wrong with it."""
+    """An undamaged table with the versions 0 to 3: four attempts landed, one lost, and one was killed and never
+    landed."""
 
     history: dict[int, str] = field(default_factory=lambda: {0: "a", 1: "b", 2: "c", 3: "d"})
     published: list[int] = field(default_factory=lambda: [0, 1])
@@ -68,26 +70,26 @@ class World:
         return list(violations(self.history, self.published, self.attempts, self.before))
 
 
-def test_a_world_where_nothing_was_lost_has_no_violation() -> None:
+def test_undamaged_world_has_no_violation() -> None:
     assert World().verdict() == []
     assert World(published=[], before={}).verdict() == []
     assert World(published=[0, 1, 2, 3]).verdict() == []
 
 
 DAMAGES: dict[str, Callable[[World], object]] = {
-    "an acknowledged commit is gone": lambda w: w.history.pop(3),
+    "an acknowledged commit is missing": lambda w: w.history.pop(3),
     "an acknowledged commit has other bytes": lambda w: w.history.update({3: "z"}),
     "a version is missing in the middle": lambda w: w.history.pop(1),
     "a version changed": lambda w: w.before.update({1: "other"}),
-    "a version that was seen is gone": lambda w: w.before.update({4: "e"}),
+    "a version seen before is missing": lambda w: w.before.update({4: "e"}),
     "a published version is missing": lambda w: w.published.remove(0),
     "a published version is above the latest": lambda w: w.published.extend([2, 3, 4]),
-    "a refused attempt is there": lambda w: w.attempts.update(lost=Attempt("lost", 2, "c", Answer.REFUSED)),
+    "a rejected attempt landed": lambda w: w.attempts.update(lost=Attempt("lost", 2, "c", Answer.REFUSED)),
     "an attempt landed at another version": lambda w: w.attempts.update(one=Attempt("one", 2, "b", Answer.RATIFIED)),
     "an attempt landed twice": lambda w: w.history.update({4: "d"}),
     "a version was not proposed": lambda w: w.history.update({4: "unknown"}),
-    "an attempt that never lands is there": lambda w: w.history.update({4: "y"}),
-    "an attempt that landed is not there": lambda w: w.attempts.update(
+    "an attempt resolved as not landed is in the log": lambda w: w.history.update({4: "y"}),
+    "an attempt resolved as landed is not in the log": lambda w: w.attempts.update(
         died=Attempt("died", 4, "y", Answer.IN_FLIGHT, resolved=True)
     ),
     "an attempt was not resolved": lambda w: w.attempts.update(died=Attempt("died", 4, "y", Answer.IN_FLIGHT)),
@@ -95,13 +97,13 @@ DAMAGES: dict[str, Callable[[World], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_each_damage_is_seen(damage: Callable[[World], object]) -> None:
+def test_each_damage_is_found(damage: Callable[[World], object]) -> None:
     world = World()
     damage(world)
     assert world.verdict() != []
 
 
-# Processes that start at the same moment: first starts of an owner, creators of a table, writers of a version
+# Races of processes: first starts of an owner, creators of a table, writers of a version
 
 COUNT = 4
 FORK = multiprocessing.get_context("fork")
@@ -109,7 +111,7 @@ at_once = FORK.Barrier(COUNT)
 
 
 def race(act: Callable[[Path], Any], directory: Path) -> list[Any]:
-    """The results of racers in processes of their own, each of which waits for the others (`at_once`)."""
+    """The results of several processes, each of which waits for the others before it acts (`at_once`)."""
     with ProcessPoolExecutor(COUNT, mp_context=FORK) as pool:
         return [racer.result(60) for racer in [pool.submit(act, directory) for _ in range(COUNT)]]
 
@@ -121,8 +123,8 @@ def start(directory: Path) -> int:
 
 
 @pytest.mark.processes
-def test_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
-    """STORAGE.md#journal-mode: processes that set the journal mode at once used to fail."""
+def test_concurrent_first_starts_create_one_owner(tmp_path: Path) -> None:
+    """STORAGE.md#journal-mode: processes that set the journal mode at the same time used to fail."""
     place = tmp_path / "deep" / "warehouse"
     assert race(start, place) == [0] * COUNT
     with refimpl.open(place, create=True) as warehouse:
@@ -132,7 +134,7 @@ def test_first_starts_at_once_make_one_owner(tmp_path: Path) -> None:
 
 
 def create_orders(directory: Path) -> tuple[bool, str]:
-    """Whether it won, and the id of the table that has the name."""
+    """Whether this process won, and the id of the table that has the name."""
     with refimpl.open(directory, create=True) as warehouse:
         staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.STAGED)
         at_once.wait(60)
@@ -144,7 +146,7 @@ def create_orders(directory: Path) -> tuple[bool, str]:
 
 
 @pytest.mark.processes
-def test_one_creator_of_a_name_wins_and_losers_learn_which(tmp_path: Path) -> None:
+def test_one_creator_of_a_name_wins_and_losers_get_the_winner(tmp_path: Path) -> None:
     """catalog-managed, "Creating and Dropping"; the race for version 0 has exactly one winner."""
     answers = race(create_orders, tmp_path / "w")
     assert sorted(won for won, _ in answers) == [False] * (COUNT - 1) + [True]
@@ -155,7 +157,7 @@ def test_one_creator_of_a_name_wins_and_losers_learn_which(tmp_path: Path) -> No
 
 
 def commit_1(directory: Path) -> tuple[bool, str, str]:
-    """Whether it won version 1, its attempt, and that of the winner."""
+    """Whether this process won version 1, its attempt, and the winner's attempt."""
     with refimpl.open(directory, create=True) as warehouse:
         table = owned(warehouse, "orders")
         proposal = table.propose(1, append(START + 1))
@@ -168,7 +170,7 @@ def commit_1(directory: Path) -> tuple[bool, str, str]:
 
 @pytest.mark.processes
 @pytest.mark.parametrize("commit_mode", list(CommitMode))
-def test_one_writer_of_a_version_wins_and_losers_learn_which(tmp_path: Path, commit_mode: CommitMode) -> None:
+def test_one_writer_of_a_version_wins_and_losers_get_the_winner(tmp_path: Path, commit_mode: CommitMode) -> None:
     """managed-commits and catalog-managed, "Commit Protocol": version v is ratified at most once."""
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
         create(warehouse, CATALOG_MANAGED, commit_mode)
@@ -187,7 +189,7 @@ def hold_lock(directory: Path, pipe: Any) -> None:
 
 
 @pytest.mark.processes
-def test_reads_need_no_lock_and_a_dead_holder_frees_it(tmp_path: Path) -> None:
+def test_reads_need_no_lock_and_a_dead_holder_releases_it(tmp_path: Path) -> None:
     ours, theirs = FORK.Pipe()
     with refimpl.open(tmp_path / "w", create=True) as warehouse:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, commits=2)

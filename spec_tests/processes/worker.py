@@ -1,10 +1,10 @@
-"""What a worker process does: it takes orders line by line, notes everything that it is about to do, and may die.
+"""A worker process: it reads orders line by line, writes a note before each action, and may die.
 
-A worker opens the warehouse more than once, and each step goes through any of these owners. The one whose role is
-`foreign` opens none: it looks into the ledger with an SQLite of its own.
+A worker opens the warehouse several times, and each step uses a random one of these owners. A worker with the role
+`foreign` opens no warehouse: it reads the ledger with another SQLite client.
 
-A note is one `write` of less than a pipe's atomic size, so that it is read even if its writer is killed
-right after it.
+A note is a single `write`, smaller than a pipe's atomic size, so that it arrives even if the worker is killed right
+after it.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ from spec_tests.support.faults import Faults, disk_is_broken, disk_is_full
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker's part of a round. `die_after`: so many effects, then it kills itself.
+    """One worker's part of a round. `die_after`: the number of effects after which the worker kills itself.
 
-    `fail_after`: after so many effects `fail_count` fail, for want of space or by a broken disk.
+    `fail_after`: the number of effects after which `fail_count` effects fail, on a full or a broken disk.
     """
 
     role: str
     """One of `ROLES`."""
     table: str
-    """The table's id; for those who race to create it, its name; for those who race to own it, its place."""
+    """The table's id. In a race to create the table: its name; in a race to take it over: its location."""
     name: str
     feature: str
     commit_mode: str
@@ -81,15 +81,15 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     fail_count: int = 1
     broken: bool = False
     trouble: bool = False
-    """A disk fails in this round, this worker's or another's."""
+    """Whether a disk fails in this round, of any worker."""
     owners: int = 1
-    """How many this process is to have open in the end; one more or less than before each time."""
+    """The number of warehouses that the process should have open. Each step opens or closes one."""
     others: tuple[str, ...] = ()
-    """Attempts of others that a resolver asks about."""
+    """Attempts of other workers that a resolver asks about."""
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a worker tells."""
+    """One report of a worker."""
 
     what: str
     """try, ratified, refused, unknown, resolved, registered, lost, did, dying, done, bug"""
@@ -101,11 +101,11 @@ class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 EXTERNAL = "without-owner-"
-"""How the attempts begin that no owner knows of."""
+"""The prefix of attempts that no owner knows."""
 
 
 def attempts_of(seed: int) -> Iterator[str]:
-    """The attempt ids that a writer with this seed uses, known to others before they are used."""
+    """The attempt ids of a writer with this seed, so that other workers know them in advance."""
     numbers = random.Random(f"attempts of {seed}")
     while True:
         yield str(uuid.UUID(int=numbers.getrandbits(128), version=4))
@@ -116,7 +116,7 @@ def digest_of(content: bytes) -> str:
 
 
 def file_of(attempt: str, number: int) -> Add:
-    """A data file whose name says by which attempt it was added."""
+    """A data file with the attempt that adds it in its name."""
     return addition(f"{attempt}.{number}.parquet")
 
 
@@ -130,7 +130,7 @@ def append_by(attempt: str, timestamp: int, *, lines: int = 1) -> bytes:
 
 @dataclass
 class Worker:
-    """One process: its own start of the owner, its own random choices."""
+    """One process, with its own owners and its own random choices."""
 
     directory: Path
     notes: int
@@ -145,7 +145,7 @@ class Worker:
 
     @property
     def warehouse(self) -> refimpl.Warehouse:
-        """Any of those that this process has open."""
+        """A random one of the open warehouses."""
         if not self._warehouses:
             self._open()
         return self.random.choice(self._warehouses)
@@ -155,7 +155,7 @@ class Worker:
         return self.warehouse.owner
 
     def _open(self) -> None:
-        """The client's clock stands still, so that its timestamps are those of the other commits here."""
+        """The client's clock stands still, so that its timestamps fit those of the other commits."""
         environment = self.faults.environment(now=lambda: START)
         self._warehouses.append(refimpl.open(self.directory, environment=environment, create=True))
         self.note("did", text="open")
@@ -198,7 +198,7 @@ class Worker:
     # Roles
 
     def create(self) -> None:
-        """Race for the table's name; each creator stages a table of its own."""
+        """Race for the table's name. Each creator stages its own table."""
         feature = TABLE_FEATURES[self.order.feature]
         content, attempt = first_version(feature), new_attempt()
         try:
@@ -218,7 +218,7 @@ class Worker:
                 self.note("lost", text=winner.table_id)
 
     def take_over(self) -> None:
-        """Race for a filesystem table with other owners-to-be."""
+        """Race with other workers to take over a filesystem table."""
         feature = TABLE_FEATURES[self.order.feature]
         log = LogStore(Path(self.order.table), self.warehouse.environment)
         version = self._next_in(log)
@@ -243,7 +243,7 @@ class Worker:
         self._judge(attempt, self._sent(attempt, send))
 
     def write_to_filesystem(self) -> None:
-        """Race against them: commits of a writer that knows no owner, until it meets one."""
+        """Race against take-overs: commit without an owner, until the table has one."""
         log = LogStore(Path(self.order.table), self.warehouse.environment)
         for _ in range(self.order.count):
             version = self._next_in(log)
@@ -289,7 +289,7 @@ class Worker:
     def _proposal(self, table: OwnedTable, version: int, content: bytes, attempt: str) -> Proposal:
         try:
             return table.propose(version, content, attempt=attempt)
-        except OSError:  # it was never sent
+        except OSError:  # the proposal was never sent
             self.note("refused", attempt=attempt)
             raise
 
@@ -312,7 +312,8 @@ class Worker:
                 self.note("refused", attempt=attempt)
 
     def transact(self) -> None:
-        """Appends by the client, which rebases and resolves by itself. An attempt's id stands for all its proposals."""
+        """Append through the client, which rebases and resolves itself. One attempt id here stands for all its
+        proposals."""
         table = self.warehouse.table(self.order.table)
         for _ in range(self.order.count):
             attempt = next(self.attempts)
@@ -341,7 +342,7 @@ class Worker:
                 self.note("did", text="backfill")
 
     def checkpoint(self) -> None:
-        """Backfill, then checkpoints, checksums and compactions of what is published, through the client."""
+        """Backfill, then write checkpoints, checksums and compactions of published versions, through the client."""
         self.owner.backfill_to_version(self.order.table)
         table = self.warehouse.table(self.order.table)
         for _ in range(self.order.count):
@@ -366,7 +367,7 @@ class Worker:
         self.note("did", text="cleanup" if deleted else "cleanup of nothing")
 
     def look(self) -> None:
-        """Another SQLite client, which does not know that this database has an owner: it opens, reads and closes."""
+        """Open, read and close the ledger, as another SQLite client that does not know of the owner."""
         ledger = self.directory / OWNER_FOLDER / FILE_NAME
         for _ in range(self.order.count):
             database = apsw.Connection(str(ledger)) if self.random.random() < 0.5 else sqlite3.connect(ledger)
@@ -383,7 +384,7 @@ class Worker:
             self.note("did", text="foreign visit")
 
     def read(self) -> None:
-        """Never backwards, never with a gap; what is listed as stored can be read."""
+        """Read: versions never go back and have no gap, and every listed commit can be read."""
         table, newest = self._table(), -1
         for _ in range(self.order.count):
             history = table.history()
@@ -393,14 +394,14 @@ class Worker:
             newest = latest
 
     def resolve(self) -> None:
-        """Ask about attempts of others, some of which are on their way at this moment."""
+        """Ask about attempts of other workers, some of which are in flight."""
         table = self._table()
         for attempt in self.order.others:
             outcome = self.owner.attempt_outcome(table.table_id, attempt)
             self.note("resolved", attempt=attempt, landed=isinstance(outcome, Landed))
 
     def hand_back(self) -> None:
-        """Give the table up while others still commit to it."""
+        """Hand the table back while other workers still commit to it."""
         table = self._table()
         latest = table.latest
         if latest is None:

@@ -1,4 +1,4 @@
-"""A server in this process, called through ASGI, on a warehouse of its own."""
+"""Servers in this process: called through ASGI, or listening on a port; each on its own warehouse."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -32,8 +32,8 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def serve(directory: Path) -> Iterator[Serve]:
-    """Starts a server on the warehouse, by default without waiting for the disk; several may share it. Tables that it
-    makes are published on request only."""
+    """Starts a server on the warehouse; by default, it does not wait for the disk. Several servers may share the
+    warehouse. Tables that the server creates are published only on request."""
     with ExitStack() as stack:
 
         def started(
@@ -64,7 +64,8 @@ def serve(directory: Path) -> Iterator[Serve]:
 
 @pytest.fixture
 def listen(directory: Path) -> Iterator[Listen]:
-    """Starts a server on the warehouse that listens on a port of this host; its URL. Several may share it."""
+    """Starts a server on the warehouse that listens on a port of this host, and returns its URL. Several servers may
+    share the warehouse."""
     with ExitStack() as stack:
 
         def started(
@@ -80,7 +81,7 @@ def listen(directory: Path) -> Iterator[Listen]:
 
 
 class _Announced(uvicorn.Server):
-    """uvicorn in a thread, which says when it listens."""
+    """uvicorn in a thread, with an event for the moment when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -114,12 +115,12 @@ def http(serve: Serve) -> TestClient:
 
 @pytest.fixture
 def table(http: TestClient) -> WireTable:
-    """A table with version 0, made over HTTP."""
+    """A table with version 0, created over HTTP."""
     return WireTable(http).create()
 
 
 def inline_table(warehouse: refimpl.Warehouse) -> Table:
-    """`orders` with one unpublished inline commit, which the API has no words for."""
+    """`orders` with one unpublished inline commit, which the API cannot express."""
     table = warehouse.create_table(
         "orders",
         pa.schema([("id", pa.int64())]),

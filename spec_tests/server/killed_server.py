@@ -1,4 +1,4 @@
-"""A server that dies by SIGKILL between ratifying a commit and answering, for one given version.
+"""A server that kills itself (SIGKILL) after it has ratified one given version, before it answers.
 
 python -m spec_tests.server.killed_server WAREHOUSE VERSION
 """

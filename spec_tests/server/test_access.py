@@ -1,4 +1,4 @@
-"""Tokens: which requests they allow, and that no secret is shown."""
+"""Tokens: the requests that they allow. No output shows a secret."""
 
 import json
 import logging
@@ -61,7 +61,7 @@ def test_requests_need_a_token_as_soon_as_there_is_one(table: WireTable, http: T
     assert table.propose(staged).status_code == 200
 
 
-def test_access_is_judged_before_anything_else(http: TestClient, tokens: Tokens) -> None:
+def test_access_is_checked_before_anything_else(http: TestClient, tokens: Tokens) -> None:
     tokens.add("pipeline", Scope.WRITE)
     for method, path in (
         ("GET", "/nothing"),
@@ -77,7 +77,7 @@ def test_access_is_judged_before_anything_else(http: TestClient, tokens: Tokens)
     assert http.get("/health").status_code == 200
 
 
-def test_a_token_counts_and_stops_counting_at_once_in_every_server(serve: Serve, tokens: Tokens) -> None:
+def test_added_or_removed_token_takes_effect_at_once_in_every_server(serve: Serve, tokens: Tokens) -> None:
     one, other = serve(), serve()
     secret = tokens.add("pipeline", Scope.WRITE)
     tokens.add("another", Scope.READ)
@@ -88,7 +88,7 @@ def test_a_token_counts_and_stops_counting_at_once_in_every_server(serve: Serve,
         assert refusal(http.get(f"{LEGACY}/catalogs", headers=bearer(secret))) == UNAUTHORIZED
 
 
-def test_where_others_reach_the_server_the_last_token_is_no_open_door(serve: Serve, tokens: Tokens) -> None:
+def test_without_tokens_a_public_server_rejects_every_request(serve: Serve, tokens: Tokens) -> None:
     http = serve(always_token=True)
     secret = tokens.add("pipeline", Scope.WRITE)
     assert http.get(f"{LEGACY}/catalogs", headers=bearer(secret)).status_code == 200
@@ -99,7 +99,7 @@ def test_where_others_reach_the_server_the_last_token_is_no_open_door(serve: Ser
 
 
 def test_unreadable_token_file_rejects_every_request(serve: Serve, tokens: Tokens) -> None:
-    """As one that another user made. No answer says that a commit may have landed."""
+    """For example, a file of another user. No answer claims that a commit may have landed."""
     secret = tokens.add("pipeline", Scope.WRITE)
     faults = Faults()
     table = WireTable(serve(environment=faults.environment()))
@@ -112,7 +112,7 @@ def test_unreadable_token_file_rejects_every_request(serve: Serve, tokens: Token
     assert table.http.get(f"{LEGACY}/catalogs", headers=bearer(secret)).status_code == 200
 
 
-def test_only_a_hash_is_kept_and_only_its_owner_reads_it(tokens: Tokens) -> None:
+def test_token_file_has_only_a_hash_and_only_its_user_reads_it(tokens: Tokens) -> None:
     secret = tokens.add("pipeline", Scope.WRITE)
     kept = tokens.path.read_bytes()
     assert secret.encode() not in kept
@@ -123,7 +123,7 @@ def test_only_a_hash_is_kept_and_only_its_owner_reads_it(tokens: Tokens) -> None
 
 @pytest.mark.parametrize("change", ["add", "remove"])
 def test_change_of_tokens_is_durable_before_it_is_reported(change: str, directory: Path, tokens: Tokens) -> None:
-    """And reported as failed whichever effect fails; the tokens are the old or the new ones then."""
+    """If an effect fails, the change is reported as failed, and either the old or the new tokens are in place."""
     effects = ["create .tokens.json.new", "write .tokens.json.new", "fsync .tokens.json.new", "replace tokens.json"]
     faults = Faults(error=disk_is_broken)
     ids = (f"new-{number}" for number in count())
@@ -153,7 +153,7 @@ def test_changes_of_tokens_by_two_processes_follow_each_other(change: str, direc
 
 
 def test_a_token_expires(http: TestClient, warehouse: refimpl.Warehouse, tokens: Tokens) -> None:
-    """And is still a token: the server is not open to everybody then."""
+    """An expired token still exists, so the server does not accept requests without a token."""
     now = clock_ms()
     past = Tokens(warehouse)
     past._environment = Environment(now=lambda: now - 60_000)
@@ -221,11 +221,11 @@ def test_no_secret_gets_into_logs_metrics_or_errors(
         ("0.0.0.0", False), ("::", False), ("192.168.1.5", False), ("example.org", False), ("", False),
     ],
 )  # fmt: skip
-def test_which_addresses_only_this_machine_reaches(host: str, expected: bool) -> None:
+def test_only_loopback_addresses_count_as_local(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-def test_other_addresses_need_a_token_before_anything_listens(directory: Path, warehouse: refimpl.Warehouse) -> None:
+def test_server_beyond_loopback_needs_a_token_before_it_listens(directory: Path, warehouse: refimpl.Warehouse) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         serve(Serving(warehouse=directory, host="0.0.0.0"))
     assert "commit-owner token add" in str(caught.value)
@@ -250,7 +250,7 @@ def test_a_server_beyond_loopback_warns_of_plain_http(
 # The commands
 
 
-def test_tokens_are_made_listed_and_removed_by_commands(directory: Path, warehouse: refimpl.Warehouse) -> None:
+def test_commands_add_list_and_remove_tokens(directory: Path, warehouse: refimpl.Warehouse) -> None:
     def call(*words: str) -> tuple[int, str]:
         result = CliRunner().invoke(application, ["token", *words, "-w", str(directory)], prog_name="commit-owner")
         return result.exit_code, result.stdout

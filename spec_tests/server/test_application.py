@@ -1,4 +1,4 @@
-"""Health, metrics, logs, limits, the description, and what a stop leaves behind."""
+"""Health, metrics, logs, addresses, limits, and the description of the API."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ from spec_tests.server.conftest import Serve
 from spec_tests.server.wire import BAD, EXHAUSTED, VERSION_CONFLICT, WireTable, refusal
 
 
-def test_health_is_that_the_ledger_answers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+def test_health_reports_whether_the_ledger_answers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     assert http.get("/health").json() == {"status": "ok"}
     ledger = warehouse.owner.ledger.path
     away = ledger.rename(ledger.with_name("away"))
@@ -64,10 +64,10 @@ def test_commits_conflicts_backlog_and_latency_are_counted(serve: Serve) -> None
     assert "commit_owner_unpublished_commits{" not in http.get("/metrics").text
 
 
-def test_a_table_that_is_halted_is_seen_and_does_not_hide_the_others(
+def test_metrics_show_a_halted_table_and_all_others(
     table: WireTable, http: TestClient, warehouse: refimpl.Warehouse
 ) -> None:
-    """An unknown published version is in the way of the next one's publication."""
+    """An unknown published version prevents the publication of the next version."""
     WireTable(http, "other").create()
     staged = table.land(1)
     (table.location / "_delta_log" / f"{1:020d}.json").write_bytes(b"{}")
@@ -96,7 +96,8 @@ def test_each_request_is_one_line_of_json(table: WireTable, caplog: pytest.LogCa
 def test_internal_error_is_logged_and_not_shown_to_the_client(
     table: WireTable, http: TestClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the commit landed is not known then: 500 of the type that says so, and the same request settles it."""
+    """It is not known whether the commit landed: the answer is a 500 with the type for this case, and the same request,
+    sent again, settles it."""
     staged = table.write_staged(1)
     with monkeypatch.context() as patched:
         patched.setattr("refimpl.server.answers.table", lambda *_: 1 / 0)
@@ -112,8 +113,8 @@ def test_internal_error_is_logged_and_not_shown_to_the_client(
     assert other.register().status_code == 200
 
 
-def test_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
-    """Every connection that is accepted sends what it has at once."""
+def test_connections_send_answers_without_delay() -> None:
+    """Every accepted connection has the option TCP_NODELAY."""
     found: list[int] = []
 
     def connected() -> asyncio.Protocol:
@@ -135,7 +136,7 @@ def test_an_answer_does_not_wait_until_its_head_is_acknowledged() -> None:
     assert found == [1]
 
 
-def test_an_address_is_that_of_one_server_from_the_moment_in_which_it_is_bound() -> None:
+def test_bound_address_cannot_be_bound_again() -> None:
     with bound("127.0.0.1", 0) as first, pytest.raises(InvalidRequestError, match="choose another address or port"):
         bound("127.0.0.1", first.getsockname()[1])
 
@@ -181,7 +182,7 @@ def test_invalid_address_is_rejected_with_the_next_step(host: str) -> None:
         (("--host", "0.0.0.0"), "commit-owner token add"),
     ],
 )
-def test_a_server_that_cannot_be_started_as_it_is_called_says_why_and_makes_nothing(
+def test_invalid_serve_options_are_explained_and_change_nothing(
     words: tuple[str, ...], answered: str, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(warehouse.directory)
@@ -197,7 +198,7 @@ def test_a_server_that_cannot_be_started_as_it_is_called_says_why_and_makes_noth
 
 
 @pytest.mark.parametrize("read", [LEAST_READ, LEAST_READ - 1])
-def test_who_reads_a_long_answer_slowly_gets_it_and_who_does_not_read_is_cut_off(read: int) -> None:
+def test_connection_is_closed_if_the_client_reads_too_slowly(read: int) -> None:
     timers: list[Callable[[], None]] = []
     loop = MagicMock(call_later=lambda _seconds, act: timers.append(act))
     transport = MagicMock()
@@ -239,7 +240,7 @@ def test_requests_beyond_the_limit_get_503(serve: Serve, monkeypatch: pytest.Mon
         assert entered.wait(120)
         refused = http.post(f"{table.base}/staging-tables", json={"name": "more"})
         assert http.get("/health").status_code == 200
-        assert http.get("/openapi.json").status_code == 200, "reads have a number of their own"
+        assert http.get("/openapi.json").status_code == 200, "reads have their own limit"
         leave.set()
         first.join(20)
     assert refusal(refused) == (503, "TooManyRequestsException")
@@ -251,7 +252,7 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 
 
 async def posted(application: Any, path: str, receive: Receive) -> tuple[int, Any]:
-    """The status and the body of the answer to a request whose body arrives piece by piece."""
+    """The status and the body of the answer to a request whose body arrives in pieces."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
@@ -266,7 +267,7 @@ async def posted(application: Any, path: str, receive: Receive) -> tuple[int, An
 
 
 @pytest.mark.parametrize(("wait", "status"), [(60.0, 408), (0.0, 400)], ids=["slow", "cut-short"])
-def test_a_body_that_does_not_arrive_ends_the_request(serve: Serve, wait: float, status: int) -> None:
+def test_incomplete_body_ends_the_request(serve: Serve, wait: float, status: int) -> None:
     table = WireTable(serve(limits=Limits(body_seconds=0.05))).create()
     pieces = iter([{"type": "http.request", "body": b"{", "more_body": True}])
 
@@ -282,7 +283,7 @@ def test_a_body_that_does_not_arrive_ends_the_request(serve: Serve, wait: float,
 
 
 def test_long_bodies_beyond_the_limit_get_503(serve: Serve) -> None:
-    """As long as they are in memory; short ones are received beside them."""
+    """Long bodies count as long as they are in memory. Short bodies are accepted at the same time."""
     table = WireTable(serve(limits=Limits(requests=1))).create()
     long = b" " * (SMALL_BODY_BYTES + 1)
 
@@ -314,7 +315,7 @@ def test_long_bodies_beyond_the_limit_get_503(serve: Serve) -> None:
 # The description
 
 
-def test_the_description_lists_every_call_with_its_shapes(http: TestClient) -> None:
+def test_description_lists_every_call_with_its_schemas(http: TestClient) -> None:
     answered = http.get("/openapi.json").json()
     update = answered["paths"]["/api/2.1/unity-catalog/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/{table}"]
     assert set(update) == {"get", "post", "delete", "head"}
@@ -327,17 +328,17 @@ def test_the_description_lists_every_call_with_its_shapes(http: TestClient) -> N
 
 HERE = {"host": "127.0.0.1"}
 CASES = 4
-"""For each call."""
+"""The statuses and the schemas of each call."""
 
 
 def test_generated_requests_are_answered_as_described(table: WireTable, http: TestClient) -> None:
-    """No status that is not described, no shape that is not, never a 500; and the table survives."""
+    """Every status and every body is described, no answer is a 500, and the table survives."""
     schema = schemathesis.openapi.from_asgi("/openapi.json", http.app, headers=HERE)
     http_calls = 0
     for found in schema.get_all_operations():
         operation = found.ok()
         if operation.method.upper() == "DELETE":
-            continue  # would drop the table, now and then
+            continue  # this call would sometimes drop the table
 
         @seed(20261121)
         @settings(max_examples=CASES, deadline=None, database=None, suppress_health_check=list(HealthCheck))

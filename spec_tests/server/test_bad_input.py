@@ -1,4 +1,4 @@
-"""Bodies of the wrong shape, absurd numbers, unknown calls: the documented error, and nothing changed."""
+"""Invalid bodies, numbers out of range, unknown calls: each gets the documented error, and nothing changes."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ from spec_tests.server.wire import BAD, DELTA, LEGACY, WireTable, added, refusal
         b'{"updates":NaN}',
     ],
 )
-def test_a_body_of_another_shape_is_refused(table: WireTable, http: TestClient, body: bytes) -> None:
+def test_invalid_body_is_rejected(table: WireTable, http: TestClient, body: bytes) -> None:
     before = table.state()
     assert refusal(http.post(table.url, content=body, headers={"content-type": "application/json"})) == BAD
     assert table.state() == before
@@ -58,14 +58,14 @@ def test_a_body_of_another_shape_is_refused(table: WireTable, http: TestClient, 
     ],
     ids=str,
 )
-def test_absurd_numbers_are_refused(table: WireTable, change: dict[str, Any]) -> None:
+def test_numbers_out_of_range_are_rejected(table: WireTable, change: dict[str, Any]) -> None:
     staged = table.write_staged(1)
     assert refusal(table.update(added(staged, **change))) == BAD
     assert table.state()[0] == 0
     assert table.propose(staged).status_code == 200
 
 
-def test_a_version_at_the_end_of_all_versions_is_a_gap(table: WireTable) -> None:
+def test_largest_version_is_rejected_as_a_gap(table: WireTable) -> None:
     staged = table.write_staged(2**63 - 1)
     assert refusal(table.propose(staged)) == BAD
     assert refusal(table.update(reported(2**63 - 1))) == BAD
@@ -80,7 +80,7 @@ def test_the_tables_uuid_must_be_asserted(table: WireTable) -> None:
     assert table.propose(staged).status_code == 200
 
 
-def test_an_update_has_one_of_each_kind_and_at_least_one(table: WireTable) -> None:
+def test_request_needs_one_update_and_at_most_one_of_each_kind(table: WireTable) -> None:
     staged = table.write_staged(1)
     assert refusal(table.update()) == BAD
     assert refusal(table.update(added(staged), added(table.write_staged(1)))) == BAD
@@ -99,7 +99,7 @@ def test_unknown_fields_are_ignored_as_everywhere_in_delta(table: WireTable) -> 
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE", "FROBNICATE"])
-def test_an_unknown_verb_is_405_and_says_which_there_are(table: WireTable, http: TestClient, method: str) -> None:
+def test_unknown_method_is_405_with_the_allowed_methods(table: WireTable, http: TestClient, method: str) -> None:
     answer = http.request(method, table.url)
     assert refusal(answer) == (405, "BadRequestException")
     assert answer.headers["allow"] == "DELETE, GET, HEAD, POST"
@@ -118,13 +118,13 @@ def test_error_is_its_message_in_a_traceback() -> None:
     assert str(bad_request("the version is missing")) == "the version is missing"
 
 
-def test_a_body_of_two_lengths_is_refused_and_its_connection_closed(table: WireTable, http: TestClient) -> None:
+def test_body_with_two_lengths_is_rejected_and_the_connection_closed(table: WireTable, http: TestClient) -> None:
     answer = http.post(table.url, content=b"{}", headers={"content-length": "2", "transfer-encoding": "chunked"})
     assert refusal(answer) == (400, "BadRequestException")
     assert answer.headers["connection"] == "close"
 
 
-def test_a_body_beyond_the_limit_is_413_whether_or_not_it_says_so(serve: Serve) -> None:
+def test_too_large_body_is_413_with_and_without_its_length(serve: Serve) -> None:
     http = serve(limits=Limits(body_bytes=2000))
     table = WireTable(http).create()
     large = {"requirements": [], "updates": [], "more": "x" * 3000}

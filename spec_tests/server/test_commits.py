@@ -1,4 +1,4 @@
-"""UNITY_CATALOG.md#order-of-judging: committing over HTTP, in the order in which a request is judged."""
+"""Commits over HTTP, in the order of the checks: UNITY_CATALOG.md#order-of-judging."""
 
 import errno
 import json
@@ -47,13 +47,13 @@ def test_commit_is_listed_until_it_is_published(table: WireTable) -> None:
 
 
 def test_replay_is_answered_with_success_permanently(table: WireTable) -> None:
-    """The client's identical retry after a lost answer; the real server forgets all but the newest."""
+    """A client repeats its request after a lost answer. Unity Catalog's server forgets all but the newest commit."""
     staged = table.land(1)
     table.land(2)
     for version in (1, 2):
         table.publish(staged) if version == 1 else None
     assert table.update(reported(1)).status_code == 200
-    staged.path.unlink()  # a cleanup
+    staged.path.unlink()  # removed by a cleanup
     before = table.state()
     answer = table.propose(staged)
     assert answer.status_code == 200
@@ -61,7 +61,7 @@ def test_replay_is_answered_with_success_permanently(table: WireTable) -> None:
     assert table.state() == before
 
 
-def test_a_replay_is_recognised_before_its_report_and_etag_are_judged(table: WireTable) -> None:
+def test_replay_is_recognised_before_its_report_and_etag_are_checked(table: WireTable) -> None:
     etag = table.state()[2]
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
     assert table.propose(staged, etag=etag).status_code == 200
@@ -93,7 +93,7 @@ def test_loser_of_a_race_is_answered_with_the_table_on_request(table: WireTable)
     ids=["disk", "busy", "defect"],
 )
 def test_lost_race_is_a_conflict_although_the_table_cannot_be_shown(table: WireTable, problem: Exception) -> None:
-    """Any other answer would say that the outcome is unknown."""
+    """Any other answer would mean that the outcome is unknown."""
     table.land(1)
     table.http.headers["Prefer"] = "return=representation"
     with patch.object(DeltaApi, "load", side_effect=problem):
@@ -102,8 +102,8 @@ def test_lost_race_is_a_conflict_although_the_table_cannot_be_shown(table: WireT
     assert "table" not in answer.json()
 
 
-def test_lost_race_comes_before_all_other_flaws(table: WireTable) -> None:
-    """A loser reports versions at or above its own, has an old etag, and may have removed its file."""
+def test_lost_race_is_answered_before_all_other_errors(table: WireTable) -> None:
+    """This loser reports versions at or above its own, has an old etag, and has removed its file."""
     table.land(1)
     staged = table.write_staged(1)
     staged.path.unlink()
@@ -112,7 +112,7 @@ def test_lost_race_comes_before_all_other_flaws(table: WireTable) -> None:
 
 
 def test_a_gap_is_a_bad_request_and_no_conflict(table: WireTable) -> None:
-    """The first commit is version 1, too: the real server takes any."""
+    """Also for the first commit, version 1; Unity Catalog's server accepts any first version."""
     before = table.state()
     assert refusal(table.propose(table.write_staged(5))) == BAD
     assert refusal(table.propose(table.write_staged(2))) == BAD
@@ -120,13 +120,13 @@ def test_a_gap_is_a_bad_request_and_no_conflict(table: WireTable) -> None:
     table.land(1)
 
 
-def test_another_tables_uuid_comes_before_everything(table: WireTable) -> None:
+def test_wrong_table_uuid_is_answered_before_all_other_errors(table: WireTable) -> None:
     staged = table.land(1)
     assert refusal(table.propose(staged, table_uuid=str(uuid.uuid4()))) == REQUIREMENT
     assert table.propose(staged).status_code == 200
 
 
-def test_an_etag_that_is_not_the_tables_any_more_is_a_conflict(table: WireTable) -> None:
+def test_outdated_etag_is_a_conflict(table: WireTable) -> None:
     staged = table.write_staged(1)
     assert refusal(table.propose(staged, etag="etag-of-yesterday")) == REQUIREMENT
     assert table.state()[0] == 0
@@ -143,7 +143,8 @@ def test_the_etag_changes_with_the_metadata_and_only_with_it(table: WireTable) -
 
 
 def test_an_append_leaves_the_catalogs_properties_alone(table: WireTable, warehouse: refimpl.Warehouse) -> None:
-    """Also one that the log repeats since: a local client committed it, and the etag of others is from then."""
+    """Also a property that a local client has committed to the log since; other clients still have the etag from
+    before."""
     assert table.update({"action": "set-properties", "updates": {"team": "a"}}).status_code == 200
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
     owner = warehouse.owner
@@ -159,7 +160,7 @@ def test_an_append_leaves_the_catalogs_properties_alone(table: WireTable, wareho
 
 def test_report_of_the_ratified_bytes_is_recorded(table: WireTable) -> None:
     staged = table.land(1)
-    assert refusal(table.update(reported(1))) == BAD, "not published yet"
+    assert refusal(table.update(reported(1))) == BAD, "version 1 is not published yet"
     assert table.state()[:2] == (1, [1])
     table.publish(staged)
     assert table.update(reported(1)).status_code == 200
@@ -170,7 +171,7 @@ def test_a_report_of_other_bytes_is_refused_and_the_commit_stays(table: WireTabl
     staged = table.land(1)
     published = table.location / "_delta_log" / f"{1:020d}.json"
     forged = lines(commit_info(START + 1, operation="forged"))
-    published.symlink_to(staged.path)  # what it leads to can change
+    published.symlink_to(staged.path)  # the target of a link can change
     assert refusal(table.update(reported(1))) == BAD
     published.unlink()
     for content in (forged, staged.content.replace(b"WRITE", b"wRITE"), b""):
@@ -200,7 +201,7 @@ def test_report_makes_room_for_the_commit_beside_it(serve: Serve, limit: int) ->
     assert table.state()[0] == limit + 1
 
 
-def test_a_commit_and_its_report_are_made_both_or_none(table: WireTable) -> None:
+def test_commit_and_its_report_take_effect_together_or_not_at_all(table: WireTable) -> None:
     table.publish(table.land(1))
     second = table.write_staged(2, timestamp=START)  # not greater than version 1's
     assert refusal(table.propose(second, reported(1))) == BAD
@@ -209,7 +210,7 @@ def test_a_commit_and_its_report_are_made_both_or_none(table: WireTable) -> None
     assert table.state()[:2] == (2, [2])
 
 
-# Where the real server is lax
+# Where Unity Catalog's server checks less
 
 SOME_ID = "8a1f64b2-97d3-4c5e-b0aa-6e2c1d9f7b35"
 
@@ -219,7 +220,7 @@ SOME_ID = "8a1f64b2-97d3-4c5e-b0aa-6e2c1d9f7b35"
     [
         "foo",
         "../../0000.json",
-        f"{2:020d}.{SOME_ID}.json",  # another version's
+        f"{2:020d}.{SOME_ID}.json",  # of another version
         f"{1:020d}.{SOME_ID}.json/..",
         f"{1:020d}.not-a-uuid.json",
         f"{1:020d}.json",
@@ -228,7 +229,7 @@ SOME_ID = "8a1f64b2-97d3-4c5e-b0aa-6e2c1d9f7b35"
         "",
     ],
 )
-def test_a_file_name_that_is_no_staged_commits_is_refused(table: WireTable, name: str) -> None:
+def test_invalid_staged_file_name_is_rejected(table: WireTable, name: str) -> None:
     staged = table.write_staged(1)
     assert refusal(table.update(added(staged, **{"file-name": name}))) == BAD
     assert table.state()[:2] == (0, [])
@@ -236,7 +237,7 @@ def test_a_file_name_that_is_no_staged_commits_is_refused(table: WireTable, name
 
 
 @pytest.mark.parametrize("answered", [{"file-size": 7}, {"timestamp": START + 99}], ids=["size", "timestamp"])
-def test_what_the_request_says_of_the_file_must_be_so(table: WireTable, answered: dict[str, Any]) -> None:
+def test_size_and_timestamp_in_the_request_must_match_the_file(table: WireTable, answered: dict[str, Any]) -> None:
     staged = table.write_staged(1)
     assert refusal(table.update(added(staged, **answered))) == BAD
     assert table.state()[0] == 0
@@ -258,7 +259,7 @@ def test_a_staged_file_behind_a_symbolic_link_is_refused(table: WireTable) -> No
     assert table.state()[0] == 0
 
 
-# Attempts and other owners' words
+# Attempts, and tables of other commit modes
 
 
 def test_the_attempt_of_a_commit_is_the_uuid_of_its_file(table: WireTable, warehouse: refimpl.Warehouse) -> None:
@@ -280,10 +281,10 @@ def test_commit_is_listed_with_the_time_of_its_file(table: WireTable) -> None:
     assert answered["file-modification-timestamp"] == staged.path.stat().st_mtime_ns // 1_000_000
 
 
-def test_a_file_that_is_back_is_listed_with_its_time_again(
+def test_restored_file_is_listed_with_its_time_again(
     table: WireTable, warehouse: refimpl.Warehouse, tmp_path: Path
 ) -> None:
-    """Such as one that an operator restored: that it was missing is not remembered."""
+    """For example, after an operator restored the file. The server does not remember that it was missing."""
     staged = table.write_staged(1)
     proposal = StagedProposal(attempt=staged.name.split(".")[1], file_name=staged.name)
     assert isinstance(warehouse.owner.commit(table.table_id, 1, proposal), Ratified)
@@ -297,7 +298,7 @@ def test_a_file_that_is_back_is_listed_with_its_time_again(
 
 
 def test_a_file_whose_time_cannot_be_read_is_an_error(table: WireTable, warehouse: refimpl.Warehouse) -> None:
-    """It is not answered as a missing one, whose commit is listed with the time of its ratification."""
+    """The server must not take it for a missing file, whose commit is listed with the time of its ratification."""
     staged = table.write_staged(1)
     proposal = StagedProposal(attempt=staged.name.split(".")[1], file_name=staged.name)
     assert isinstance(warehouse.owner.commit(table.table_id, 1, proposal), Ratified)
@@ -310,7 +311,7 @@ def test_a_file_whose_time_cannot_be_read_is_an_error(table: WireTable, warehous
 def test_inline_commit_is_published_before_a_load(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, staged_after: bool
 ) -> None:
-    """The API has no words for a commit that is in no file."""
+    """The API cannot express a commit without a file."""
     local = inline_table(warehouse)
     if staged_after:
         monkeypatch.setattr(proposing, "INLINE_LIMIT", 1)

@@ -1,4 +1,4 @@
-"""Tables over HTTP: a place, version 0, a name; what they are called; how they go."""
+"""Tables over HTTP: creation, names, lists, and drop."""
 
 import uuid
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_load_shows_what_the_log_says(table: WireTable) -> None:
     assert (loaded["commits"], loaded["latest-table-version"]) == ([], 0)
 
 
-def test_a_creation_that_is_sent_again_gets_the_same_answer(table: WireTable) -> None:
+def test_repeated_creation_gets_the_same_answer(table: WireTable) -> None:
     table.land(1)
     answer = table.register()
     assert answer.status_code == 200
@@ -77,20 +77,20 @@ def test_second_creator_of_a_name_gets_a_conflict(http: TestClient) -> None:
     for each in (first, second):
         each.write_first_version()
     assert first.register().status_code == 200
-    for _ in range(2):  # and when the creation is sent again
+    for _ in range(2):  # the second time, the request is repeated
         assert refusal(second.register()) == EXISTS
     assert first.load()["metadata"]["table-uuid"] == first.table_id
     assert refusal(http.post(f"{first.base}/staging-tables", json={"name": "orders"})) == EXISTS
 
 
-def test_creation_is_not_refused_for_good_where_the_owner_cannot_answer(http: TestClient) -> None:
+def test_creation_can_be_repeated_after_the_owner_was_unavailable(http: TestClient) -> None:
     table = WireTable(http).prepared()
     with patch.object(LocalOwner, "resolve", side_effect=OwnerUnavailableError("busy")):
         assert refusal(table.register()) == UNAVAILABLE
     assert table.register().status_code == 200
 
 
-def test_version_0_must_stand_at_the_location(http: TestClient) -> None:
+def test_version_0_must_exist_at_the_location(http: TestClient) -> None:
     table = WireTable(http)
     table.stage()
     assert refusal(table.register()) == BAD
@@ -119,10 +119,10 @@ def test_version_0_must_stand_at_the_location(http: TestClient) -> None:
     ],
     ids="-".join,
 )
-def test_what_a_creation_says_must_be_what_version_0_says(http: TestClient, change: dict[str, Any]) -> None:
+def test_creation_must_agree_with_version_0(http: TestClient, change: dict[str, Any]) -> None:
     table = WireTable(http).prepared()
     assert refusal(table.register(**change)) == BAD
-    assert refusal(http.get(table.url)) == NO_TABLE, "before it has the name"
+    assert refusal(http.get(table.url)) == NO_TABLE, "the creation failed before the table had the name"
 
 
 def test_a_version_0_that_is_too_large_is_not_read(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,8 @@ def test_a_version_0_that_is_too_large_is_not_read(http: TestClient, monkeypatch
 
 
 def test_version_0_of_another_table_is_not_registered(http: TestClient) -> None:
-    """As a copy of one has it: clients that commit through the catalog look for the table's id in the log."""
+    """For example, a copy of another table. Clients that commit through the catalog read the table's id from the
+    log."""
     table = WireTable(http).prepared(**{"io.unitycatalog.tableId": str(uuid.uuid4())})
     assert refusal(table.register()) == BAD
     table.write_first_version()
@@ -187,7 +188,7 @@ def test_a_declared_schema_is_there_before_its_first_table(serve: Serve, warehou
         ("catalogs/unity/schemas/a-b/tables/orders", (404, "NoSuchSchemaException")),
     ],
 )
-def test_what_is_not_there_is_404_of_its_own_kind(http: TestClient, path: str, expected: tuple[int, str]) -> None:
+def test_each_kind_of_missing_object_has_its_own_404(http: TestClient, path: str, expected: tuple[int, str]) -> None:
     answers = [http.get(f"/api/2.1/unity-catalog/delta/v1/{path}")]
     if ".." not in path:
         requirements = [{"type": "assert-table-uuid", "uuid": str(uuid.uuid4())}]
@@ -216,16 +217,16 @@ def test_tables_are_listed_page_by_page(http: TestClient, warehouse: refimpl.War
     assert refusal(http.get(f"{LEGACY}/tables", params={"catalog_name": "unity"})) == BAD
 
 
-def test_tables_are_not_left_out_of_a_list_where_the_owner_cannot_answer(table: WireTable, http: TestClient) -> None:
+def test_list_is_an_error_if_the_owner_cannot_describe_a_table(table: WireTable, http: TestClient) -> None:
     with patch.object(LocalOwner, "describe", side_effect=OwnerUnavailableError("busy")):
         answer = http.get(f"{LEGACY}/tables", params={"catalog_name": "unity", "schema_name": "default"})
     assert refusal(answer) == UNAVAILABLE
 
 
-def test_who_asks_for_no_pages_gets_all_tables_and_schemas(
+def test_request_without_pages_gets_all_tables_and_schemas(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """DuckDB 1.5.5 knows of no further page: a table that is not on the first one would not exist for it."""
+    """DuckDB 1.5.5 reads only the first page, so it would miss all tables on other pages."""
     monkeypatch.setattr("refimpl.server.legacy.DEFAULT_PAGE", 2)
     monkeypatch.setattr("refimpl.server.legacy.LARGEST_PAGE", 2)
     for name in ("a", "b", "c", "s.x", "t.x", "u.x"):
@@ -271,7 +272,7 @@ def test_a_dropped_table_is_gone_and_its_files_stay(table: WireTable, http: Test
     assert refusal(table.propose(staged)) == NO_TABLE
     assert refusal(http.delete(table.url)) == NO_TABLE
     assert staged.path.exists()
-    assert (table.location / "_delta_log" / f"{1:020d}.json").exists(), "published before it was forgotten"
+    assert (table.location / "_delta_log" / f"{1:020d}.json").exists(), "the drop publishes the last commit"
     WireTable(http).create()
 
 
@@ -288,8 +289,8 @@ def test_existence_metrics_and_credentials(table: WireTable, http: TestClient) -
     assert refusal(http.get(f"{staging}/{uuid.uuid4()}/credentials")) == (404, "NotFoundException")
 
 
-def test_other_engines_clients_find_what_they_ask_for(table: WireTable, http: TestClient) -> None:
-    """polars 2.1 refuses catalogs and schemas without `created_at`; daft 0.7 and delta-rs 1.6 ask for credentials."""
+def test_answers_have_the_fields_that_other_engines_need(table: WireTable, http: TestClient) -> None:
+    """polars 2.1 rejects catalogs and schemas without `created_at`; daft 0.7 and delta-rs 1.6 request credentials."""
     for kind in ("catalogs", "schemas"):
         (entity,) = http.get(f"{LEGACY}/{kind}", params={"catalog_name": "unity"}).json()[kind]
         assert {"created_at", "created_by", "updated_at", "updated_by", "owner"} <= set(entity)
@@ -302,7 +303,7 @@ def test_other_engines_clients_find_what_they_ask_for(table: WireTable, http: Te
         assert refusal(http.post(path, json={"table_id": unknown, "operation": "READ"})) == NO_TABLE
 
 
-def test_the_server_says_what_it_can_do(http: TestClient) -> None:
+def test_configuration_lists_the_supported_calls(http: TestClient) -> None:
     config = "/api/2.1/unity-catalog/delta/v1/config"
     found = http.get(config, params={"catalog": "unity", "protocol-versions": "1.0"}).json()
     assert found["protocol-version"] == "1.0"

@@ -32,16 +32,14 @@ from spec_tests.support.faults import disk_is_broken, disk_is_full, read_only
 
 
 class Faults(disk.Faults):
-    """Effects of requests: not the sync with which a thread of the server opens the ledger at its first request."""
+    """The effects of requests, without the sync when a thread of the server opens the ledger for its first request."""
 
     def effect(self, name: str, act: Callable[[], Any], torn: Callable[[], object] | None = None) -> Any:
         return act() if name == "fsync _owner/" else super().effect(name, act, torn)
 
 
 @pytest.mark.parametrize("error", [read_only, disk_is_full], ids=lambda error: error.__name__)
-def test_a_warehouse_that_cannot_be_written_still_answers_readers(
-    serve: Serve, error: Any, warehouse: refimpl.Warehouse
-) -> None:
+def test_read_only_warehouse_still_answers_readers(serve: Serve, error: Any, warehouse: refimpl.Warehouse) -> None:
     table = WireTable(serve()).create()
     table.land(1)
     before = table.state()
@@ -59,8 +57,8 @@ def test_a_warehouse_that_cannot_be_written_still_answers_readers(
     assert table.propose(staged).status_code == 200
 
 
-def test_each_failing_effect_of_a_commit_is_survived_by_sending_it_again(serve: Serve) -> None:
-    """Whatever the disk refuses, and whether or not the commit landed then, the identical request ends well."""
+def test_commit_succeeds_on_resend_after_any_failed_effect(serve: Serve) -> None:
+    """After any failed effect, and whether or not the commit landed, the identical request succeeds."""
     statuses: set[int] = set()
     for number in range(1, 8):
         faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
@@ -77,7 +75,7 @@ def test_each_failing_effect_of_a_commit_is_survived_by_sending_it_again(serve: 
 
 
 def test_folders_of_a_new_table_are_durable_before_it_has_its_name(serve: Serve) -> None:
-    """The creator made them without a sync."""
+    """The creator created the folders without a sync."""
     folders = ["mkdir t/", "fsync warehouse/", "mkdir _delta_log/", "fsync t/", "mkdir _staged_commits/",
                "fsync _delta_log/"]  # fmt: skip
     faults = Faults()
@@ -97,11 +95,9 @@ def test_folders_of_a_new_table_are_durable_before_it_has_its_name(serve: Serve)
         assert answer.status_code == 200
 
 
-def test_a_staged_file_whose_fsync_failed_is_written_anew_before_it_lands(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The client sends the same again, and a second fsync of the same file may say that all is well when it is not.
-    Also where the file is as large as one may be."""
+def test_staged_file_is_rewritten_after_a_failed_fsync(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client repeats its request. A second fsync of the same file could succeed without writing. The file has the
+    maximum size."""
     faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
     table = WireTable(serve(environment=faults.environment())).create()
     staged = table.write_staged(1)
@@ -120,7 +116,7 @@ def test_a_staged_file_whose_fsync_failed_is_written_anew_before_it_lands(
 
 
 def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
-    """Clients write it without a sync."""
+    """Clients write the file without a sync."""
     faults = Faults()
     table = WireTable(serve(environment=faults.environment())).create()
     staged = table.write_staged(1)
@@ -129,12 +125,12 @@ def test_a_staged_file_is_durable_before_it_is_ratified(serve: Serve) -> None:
     assert faults.seen[before:] == ["fsync staged", "fsync _staged_commits/", "commit"]
 
 
-def test_every_staged_file_whose_fsync_failed_is_written_anew(serve: Serve) -> None:
-    """One that is made anew says nothing of another one."""
+def test_every_staged_file_with_a_failed_fsync_is_rewritten(serve: Serve) -> None:
+    """Rewriting one file does not count for another file."""
     faults = Faults(fail_from=10**9, fail_count=1, error=disk_is_broken)
     table = WireTable(serve(environment=faults.environment())).create()
     first, second = table.write_staged(1), table.write_staged(2)
-    for staged in (second, first):  # the second one is for a version that may be filled meanwhile
+    for staged in (second, first):  # `second` is a gap, which another commit may fill
         faults._fail_from = len(faults.seen) + 1
         assert refusal(table.propose(staged)) == UNAVAILABLE
     for staged in (first, second):
@@ -143,7 +139,7 @@ def test_every_staged_file_whose_fsync_failed_is_written_anew(serve: Serve) -> N
         assert "replace staged" in faults.seen[before:]
 
 
-def test_a_warehouse_that_is_moved_is_served_where_it_is(serve: Serve, directory: Path) -> None:
+def test_moved_warehouse_is_served_at_its_new_path(serve: Serve, directory: Path) -> None:
     table = WireTable(serve()).create()
     staged = table.land(1)
     moved = directory.rename(directory.with_name("moved"))
@@ -162,8 +158,8 @@ def test_a_warehouse_that_is_moved_is_served_where_it_is(serve: Serve, directory
 # Several servers
 
 
-def test_two_servers_on_one_directory_give_each_version_to_one_client(serve: Serve) -> None:
-    """Four clients on two servers race for ten versions; who loses loads the table and tries the next one."""
+def test_two_servers_on_a_warehouse_ratify_each_version_once(serve: Serve) -> None:
+    """Four clients on two servers race for ten versions. A loser loads the table, and tries the next version."""
     servers = [serve(), serve()]
     first = WireTable(servers[0]).create()
     landed: list[tuple[int, str]] = []
@@ -205,10 +201,8 @@ def test_a_token_or_table_of_one_server_is_known_to_the_other(serve: Serve) -> N
     assert one.get(table.url).status_code == 404
 
 
-def test_a_server_that_closes_finishes_what_it_carries_out(
-    directory: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve
-) -> None:
-    """Before it lets go of the ledger; and it says whether all of it ended in time."""
+def test_closing_server_finishes_running_calls(directory: Path, monkeypatch: pytest.MonkeyPatch, serve: Serve) -> None:
+    """It finishes them before it closes the ledger, and reports whether all ended in time."""
     table = WireTable(serve()).create()
     staged = table.write_staged(1)
     server: Server = table.http.app_state["server"]
@@ -261,8 +255,8 @@ def serving(directory: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.processes
-def test_a_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path: Path) -> None:
-    """The client saw no answer; its identical retry, to the next server, is answered with success."""
+def test_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path: Path) -> None:
+    """The client got no answer. The next server answers its repeated request with success."""
     directory = tmp_path / "warehouse"
     refimpl.open(directory, create=True).close()
     with process("-m", "spec_tests.server.killed_server", str(directory), "2") as (started, url):
@@ -283,7 +277,8 @@ def test_a_server_killed_between_ratifying_and_answering_loses_nothing(tmp_path:
 
 @pytest.mark.processes
 def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -> None:
-    """By a client that saw no answer, and by another process that has only the attempt's id. Its rows are kept."""
+    """A client without an answer resolves it, and so does another process that knows only the attempt id. The rows
+    stay."""
     directory = tmp_path / "warehouse"
     refimpl.open(directory, create=True).close()
     impatient = Environment(pause=lambda seconds: None)

@@ -1,6 +1,6 @@
-"""Clients that try to get at what is not theirs, to make the server wait, or to spoil it for the others.
+"""Clients that try to read other files, to block the server, or to disturb other clients.
 
-Each had its way before, or would have it if a line of the server were gone.
+Each of these attacks once succeeded, or would succeed without a line of the server.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from spec_tests.server.wire import BAD, DELTA, LEGACY, WireTable, refusal, repor
 FORBIDDEN = (403, "PermissionDeniedException")
 LISTING = f"{LEGACY}/tables?catalog_name=unity&schema_name=default"
 
-# Files that are none
+# Paths that are no regular files
 
 
 def pipe(path: Path, _other: Path) -> None:
@@ -67,7 +67,7 @@ def test_staged_path_that_is_no_file_is_rejected_at_once(table: WireTable, made:
 
 @STRANGE
 def test_published_path_that_is_no_file_is_not_recorded(table: WireTable, made: Callable[[Path, Path], None]) -> None:
-    """It is looked at under the owner's lock. And a link to the staged file would go away with it."""
+    """The owner reads the path under its lock. A link to the staged file would break when that file is removed."""
     staged = table.land(1)
     published = table.location / "_delta_log" / f"{1:020d}.json"
     made(published, staged.path)
@@ -95,7 +95,7 @@ def test_a_first_version_that_is_no_file_is_not_registered(
 
 
 def test_a_first_version_is_not_read_from_a_pipe(http: TestClient) -> None:
-    """It has the right bytes, once."""
+    """A pipe returns the right bytes only once."""
     table = WireTable(http).prepared()
     first = table.location / "_delta_log" / f"{0:020d}.json"
     content = first.read_bytes()
@@ -106,8 +106,8 @@ def test_a_first_version_is_not_read_from_a_pipe(http: TestClient) -> None:
         assert refusal(table.register()) == BAD
 
 
-def test_a_pipe_in_the_place_of_a_version_does_not_hold_the_owners_lock(warehouse: refimpl.Warehouse) -> None:
-    """Who publishes opens what has the name already."""
+def test_pipe_in_place_of_a_version_does_not_block_the_owner(warehouse: refimpl.Warehouse) -> None:
+    """A publisher opens an existing file of that name."""
     import pyarrow as pa
 
     schema = pa.schema([("id", pa.int64())])
@@ -147,7 +147,7 @@ def test_a_pipe_in_the_place_of_a_version_does_not_hold_the_owners_lock(warehous
         lambda place: (place.parent / "link").as_uri(),
     ],
 )  # fmt: skip
-def test_only_the_place_that_was_staged_is_registered(http: TestClient, change: Callable[[Path], str]) -> None:
+def test_only_the_staged_location_is_registered(http: TestClient, change: Callable[[Path], str]) -> None:
     table, other = WireTable(http), WireTable(http, "invoices")
     for each in (table, other):
         each.stage()
@@ -156,7 +156,9 @@ def test_only_the_place_that_was_staged_is_registered(http: TestClient, change: 
     (table.location.parent / "elsewhere").mkdir()
     answer = table.register(location=change(table.location))
     assert refusal(answer) in (BAD, (404, "NoSuchTableException"))
-    assert refusal(table.register(location=other.location.as_uri())) == BAD, "staged for another name"
+    assert refusal(table.register(location=other.location.as_uri())) == BAD, (
+        "this location was staged for another table"
+    )
     assert http.get(table.url).status_code == 404
     assert table.register().status_code == 200
 
@@ -165,7 +167,7 @@ def test_only_the_place_that_was_staged_is_registered(http: TestClient, change: 
     "name",
     ["%2e%2e", "%2e", "%252e%252e", "..%2f..%2fetc", "a%00b", "a%2Fb", "%2Fetc%2Fpasswd", "a;b", "_owner%2Fledger"],
 )
-def test_a_name_that_is_a_path_is_that_of_no_table(table: WireTable, http: TestClient, name: str) -> None:
+def test_path_as_a_table_name_is_not_found(table: WireTable, http: TestClient, name: str) -> None:
     for path in (f"{table.base}/tables/{name}", f"{LEGACY}/tables/unity.default.{name}"):
         answer = http.get(path, follow_redirects=False)
         assert refusal(answer)[0] == 404
@@ -173,7 +175,7 @@ def test_a_name_that_is_a_path_is_that_of_no_table(table: WireTable, http: TestC
     assert table.state()[0] == 0
 
 
-def test_a_link_to_a_folder_elsewhere_is_no_staging_folder(table: WireTable, tmp_path: Path) -> None:
+def test_link_in_place_of_the_staging_folder_is_rejected(table: WireTable, tmp_path: Path) -> None:
     folder = table.location / "_delta_log" / "_staged_commits"
     staged = table.write_staged(1)
     elsewhere = folder.rename(tmp_path / "elsewhere")
@@ -184,7 +186,7 @@ def test_a_link_to_a_folder_elsewhere_is_no_staging_folder(table: WireTable, tmp
     assert table.propose(staged).status_code == 200
 
 
-# Values that are meant to break what reads them
+# Values that could break their readers
 
 
 def nested(depth: int, element: str) -> Any:
@@ -214,10 +216,10 @@ def test_columns_that_are_nested_deeply_are_refused(http: TestClient, depth: int
     ],
     ids=["brackets", "deep", "deeper", "no-field", "no-column", "no-columns"],
 )
-def test_a_table_whose_log_has_strange_columns_does_not_hide_the_others(
+def test_table_with_invalid_columns_does_not_hide_other_tables(
     table: WireTable, http: TestClient, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The owner rejects such a commit now; a ledger may have one from before."""
+    """The owner now rejects such a commit, but an older ledger may contain one."""
     monkeypatch.setattr("refimpl.owner.decide.unreadable", lambda _metadata: None)
     WireTable(http, "other").create()
     metadata = table.metadata({"delta.enableInCommitTimestamps": "true", "io.unitycatalog.tableId": table.table_id})
@@ -228,7 +230,7 @@ def test_a_table_whose_log_has_strange_columns_does_not_hide_the_others(
     assert [each["name"] for each in listed.json()["tables"]] == ["orders", "other"]
 
 
-# Who may
+# Access
 
 
 def routes() -> Iterator[tuple[str, ApiRoute]]:
@@ -237,7 +239,7 @@ def routes() -> Iterator[tuple[str, ApiRoute]]:
             yield base + route.path, route
 
 
-def test_no_call_that_changes_anything_is_for_readers(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+def test_read_token_allows_no_changing_call(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     tokens = Tokens(warehouse)
     reader = {"authorization": f"Bearer {tokens.add('dashboard', Scope.READ)}"}
     for path, route in routes():
@@ -250,7 +252,7 @@ def test_no_call_that_changes_anything_is_for_readers(http: TestClient, warehous
             assert http.request(route.method, filled, headers=sent).status_code == 401, path
 
 
-def test_a_token_counts_in_its_header_only(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+def test_token_is_accepted_in_its_header_only(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     secret = Tokens(warehouse).add("pipeline", Scope.WRITE)
     path = f"{LEGACY}/catalogs"
     for query in ("access_token", "token", "authorization", "Authorization"):
@@ -270,7 +272,7 @@ def test_a_token_counts_in_its_header_only(http: TestClient, warehouse: refimpl.
 def test_foreign_page_in_a_local_browser_is_rejected(
     table: WireTable, http: TestClient, warehouse: refimpl.Warehouse, headers: dict[str, str]
 ) -> None:
-    """Without a token being here is all that is asked for, and a browser is here, too."""
+    """Without tokens, the server accepts every local request, and a browser's request is local."""
     assert refusal(http.get(table.url, headers=headers)) == FORBIDDEN
     assert refusal(http.delete(table.url, headers=headers)) == FORBIDDEN
     body = json.dumps({"name": "more"})
@@ -284,7 +286,7 @@ def test_foreign_page_in_a_local_browser_is_rejected(
 
 
 def test_no_request_is_redirected(http: TestClient) -> None:
-    """A redirection goes to wherever the request says that this is, and comes before any check of access."""
+    """A redirect would go to the host that the request names, before any access check."""
     for path in ("/health/", "/metrics/", f"{LEGACY}/catalogs/"):
         answer = http.get(path, follow_redirects=False)
         assert refusal(answer) == (404, "NotFoundException")
@@ -307,12 +309,12 @@ POST = f"POST {DELTA}/catalogs/unity/schemas/default/staging-tables HTTP/1.1\r\n
 
 
 def answers_of(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes; `TimeoutError` if it does not."""
+    """All bytes until the other side closes. Raises `TimeoutError` if it does not close."""
     found = b""
     try:
         while more := connection.recv(65536):
             found += more
-    except ConnectionError:  # closed while something of ours was on its way
+    except ConnectionError:  # closed while bytes of the test were under way
         pass
     return found
 
@@ -324,13 +326,13 @@ def sent_to(address: tuple[str, int], stack: ExitStack, sent: bytes) -> socket.s
 
 
 @pytest.mark.processes
-def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> None:
+def test_connections_that_never_end_are_closed(tmp_path: Path) -> None:
     with process("-c", PROGRAM, str(tmp_path / "warehouse"), "0.3", "20") as (started, url), ExitStack() as stack:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         opened = partial(sent_to, address, stack)
         chunked = opened(POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n")
         response = answers_of(chunked)
-        assert response.startswith(b"HTTP/1.1 408"), "and then closed, although its body goes on"
+        assert response.startswith(b"HTTP/1.1 408"), "the connection closes, although the client still sends its body"
         for wrong in (
             b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
             b"GET /\0 HTTP/1.1\r\n\r\n",
@@ -353,7 +355,7 @@ def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> N
         deaf.settimeout(30)
         asked = b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
         with pytest.raises(ConnectionError):
-            while True:  # never reads, so that its answers fill whatever there is, and then it is cut off
+            while True:  # never reads, so the answers fill all buffers, and the server closes the connection
                 deaf.sendall(asked * 200)
 
         with httpx2.Client(base_url=url, timeout=120) as client:
@@ -365,14 +367,15 @@ def test_no_connection_is_kept_that_does_not_come_to_an_end(tmp_path: Path) -> N
 
 
 @pytest.mark.processes
-def test_other_clients_are_served_beside_hostile_connections(tmp_path: Path) -> None:
-    """More connections than the server keeps, and more slow bodies than it takes requests; no time limit ends them."""
+def test_hostile_connections_do_not_block_other_clients(tmp_path: Path) -> None:
+    """More connections than the server keeps, and more slow bodies than it accepts requests. No time limit ends
+    them."""
     with process("-c", PROGRAM, str(tmp_path / "warehouse"), "60", "60") as (started, url), ExitStack() as stack:
         address = ("127.0.0.1", int(url.rpartition(":")[2]))
         opened = partial(sent_to, address, stack)
 
         def answered(sent: bytes) -> bytes:
-            """What comes for a request after which the client shuts down its side."""
+            """The answer to a request after which the client shuts down its side."""
             connection = opened(sent)
             connection.shutdown(socket.SHUT_WR)
             return answers_of(connection)
@@ -405,7 +408,7 @@ def test_other_clients_are_served_beside_hostile_connections(tmp_path: Path) -> 
         assert started.wait(120) == 0
 
 
-def test_a_client_does_not_say_who_it_is(tmp_path: Path) -> None:
+def test_forwarded_headers_do_not_change_the_client_address(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -419,7 +422,7 @@ def test_a_client_does_not_say_who_it_is(tmp_path: Path) -> None:
     assert seen == [(("127.0.0.1", 1), "http")]
 
 
-def test_before_the_access_check_no_file_is_named(http: TestClient, warehouse: refimpl.Warehouse) -> None:
+def test_errors_before_the_access_check_name_no_file(http: TestClient, warehouse: refimpl.Warehouse) -> None:
     owner = warehouse.owner
     tokens = Tokens(warehouse)
     for spoil in (lambda: tokens.path.write_bytes(b"{"), tokens.path.mkdir):

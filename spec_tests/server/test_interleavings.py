@@ -1,6 +1,6 @@
-"""What happens between two steps of one request: another commit, another process, a table that goes, a lost answer.
+"""Events between two steps of one request: another commit, another process, a drop, an error.
 
-Each is played by a function that is called in the place where the others come in.
+Each test runs a function between the two steps.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def server_of(http: TestClient) -> Server:
 
 
 def between(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Callable[[], object]) -> None:
-    """Let `act` happen once, right after the next call of `place.name`."""
+    """Run `act` once, right after the next call of `place.name`."""
     original = getattr(place, name)
     acted: list[bool] = []
 
@@ -45,7 +45,7 @@ def between(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Callabl
     monkeypatch.setattr(place, name, called)
 
 
-# A commit whose predecessor lands while it is judged
+# A commit whose predecessor lands while the owner decides on it
 
 
 def test_former_gap_is_made_durable_before_it_lands(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,14 +69,14 @@ def test_link_is_no_staged_file_of_a_former_gap(table: WireTable, monkeypatch: p
     assert table.state()[0] == 1
 
 
-# What landed is not reported as if it had not
+# A landed commit or creation is never reported as failed
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["unavailable", "dropped"])
 def test_commit_that_cannot_be_described_is_unknown(
     table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, gone: bool
 ) -> None:
-    """503 says that nothing was changed, and 404 that there was nothing to commit to."""
+    """503 would mean that nothing changed, and 404 that the table does not exist."""
     staged = table.write_staged(1)
     api = server_of(table.http)._delta
 
@@ -109,7 +109,7 @@ def test_creation_that_cannot_be_described_is_unknown(http: TestClient, monkeypa
     assert table.register().status_code == 200
 
 
-def test_inline_commits_that_go_on_while_they_are_published_do_not_spoil_the_answer(
+def test_load_is_consistent_while_inline_commits_land(
     http: TestClient, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = inline_table(warehouse)
@@ -119,10 +119,10 @@ def test_inline_commits_that_go_on_while_they_are_published_do_not_spoil_the_ans
     assert WireTable(http).state()[:2] == (2, [])
 
 
-def test_no_answer_tells_of_a_version_with_the_metadata_before_it(
+def test_answer_has_the_metadata_of_its_latest_version(
     table: WireTable, warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another client commits and publishes between the look into the ledger and the look at the log."""
+    """Another client commits and publishes after the server has read the ledger, before it reads the log."""
     before = table.state()[2]
 
     def change() -> None:
@@ -139,7 +139,7 @@ def test_no_answer_tells_of_a_version_with_the_metadata_before_it(
     assert loaded["metadata"]["etag"] == table.state()[2]
 
 
-def test_a_published_version_that_the_ledger_does_not_have_is_not_denied(table: WireTable) -> None:
+def test_published_version_that_the_ledger_lacks_is_in_the_answer(table: WireTable) -> None:
     staged = table.land(1)
     foreign = table.location / "_delta_log" / f"{2:020d}.json"
     foreign.write_bytes(staged.content)
@@ -148,11 +148,11 @@ def test_a_published_version_that_the_ledger_does_not_have_is_not_denied(table: 
     assert table.state()[:2] == (1, [1])
 
 
-# Creations that are sent again
+# Repeated creations
 
 
-def test_a_creation_that_is_sent_again_changes_nothing(http: TestClient) -> None:
-    """Its answer was lost, and others have used the table since."""
+def test_repeated_creation_changes_nothing(http: TestClient) -> None:
+    """The answer was lost, and other clients have used the table since."""
     table = WireTable(http).prepared()
     properties = {**ENABLED, "team": "a", "steward": "x"}
     assert table.register(properties=properties).json()["metadata"]["properties"]["steward"] == "x"
@@ -181,7 +181,7 @@ def test_a_table_is_created_with_all_of_its_properties_at_once(
     assert seen == [{"steward": "x"}]
 
 
-# Tables that go, or are not there yet
+# Dropped tables, and tables that do not exist yet
 
 
 @pytest.mark.parametrize("legacy", [False, True])
@@ -195,8 +195,8 @@ def test_the_second_of_two_drops_finds_no_table(
     assert refusal(table.http.get(table.url)) == NO_TABLE
 
 
-def test_a_table_that_is_only_being_taken_over_is_not_there_yet(table: WireTable, warehouse: refimpl.Warehouse) -> None:
-    """Its name is taken, and it has no version until the promise is kept."""
+def test_unfinished_take_over_is_not_found(table: WireTable, warehouse: refimpl.Warehouse) -> None:
+    """Its name is taken, but it has no version until the owner keeps its promise."""
     other = WireTable(table.http, "invoices")
     other.stage()
     owner = warehouse.owner
@@ -213,10 +213,10 @@ def test_a_table_that_is_only_being_taken_over_is_not_there_yet(table: WireTable
 # Tokens
 
 
-def test_a_token_that_is_removed_while_others_ask_does_not_come_back(
+def test_removed_token_stays_removed_under_concurrent_reads(
     warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Threads read the file at the same time: one that is late with what it read must not leave that behind."""
+    """Several threads read the file at the same time. A slow thread must not store an older state."""
     maker = Tokens(warehouse)
     secret = maker.add("pipeline", Scope.WRITE)
     old = maker.path.read_bytes()
@@ -230,7 +230,7 @@ def test_a_token_that_is_removed_while_others_ask_does_not_come_back(
                 return contents[-1]  # noqa: B023 - called in this round only
 
         class Racing(Tokens):
-            """Another thread reads an older file just before one of the values of the newer one is stored."""
+            """Another thread stores an older file just before a value of the newer file is stored."""
 
             left = 0
 

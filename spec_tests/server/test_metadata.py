@@ -1,4 +1,4 @@
-"""A table's metadata over HTTP: the log has it, and a request can only say the same, or what the log leaves open."""
+"""A table's metadata over HTTP. The log decides: a request can only repeat it, or add what the log does not have."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_metadata_and_etag_change_with_the_commit_that_changes_them(table: WireT
     assert refusal(table.propose(table.write_staged(2), said, etag=etag)) == REQUIREMENT
 
 
-def test_what_the_request_says_beside_its_commit_must_be_what_the_commit_says(table: WireTable) -> None:
+def test_other_updates_of_a_request_must_agree_with_its_commit(table: WireTable) -> None:
     etag = table.state()[2]
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
     for said in (
@@ -83,7 +83,7 @@ def test_catalog_properties_change_the_etag(table: WireTable, warehouse: refimpl
     assert table.state()[2] == etag
 
 
-def test_a_property_moves_to_the_log_once_a_commit_has_it(table: WireTable) -> None:
+def test_property_of_a_commit_replaces_the_catalogs_property(table: WireTable) -> None:
     assert table.update({"action": "set-properties", "updates": {"team": "a"}}).status_code == 200
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "b"})})
     assert table.propose(staged).status_code == 200
@@ -93,15 +93,15 @@ def test_a_property_moves_to_the_log_once_a_commit_has_it(table: WireTable) -> N
     assert "team" not in properties(table)
 
 
-def test_the_logs_properties_change_by_commits_only(table: WireTable) -> None:
+def test_properties_in_the_log_change_only_by_commits(table: WireTable) -> None:
     key = "delta.enableInCommitTimestamps"
     assert refusal(table.update({"action": "set-properties", "updates": {key: "false"}})) == BAD
     assert refusal(table.update({"action": "remove-properties", "removals": [key]})) == BAD
     assert table.update({"action": "set-properties", "updates": {key: "true"}}).status_code == 200
 
 
-def test_what_the_server_derives_may_be_sent_back(table: WireTable) -> None:
-    """Clients send all properties that they loaded."""
+def test_derived_properties_may_be_sent_back(table: WireTable) -> None:
+    """Clients send back all properties that they loaded."""
     before = table.state()
     sent = {**properties(table), "delta.lastUpdateVersion": "77"}
     assert table.update({"action": "set-properties", "updates": sent}).status_code == 200
@@ -110,15 +110,15 @@ def test_what_the_server_derives_may_be_sent_back(table: WireTable) -> None:
 
 
 @pytest.mark.parametrize("key", ["fs.s3a.secret.key", "AWS_SESSION_TOKEN", "password"])
-def test_a_secret_is_no_property(table: WireTable, key: str) -> None:
+def test_secret_property_is_rejected(table: WireTable, key: str) -> None:
     answer = table.update({"action": "set-properties", "updates": {key: "hunter2"}})
     assert refusal(answer) == BAD
     assert "hunter2" not in answer.text
     assert key not in properties(table)
 
 
-def test_the_catalogs_properties_have_a_limit_however_many_requests_bring_them(table: WireTable) -> None:
-    """They are read with every commit and are in every answer."""
+def test_limit_of_the_catalogs_properties_counts_all_requests(table: WireTable) -> None:
+    """The owner reads the properties at every commit, and every answer contains them."""
     part = MAX_CATALOG_PROPERTIES_BYTES // 4
     for number in range(3):
         updates = {f"k{number}": "x" * part}
@@ -140,9 +140,7 @@ def test_a_creation_has_the_same_limit(http: TestClient) -> None:
     assert created.register(properties={**ENABLED, "k": "x"}).status_code == 200
 
 
-def test_what_a_reader_of_the_log_finds_is_what_the_server_tells(
-    table: WireTable, warehouse: refimpl.Warehouse
-) -> None:
+def test_server_and_log_have_the_same_metadata(table: WireTable, warehouse: refimpl.Warehouse) -> None:
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
     assert table.propose(staged).status_code == 200
     snapshot = warehouse.table("orders").snapshot()

@@ -1,4 +1,4 @@
-"""`refimpl.open` of a URL: the client works through a server, and no network fault loses or doubles a commit.
+"""`refimpl.open` with a URL: the client works through a server, and no network fault loses or repeats a commit.
 
 UNITY_CATALOG.md#status-is-a-promise"""
 
@@ -122,7 +122,7 @@ def test_two_writers_through_two_servers_lose_no_row(listen: Listen, reach: Reac
 
 
 class Sent(Connection):
-    """The methods of the requests that were sent. `table_id`: in place of the real one in answers to a lost race."""
+    """Records the methods of all requests. `table_id`: replaces the real id in answers to a lost race."""
 
     def __init__(self, url: str, table_id: str | None) -> None:
         super().__init__(address_of(url), timeout=120)
@@ -145,7 +145,7 @@ class Sent(Connection):
 def test_answer_to_a_lost_race_has_the_table(
     listen: Listen, reach: Reach, table_id: str | None, requests: list[str]
 ) -> None:
-    """UNITY_CATALOG.md#conflict: the loser need not load it, unless it is another one."""
+    """UNITY_CATALOG.md#conflict: the loser need not load the table, unless the answer has another table."""
     url = listen()
     table = reach(url).create_table("orders", SCHEMA)
     table.append(rows(1))
@@ -164,7 +164,7 @@ def test_answer_to_a_lost_race_has_the_table(
 
 @pytest.mark.parametrize("table", ["orders", None, {}], ids=repr)
 def test_error_of_another_server_with_a_member_called_table_is_understood(table: object) -> None:
-    """That member is this server's own addition: UNITY_CATALOG.md#conflict."""
+    """Only this server adds this member: UNITY_CATALOG.md#conflict."""
     error = {"message": "dropped", "type": "NoSuchTableException", "code": 404}
 
     class Answers(Connection):
@@ -198,7 +198,7 @@ def test_lost_answer_neither_loses_nor_doubles_a_commit(listen: Listen, reach: R
 
 
 def test_unanswered_commit_is_unknown_and_resolved_later(listen: Listen, reach: Reach) -> None:
-    """No answer arrives any more, to the commit or to questions about it."""
+    """No more answers arrive, neither to the commit nor to requests for its outcome."""
     url = listen()
     with FaultProxy(url) as proxy:
         table = reach(proxy.url).create_table("orders", SCHEMA)
@@ -253,7 +253,7 @@ PLACE = {"catalog": "main", "schema": "s1"}
 
 
 def test_tables_of_the_catalog_are_found_by_name_id_and_path(catalog: str, reach: Reach) -> None:
-    """More tables than a page of the list has, in a process that saw none of them."""
+    """The catalog has more tables than a page of its list, and the process has seen none of them."""
     writer = reach(catalog, **PLACE)
     made = {name: writer.create_table(name, SCHEMA) for name in (f"t{number:03}" for number in range(102))}
     made["t101"].append(rows(1, 2))
@@ -264,7 +264,8 @@ def test_tables_of_the_catalog_are_found_by_name_id_and_path(catalog: str, reach
 
 
 def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) -> None:
-    """More commits than the ten that Unity Catalog keeps; readers by path see what is published."""
+    """The client makes more commits than the ten that Unity Catalog keeps. Readers by path see the published
+    versions."""
     table = reach(catalog, **PLACE).create_table("orders", SCHEMA, partition_columns=["day"])
     for each in range(CLIENT_PUBLISHES_AFTER + 4):
         table.append(rows(each))
@@ -281,7 +282,7 @@ def test_client_publishes_where_the_server_does_not(catalog: str, reach: Reach) 
 
 
 def test_commit_file_outside_of_the_staging_folder_is_refused(tmp_path: Path, reach: Reach) -> None:
-    """To publish it would hand a file of this host to the readers of the server's storage."""
+    """Publishing it would give a file of this host to the readers of the server's storage."""
     (tmp_path / "secret").write_text("mine")
     with serving(tmp_path / "catalog") as (url, inside):
         table = reach(url, **PLACE).create_table("orders", SCHEMA)
@@ -305,7 +306,7 @@ def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Rea
 
 @pytest.mark.parametrize("published", [False, True])
 def test_replay_answered_as_a_conflict_is_recognised_in_the_log(catalog: str, reach: Reach, published: bool) -> None:
-    """The answer is lost; before the request is sent again another writer makes the next version, and publishes."""
+    """The answer is lost. Before the request is repeated, another writer commits the next version, and publishes."""
     with FaultProxy(catalog) as proxy:
         other = reach(catalog, **PLACE)
         other.create_table("orders", SCHEMA)
@@ -326,7 +327,7 @@ def test_replay_answered_as_a_conflict_is_recognised_in_the_log(catalog: str, re
 
 
 def test_lost_race_after_a_lost_request_is_a_conflict(catalog: str, reach: Reach) -> None:
-    """The request never arrived, and its version is another writer's when it is sent again: the work is rebased."""
+    """The request never arrived. When it is repeated, another writer has the version: the client rebases its work."""
     with FaultProxy(catalog) as proxy:
         other = reach(catalog, **PLACE)
         other.create_table("orders", SCHEMA)
@@ -347,7 +348,8 @@ def test_lost_race_after_a_lost_request_is_a_conflict(catalog: str, reach: Reach
 
 
 def test_writers_over_a_bad_network_commit_each_row_once(catalog: str, reach: Reach) -> None:
-    """A third of all requests or answers is lost, repeated, refused or late. An unknown outcome may be either."""
+    """A third of all requests or answers is lost, repeated, rejected or late. After an unknown outcome, the row may be
+    there or not."""
     shares = {
         Fault.DROP_REQUEST: 0.05, Fault.DROP_RESPONSE: 0.1, Fault.DUPLICATE: 0.05, Fault.BUSY: 0.05,
         Fault.UNAVAILABLE: 0.05, Fault.UNAVAILABLE_LANDED: 0.05, Fault.DELAY: 0.02,
@@ -397,7 +399,7 @@ def test_creation_whose_answer_was_lost_is_the_same_creation(catalog: str, reach
 
 
 def test_creation_answered_with_another_table_keeps_version_0(tmp_path: Path, reach: Reach) -> None:
-    """The server registered it: to call the name taken would delete the registered table's files."""
+    """The server registered the table. If the client took its name for taken, it would delete the table's files."""
     with serving(tmp_path / "catalog") as (url, inside):
         create, remote = inside._create, reach(url, **PLACE)
 
@@ -411,7 +413,7 @@ def test_creation_answered_with_another_table_keeps_version_0(tmp_path: Path, re
 
 
 @pytest.mark.parametrize("feature", ["checkConstraints", "v2Checkpoint", "nextFeature"])
-def test_demanded_feature_is_written_or_refused_by_name(tmp_path: Path, reach: Reach, feature: str) -> None:
+def test_required_feature_is_written_or_named_in_the_error(tmp_path: Path, reach: Reach, feature: str) -> None:
     with serving(tmp_path / "catalog") as (url, inside):
         stage = inside._stage
 
@@ -446,7 +448,7 @@ def test_server_gets_changed_metadata(tmp_path: Path, reach: Reach) -> None:
         assert [field["name"] for field in inside.tables["orders"].columns["fields"]] == ["id", "day"]
 
 
-def test_changed_metadata_leaves_what_the_server_keeps_of_domains(tmp_path: Path, reach: Reach) -> None:
+def test_changed_metadata_keeps_the_servers_domain_properties(tmp_path: Path, reach: Reach) -> None:
     """Unity Catalog keeps two metadata domains as properties, which are not in the table's configuration."""
     kept = {"delta.rowTracking.rowIdHighWaterMark": "7", "delta.clusteringColumns": '[["day"]]'}
     with serving(tmp_path / "catalog") as (url, inside):
@@ -458,14 +460,14 @@ def test_changed_metadata_leaves_what_the_server_keeps_of_domains(tmp_path: Path
         assert inside.tables["orders"].properties.items() >= {**kept, "team": "b"}.items()
 
 
-def test_domain_is_sent_without_the_name_that_delta_repeats_in_it() -> None:
+def test_domain_is_sent_without_its_name() -> None:
     configuration = r"{\"clusteringColumns\":[[\"day\"]],\"domainName\":\"delta.clustering\"}"
     action = f'{{"domainMetadata":{{"domain":"delta.clustering","configuration":"{configuration}","removed":false}}}}'
     (update,) = documents.changes(f"{action}\n".encode(), lambda: pytest.fail("nothing to ask"))
     assert update == SetDomainMetadata(updates={"delta.clustering": {"clusteringColumns": [["day"]]}})
 
 
-# Names, refusals and bad input
+# Names, errors and invalid input
 
 
 def test_dropped_table_is_not_found_under_its_id(remote: RemoteWarehouse) -> None:
@@ -480,7 +482,7 @@ def test_dropped_table_is_not_found_under_its_id(remote: RemoteWarehouse) -> Non
     assert ids_in(remote.table("orders")) == [2]
 
 
-def test_what_the_api_lacks_is_refused_by_name(remote: RemoteWarehouse, tmp_path: Path) -> None:
+def test_error_names_the_operation_that_the_api_lacks(remote: RemoteWarehouse, tmp_path: Path) -> None:
     table = remote.create_table("orders", SCHEMA)
     for options, lacks in (
         ({"commit_mode": CommitMode.INLINE}, "inline commits"),
@@ -519,7 +521,7 @@ def test_token_that_expires_in_the_middle(listen: Listen, reach: Reach, director
 def test_token_that_expires_after_a_lost_answer_leaves_the_outcome_unknown(
     listen: Listen, directory: Path, monkeypatch: pytest.MonkeyPatch, match: Match
 ) -> None:
-    """It landed. The refusal of the repeated request must not be taken for proof that it did not."""
+    """The commit landed. The rejection of the repeated request does not prove the contrary."""
     with refimpl.open(directory, create=True) as local, FaultProxy(listen()) as proxy:
         tokens = Tokens(local)
         tokens.add("other", Scope.READ)
@@ -551,8 +553,8 @@ def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(listen: Li
         assert local.tables() == ["orders"]
 
 
-def test_table_created_between_the_list_and_the_look_is_another_one(listen: Listen, directory: Path) -> None:
-    """A table that is asked for by its id is found in the list, and then loaded by its name."""
+def test_table_recreated_between_list_and_load_is_not_found(listen: Listen, directory: Path) -> None:
+    """To find a table by its id, the client searches the list, and then loads the table by its name."""
     with refimpl.open(listen(), token=None) as remote, refimpl.open(directory) as local:
         first = local.create_table("orders", SCHEMA).table_id or ""
         owner = remote.owner
@@ -633,7 +635,7 @@ def test_answer_of_another_kind_of_server_is_explained(
         assert "dco_secret" not in str(refused.value)
 
 
-def test_port_without_tls_is_named(listen: Listen, reach: Reach) -> None:
+def test_port_without_tls_is_explained(listen: Listen, reach: Reach) -> None:
     url = listen().replace("http://", "https://")
     with pytest.raises(InvalidRequestError, match="check that this port serves https"):
         reach(url).table("orders")
@@ -655,7 +657,7 @@ def test_certificate_that_is_not_trusted_is_explained(tmp_path: Path, reach: Rea
 
 
 class NoTables(Handler):
-    """Has no table, and hangs up on an idle connection after two answers."""
+    """A server without tables, which closes an idle connection after two answers."""
 
     connections: ClassVar[list[int]] = []
 
@@ -684,7 +686,7 @@ def test_connection_is_kept_and_replaced_when_the_server_closed_it(reach: Reach)
 
 
 @pytest.mark.parametrize("beginning", [b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n"])
-def test_answer_that_drips_is_no_answer_in_time(beginning: bytes) -> None:
+def test_slow_answer_ends_at_the_timeout(beginning: bytes) -> None:
     stop, whole = threading.Event(), []
 
     class Drips(Handler):

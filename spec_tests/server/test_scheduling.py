@@ -1,5 +1,5 @@
-"""What a request waits for: reads and health for no writer, the loser of a race for its turn, and nothing beyond the
-request's deadline."""
+"""What a request waits for. Reads and health never wait for a writer, the loser of a race waits for its turn, and no
+request waits beyond its deadline."""
 
 import asyncio
 import dataclasses
@@ -53,12 +53,12 @@ THREADS = 2
 
 
 def another_process(directory: Path) -> AbstractContextManager[object]:
-    """Holds the owner's lock, as a process of its own would: through a file of its own."""
+    """Hold the owner's lock like another process, through another file descriptor."""
     return host_lock(directory / "_owner" / "lock")()
 
 
 class Watched:
-    """The server's lock, that tells how often it was asked for."""
+    """The server's lock, which counts how often a thread requests it."""
 
     def __init__(self) -> None:
         self.asked = threading.Semaphore(0)
@@ -75,7 +75,7 @@ class Watched:
         return lock
 
 
-def test_reads_and_health_are_answered_while_all_writers_wait(serve: Serve, directory: Path) -> None:
+def test_reads_and_health_do_not_wait_for_writers(serve: Serve, directory: Path) -> None:
     lock = Watched()
     http = serve(environment=Faults().environment(host_lock=lock), limits=Limits(threads=THREADS))
     table = WireTable(http).create()
@@ -93,7 +93,7 @@ def test_reads_and_health_are_answered_while_all_writers_wait(serve: Serve, dire
     with another_process(directory):
         for each in (*writers, staging, drop):
             each.start()
-        assert lock.asked.acquire(timeout=120)  # one thread asks, and decides what the others propose
+        assert lock.asked.acquire(timeout=120)  # one thread requests the lock, and decides for all
         for path in (table.url, f"{table.base}/tables", f"{LEGACY}/catalogs", "/health", "/metrics", "/openapi.json"):
             assert http.get(path).status_code == 200, path
         assert not statuses
@@ -102,8 +102,8 @@ def test_reads_and_health_are_answered_while_all_writers_wait(serve: Serve, dire
     assert sorted(statuses) == [200] + [409] * (2 * THREADS - 1)
 
 
-def test_a_write_is_refused_at_its_deadline_and_changes_nothing(serve: Serve, directory: Path) -> None:
-    """Also one that no thread has begun."""
+def test_write_is_rejected_at_its_deadline_and_changes_nothing(serve: Serve, directory: Path) -> None:
+    """Also a write that no thread has begun."""
     environment = Faults().environment(host_lock=request_lock)
     http = serve(environment=environment, limits=Limits(threads=1, request_seconds=0.2))
     table = WireTable(http).create()
@@ -120,10 +120,10 @@ def test_a_write_is_refused_at_its_deadline_and_changes_nothing(serve: Serve, di
     assert table.propose(staged[0]).status_code == 200
 
 
-def test_a_read_that_needs_the_lock_goes_on_among_the_writes(
+def test_read_that_needs_the_lock_runs_among_the_writes(
     serve: Serve, directory: Path, warehouse: refimpl.Warehouse
 ) -> None:
-    """A commit that is in no file is published first, because the API has no words for it."""
+    """An inline commit is published first, because the API cannot express it."""
     environment = Faults().environment(host_lock=request_lock)
     http = serve(environment=environment, limits=Limits(request_seconds=0.2))
     inline_table(warehouse)
@@ -134,13 +134,13 @@ def test_a_read_that_needs_the_lock_goes_on_among_the_writes(
     assert table.state()[:2] == (1, [])
 
 
-def test_read_that_fails_is_not_carried_out_again(table: WireTable, http: TestClient) -> None:
+def test_failed_read_is_not_repeated(table: WireTable, http: TestClient) -> None:
     with patch.object(DeltaApi, "describe", side_effect=OwnerUnavailableError("busy")) as described:
         assert refusal(http.get(table.url)) == UNAVAILABLE
     assert described.call_count == 1
 
 
-def test_a_publisher_that_closes_ends_what_it_began_and_begins_nothing(tmp_path: Path) -> None:
+def test_closing_publisher_ends_its_job_and_begins_no_other(tmp_path: Path) -> None:
     publisher, begun, end, done = Publisher(1), threading.Event(), threading.Event(), list[str]()
     lock = request_lock(tmp_path / "lock")
 
@@ -161,7 +161,7 @@ def test_a_publisher_that_closes_ends_what_it_began_and_begins_nothing(tmp_path:
 
 
 def test_staged_file_and_its_name_are_synced_at_once(tmp_path: Path) -> None:
-    """Each sync waits for the other one to begin, and the call for both to end."""
+    """Each sync waits until the other begins, and the call waits until both end."""
     both, ended = threading.Barrier(2, timeout=120), list[str]()
 
     class Syncs(PosixFiles):
@@ -199,7 +199,7 @@ def test_failure_of_one_of_two_syncs_is_raised_when_both_have_ended(failing: str
     assert sorted(ended) == ["first", "second"]
 
 
-def test_thread_that_did_not_get_the_lock_in_time_keeps_no_other_from_it(tmp_path: Path) -> None:
+def test_lock_is_free_after_a_thread_timed_out(tmp_path: Path) -> None:
     lock = request_lock(tmp_path / "lock")
     with host_lock(tmp_path / "lock")(), limited(time.monotonic(), lock=True), pytest.raises(OwnerUnavailableError):
         lock().__enter__()
@@ -207,7 +207,7 @@ def test_thread_that_did_not_get_the_lock_in_time_keeps_no_other_from_it(tmp_pat
         other.submit(lambda: lock().__enter__()).result()
 
 
-def test_a_thread_for_reads_never_takes_the_lock(tmp_path: Path) -> None:
+def test_read_thread_never_takes_the_lock(tmp_path: Path) -> None:
     lock = request_lock(tmp_path / "lock")
     with limited(time.monotonic() + 60, lock=False), pytest.raises(LockNeededError), lock():
         pass
@@ -220,10 +220,10 @@ def test_a_thread_for_reads_never_takes_the_lock(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lock", "running"), [(True, OutcomeUnknown), (False, OwnerUnavailableError)], ids=["write", "read"]
 )
-def test_a_call_that_does_not_end_is_answered_at_its_deadline(
+def test_endless_call_is_answered_at_its_deadline(
     lock: bool, running: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a stop does not wait for it."""
+    """A stop of the server does not wait for it, either."""
     monkeypatch.setattr(scheduling, "GRACE_SECONDS", 0.0)
     pool, go_on, begun = Pool(1, 10, lock=lock), threading.Event(), threading.Event()
     carried_out: list[int] = []
@@ -234,7 +234,7 @@ def test_a_call_that_does_not_end_is_answered_at_its_deadline(
         go_on.wait(120)
 
     def submit_and_wait(work: Callable[[], Any]) -> Future[Any]:
-        """The deadline comes after the thread has begun, however busy the host is."""
+        """Submit the work, and wait until its thread has begun: the deadline must come later, also on a busy host."""
         call = submit(work)
         assert begun.wait(120)
         return call
@@ -262,8 +262,8 @@ def test_a_call_that_does_not_end_is_answered_at_its_deadline(
     assert not carried_out
 
 
-def test_nothing_is_kept_or_reported_of_calls_that_ended() -> None:
-    """Also of one that failed when its client had gone."""
+def test_abandoned_call_leaves_no_reported_exception() -> None:
+    """The call fails after its client has gone. Nothing keeps or reports its exception."""
     pool, publisher, begun, go_on = Pool(1, 10, lock=True), Publisher(1), threading.Event(), threading.Event()
     reported: list[Any] = []
 
@@ -296,7 +296,7 @@ def test_nothing_is_kept_or_reported_of_calls_that_ended() -> None:
 
 @contextmanager
 def served_table(directory: Path) -> Iterator[tuple[subprocess.Popen[str], WireTable]]:
-    """A server in a process of its own, and a table there."""
+    """A server in another process, with a table."""
     with (
         process("-c", PROGRAM, str(directory), "10", "0.5") as (started, url),
         httpx2.Client(base_url=url, timeout=120) as client,
@@ -314,7 +314,7 @@ def test_a_server_stops_while_another_process_holds_the_lock(directory: Path) ->
             socket.create_connection(("127.0.0.1", table.http.base_url.port), 30) as writer,
         ):
             writer.sendall(head.encode() + body)
-            assert table.http.get("/health").status_code == 200  # the server has read by then what came before
+            assert table.http.get("/health").status_code == 200  # by now, the server has read the earlier request
             os.kill(started.pid, signal.SIGTERM)
             assert answers_of(writer).startswith(b"HTTP/1.1 503")
             assert started.wait(120) == 0
@@ -322,7 +322,7 @@ def test_a_server_stops_while_another_process_holds_the_lock(directory: Path) ->
 
 @pytest.mark.processes
 def test_a_server_stops_while_another_process_publishes(directory: Path) -> None:
-    """No request is open, so that the stop is no failure."""
+    """No request is open, so the server stops with success."""
     with (
         served_table(directory) as (started, table),
         refimpl.open(directory) as warehouse,
@@ -335,14 +335,14 @@ def test_a_server_stops_while_another_process_publishes(directory: Path) -> None
         assert [commit.version for commit in warehouse.owner.get_commits(table.table_id).commits] == [1]
 
 
-# The queue in which losers of a race get their turn: played without waiting for the clock
+# The queue in which losers of a race get their turn; the tests do not depend on the clock
 
 
 LONG = 120.0
 
 
 def played(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """The test is a coroutine, on a loop of its own."""
+    """Run a coroutine as a test, in its own event loop."""
 
     @wraps(test)
     def play(*values: Any, **fixtures: Any) -> None:
@@ -356,19 +356,19 @@ async def waits(line: FairQueue, client: str, seconds: float = LONG, version: in
 
 
 async def loses(line: FairQueue, client: str, version: int = 1) -> None:
-    """Its version is the latest one already."""
+    """Let a client lose: another client has committed its version."""
     await waits(line, client, version=version)
     line.lost("orders", client, version)
 
 
 async def settled() -> None:
-    """Let every task go on until it waits for something."""
+    """Let every task run until it waits."""
     for _ in range(5):
         await asyncio.sleep(0)
 
 
 @played
-async def test_whose_proposal_comes_alone_does_not_wait() -> None:
+async def test_only_proposal_does_not_wait() -> None:
     line = FairQueue()
     for client in ("a", "b", "a"):
         await waits(line, client, 0.0)
@@ -376,7 +376,7 @@ async def test_whose_proposal_comes_alone_does_not_wait() -> None:
 
 
 @played
-async def test_one_proposal_is_judged_at_a_time() -> None:
+async def test_one_proposal_is_decided_at_a_time() -> None:
     line = FairQueue()
     await waits(line, "a")
     second = asyncio.create_task(waits(line, "b"))
@@ -387,7 +387,7 @@ async def test_one_proposal_is_judged_at_a_time() -> None:
 
 
 @played
-async def test_who_lost_goes_before_who_won() -> None:
+async def test_loser_goes_before_the_winner() -> None:
     line = FairQueue()
     await loses(line, "loser")
     winner = asyncio.create_task(waits(line, "winner"))
@@ -395,7 +395,7 @@ async def test_who_lost_goes_before_who_won() -> None:
     assert not winner.done()
     await waits(line, "loser", version=2)
     await settled()
-    assert not winner.done(), "the loser is being judged"
+    assert not winner.done(), "the owner still decides on the loser's proposal"
     line.done("orders", "loser")
     await winner
 
@@ -418,8 +418,8 @@ async def test_losers_are_answered_in_their_order_of_arrival() -> None:
 
 
 @played
-async def test_who_loses_a_later_version_in_its_turn_keeps_it() -> None:
-    """Another server, or a local process, was first."""
+async def test_client_that_loses_another_version_keeps_its_turn() -> None:
+    """A client of another server, or a local process, was first."""
     line = FairQueue()
     await loses(line, "a")
     other = asyncio.create_task(waits(line, "b"))
@@ -432,8 +432,8 @@ async def test_who_loses_a_later_version_in_its_turn_keeps_it() -> None:
 
 
 @played
-async def test_a_client_that_sends_a_lost_version_again_gives_up_its_turn() -> None:
-    """It has not loaded the table, and loses whatever it waits for."""
+async def test_client_that_resends_a_lost_version_gives_up_its_turn() -> None:
+    """The client has not loaded the table, so it would lose again after any wait."""
     line = FairQueue()
     await loses(line, "a", 5)
     other = asyncio.create_task(waits(line, "b", version=6))
@@ -441,15 +441,15 @@ async def test_a_client_that_sends_a_lost_version_again_gives_up_its_turn() -> N
     assert not other.done()
     await waits(line, "a", version=5)
     await settled()
-    assert other.done(), "it need not wait for its own time limit"
+    assert other.done(), "the other client does not wait for its time limit"
     await waits(line, "a", version=4)
     line.done("orders", "b")
 
 
 @pytest.mark.parametrize("version", [2, 1], ids=["rebased", "sent again"])
 @played
-async def test_a_loser_that_came_back_is_not_waited_for_any_longer(version: int) -> None:
-    """Its proposal may be judged for longer than the others wait for it to come back."""
+async def test_timer_of_the_queue_stops_when_the_loser_returns(version: int) -> None:
+    """The owner may decide on its proposal for longer than other clients wait for a loser to return."""
     line = FairQueue()
     await loses(line, "a")
     timer = line._lines["orders"].patience
@@ -459,8 +459,8 @@ async def test_a_loser_that_came_back_is_not_waited_for_any_longer(version: int)
 
 
 @pytest.mark.parametrize("versions", [[1], [0, 1], list(range(50))], ids=["one", "two", "rising"])
-def test_a_writer_commits_beside_one_that_sends_stale_versions(versions: list[int]) -> None:
-    """Of two clients that each make the same number of requests, every one of the writer's lands."""
+def test_writer_is_not_blocked_by_a_client_with_stale_versions(versions: list[int]) -> None:
+    """Two clients send the same number of requests. Every request of the writer lands."""
 
     async def play() -> tuple[int, int]:
         line, latest = FairQueue(), 100
@@ -493,7 +493,7 @@ def test_a_writer_commits_beside_one_that_sends_stale_versions(versions: list[in
 
 
 @played
-async def test_wait_ends_at_its_deadline_and_the_turn_goes_on() -> None:
+async def test_wait_ends_at_its_deadline_and_the_turn_stays() -> None:
     line = FairQueue()
     await waits(line, "a")
     await waits(line, "b", 0.0)
@@ -503,7 +503,7 @@ async def test_wait_ends_at_its_deadline_and_the_turn_goes_on() -> None:
     line.lost("orders", "b", 1)
     line.done("orders", "b")
     await settled()
-    assert not third.done(), "the turn is not that of the one whose time was up"
+    assert not third.done(), "the client whose time was up does not have the turn"
     line.done("orders", "a")
     await third
 
@@ -523,13 +523,13 @@ async def test_client_that_goes_away_blocks_no_other(at_the_moment_of_its_turn: 
         await settled()
         line.done("orders", "a")
     await settled()
-    assert third.done(), "it need not wait for its own time limit"
+    assert third.done(), "the third client does not wait for its time limit"
     await third
     assert gone.cancelled()
 
 
 @played
-async def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queue_ends_after_several_clients_never_return(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
     line = FairQueue()
     for number in range(scheduling.MISSES):
@@ -538,7 +538,7 @@ async def test_who_does_not_come_back_is_not_waited_for_again(monkeypatch: pytes
     line.lost("orders", "a", 1)
     last = asyncio.create_task(waits(line, "d"))
     await settled()
-    assert last.done(), "no client has the turn for a while"
+    assert last.done(), "the queue has ended, so no client has the turn"
 
 
 @played
@@ -547,7 +547,7 @@ async def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.Monkey
     line = FairQueue()
     for number in range(2 * scheduling.MISSES):
         await loses(line, f"slow {number}")
-        await loses(line, "a", 2 * number)  # has the turn, once that of the slow one has ended
+        await loses(line, "a", 2 * number)  # `a` gets the turn after the slow client's turn has ended
         other = asyncio.create_task(waits(line, "b", version=2 * number + 1))
         await settled()
         assert not other.done()
@@ -558,8 +558,8 @@ async def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.Monkey
 
 
 @played
-async def test_misses_that_are_not_in_a_row_do_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client that lands in its turn has come back."""
+async def test_separate_misses_do_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that lands in its turn has returned, so it counts as no miss."""
     monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
     line = FairQueue()
     await loses(line, "gone")
@@ -573,11 +573,11 @@ async def test_misses_that_are_not_in_a_row_do_not_end_the_queue(monkeypatch: py
         await gone
     other = asyncio.create_task(waits(line, "other"))
     await settled()
-    assert not other.done(), "the queue was given up"
+    assert not other.done(), "the queue has not ended"
 
 
 @played
-async def test_queue_is_used_again_some_time_after_it_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_queue_is_used_again_some_time_after_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(scheduling, "GIVEN_UP_SECONDS", 0.0)
     line = FairQueue()
@@ -596,7 +596,7 @@ async def test_queue_is_used_again_some_time_after_it_was_given_up(monkeypatch: 
 
 
 @played
-async def test_another_table_has_a_line_of_its_own() -> None:
+async def test_each_table_has_its_own_queue() -> None:
     line = FairQueue()
     await line.wait("invoices", "loser", 1, asyncio.get_running_loop().time() + LONG)
     line.lost("invoices", "loser", 1)
@@ -604,7 +604,7 @@ async def test_another_table_has_a_line_of_its_own() -> None:
 
 
 async def called(application: Any, port: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """One request on the connection from this port."""
+    """Send one request on the connection from this port."""
     content = b"" if body is None else json.dumps(body).encode()
     sent: list[dict[str, Any]] = []
 
@@ -639,9 +639,7 @@ def test_client_keeps_the_turn_after_a_conflict_only(table: WireTable) -> None:
     assert asyncio.run(play()) == [(400, 0, []), (200, 0, []), (409, 1, [1])]
 
 
-def test_of_many_clients_on_one_table_each_lands_after_it_lost_once(
-    table: WireTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_of_many_clients_lands_after_one_lost_race(table: WireTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduling, "PATIENCE_SECONDS", 60.0)
     monkeypatch.setattr("refimpl.server.application.LONGEST_WAIT_SECONDS", 60.0)
     clients, each = 5, 4

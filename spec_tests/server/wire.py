@@ -1,4 +1,4 @@
-"""A client of the Delta API that does nothing by itself: a test decides every step."""
+"""A client of the Delta API without any logic: the test decides every step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 DELTA = "/api/2.1/unity-catalog/delta/v1"
 LEGACY = "/api/2.1/unity-catalog"
 START = 1_700_000_000_000
-"""The in-commit timestamp of version 0, in ms since the epoch; each version's is one more."""
+"""The in-commit timestamp of version 0, in ms since the epoch. Each next version's is one ms later."""
 COLUMNS = [
     {"name": "id", "type": "long", "nullable": True, "metadata": {}},
     {"name": "tags", "type": {"type": "array", "elementType": "string", "containsNull": True}, "nullable": True,
@@ -32,7 +32,7 @@ def lines(*actions: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:
-    """A staged file, and what a request says of it."""
+    """A staged file, and its description in a request."""
 
     version: int
     name: str
@@ -52,7 +52,7 @@ class Staged:
 
 
 class WireTable:
-    """One table over HTTP. `http`: anything with httpx' `request`."""
+    """One table over HTTP. `http`: any object with the method `request` of httpx."""
 
     def __init__(self, http: Any, name: str = "orders", *, catalog: str = "unity", schema: str = "default") -> None:
         self.http = http
@@ -115,7 +115,7 @@ class WireTable:
         return self.http.request("POST", f"{self.base}/tables", json=self.creation(**changes))
 
     def prepared(self, **properties: str) -> WireTable:
-        """All but registered: staged, with its version 0."""
+        """Stage the table and write its version 0, but do not register it."""
         self.stage()
         self.write_first_version(**properties)
         return self
@@ -144,7 +144,7 @@ class WireTable:
     def request(
         self, *updates: dict[str, Any], table_uuid: str | None = None, etag: str | None = None
     ) -> dict[str, Any]:
-        """The body that asks for these updates."""
+        """The body of a request with these updates."""
         requirements = [{"type": "assert-table-uuid", "uuid": table_uuid or self.table_id}]
         if etag is not None:
             requirements.append({"type": "assert-etag", "etag": etag})
@@ -175,7 +175,7 @@ class WireTable:
         return answer_body
 
     def state(self) -> tuple[int, list[int], str]:
-        """The latest version, the versions that are not published, newest first, and the etag."""
+        """The latest version, the unpublished versions (newest first), and the etag."""
         answer_body = self.load()
         return (
             answer_body["latest-table-version"],
@@ -193,7 +193,7 @@ def reported(version: int) -> dict[str, Any]:
 
 
 def refusal(answer: Any) -> tuple[int, str]:
-    """The status and the documented type of an error, whose whole shape is checked."""
+    """The status and the documented type of an error. Also checks the whole body of the error."""
     body = answer.json()
     assert set(body) == {"error"}, body
     error = body["error"]

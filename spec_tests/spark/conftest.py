@@ -1,4 +1,4 @@
-"""A warehouse for each test, and the session of all tests connected to it."""
+"""A warehouse for each test, connected to the session that all tests share."""
 
 from __future__ import annotations
 

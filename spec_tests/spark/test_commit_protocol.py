@@ -58,7 +58,7 @@ def _rows(added: tuple[Add, ...]) -> int:
     return sum(json.loads(add.stats or "")["numRecords"] for add in added)
 
 
-def test_each_file_of_a_task_is_one_message_with_its_add_action(frame: DataFrame, tmp_path: Path) -> None:
+def test_task_sends_one_add_action_for_each_file(frame: DataFrame, tmp_path: Path) -> None:
     messages = frame.mapInArrow(_task(tmp_path, frame, "month").__call__, MESSAGE_SCHEMA).collect()
     assert len(messages) == len(_on_disk(tmp_path)) == 6
     assert {message["split"] for message in messages} == {0, 1}
@@ -79,7 +79,7 @@ def test_a_task_without_rows_sends_no_message(spark: SparkSession, frame: DataFr
 
 
 def _dies_after_writing(task: WriteTask, failing_attempts: int) -> Callable[..., Iterator[pa.RecordBatch]]:
-    """The task of split 0 writes everything, then its process dies before it reports."""
+    """The task of split 0 writes all its files, and then its process dies before it reports them."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
@@ -93,7 +93,7 @@ def _dies_after_writing(task: WriteTask, failing_attempts: int) -> Callable[...,
     return run
 
 
-def test_files_of_a_dead_task_are_in_no_message(frame: DataFrame, tmp_path: Path) -> None:
+def test_no_message_names_the_files_of_a_killed_task(frame: DataFrame, tmp_path: Path) -> None:
     run = _dies_after_writing(_task(tmp_path, frame, "month"), failing_attempts=1)
     files = gather(frame.mapInArrow(run, MESSAGE_SCHEMA).toArrow())
     assert _rows(files.added) == 100
@@ -128,13 +128,13 @@ def test_a_failing_row_leaves_the_table_unchanged(delta: DeltaConnection, frame:
     assert delta.write(frame).mode("append").saveAsTable("t") is not None
 
 
-def test_rows_that_a_task_rejects_are_one_error_and_no_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_rejected_rows_are_one_error_and_leave_no_file(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(0, 10, numPartitions=2).selectExpr("nullif(id, 7) x")
     schema = s.Struct(fields=(s.Field(name="x", type=s.Primitive(name="long"), nullable=False),))
     indexed = file_statistics.indexed(schema)
     with pytest.raises(InvalidRequestError, match=r"'x' must not be null, but 1 of 5"):
         commit_protocol.write(rows, tmp_path, schema, (), indexed=indexed)
-    assert not _on_disk(tmp_path)  # those of the other task are deleted
+    assert not _on_disk(tmp_path)  # the files of the other task are deleted
     assert _rows(commit_protocol.write(rows.where("x != 7"), tmp_path, schema, (), indexed=indexed).added) == 9
 
 

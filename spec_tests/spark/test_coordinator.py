@@ -1,4 +1,4 @@
-"""The commit coordinator without a JVM, whose side is simulated: registration, tables, commits and answers."""
+"""The commit coordinator with a simulated JVM: registration, tables, commits and answers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def descriptor(location: Path, table_id: str | None) -> Any:
 
 
 class Engine:
-    """Delta with one announced table; `owner` between the coordinator and the warehouse's owner loses answers."""
+    """Delta with one announced table. `owner`, between the coordinator and the warehouse's owner, can lose answers."""
 
     def __init__(self, warehouse: refimpl.Warehouse, *, backlog_limit: int = 1000) -> None:
         gateway = MagicMock()
@@ -76,7 +76,7 @@ class Engine:
         return self
 
     def write(self, store: object, conf: object, folder: str, version: int, lines: bytes, attempt: str) -> None:
-        """As Delta does it: without a sync."""
+        """Write the file without a sync, as Delta does."""
         (self.log.folder / FOLDER / log_path.staged_commit(version, attempt)).write_bytes(lines)
 
     def commit(self, version: int, content: bytes | None = None) -> Any:
@@ -92,7 +92,7 @@ class Engine:
         return [path.version for path in self.log.staged_listing(FOLDER)]
 
     def commits(self) -> tuple[list[int], int]:
-        """The unbackfilled versions, and the latest one."""
+        """The unbackfilled versions, and the latest version."""
         answer: tuple[list[int], int] = self.coordinator.getCommits(self.descriptor, None, None)
         return answer
 
@@ -111,8 +111,8 @@ def warehouse(tmp_path: Path, storage: FailingFiles) -> Iterator[refimpl.Warehou
         yield opened
 
 
-def test_no_version_is_minus_one(warehouse: refimpl.Warehouse) -> None:
-    """`DELTA_SPARK.md#answers`: how Delta spells it."""
+def test_missing_latest_version_is_minus_one(warehouse: refimpl.Warehouse) -> None:
+    """Delta's value for no version: `DELTA_SPARK.md#answers`."""
     engine = Engine(warehouse)
     assert engine.latest() == -1
     assert engine.create().latest() == 0
@@ -138,18 +138,18 @@ def test_a_conflict_is_reported_and_its_file_deleted(warehouse: refimpl.Warehous
     assert engine.staged() == [1]
     storage.fail_when = lambda name, path: name == "unlink"
     refused = engine.refusal(1)
-    assert (refused.retryable, refused.conflict) == (True, True), "also where the file cannot be deleted"
+    assert (refused.retryable, refused.conflict) == (True, True), "also if the staged file cannot be deleted"
 
 
 @pytest.mark.parametrize(("version", "content"), [(3, None), (1, b"not an action")], ids=["gap", "rejected"])
-def test_what_cannot_land_is_not_retryable(warehouse: refimpl.Warehouse, version: int, content: bytes | None) -> None:
+def test_invalid_commit_is_not_retryable(warehouse: refimpl.Warehouse, version: int, content: bytes | None) -> None:
     engine = Engine(warehouse).create()
     refused = engine.refusal(version, content)
     assert (refused.retryable, refused.conflict) == (False, False)
     assert (engine.latest(), engine.staged()) == (0, [])
 
 
-def test_a_backfill_goes_up_to_the_version_that_is_asked_for(warehouse: refimpl.Warehouse) -> None:
+def test_backfill_ends_at_the_requested_version(warehouse: refimpl.Warehouse) -> None:
     engine = Engine(warehouse).create()
     for version in (1, 2):
         engine.commit(version)
@@ -158,12 +158,12 @@ def test_a_backfill_goes_up_to_the_version_that_is_asked_for(warehouse: refimpl.
     assert (engine.log.published(1), engine.log.published(2)) == (True, False)
 
 
-def test_a_lost_answer_is_asked_for_again(warehouse: refimpl.Warehouse) -> None:
+def test_coordinator_asks_for_the_outcome_after_a_lost_answer(warehouse: refimpl.Warehouse) -> None:
     engine = Engine(warehouse).create()
     engine.owner.faults.lose_answers = 1
     engine.commit(1)
     assert engine.latest() == 1
-    assert engine.staged() == [1], "the file is the commit"
+    assert engine.staged() == [1], "the staged file of the landed commit stays"
 
 
 def test_a_lost_request_is_retryable(warehouse: refimpl.Warehouse) -> None:
@@ -203,9 +203,9 @@ def test_a_file_that_cannot_be_staged_is_not_proposed(warehouse: refimpl.Warehou
         (OwnerUnavailableError("busy"), LOOKS, LOOKS),
         (CorruptionError("the ledger is damaged"), 1, 1),
     ],
-    ids=["the last answer comes", "no answer comes", "the owner stopped"],
+    ids=["the last request is answered", "no request is answered", "the owner stopped"],
 )
-def test_a_lost_answer_is_asked_for_a_few_times(
+def test_coordinator_asks_for_the_outcome_a_few_times(
     warehouse: refimpl.Warehouse, error: Exception, count: int, questions: int
 ) -> None:
     engine = Engine(warehouse).create()
@@ -283,7 +283,7 @@ def announced(warehouse: refimpl.Warehouse, name: str = "orders") -> tuple[str, 
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_an_announced_table_is_owned_once_it_is_written(
+def test_announced_table_is_owned_after_its_first_version(
     served: Served, warehouse: refimpl.Warehouse, by_id: bool
 ) -> None:
     table_id, log = announced(warehouse)

@@ -1,4 +1,4 @@
-"""`delta-owner` as a format of Spark: batch and streams, each row once."""
+"""`delta-owner` as a format of Spark, for batches and streams. Each row is read or written once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Run = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture
 def run(spark: SparkSession, tmp_path: Path) -> Iterator[Run]:
-    """Runs a query from `source` to `sink` until nothing is left; progress of its batches."""
+    """Runs a query from `source` to `sink` until no rows are left, and returns the progress of its batches."""
 
     def start(sink: str = "sink", to: dict[str, str] | None = None, **options: object) -> list[dict[str, Any]]:
         rows = spark.readStream.format(FORMAT).options(**options).load("source")
@@ -56,7 +56,7 @@ def run(spark: SparkSession, tmp_path: Path) -> Iterator[Run]:
     return start
 
 
-def test_a_table_goes_through_a_stream_once(spark: SparkSession, warehouse: Warehouse, source: str, run: Run) -> None:
+def test_stream_copies_each_row_once(spark: SparkSession, warehouse: Warehouse, source: str, run: Run) -> None:
     appended(warehouse, source, 3)
     assert [progress["numInputRows"] for progress in run(maxFilesPerTrigger=1)] == [3, 1]
     appended(warehouse, source, 4)
@@ -72,10 +72,10 @@ def test_a_table_goes_through_a_stream_once(spark: SparkSession, warehouse: Ware
     assert ids(spark.read.format(FORMAT).load("sink")) == [0, 1, 2, 3, 4]
 
 
-def test_a_task_that_dies_is_repeated_without_its_rows(
+def test_rows_of_a_failed_attempt_are_not_committed(
     spark: SparkSession, warehouse: Warehouse, source: str, tmp_path: Path
 ) -> None:
-    """Its first attempt has written files, which are in no commit."""
+    """The first attempt of the task has written files, which no commit names."""
     marker = tmp_path / "failed-once"
 
     def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,7 +92,7 @@ def test_a_task_that_dies_is_repeated_without_its_rows(
     assert sorted(warehouse.table("sink").snapshot().to_arrow()["id"].to_pylist()) == [0, 1, 2]
 
 
-def test_a_stream_stops_at_a_commit_that_it_cannot_show(
+def test_stream_stops_at_a_commit_that_changes_rows(
     spark: SparkSession, warehouse: Warehouse, source: str, run: Run
 ) -> None:
     from pyspark.errors import StreamingQueryException
@@ -133,8 +133,8 @@ def test_errors_name_the_call_to_use(spark: SparkSession, source: str) -> None:
         spark.read.format(FORMAT).schema("name string").load(source).collect()
 
 
-def test_a_second_session_has_the_format_too(spark: SparkSession, delta: DeltaConnection, warehouse: Warehouse) -> None:
-    """Also while the first one is Spark's active session."""
+def test_second_session_has_the_format(spark: SparkSession, delta: DeltaConnection, warehouse: Warehouse) -> None:
+    """Also while the first session is Spark's active session."""
     spark.createDataFrame([(1,)], "id long")
     second = connect(spark.newSession(), warehouse).spark
     try:
@@ -142,4 +142,4 @@ def test_a_second_session_has_the_format_too(spark: SparkSession, delta: DeltaCo
         appended(warehouse, "source", 7)
         assert ids(second.read.format(FORMAT).load("source")) == [7]
     finally:
-        spark.createDataFrame([(1,)], "id long")  # the first one is active again
+        spark.createDataFrame([(1,)], "id long")  # the first session is active again

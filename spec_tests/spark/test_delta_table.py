@@ -1,4 +1,4 @@
-"""DELETE, UPDATE, MERGE and the change data feed on Spark: the same rows, metrics and feed as with the plain client."""
+"""DELETE, UPDATE, MERGE and the change data feed: Spark and the plain client agree on rows, metrics and feed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_spark_and_the_plain_client_agree(
     spark_does: Callable[[DeltaTable, SparkSession], Any],
     client_does: Callable[[Table], Any],
 ) -> None:
-    """Rows, versions, metrics of rows, and the feed, which tasks read here."""
+    """They agree on rows, versions, row metrics, and the feed, which Spark's tasks read."""
     left, right = made(warehouse, "left", ("month",)), made(warehouse, "right", ("month",))
     theirs, ours = spark_does(delta.table("left"), delta.spark), client_does(right)
     assert rows_of(left) == rows_of(right)
@@ -116,9 +116,7 @@ def test_spark_and_the_plain_client_agree(
     assert parameters[0].keys() == parameters[1].keys()
 
 
-def test_only_touched_files_are_rewritten_and_found_by_their_escaped_paths(
-    delta: DeltaConnection, warehouse: Warehouse
-) -> None:
+def test_only_changed_files_are_rewritten_at_escaped_paths(delta: DeltaConnection, warehouse: Warehouse) -> None:
     table = made(warehouse, "escaped")
     before = set(table.snapshot().files)
     delta.table("escaped").update({"id": "10"}, "name LIKE 'a%' AND id = 1")
@@ -126,10 +124,10 @@ def test_only_touched_files_are_rewritten_and_found_by_their_escaped_paths(
     assert rows_of(table)[0] == (10, 1, "a: b")
 
 
-def test_a_condition_of_spark_alone_reads_the_whole_table(
+def test_condition_that_only_spark_knows_reads_the_whole_table(
     delta: DeltaConnection, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So a removal elsewhere is a conflict, and the files of the loser are deleted."""
+    """So a removal in another partition is a conflict, and the loser's files are deleted."""
     table = made(warehouse, "raced")
     commit = Transaction.commit_if_needed
     raced: list[set[Path]] = []
@@ -148,7 +146,7 @@ def test_a_condition_of_spark_alone_reads_the_whole_table(
     assert table.snapshot().version == 2
 
 
-def test_bad_requests_leave_no_version(delta: DeltaConnection, warehouse: Warehouse) -> None:
+def test_invalid_requests_commit_nothing(delta: DeltaConnection, warehouse: Warehouse) -> None:
     table = made(warehouse, "refused", ())
     handle = delta.table("refused")
     source = delta.spark.createDataFrame(SOURCE)
@@ -166,7 +164,7 @@ def test_bad_requests_leave_no_version(delta: DeltaConnection, warehouse: Wareho
     for clause in (DeltaMerge.whenMatchedUpdateAll, DeltaMerge.whenNotMatchedBySourceDelete):
         with pytest.raises(InvalidRequestError, match="id = "):
             clause(handle.merge(source.union(source), "target.id = source.id")).execute()
-    delta.spark.conf.set("spark.sql.ansi.enabled", "false")  # a value that does not fit would be changed silently
+    delta.spark.conf.set("spark.sql.ansi.enabled", "false")  # Spark would silently change a value that does not fit
     try:
         with pytest.raises(InvalidRequestError, match=r"spark\.sql\.ansi\.enabled"):
             handle.update({"id": "id + 1"})
@@ -213,7 +211,7 @@ NEWER = pa.table({"x": [2, 3, 7, 8], "kind": ["B", "C", "G", "H"]})
 
 
 def with_rules(warehouse: Warehouse, name: str) -> Table:
-    """Two files with two rows each; rows are tracked, and the feed is on."""
+    """A table of two files with two rows each, with row tracking and the change data feed."""
     properties = {**FEED, "delta.constraints.low": "x < 100", "delta.enableRowTracking": "true"}
     table = warehouse.create_table(name, json.dumps(struct(*RULES)), properties=properties)
     for rows in (GIVEN.slice(0, 2), GIVEN.slice(2)):
@@ -244,14 +242,14 @@ RULED: list[tuple[str, Callable[[DeltaTable, DataFrame], Any], Callable[[Table],
 
 
 @pytest.mark.parametrize(("spark_does", "client_does"), [pytest.param(*does, id=name) for name, *does in RULED])
-def test_rules_hold_and_row_ids_are_kept_as_by_the_plain_client(
+def test_spark_and_the_plain_client_apply_the_same_rules(
     delta: DeltaConnection,
     warehouse: Warehouse,
     spark_does: Callable[[DeltaTable, DataFrame], Any],
     client_does: Callable[[Table], Any],
 ) -> None:
-    """Generated columns are computed, defaults and identity values filled in; the feed has them too. An identity value
-    is another one here: it depends on the task."""
+    """Both compute generated columns, and fill in defaults and identity values, also in the feed. The row ids are kept.
+    Only new identity values differ, because they depend on the task."""
     left, right = with_rules(warehouse, "left"), with_rules(warehouse, "right")
     before = stable(right, "x")
     spark_does(delta.table("left"), delta.spark.createDataFrame(NEWER))
@@ -271,7 +269,7 @@ def test_rules_hold_and_row_ids_are_kept_as_by_the_plain_client(
     assert left.snapshot().to_arrow().sort_by("id")["x"].to_pylist()[-1] == 50
 
 
-def test_a_broken_rule_is_one_error_and_no_file(delta: DeltaConnection, warehouse: Warehouse) -> None:
+def test_violated_rule_is_one_error_and_leaves_no_file(delta: DeltaConnection, warehouse: Warehouse) -> None:
     table = with_rules(warehouse, "t")
     handle, source = delta.table("t"), delta.spark.createDataFrame(NEWER)
     before = set(table.location.rglob("*.parquet"))

@@ -1,4 +1,4 @@
-"""Log replay and checkpoints by Spark's tasks: the same version, rows and files as on the driver."""
+"""Log replay and checkpoints by Spark's tasks give the same version, rows and files as on the driver."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ ALLOWED = MaintenancePolicy(backfill_every=None, allowed=frozenset(Maintenance))
 
 @pytest.fixture(autouse=True)
 def every_log(spark: SparkSession) -> Iterator[None]:
-    """Every log is too large for the driver."""
+    """Set the limit so low that every log is too large for the driver."""
     spark.conf.set(SETTING, "0")
     yield
     spark.conf.unset(SETTING)
 
 
 class RandomLog:
-    """A table with a random history: files that come, go and come back with and without deletion vectors, batches of
-    applications, domains, properties, checkpoints of both kinds, compactions, unpublished commits."""
+    """A table with a random history: files are added, removed and added again, with and without deletion vectors. The
+    history has batches of applications, domains, properties, both kinds of checkpoints, compactions and unpublished
+    commits."""
 
     def __init__(self, warehouse: Warehouse, name: str, seed: int) -> None:
         self.random = random.Random(seed)
@@ -120,7 +121,7 @@ def on_spark(delta: DeltaConnection, table: Table, version: int | None = None) -
 
 
 def files_of(snapshot: Snapshot) -> set[bytes]:
-    """The lines of all files, active and removed."""
+    """The actions of all files, active and removed, as lines of JSON."""
     if isinstance(snapshot.loaded, OnSpark):
         return {row[0].encode() for row in snapshot.loaded.rows.select("action").collect()}
     return {actions.encode([file]) for file in (*snapshot.files.values(), *snapshot.tombstones.values())}
@@ -135,7 +136,7 @@ def facts(snapshot: Snapshot) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.engines) for seed in range(2, 20))])
 def test_a_random_log_is_replayed_as_on_the_driver(delta: DeltaConnection, warehouse: Warehouse, seed: int) -> None:
-    """The newest version and an old one; then the checkpoint that tasks write is the whole version for every reader."""
+    """Compares the newest and an old version. Then every reader gets the whole version from the tasks' checkpoint."""
     table = RandomLog(warehouse, "t", seed).table
     newest = warehouse.table("t").snapshot()
     for version in (None, newest.version // 2):
@@ -154,7 +155,7 @@ def test_a_random_log_is_replayed_as_on_the_driver(delta: DeltaConnection, wareh
 
 
 def kept(state: ReplayedState) -> list[set[object]]:
-    """The files, as far as a checkpoint keeps them: it changes no data."""
+    """The files' facts that a checkpoint keeps: all except `dataChange`."""
     return [
         {actions.encode([msgspec.structs.replace(file, data_change=False)]) for file in files.values()}
         for files in (state.files, state.tombstones)
@@ -187,8 +188,8 @@ def test_a_version_is_replayed_again_after_a_lost_executor(delta: DeltaConnectio
     assert delta.read.table("t").count() == 2
 
 
-def test_files_of_the_log_that_cannot_be_read(delta: DeltaConnection, warehouse: Warehouse) -> None:
-    """A checkpoint is replaced by the commits that are still there, with a warning; a missing commit is named."""
+def test_unreadable_log_files_are_replaced_or_named(delta: DeltaConnection, warehouse: Warehouse) -> None:
+    """The commits that still exist replace a checkpoint, with a warning. For a missing commit, the error names it."""
     table = warehouse.create_table("t", SCHEMA, policy=ALLOWED)
     for number in range(3):
         table.append(pa.table({"id": [number], "month": ["1"]}, schema=SCHEMA))

@@ -1,4 +1,5 @@
-"""The data source on a table in an object store, without a session: tasks run here, on copies of what Spark sends."""
+"""The data source on a table in an object store, without a session. The test runs the tasks on copies of its
+objects."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ def warehouse(directory: Path) -> Iterator[Warehouse]:
 
 @pytest.fixture
 def table(warehouse: Warehouse) -> Table:
-    """Has the ids 1 and 2 in the months 1 and 2."""
+    """A table with the ids 1 and 2 in the months 1 and 2."""
     schema = pa.schema([("id", pa.int64()), ("month", pa.int32())])
     made = warehouse.create_table(
         "sink",
@@ -41,7 +42,7 @@ def table(warehouse: Warehouse) -> Table:
 
 
 def read(made: Any) -> list[dict[str, Any]]:
-    """All rows, read by tasks."""
+    """All rows, as tasks read them."""
     reader = made.reader(made.schema())
     partitions = [again(each) for each in reader.partitions()]
     return [row for each in partitions for batch in again(reader).read(each) for row in batch.to_pylist()]
@@ -58,7 +59,7 @@ def test_tasks_write_and_read_objects(warehouse: Warehouse, table: Table, store:
     assert len([name for name in objects(store) if name.endswith(".parquet")]) == 4
 
 
-def test_objects_of_a_job_that_is_not_committed_are_deleted(warehouse: Warehouse, table: Table, store: str) -> None:
+def test_objects_of_an_uncommitted_job_are_deleted(warehouse: Warehouse, table: Table, store: str) -> None:
     before = objects(store)
     for end in ("abort", "commit"):
         writer = source(warehouse, replaceWhere="month = 1").writer(COLUMNS, True)
@@ -73,7 +74,7 @@ def test_objects_of_a_job_that_is_not_committed_are_deleted(warehouse: Warehouse
     assert ids(table) == [1, 2]
 
 
-def test_no_table_is_created_by_a_path_in_a_store(warehouse: Warehouse) -> None:
+def test_write_by_path_creates_no_table_in_a_store(warehouse: Warehouse) -> None:
     target = PathTarget(Tables(warehouse), warehouse.directory / "s3.store" / "new", {"properties": {}})
     assert target.find() is None
     with pytest.raises(InvalidRequestError, match="create it first: commit-owner create NAME"):

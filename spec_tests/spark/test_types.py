@@ -1,4 +1,4 @@
-"""All types, written by tasks and on the driver, read back row for row by Spark, Arrow and delta-rs."""
+"""All types: tasks and the driver write them; Spark, Arrow and delta-rs read the same rows."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ COMPLEX = ("struct", "array", "map", "people", "binary")
 
 @pytest.fixture
 def everything(spark: SparkSession) -> DataFrame:
-    """A row for each value of the longest column, the others repeating, and one of nulls."""
+    """One row for each value of the longest column, and one row of nulls. Shorter columns repeat their values."""
     count = max(map(len, COLUMNS.values()))
     selects = [
         "select "
@@ -69,7 +69,7 @@ def everything(spark: SparkSession) -> DataFrame:
 
 
 def _comparable(value: Any) -> Any:
-    """Equal for equal values: NaN is equal to itself here."""
+    """Equal for equal values; unlike in Python, NaN equals itself."""
     match value:
         case float() if math.isnan(value):
             return "NaN"
@@ -88,7 +88,7 @@ def _rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _route(name: str, monkeypatch: pytest.MonkeyPatch, frame: DataFrame) -> DataFrame:
-    """The frame whose rows take this route, and no other."""
+    """The frame, set up so that its rows take only this route."""
     if name == "driver":
         monkeypatch.setattr(commit_protocol, "write", None)
         return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
@@ -97,7 +97,7 @@ def _route(name: str, monkeypatch: pytest.MonkeyPatch, frame: DataFrame) -> Data
 
 
 @pytest.mark.parametrize("route", ["tasks", "driver"])
-def test_every_type_comes_back_row_for_row(
+def test_values_of_every_type_are_read_back_unchanged(
     route: str, delta: DeltaConnection, everything: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = _rows(everything.toArrow())
@@ -113,7 +113,7 @@ def test_every_type_comes_back_row_for_row(
     assert _rows(snapshot.to_arrow()) == expected
 
 
-def test_every_primitive_partitions_a_table_and_comes_back(delta: DeltaConnection, everything: DataFrame) -> None:
+def test_partition_values_of_every_type_are_read_back_unchanged(delta: DeltaConnection, everything: DataFrame) -> None:
     partitions = [name for name in COLUMNS if name not in COMPLEX]
     frame = everything.select("row", *partitions).withColumn("string", everything["string"].substr(1, 9))
     expected = _rows(frame.toArrow())
@@ -124,7 +124,7 @@ def test_every_primitive_partitions_a_table_and_comes_back(delta: DeltaConnectio
     assert _rows(delta.tables.by_name("t").snapshot().to_arrow()) == expected
 
 
-def test_special_characters_in_partition_values_come_back(spark: SparkSession, tmp_path: Path) -> None:
+def test_special_characters_in_partition_values_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     import deltalake
 
     values = [
@@ -192,8 +192,8 @@ def rebase_modes(spark: SparkSession) -> Iterator[None]:
 def test_ancient_dates_are_the_same_in_both_rebase_modes(
     mode: str, delta: DeltaConnection, spark: SparkSession, rebase_modes: None, tmp_path: Path
 ) -> None:
-    """Files of this package mean today's calendar whatever the session says. Those that Spark itself wrote in the old
-    calendar are read by Spark; without Spark they are refused, because their days would be other ones."""
+    """Files of this package use today's calendar, whatever the session's mode. Spark also reads its own files in the
+    old calendar. The plain client rejects them, because it would read other days."""
     for direction in ("Read", "Write"):
         spark.conf.set(f"spark.sql.parquet.datetimeRebaseModeIn{direction}", mode)
     texts = ["0001-01-01", "1582-10-04", "1582-10-15", "1899-12-31", "9999-12-31"]

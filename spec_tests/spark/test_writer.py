@@ -1,4 +1,4 @@
-"""Writes: modes, partitions, creation in one version, conflicts. What reads like PySpark means what it says."""
+"""Writes: creation in one version, modes, partitions, columns, options, conflicts, paths."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ pytestmark = pytest.mark.engines
 
 @pytest.fixture
 def flights(delta: DeltaConnection, rows: DataFrame) -> str:
-    """A table partitioned by month that holds `rows`."""
+    """A table with the rows of `rows`, partitioned by month."""
     delta.write(rows).partitionBy("month").saveAsTable("flights")
     return "flights"
 
@@ -60,7 +60,7 @@ def _data_files(location: Path) -> set[str]:
 
 
 def _meanwhile(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
-    """Run `action` after the next write has its files, and before it commits."""
+    """Run `action` after the next write has written its files, before it commits."""
     plain, waiting = commit_protocol.write, [action]
 
     def write(*arguments: Any, **options: Any) -> Any:
@@ -168,7 +168,7 @@ def test_a_lost_creation_names_the_winner_and_leaves_no_file(
 
 
 @pytest.mark.parametrize(("mode", "version", "count"), [("append", 1, 24), ("overwrite", 1, 12), ("ignore", 0, 12)])
-def test_after_a_lost_creation_the_mode_decides(
+def test_mode_applies_after_a_lost_creation(
     mode: str, version: int, count: int, delta: DeltaConnection, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _meanwhile(monkeypatch, lambda: delta.write(rows).saveAsTable("t"))
@@ -190,7 +190,7 @@ def test_an_existing_table_is_an_error_by_default(delta: DeltaConnection, flight
     assert delta.tables.by_name(flights).snapshot().version == 0
 
 
-def test_ignore_leaves_a_table_that_exists_alone(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+def test_ignore_does_not_change_an_existing_table(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     assert delta.write(rows).mode("ignore").saveAsTable(flights) is None
     assert delta.tables.by_name(flights).snapshot().version == 0
     assert delta.write(rows).mode("ignore").saveAsTable("other") is not None
@@ -216,15 +216,13 @@ def test_overwrite_replaces_all_rows(delta: DeltaConnection, flights: str, rows:
 
 
 def test_a_table_may_be_overwritten_with_rows_read_from_it(delta: DeltaConnection, flights: str) -> None:
-    """Plain Parquet cannot: it deletes what it has not read yet."""
+    """With plain Parquet, Spark would delete files that it has not read yet."""
     delta.write(delta.read.table(flights).where("id > 5")).mode("overwrite").saveAsTable(flights)
     assert delta.read.table(flights).count() == 6
 
 
-def test_an_append_of_no_rows_is_a_version_that_changes_nothing(
-    delta: DeltaConnection, flights: str, rows: DataFrame
-) -> None:
-    """delta-commits-and-conflicts: `commit` writes empty commits."""
+def test_append_without_rows_is_an_empty_version(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+    """The transaction's `commit` writes empty commits."""
     written = delta.write(rows.where("id < 0")).mode("append").saveAsTable(flights)
     assert written is not None
     assert (written.version, written.files) == (1, 0)
@@ -232,7 +230,7 @@ def test_an_append_of_no_rows_is_a_version_that_changes_nothing(
 
 
 @pytest.mark.parametrize("partition_columns", [[], ["month"]])
-def test_rows_that_are_on_the_driver_are_written_there(
+def test_driver_writes_rows_that_it_holds(
     partition_columns: list[str],
     delta: DeltaConnection,
     spark: SparkSession,
@@ -281,7 +279,7 @@ def test_replace_where_rejects_rows_outside_its_condition(
         delta.write(unknown).mode("overwrite").option("replaceWhere", "month = 1").saveAsTable(flights)
 
 
-def test_replace_where_is_about_partition_columns_only(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+def test_replace_where_accepts_partition_columns_only(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     before = _data_files(delta.tables.by_name(flights).location)
     for condition in ("id = 1", "month = 1 or id = 1", "nothing = 1", "month +", "month = 'x'"):
         with pytest.raises(InvalidRequestError):
@@ -306,7 +304,7 @@ def test_replace_where_creates_with_matching_rows_only(delta: DeltaConnection, r
 def test_replace_where_on_a_timestamp_needs_a_session_in_utc(
     delta: DeltaConnection, spark: SparkSession, time_zone: None
 ) -> None:
-    """A condition without a zone would mean another moment to Spark than to the log."""
+    """Spark and the log would read a time without a zone as different moments."""
     rows = spark.sql("select 1 id, timestamp'2024-01-01 00:00:00Z' moment")
     delta.write(rows).partitionBy("moment").saveAsTable("t")
     replace = delta.write(rows).mode("overwrite").option("replaceWhere", "moment = '2024-01-01 00:00:00'")
@@ -365,7 +363,7 @@ def test_rows_that_do_not_fit_write_no_file(
     assert delta.tables.by_name(flights).snapshot().version == 0
 
 
-def test_insert_into_goes_by_position(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+def test_insert_into_matches_columns_by_position(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     renamed = rows.selectExpr("id + 100 as anything", "month as whatever")
     delta.write(renamed).insertInto(flights)
     assert _content(delta, flights) == _tuples(rows.union(renamed))
@@ -401,7 +399,7 @@ def test_nulls_are_rejected_in_required_columns(delta: DeltaConnection, spark: S
     assert delta.read.table("t").count() == 4
 
 
-def test_column_comments_are_kept_without_private_notes(delta: DeltaConnection, spark: SparkSession) -> None:
+def test_column_comments_are_kept_without_private_metadata(delta: DeltaConnection, spark: SparkSession) -> None:
     from pyspark.sql import functions
 
     notes = {"comment": "the key", "__CHAR_VARCHAR_TYPE_STRING": "varchar(3)", "CURRENT_DEFAULT": "1"}
@@ -411,7 +409,7 @@ def test_column_comments_are_kept_without_private_notes(delta: DeltaConnection, 
     assert delta.read.table("t").schema["id"].metadata == {"comment": "the key"}
 
 
-def test_a_name_that_got_another_table_means_that_one(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+def test_reused_name_means_the_new_table(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
     first = delta.tables.by_name(flights)
     assert delta.tables.by_name(flights) is first
     delta.tables.required_warehouse().owner.drop_table(str(first.table_id))
@@ -423,7 +421,7 @@ def test_a_name_that_got_another_table_means_that_one(delta: DeltaConnection, fl
 # Options
 
 
-def test_misspelled_options_and_modes_are_refused_at_once(delta: DeltaConnection, rows: DataFrame) -> None:
+def test_misspelled_options_and_modes_are_rejected_at_once(delta: DeltaConnection, rows: DataFrame) -> None:
     write = delta.write(rows)
     with pytest.raises(InvalidRequestError, match="replaceWhere"):
         write.option("replaceWere", "month = 1")
@@ -456,7 +454,7 @@ def test_a_batch_of_an_application_is_written_once(delta: DeltaConnection, rows:
     assert delta.tables.by_name("t").snapshot().transactions["stream"].version == 2
 
 
-def test_an_append_only_table_takes_appends_and_no_overwrite(delta: DeltaConnection, rows: DataFrame) -> None:
+def test_append_only_table_rejects_overwrites(delta: DeltaConnection, rows: DataFrame) -> None:
     delta.write(rows).option("delta.appendOnly", True).partitionBy("month").saveAsTable("t")
     before = _data_files(delta.tables.by_name("t").location)
     with pytest.raises(InvalidRequestError, match="append-only"):
@@ -469,7 +467,7 @@ def test_an_append_only_table_takes_appends_and_no_overwrite(delta: DeltaConnect
 
 
 def test_appends_of_threads_all_land(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    """DELTA_SPARK.md#shared-temporary: the first of Spark's own jobs to finish would delete what all share."""
+    """DELTA_SPARK.md#shared-temporary: the first job that ends would delete a temporary folder that all jobs share."""
 
     def append(_: int) -> int:
         written = delta.write(rows).mode("append").saveAsTable(flights)
@@ -502,7 +500,7 @@ def _replace_first(delta: DeltaConnection, rows: DataFrame) -> Any:
     ("write", "winner", "count"),
     [(_overwrite, _append, 24), (_overwrite, _overwrite, 12), (_replace_first, _replace_first, 12)],
 )
-def test_a_write_conflicts_with_what_changed_its_reads(
+def test_write_conflicts_with_changes_of_its_reads(
     write: Write,
     winner: Write,
     count: int,
@@ -511,7 +509,7 @@ def test_a_write_conflicts_with_what_changed_its_reads(
     rows: DataFrame,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """FB34: two overwrites that both land double the rows. The loser deletes its files."""
+    """FB34: if two overwrites both land, all rows are doubled. The loser deletes its files."""
     _meanwhile(monkeypatch, lambda: winner(delta, rows))
     with pytest.raises((ConcurrentAppendError, ConcurrentDeleteReadError)):
         write(delta, rows)
@@ -531,7 +529,7 @@ def test_replacements_of_different_partitions_both_land(
 def test_files_stay_when_the_outcome_is_unknown(
     delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FB40: deleting after an unknown outcome deletes what is live."""
+    """FB40: after an unknown outcome, the files may be part of the table."""
     plain = Transaction.commit
 
     def lost_answer(transaction: Transaction) -> Any:
@@ -548,9 +546,7 @@ def test_files_stay_when_the_outcome_is_unknown(
 # Paths
 
 
-def test_a_path_holds_a_plain_table_that_needs_no_warehouse(
-    spark: SparkSession, rows: DataFrame, tmp_path: Path
-) -> None:
+def test_plain_table_at_a_path_needs_no_warehouse(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
     delta, place = connect(spark), tmp_path / "plain"
     assert delta.write(rows).partitionBy("month").save(place) is not None
     delta.write(rows).mode("append").save(str(place))
@@ -573,9 +569,7 @@ def test_a_path_of_the_warehouse_is_written_through_its_owner(
     assert written.version == delta.tables.by_name(flights).snapshot().version == 1
 
 
-def test_a_plain_table_is_not_made_where_one_cannot_stand(
-    delta: DeltaConnection, rows: DataFrame, tmp_path: Path
-) -> None:
+def test_invalid_path_creates_no_plain_table(delta: DeltaConnection, rows: DataFrame, tmp_path: Path) -> None:
     with pytest.raises(LocationError):
         delta.write(rows).save(tmp_path / "no" / "such" / "parent")
     for option, value in (("feature", "catalogManaged"), ("commitMode", "inline")):
@@ -585,7 +579,7 @@ def test_a_plain_table_is_not_made_where_one_cannot_stand(
 
 
 @pytest.mark.parametrize("mode", ["error", "append"])
-def test_after_a_lost_path_the_mode_decides(
+def test_mode_applies_after_a_lost_race_for_a_path(
     mode: str, spark: SparkSession, rows: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delta, place = connect(spark), tmp_path / "plain"
@@ -603,7 +597,7 @@ def test_after_a_lost_path_the_mode_decides(
 def test_a_session_writes_and_reads_through_a_server(
     spark: SparkSession, rows: DataFrame, listen: Listen, warehouse: Warehouse
 ) -> None:
-    """Named by the session's settings; the token stays on the driver."""
+    """The session's settings name the server; the token stays on the driver."""
     settings = {WAREHOUSE_SETTING: listen(), TOKEN_SETTING: Tokens(warehouse).add("spark", Scope.WRITE)}
     for key, value in settings.items():
         spark.conf.set(key, value)
@@ -620,10 +614,8 @@ def test_a_session_writes_and_reads_through_a_server(
     assert connect(spark, warehouse).read.table("flights").count() == 4
 
 
-def test_sessions_share_a_catalog_that_forgets_and_does_not_publish(
-    spark: SparkSession, rows: DataFrame, tmp_path: Path
-) -> None:
-    """As Unity Catalog does; one answer of each writer is lost."""
+def test_sessions_share_a_catalog_like_unity_catalog(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
+    """The catalog forgets published commits, and does not publish by itself. One answer to each writer is lost."""
     with serving(tmp_path / "catalog", FORGETTING) as (url, inside), FaultProxy(url) as proxy:
         there = f"{proxy.url}?catalog=main&schema=s1"
         connect(spark, there).write(rows).partitionBy("month").saveAsTable("flights")
@@ -669,8 +661,8 @@ def test_rules_of_rows_hold_in_tasks_and_on_the_driver(delta: DeltaConnection, s
     assert len({row[0] for row in rows}) == 3
 
 
-def test_tasks_give_each_row_an_identity_value_of_its_own(delta: DeltaConnection, spark: SparkSession) -> None:
-    """DELTA.md#identity-columns: whatever wrote before, and with values that rows bring themselves."""
+def test_tasks_give_each_row_a_unique_identity_value(delta: DeltaConnection, spark: SparkSession) -> None:
+    """DELTA.md#identity-columns: after earlier writes, and besides rows that have their own values."""
     identity = {"delta.identity.start": 5, "delta.identity.step": -2, "delta.identity.allowExplicitInsert": True}
     fields = (
         s.Field(name="id", type=s.Primitive(name="long"), metadata=identity),

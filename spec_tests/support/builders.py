@@ -1,4 +1,4 @@
-"""Commits, tables and warehouses for tests of the owner, in a few words each."""
+"""Short functions that make commits, tables and warehouses for tests of the owner."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from refimpl.table_feature import (
 )
 
 START = 1_000
-"""In-commit timestamp of version 0 of the tables here; version v has `START + v`."""
+"""The in-commit timestamp of version 0 of the test tables; version v has `START + v`."""
 
 METADATA_ID = "6d1f2a54-0000-4000-8000-000000000000"
-"""The `metaData.id` of the tables here: a table keeps its own."""
+"""The `metaData.id` of the test tables; it never changes."""
 
 ON_REQUEST = MaintenancePolicy(backfill_every=None, backlog_limit=1000)
-"""Nothing is backfilled unless a test asks."""
+"""A policy without automatic backfill."""
 
 FEATURES_AND_COMMIT_MODES = [
     (feature, commit_mode)
     for feature in TABLE_FEATURES.values()
     for commit_mode in sorted(feature.commit_modes, key=lambda commit_mode: commit_mode.value)
 ]  # fmt: skip
-"""Every table feature with every commit mode that it has."""
+"""Every table feature with each of its commit modes."""
 
 
 def name_of(feature: TableFeature, commit_mode: CommitMode) -> str:
@@ -112,7 +112,7 @@ def append(timestamp: int, *, lines: int = 1) -> bytes:
 
 
 def refused(outcome: object, reason: RejectionReason) -> None:
-    """The outcome is a rejection for this reason."""
+    """Check that the outcome is a rejection for this reason."""
     assert isinstance(outcome, Rejected), outcome
     assert outcome.reason is reason, outcome
     assert outcome.detail
@@ -120,7 +120,7 @@ def refused(outcome: object, reason: RejectionReason) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnedTable:
-    """A table of an owner, with the ordinary moves of a client."""
+    """A table of an owner, with the usual operations of a client."""
 
     owner: LocalOwner
     table_id: str
@@ -156,7 +156,7 @@ class OwnedTable:
         attempt: AttemptId | None = None,
         commit_mode: CommitMode | None = None,
     ) -> Proposal:
-        """A proposal in the table's commit mode (or another); a staged one is written."""
+        """A proposal in the table's commit mode, or in another mode. For a staged proposal, writes the file."""
         attempt = attempt or new_attempt()
         match commit_mode or self.commit_mode:
             case CommitMode.STAGED:
@@ -172,7 +172,7 @@ class OwnedTable:
         return self.owner.commit(self.table_id, version, self.propose(version, content, attempt=attempt))
 
     def land(self, count: int = 1) -> list[RatifiedCommit]:
-        """So many more commits."""
+        """Land `count` more commits."""
         landed = []
         for _ in range(count):
             outcome = self.commit(0 if self.latest is None else self.latest + 1)
@@ -188,7 +188,7 @@ class OwnedTable:
         return [path.version for path in self.log.listing() if path.kind is log_path.FileKind.COMMIT]
 
     def history(self) -> dict[Version, bytes]:
-        """The bytes of every version, as a reader who asks the owner first finds them."""
+        """The bytes of every version, as a reader gets them from the owner and the log."""
         answer = self.owner.get_commits(self.table_id)
         if answer.latest_ratified_version is None:
             assert answer.commits == ()
@@ -220,7 +220,7 @@ def create(
     commits: int = 0,
     location: Path | None = None,
 ) -> OwnedTable:
-    """A new table with version 0 and so many commits after it."""
+    """A new table with version 0 and `commits` more commits."""
     staged = warehouse.owner.stage_table(name, feature, commit_mode=commit_mode, policy=policy, location=location)
     proposal = DirectProposal(attempt=new_attempt(), content=first_version(feature))
     outcome = warehouse.owner.register_table(staged.table_id, proposal)
@@ -241,7 +241,7 @@ def dropped(warehouse: refimpl.Warehouse, commits: int = 2) -> OwnedTable:
 
 
 def owned(warehouse: refimpl.Warehouse, reference: str | Path) -> OwnedTable:
-    """The table that the owner has under this name, id or path."""
+    """The owner's table with this name, id or path."""
     found = warehouse.owner.resolve(reference)
     return OwnedTable(
         owner=warehouse.owner,
@@ -254,7 +254,7 @@ def owned(warehouse: refimpl.Warehouse, reference: str | Path) -> OwnedTable:
 
 
 def filesystem_table(location: Path, *, versions: int = 2, environment: Environment | None = None) -> LogStore:
-    """A table without an owner: versions 0 to `versions` - 1, the last with in-commit timestamps."""
+    """A table without an owner, with the versions 0 to `versions` - 1; the last has in-commit timestamps."""
     log = LogStore(location, environment or Environment())
     log.create_folders()
     for version in range(versions):

@@ -1,13 +1,13 @@
-"""Crashes and failing disks: an environment whose every effect is counted and may be the last.
+"""Crashes and failing disks: an environment that counts every effect, and can crash or fail at each.
 
-    recorder = Faults()                                # counts, and lets everything pass
+recorder = Faults()                                # only counts
     crash = Faults(crash_after=3)                      # three effects happen, then the process is dead
     full = Faults(fail_from=3, error=disk_is_full)     # the third effect and all later ones fail
 
-An effect is what changes files, a transaction of the ledger that commits, or a fold of its write-ahead
-log. Reads can fail too (`fail_reads`). A dead process has no effects: whatever the code still tries on
-its way out (`finally`, `suppress`) raises `SimulatedCrash` again. No fsync reaches the disk, unless `durable`:
-what a process leaves behind when it dies does not depend on that, and thousands of runs take seconds.
+An effect is a change of a file, a commit of a ledger transaction, or a fold of the ledger's write-ahead log. Reads can
+fail, too (`fail_reads`). A dead process has no effects: any further effect of the code (in `finally` or after
+`suppress`) raises `SimulatedCrash` again. Unless `durable`, no fsync reaches the disk: the files that a dead process
+leaves do not depend on it, and thousands of runs take seconds.
 """
 
 import errno
@@ -27,12 +27,13 @@ from refimpl.files import Files, PosixFiles
 from refimpl.log_path import LOG_FOLDER
 
 OPENING = 1
-"""So many effects has the opening of a ledger that is there: the names in its folder are made durable before anybody
-acts on them (and by SQLite's own means, which are none here, what a dead process left in its write-ahead log)."""
+"""The number of effects when an existing ledger is opened: the owner makes the names in the ledger's folder durable.
+(It also makes durable what a dead process left in the write-ahead log, but by SQLite's own files, which do not
+count.)"""
 
 
 class SimulatedCrash(BaseException):
-    """The process died here. No `Exception`: no handler of the code may catch it."""
+    """The process died here. Not an `Exception`, so that no handler of the code catches it."""
 
 
 def disk_is_full() -> OSError:
@@ -48,7 +49,7 @@ def disk_is_broken() -> OSError:
 
 
 class Faults:
-    """What shall happen at which effect. `seen` names the effects so far."""
+    """The plan of crashes and failures. `seen` has the names of the effects so far."""
 
     def __init__(
         self,
@@ -64,9 +65,11 @@ class Faults:
         die: Callable[[str], object] = lambda effect: None,
         failing: str | None = None,
     ) -> None:
-        """`torn`: a write that the crash meets leaves half of its bytes. `fail_count`: so many effects fail, then
-        the disk works again; None: never. `below_sqlite`: each write and sync of the ledger's files is an effect
-        too. `die`: called at the crash; it may end the process for real. `failing`: every effect of this name fails."""
+        """`crash_after`: the number of effects before the crash. `torn`: a write at the crash leaves half of its bytes.
+        `fail_from`: the number of the first effect that fails. `fail_count`: the number of effects that fail before
+        the disk works again; None: it never works again. `below_sqlite`: each write and sync of the ledger's files
+        is an effect, too. `die`: called at the crash; it may end the real process. `failing`: every effect of this
+        name fails."""
         self.durable = durable
         self._file_system = _FileSystem(self) if below_sqlite else None
         self._die = die
@@ -83,12 +86,12 @@ class Faults:
         self._connections: list[apsw.Connection] = []
 
     def arm(self, crash_after: int | None, *, torn: bool = False) -> None:
-        """From now on: the crash comes after so many more effects; None: not at all."""
+        """Crash after `crash_after` more effects; None: never."""
         self._crash_after = None if crash_after is None else len(self.seen) + crash_after
         self._torn = torn
 
     def fail(self, after: int | None, *, count: int | None = None, error: Callable[[], OSError] = disk_is_full) -> None:
-        """From now on: `count` effects fail after so many more; None: no effect fails."""
+        """Let `count` effects fail after `after` more effects; None: no effect fails."""
         self._fail_from = None if after is None else len(self.seen) + after + 1
         self._fail_count = count
         self._error = error
@@ -135,7 +138,7 @@ class Faults:
         return connection
 
     def abandon(self) -> None:
-        """What the kernel does with a process that died: its connections are gone, transactions rolled back."""
+        """Do what the kernel does after a process dies: close its connections, which rolls back their transactions."""
         self.dead = True
         for connection in self._connections:
             connection.faults = None  # type: ignore[attr-defined]
@@ -151,7 +154,7 @@ class FaultyConnection(apsw.Connection):
 
     @property
     def in_transaction(self) -> bool:  # type: ignore[override]
-        """Also to be asked once it is gone: the test's own process lives on, and may fork."""
+        """False for a closed connection: the real process of the test continues, and may fork."""
         return not self.abandoned and super().in_transaction
 
     def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
@@ -176,7 +179,7 @@ class FaultyConnection(apsw.Connection):
 
 
 class _FileSystem(apsw.VFS):
-    """The host's files for SQLite; each write and sync of one is an effect of `Faults`."""
+    """The host's files for SQLite. Each write and sync of a file is an effect of `Faults`."""
 
     def __init__(self, faults: Faults) -> None:
         self.vfs_name = f"faults-{id(faults)}"
@@ -234,7 +237,7 @@ class FaultyFiles(EffectFiles):
 
 
 def _kind(path: Path) -> str:
-    """A name without what differs from run to run."""
+    """A name without the parts that differ between runs."""
     if path.name.startswith(".tmp-"):
         return "temporary"
     if path.parent.name in ("_commits", "_staged_commits"):
@@ -247,7 +250,7 @@ def _kind(path: Path) -> str:
 
 
 def dies_after(effect: str) -> Faults:
-    """The process dies when this effect has happened."""
+    """The process dies just after this effect."""
 
     class Dies(Faults):
         def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
@@ -260,12 +263,12 @@ def dies_after(effect: str) -> Faults:
 
 
 def opened(directory: Path) -> refimpl.Warehouse:
-    """The warehouse without any fault, and without waiting for the disk."""
+    """The warehouse without faults, and without waiting for the disk."""
     return refimpl.open(directory, environment=Faults().environment(), create=True)
 
 
 def crashed(directory: Path, faults: Faults, act: Callable[[refimpl.Warehouse], Result]) -> Result | None:
-    """Open the warehouse and act, with these faults; None if the process died meanwhile. It is gone afterwards."""
+    """Open the warehouse and act, with these faults, then abandon it. Returns None if the process died."""
     try:
         return act(refimpl.open(directory, environment=faults.environment(), create=True))
     except SimulatedCrash:
@@ -275,9 +278,9 @@ def crashed(directory: Path, faults: Faults, act: Callable[[refimpl.Warehouse], 
 
 
 class FailingFiles(EffectFiles):
-    """Real files. `fail_when(operation, path)` decides of each effect but `stat` whether it fails instead.
+    """Real files. `fail_when(operation, path)` decides whether an operation fails; `stat` never fails.
 
-    `after`: the effect happens, and is then reported as failed.
+    `after`: the operation is carried out, and then reported as failed.
     """
 
     def __init__(self) -> None:
@@ -303,14 +306,14 @@ class FailingFiles(EffectFiles):
 
 
 HOST_START = 1_700_000_000_000
-"""ms since the epoch. Far enough in the past that no file of a test is older."""
+"""In ms since the epoch; far enough in the past that no file of a test is older."""
 
 
 @dataclass
 class ScriptedHost:
-    """`clock` is what `now` says, in ms; it moves by `tick` after each look. `pauses` are never slept.
+    """`now` returns `clock`, in ms, and then adds `tick` to it. `pauses` are only recorded.
 
-    Hosts of different names never make the same id.
+    Hosts with different names never make the same id.
     """
 
     name: str = "host"

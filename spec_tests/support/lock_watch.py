@@ -1,4 +1,4 @@
-"""Sees whether what only the holder of a lock may do is done under it, and inside a transaction."""
+"""Records whether effects that need a lock happen under the lock and in a transaction."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ from spec_tests.support.faults import Faults, FaultyConnection, Result, disk_is_
 
 
 def watched_lock(hold: Callable[[Path, HostLock], Iterator[None]]) -> Callable[[Path], HostLock]:
-    """The locks of an `Environment`: each hold of one is `hold`, a context manager's generator, of the lock's path and
-    the real lock."""
+    """The locks of an `Environment`. Each time a lock is taken, `hold` runs, with the lock's path and the real lock.
+    `hold` is a generator, as for a context manager."""
     held = contextmanager(hold)
 
     def lock(path: Path) -> HostLock:
@@ -26,8 +26,8 @@ def watched_lock(hold: Callable[[Path, HostLock], Iterator[None]]) -> Callable[[
 
 
 class Watch(Faults):
-    """Notes every effect that only the holder of a lock may have, with whether it is held: of the owner's lock for the
-    ledger, of that or a table's publishing lock for a log."""
+    """Records every effect that needs a lock, and whether the lock is held. Effects on the ledger need the owner's
+    lock; effects on a log need the owner's lock or the table's publishing lock."""
 
     def __init__(self) -> None:
         super().__init__(error=disk_is_broken)
@@ -39,12 +39,12 @@ class Watch(Faults):
         self.lock = watched_lock(self._hold)
 
     def opened(self, directory: Path) -> refimpl.Warehouse:
-        """The warehouse whose every change is watched."""
+        """Open the warehouse, and watch every change of it."""
         self._opened.append(refimpl.open(directory, environment=self.environment(host_lock=self.lock), create=True))
         return self._opened[-1]
 
     def close(self) -> None:
-        """Close what was opened; a second time changes nothing."""
+        """Close the warehouse. Idempotent."""
         for warehouse in self._opened:
             warehouse.owner.close()
 
@@ -78,7 +78,7 @@ class Watch(Faults):
 
 
 class Others:
-    """Another process acts once, just before the owner gets the lock, or just after it released it."""
+    """Another process acts once, just before the owner gets the lock, or just after it has released the lock."""
 
     def __init__(
         self, *, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None

@@ -16,8 +16,8 @@ Rows = list[tuple[Any, ...]]
 
 
 def by_delta_rs(location: Path, columns: Sequence[str] = ("id", "month"), version: int | None = None) -> Rows:
-    """All rows, sorted, of the newest published version, or of `version`. By SQL: the pyarrow reader supports fewer
-    features."""
+    """All rows, sorted, of the newest published version, or of `version`. Uses SQL, because the pyarrow reader supports
+    fewer features."""
     query = f"SELECT {', '.join(columns)} FROM found"
     table = deltalake.DeltaTable(str(location), version=version)
     found = pa.table(deltalake.QueryBuilder().register("found", table).execute(query))
@@ -33,8 +33,8 @@ def by_duckdb(
     latest: int | None = None,
     commits: Sequence[RatifiedCommit] = (),
 ) -> Rows:
-    """All rows, sorted, of the newest version or of `version`. `latest` and `commits`: what the owner of a
-    catalog-managed table says, none of it inline."""
+    """All rows, sorted, of the newest version or of `version`. `latest` and `commits`: the answer of the owner of a
+    catalog-managed table, without inline commits."""
     package = importlib.util.find_spec("duckdb_extension_delta")
     assert package is not None
     assert package.origin is not None

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and its owner, for any owner."""
+"""Faults between a client and its owner, for any owner."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -29,34 +29,34 @@ Answer = TypeVar("Answer")
 
 @dataclass(kw_only=True)
 class Faults:
-    """What shall go wrong; each count is used up one by one."""
+    """The planned faults. Each use lowers a count by one."""
 
     lose_answers: int = 0
     """The request is carried out, but its answer is lost."""
     lose_requests: int = 0
     """The request is held back (see `deliver_delayed`), and no answer comes."""
     unresolvable: int = 0
-    """`attempt_outcome` cannot be reached."""
+    """`attempt_outcome` fails: the owner cannot be reached."""
     conflicts_without_winners: bool = False
-    """Conflicts tell no winners: legal."""
+    """Conflicts name no winners, which is permitted."""
     nothing_listed: bool = False
-    """`get_commits` lists nothing, although something is unbackfilled: broken."""
+    """`get_commits` lists no commit, although there are unbackfilled commits: a broken owner."""
     list_late: int = 0
-    """`get_commits` lists nothing so often, then everything: a lagging replica."""
+    """`get_commits` lists no commit this many times, then all commits: a lagging replica."""
     phantom_conflicts: int = 0
-    """Conflicts although no other commit won."""
+    """Conflicts, although no other commit won."""
     conflict_for_replay: bool = False
-    """A replay of a landed attempt is a conflict: legal without the promise of idempotent retry."""
+    """The replay of a landed attempt is a conflict, which is permitted without the promise of idempotent retry."""
     before_proposal: list[Callable[[], object]] = field(default_factory=list)
-    """Each proposal waits for one of these: a competitor's turn."""
+    """Each proposal first runs one of these: the turn of another writer."""
     after_proposal: list[Callable[[], object]] = field(default_factory=list)
-    """The same between the owner's decision and the client's knowledge of it."""
+    """The same, after the owner's decision and before the answer reaches the client."""
     raise_after_landing: list[Exception] = field(default_factory=list)
     """The request is carried out, then fails with this."""
     waited: bool = False
-    """Every turn was waited for: others were first."""
+    """Every turn reports that it waited for other writers."""
     twice: bool = False
-    """Every proposal is delivered twice; the client hears the second answer."""
+    """Every proposal is delivered twice; the client gets the second answer."""
 
     def use(self, name: str) -> bool:
         left: int = getattr(self, name)
@@ -71,7 +71,7 @@ def unavailable() -> None:
 
 
 class UnreliableOwner:
-    """A `CommitOwner` that passes everything on, except what `faults` say. `calls` counts requests by name."""
+    """A `CommitOwner` that passes all requests on, except for `faults`. `calls` counts requests by name."""
 
     def __init__(self, owner: CommitOwner) -> None:
         self.owner = owner
@@ -123,12 +123,12 @@ class UnreliableOwner:
         return answer
 
     def deliver_delayed(self) -> list[object]:
-        """Let the requests that were held back arrive now; what they would have been answered."""
+        """Deliver the requests that were held back, and return their answers."""
         requests, self.delayed = self.delayed, []
         return [request() for request in requests]
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
-        return nullcontext(self.faults.waited)  # competitors act in the middle of a turn, on the same thread
+        return nullcontext(self.faults.waited)  # other writers act during a turn, on the same thread
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
         self._count("attempt_outcome")

@@ -1,4 +1,4 @@
-"""A log written file by file with checkpoints of every kind, and an owner that answers what a test wants."""
+"""A log that a test writes file by file, with checkpoints of every kind; and an owner with answers of the test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from refimpl.table_feature import (
 )
 
 START = 1_700_000_000_000
-"""In-commit timestamp of version 0, in ms; version v has v seconds more."""
+"""The in-commit timestamp of version 0, in ms. That of version v is v seconds later."""
 
 SCHEMA = (
     '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}},'
@@ -50,7 +50,7 @@ def metadata(schema: str = SCHEMA, *, partitioned: Sequence[str] = ("month",), *
 
 
 def definition(feature: TableFeature | None = None, **configuration: str) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata of a table with this table feature; of a filesystem table without one."""
+    """Protocol and metadata of a table with this table feature; None: of a filesystem table."""
     if feature is None:
         return Protocol(min_reader_version=1, min_writer_version=2), metadata(**configuration)
     if feature.owner_property is not None:
@@ -83,7 +83,7 @@ def info(version: int, **fields: Any) -> CommitInfo:
 
 @dataclass
 class WrittenLog:
-    """The log of one table, and the commits that its owner would still store."""
+    """The log of one table, and the commits that its owner still stores."""
 
     location: Path
     feature: TableFeature | None = None
@@ -100,14 +100,14 @@ class WrittenLog:
         return self.contents[version]
 
     def create(self, *actions: Action, **configuration: str) -> WrittenLog:
-        """Version 0, with the smallest protocol that this table feature has."""
+        """Write version 0, with the smallest protocol of this table feature."""
         return self.publish(0, *definition(self.feature, **configuration), *actions)
 
     def publish(self, version: int, *actions: Action, **options: Any) -> WrittenLog:
         return self.write(log_path.commit(version), self.content(version, *actions, **options))
 
     def stage(self, version: int, *actions: Action) -> WrittenLog:
-        """A staged file that the owner ratified."""
+        """Add a ratified staged commit."""
         assert self.feature is not None
         name = log_path.staged_commit(version, uuid(version))
         self.write(f"{self.feature.staging_folder}/{name}", self.content(version, *actions))
@@ -115,7 +115,7 @@ class WrittenLog:
         return self
 
     def inline(self, version: int, *actions: Action) -> WrittenLog:
-        """A commit that only the owner has."""
+        """Add a ratified inline commit, which only the owner has."""
         content = self.content(version, *actions)
         self.stored.append(self._ratified(version, CommitMode.INLINE, content=content))
         return self
@@ -125,7 +125,7 @@ class WrittenLog:
         return ratified(version, commit_mode, in_commit_timestamp=START + 1000 * version, size=size, **place)
 
     def backfill(self, version: int) -> WrittenLog:
-        """Publish a stored commit; the owner forgets it, and its staged file goes."""
+        """Publish a stored commit. The owner forgets it, and its staged file is removed."""
         self.write(log_path.commit(version), self.contents[version])
         (commit,) = [commit for commit in self.stored if commit.version == version]
         self.stored.remove(commit)
@@ -159,7 +159,7 @@ class WrittenLog:
         return StatedOwner(self)
 
     def table(self, owner: StatedOwner | None = None, files: PosixFiles | None = None) -> Table:
-        """A handle, through `owner` if one is given, else by path."""
+        """A handle of the table, through `owner` if given, otherwise by path."""
         environment = Environment(files=files or PosixFiles())
         if owner is None:
             return Table.by_path(self.location, environment)
@@ -168,7 +168,7 @@ class WrittenLog:
 
 @dataclass
 class StatedOwner:
-    """The half of `CommitOwner` that readers use. It answers what the log stores, or what a test states."""
+    """The methods of `CommitOwner` that readers use. The answers are those of the log, or those that a test sets."""
 
     log: WrittenLog
     name: str = "stated"
@@ -177,7 +177,7 @@ class StatedOwner:
     feature: TableFeature | None = None
     asked: list[tuple[int | None, int | None]] = field(default_factory=list)
     after_answer: list[Callable[[], object]] = field(default_factory=list)
-    """Run one by one after each answer is made: what happens between it and the listing."""
+    """Each answer runs one of these: an event between the answer and the listing."""
 
     def resolve(self, reference: str | Path) -> ResolvedTable:
         feature = self.feature or self.log.feature
@@ -212,13 +212,13 @@ class StatedOwner:
 
 
 class WatchedFiles(PosixFiles):
-    """Counts what is done to files. `after_listing` and `before_read` let others act in between."""
+    """Counts operations on files. `after_listing` and `before_read` let other writers act in between."""
 
     def __init__(self) -> None:
         self.listings = 0
         self.reads: list[str] = []
         self.looks: list[str] = []
-        """The names that `stat` was asked for."""
+        """The names in calls of `stat`."""
         self.after_listing: list[Callable[[], object]] = []
         self.before_read: dict[str, Callable[[], object]] = {}
 
@@ -291,7 +291,7 @@ def inline(version: int, content: bytes = b"{}\n") -> RatifiedCommit:
 
 
 def direct(version: int) -> RatifiedCommit:
-    """One that the owner knows to be published."""
+    """A commit that the owner knows to be published."""
     return ratified(version, CommitMode.DIRECT)
 
 
