@@ -1,7 +1,7 @@
 """HTTP connections that send exactly the kit's requests, each once.
 
-On the standard library's `http.client`, because a verdict depends on what is sent: no proxy from the environment, no
-redirect, no second attempt on another connection. The kit itself decides what a client sends again.
+It uses the standard library's `http.client`, because a verdict depends on exactly what is sent: no proxy from the
+environment, no redirect, no second attempt on another connection. The kit itself decides what a client sends again.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class BrokenError(Exception):
 
 
 class Connections:
-    """Connections to the server of `url`; the path of the URL is ignored. Safe for threads: each request has a
-    connection for itself.
+    """Connections to the server of `url`; the path of the URL is ignored. Safe for threads: each request uses a
+    connection of its own.
 
     `timeout`: seconds that one request may take, from the connection to the last byte of the answer.
     """
@@ -47,7 +47,7 @@ class Connections:
         self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._open: set[http.client.HTTPConnection] = set()
         self._busy: dict[http.client.HTTPConnection, float] = {}
-        """By connection in use: its deadline."""
+        """The deadline of each connection in use."""
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name=f"deadlines of {url}", daemon=True).start()
 
@@ -58,7 +58,7 @@ class Connections:
     def send(
         self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """Status and body of the response: of a body that is longer than `wire.LONGEST`, one byte more than that.
+        """The status and the body of the response. A body longer than `wire.LONGEST` is cut one byte after that length.
         Raises `TimeoutError`, `NoConnectionError`, `BrokenError`."""
         deadline = time.monotonic() + self._timeout
         connection = self._connected()
@@ -90,7 +90,8 @@ class Connections:
             connection.close()
 
     def _watch(self) -> None:
-        """A socket's own timeout is for each read alone: a server that sends a byte a second would never reach it."""
+        """Enforce the deadlines. A socket's own timeout applies to each single read: a server that sends one byte per
+        second would never exceed it."""
         while not self._closed.wait(min(0.2, self._timeout / 4)):
             now = time.monotonic()
             for connection, deadline in list(self._busy.items()):
@@ -132,9 +133,9 @@ class Connections:
 
 
 class LossyConnections:
-    """As `Connections`, through a proxy that closes the connection to the client when the server has answered. The
-    server sees a client that is gone; the kit still learns the answer. One request at a time; the first one starts the
-    proxy."""
+    """Like `Connections`, but through a proxy that closes the connection to the client when the server has answered.
+    The server sees a client that is gone; the kit still gets the answer. It sends one request at a time; the first one
+    starts the proxy."""
 
     def __init__(self, url: str, *, timeout: float) -> None:
         self._url = url
@@ -146,8 +147,8 @@ class LossyConnections:
     def send(
         self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """Status and body of the response that was lost. Raises what `Connections.send` raises where there was
-        none."""
+        """The status and the body of the lost response. If there was no response: raises the errors of
+        `Connections.send`."""
         with self._lock:
             if self._proxy is None or self._connections is None:
                 self._proxy = FaultProxy(self._url)
@@ -161,9 +162,9 @@ class LossyConnections:
                     raise
                 return lost.status, lost.lost
             except TimeoutError:
-                self._hang_up()  # the answer to this one may come yet, and be taken for the next one's
+                self._hang_up()  # a late answer to this request could be taken for the answer to the next one
                 raise
-            raise AssertionError("the proxy passed an answer on that it was to lose")
+            raise AssertionError("the proxy passed on an answer that it had to lose")
 
     def close(self) -> None:
         """Idempotent."""

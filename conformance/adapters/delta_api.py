@@ -4,15 +4,15 @@
 serves it on the loopback interface. A client names itself by its bearer token: the token is the name of the simulated
 client. The table NAME of the kit is `kit.kit.NAME`, and its id in the API is the reference by which the owner knows it.
 
-What a client asks, and what the owner is asked for it:
+The requests of a client, and the requests to the owner that answer them:
 
 | HTTP request | requests to the owner |
 |---|---|
 | GET .../tables/{t} | `load_table` by name at the client's first request for the table, then `get_commits` |
 | POST .../tables/{t} with `add-commit` | `commit`, and for the answer `get_commits` |
 | the same with `set-latest-backfilled-version` | `backfill_to_version`, after the `commit` |
-| GET L/tables, L/tables/{c.s.t} | `load_table` of each table that `show` named, or of the one |
-| POST .../staging-tables | `hello`, for the folder of the kit; nothing changes |
+| GET L/tables, L/tables/{c.s.t} | `load_table` of each table that `show` named, or of the named table |
+| POST .../staging-tables | `hello`, for the folder of the kit; the owner's state does not change |
 | POST .../tables | `create_table` with the version 0 that the client wrote at the location |
 | DELETE .../tables/{t}, L/tables/{c.s.t} | `load_table`, `drop_table` |
 
@@ -22,15 +22,15 @@ How a rule of `Adversary` becomes an event of HTTP:
 |---|---|
 | `Unknown` (`lose_request`, `lose_answer`) | the server closes the connection and sends nothing |
 | `Unknown` with a reason that begins with `503` | 503, whether or not the request was carried out |
-| `Rejected(retryable=True)` | 429; nothing was done |
+| `Rejected(retryable=True)` | 429; the request had no effect |
 | `Rejected` | 400 |
-| `Conflict` | 409 `CommitVersionConflictException`; the API has no winners, so each conflict is one without |
+| `Conflict` | 409 `CommitVersionConflictException`, without winners: the API has no field for them |
 | `Gap` | 400: the API has no status of its own for it |
 | `NotFound` | 404 `NoSuchTableException` |
 | other `Commits` (`change`, `override_commits`) | other `commits` and `latest-table-version` |
 
-A 429 with an effect is not made: the API's clients may take a 429 as a promise that nothing was done. Inline commits
-do not exist in the API. Nothing here imports the reference.
+No 429 follows a request that had an effect, because the API's clients may take a 429 as a promise that it had none.
+Inline commits do not exist in the API. This module does not import the reference.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from conformance.proxy.listener import BodyError, Handler, Listener
 CATALOG: Final = "kit"
 SCHEMA: Final = "kit"
 UNAVAILABLE: Final = "503"
-"""The beginning of the reason of an `Unknown` that a client gets as this status, instead of a closed connection."""
+"""If the reason of an `Unknown` begins so, the client gets this status instead of a closed connection."""
 LEGACY: Final = "/api/2.1/unity-catalog"
 DELTA: Final = f"{LEGACY}/delta/v1"
 _SETTINGS: Final = "/api/2.0/settings/"
@@ -66,11 +66,11 @@ _BEARER: Final = "bearer "
 
 T = TypeVar("T")
 Answer = tuple[int, Any]
-"""Status, and the document of the body; None: no body."""
+"""The status, and the document in the body; None: no body."""
 
 
 class _RefusedError(Exception):
-    """Another answer than the one that was asked for."""
+    """The server refuses the request."""
 
     def __init__(self, status: HTTPStatus, kind: str, message: str) -> None:
         super().__init__(message)
@@ -90,14 +90,14 @@ class DeltaApi:
         self._stagings = 0
 
     def show(self, *names: str) -> None:
-        """List these tables from now on, and no others. The shared interface has no list of tables, so an adapter names
-        those that its engine looks for in a list: a `load_table` is asked for each one in it."""
+        """List only these tables from now on. The shared interface has no list of tables, so an adapter names the
+        tables that its engine looks for in a list. Each table in a list costs one `load_table`."""
         self._shown = dict.fromkeys(names)
 
     def send(
         self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises `UnansweredError` where the owner does not answer."""
+        """The status and the body of the answer. Raises `UnansweredError` if the owner does not answer."""
         given = {key.lower(): value for key, value in (headers or {}).items()}
         token = given.get("authorization", "")
         client = token[len(_BEARER) :].strip() if token.lower().startswith(_BEARER) else "client"
@@ -178,7 +178,7 @@ class DeltaApi:
         return answer
 
     def _known(self, client: str, name: str) -> _Known:
-        """As the client found the table first."""
+        """The table, as this client found it at its first request."""
         known = self._found.get((client, name))
         if known is not None and Path(known.table.location or "").is_dir():
             return known
@@ -189,7 +189,7 @@ class DeltaApi:
         return known
 
     def _loaded(self, client: str, name: str) -> dict[str, Any]:
-        """The kit tells resolving a table from asking for its commits; the API has one call for both."""
+        """The kit has one request to resolve a table and another to get its commits; the API has one call for both."""
         for _ in range(2):
             known = self._known(client, name)
             answer = self._asked(client, m.GetCommits(table=known.table.table))
@@ -197,21 +197,21 @@ class DeltaApi:
                 document = known.described(answer)
                 if known.catalog_managed:
                     return document
-                answer = m.NotFound()  # it was handed back; the name may be another table's by now
+                answer = m.NotFound()  # the table was handed back; its name may belong to another table now
             if not isinstance(answer, m.NotFound):
                 break
             del self._found[client, name]
         raise _refusal(answer)
 
     def _updated(self, client: str, name: str, update: TableUpdate) -> Answer:
-        """In this order: table id, replay and version (which the owner judges), etag, the version reported as
-        published."""
+        """Judges in this order: the table id, then replay and version (the owner judges these), the etag, and the
+        version that is reported as published."""
         problem = update.problem
         if problem:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, "InvalidParameterValueException", problem)
         known = self._known(client, name)
         if update.table_id != known.table.table:
-            # The name may be another table's by now.
+            # The name may belong to another table now.
             self._found.pop((client, name), None)
             known = self._known(client, name)
         if update.table_id != known.table.table:
@@ -231,7 +231,7 @@ class DeltaApi:
             )
             answer = self._asked(client, proposal)
             if isinstance(answer, m.Rejected) and answer.retryable and report is not None:
-                # The same request makes room: the report counts first.
+                # The same request makes room in the backlog: record its report of published versions first.
                 self._reported(client, report)
                 report, answer = None, self._asked(client, proposal)
             if not isinstance(answer, m.Ratified):
@@ -241,7 +241,7 @@ class DeltaApi:
         return HTTPStatus.OK, self._loaded(client, name)
 
     def _check_etag(self, client: str, known: _Known, etag: str | None, version: int) -> None:
-        """Of a version that is not taken yet: a replay and a lost race are the owner's to judge, before the etag."""
+        """Check the etag only if the version is free: the owner judges a replay and a lost race, before the etag."""
         if etag is None or etag == known.etag:
             return
         answer = self._asked(client, m.GetCommits(table=known.table.table))
@@ -267,7 +267,7 @@ class DeltaApi:
             raise _refusal(answer)
 
     def _staged(self, client: str, name: str) -> dict[str, Any]:
-        """A new id and an empty place, each time. The name stays free."""
+        """A new id and an empty location, at each call. The name stays free."""
         identity = self._asked(client, m.Hello())
         if not isinstance(identity, m.Identity) or identity.storage is None:
             raise _refusal(identity)
@@ -319,7 +319,7 @@ class DeltaApi:
             raise _refusal(answer)
         return self._loaded(client, creation.name)
 
-    # The older calls, with which engines find tables
+    # The older calls, which engines use to find tables
 
     def _legacy(self, client: str, method: str, path: list[str], options: Mapping[str, list[str]]) -> Answer:
         match method, path:
@@ -349,7 +349,7 @@ class DeltaApi:
         raise _no_such_call(method, "/".join(path))
 
     def _listed(self, client: str, options: Mapping[str, list[str]]) -> dict[str, Any]:
-        """One page, in the order of the names; its token is its last name. Without `max_results`, all tables."""
+        """One page of tables, sorted by name; its token is the last name in it. Without `max_results`: all tables."""
         after = options.get("page_token", [""])[0]
         waiting = [name for name in sorted(self._shown) if name > after]
         size = int(options.get("max_results", ["0"])[0] or 0) or len(waiting)
@@ -360,14 +360,14 @@ class DeltaApi:
             except _RefusedError as refused:
                 if refused.answer[0] != HTTPStatus.NOT_FOUND:
                     raise
-                self._shown.pop(name)  # it was dropped
+                self._shown.pop(name)  # the table was dropped
         return {"tables": tables, "next_page_token": waiting[size - 1] if len(waiting) > size else None}
 
     def _as_listed(self, client: str, name: str) -> dict[str, Any]:
         return self._known(client, name).as_listed(name)
 
 
-# A table, as the API tells it
+# A table, as the API describes it
 
 
 class _Known:
@@ -382,8 +382,8 @@ class _Known:
         self._time = 0
 
     def described(self, commits: m.Commits) -> dict[str, Any]:
-        """The answer to loading, creating and updating it. It agrees in itself: protocol and metadata are those of its
-        latest version, also where they changed since the table was resolved."""
+        """The answer to loading, creating and updating the table. It is consistent: protocol and metadata belong to the
+        latest version in it, also if they changed since the table was resolved."""
         files = {entry.version: self._staged(entry) for entry in commits.commits if entry.file_name is not None}
         latest = -1 if commits.latest is None else commits.latest
         for version in range(self._seen, latest + 1):
@@ -411,11 +411,11 @@ class _Known:
 
     @property
     def catalog_managed(self) -> bool:
-        """Whether its newest protocol, as far as it is known, leaves it to the catalog."""
+        """Whether the newest known protocol makes the table catalog-managed."""
         return not self._protocol or self.table.feature in (self._protocol.get("readerFeatures") or ())
 
     def as_listed(self, name: str) -> dict[str, Any]:
-        """In the older calls."""
+        """The table, as the older calls describe it."""
         return {
             "name": name,
             "catalog_name": CATALOG,
@@ -434,7 +434,7 @@ class _Known:
         }
 
     def _follow(self, file: Path) -> None:
-        """Take over what a commit changes. A file that is gone was cleaned up, and a checkpoint has what it said."""
+        """Apply what a commit changes. A missing file was cleaned up; then a checkpoint has its content."""
         try:
             content = file.read_text(encoding="utf-8", errors="surrogateescape")
         except FileNotFoundError:
@@ -447,7 +447,7 @@ class _Known:
         return self._log / STAGING[self.table.feature] / (entry.file_name or "")
 
     def _listed(self, version: int, file: Path) -> ApiCommit:
-        """What the owner does not say of a staged file is taken from the file."""
+        """The commit. What the owner does not say about a staged file is read from the file."""
         content = file.read_bytes() if file.is_file() else b""
         modified = file.stat().st_mtime_ns // 1_000_000 if content else 0
         return ApiCommit(
@@ -460,7 +460,7 @@ class _Known:
 
     @property
     def etag(self) -> str:
-        """Of the newest protocol and metadata."""
+        """The etag of the newest protocol and metadata."""
         return sha256(msgspec.json.encode([self._protocol, self._metadata], order="deterministic")).hexdigest()[:16]
 
     @property
@@ -500,11 +500,11 @@ _NESTED: Final = {
     "elementType": "element-type", "containsNull": "contains-null", "keyType": "key-type", "valueType": "value-type",
     "valueContainsNull": "value-contains-null",
 }  # fmt: skip
-"""The parts of nested types: the log's names, and the API's."""
+"""The names of the parts of nested types, in the log and in the API."""
 
 
 def _respelled(value: Any) -> Any:
-    """A type in the API's spelling; the metadata of a column stays as it is."""
+    """A type in the API's spelling. The metadata of a column does not change."""
     if isinstance(value, list):
         return [_respelled(item) for item in value]
     if not isinstance(value, dict):
@@ -515,7 +515,7 @@ def _respelled(value: Any) -> Any:
 _TYPES: Final = {
     "byte": ("BYTE", "tinyint"), "short": ("SHORT", "smallint"), "integer": ("INT", "int"), "long": ("LONG", "bigint"),
 }  # fmt: skip
-"""Types whose name in SQL is another than in the log."""
+"""Types whose names in SQL differ from those in the log."""
 
 
 def _column(position: int, field: Mapping[str, Any]) -> dict[str, Any]:
@@ -614,8 +614,8 @@ _SCHEMA: Final = {
 
 
 class DeltaApiServer(Closing):
-    """The API at a URL of the loopback interface, for processes of an engine. Asks in its own threads, one request at a
-    time."""
+    """Serves the API at a URL of the loopback interface, for processes of an engine. It has its own threads, and asks
+    the owner one request at a time."""
 
     def __init__(self, ask: Ask) -> None:
         self.api = DeltaApi(ask)
@@ -636,7 +636,7 @@ def _handler_for(api: DeltaApi, turn: threading.Lock) -> type[Handler]:
                 with turn:
                     status, content = api.send(self.command, self.path, body, dict(self.headers.items()))
             except (BodyError, UnansweredError):
-                self.close_connection = True  # without an answer
+                self.close_connection = True  # close it without an answer
                 return
             except AdapterError as error:
                 status, content = 500, error.problem.encode()

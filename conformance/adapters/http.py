@@ -1,7 +1,7 @@
-"""The interface over HTTP. The body of each POST is a call, that of its response the reply.
+"""The interface over HTTP. The body of each POST is a call, the body of its response is the reply.
 
-`HttpSubject` is a subject at a URL (`http:URL` or `https:URL`). `HttpServer` serves a subject of this process to the
-kit, or the kit's own owner to a client under test, at any path. There is no authentication.
+`HttpSubject` is a subject at a URL (`http:URL` or `https:URL`). `HttpServer` serves, at any path, either a subject of
+this process to the kit, or the kit's own owner to a client under test. There is no authentication.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from conformance.proxy.listener import BodyError, Handler, Listener, is_loopback
 BUSY: Final = (408, 425, 429)
 """Statuses below 500 that describe the network or the load, not the result of the call."""
 TOO_LARGE: Final = 413
-"""The status of a server that rejects a call for its size, before the subject sees it."""
+"""The status by which a server rejects a call for its size, before the subject sees the call."""
 
 
 HEADERS: Final = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class HttpSubject(Closing):
-    """Safe for threads: each call has a connection for itself. `at_close`: called last. Raises `AdapterError` if
-    `hello` is not answered."""
+    """Safe for threads: each call uses a connection of its own. `at_close`: called last. Raises `AdapterError` if
+    the server does not answer `hello`."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class HttpSubject(Closing):
         return wire.checked(call, reply.answer, self._name)
 
     def close(self) -> None:
-        """Close every connection; requests that wait get `Unknown`. Idempotent; the subject itself goes on."""
+        """Close every connection; waiting requests are answered `Unknown`. Idempotent; the subject itself goes on."""
         self._connections.close()
         self._lossy.close()
         self._at_close()
@@ -150,10 +150,10 @@ class HttpSubject(Closing):
 
 
 class HttpServer(Listener):
-    """Asks `ask(client, request)` in its own threads: one at a time, unless `serialised` is false.
+    """Calls `ask(client, request)` in its own threads: one call at a time, unless `serialised` is false.
 
-    Raises `OSError` if it cannot listen there, and `ValueError` for a host that other machines can reach, unless
-    `public`.
+    Raises `OSError` if it cannot listen on the host and port, and `ValueError` for a host that other machines can
+    reach, unless `public` is true.
     """
 
     def __init__(

@@ -15,16 +15,16 @@ SIDES: Final = ("owner", "client")
 FEATURES: Final = ("managedCommit", "catalogManaged")
 """Table features of an owner."""
 EVERY_TABLE: Final = (*FEATURES, FILESYSTEM)
-"""What a client may offer: also tables that it knows by their path, and commits to without an owner."""
+"""What a client may offer: also tables that it finds by their path, and commits to without an owner."""
 COMMIT_MODES: Final = ("staged", "inline", "direct")
 FEATURE_COMMIT_MODES: Final = {"managedCommit": ("staged", "direct"), "catalogManaged": COMMIT_MODES}
 """Only catalogManaged has inline commits."""
 COMMIT_MODE_OF: Final = {Profile.STAGED: "staged", Profile.INLINE: "inline", Profile.DIRECT_PUBLISH: "direct"}
-"""By profile, the commit mode that it promises."""
+"""The commit mode that each profile promises."""
 
 
 def contradictions(identity: Identity) -> list[str]:
-    """All errors, as sentences without a full stop; an empty list if the identity is valid."""
+    """All contradictions, as sentences without a full stop; an empty list if the identity is valid."""
     return [
         *_about_the_interface(identity),
         *_unknown("profile", identity.profiles, [profile.value for profile in Profile]),
@@ -38,7 +38,7 @@ def contradictions(identity: Identity) -> list[str]:
 def _about_the_interface(identity: Identity) -> Iterator[str]:
     if identity.interface_version != INTERFACE_VERSION:
         yield (
-            f"`interface_version` is {identity.interface_version}, and this kit speaks {INTERFACE_VERSION}; use the "
+            f"`interface_version` is {identity.interface_version}, but this kit speaks {INTERFACE_VERSION}; use the "
             f"kit that speaks the subject's, or adapt the subject"
         )
     if identity.side not in SIDES:

@@ -4,8 +4,9 @@
         def hello(self, client: str, request: Hello) -> Identity: ...
         def commit(self, client: str, request: Commit) -> Ratified | Conflict | Gap | Rejected: ...
 
-An operation without a method is `Unsupported`; a method `lacks` says why, in words for users. A method that raises has
-not answered: that is `Unknown`, with the exception in its reason, and a violation where the kit expects an answer.
+An operation without a method is `Unsupported`; a method `lacks` returns the reason, in words for users. A method that
+raises has not answered: the answer is `Unknown`, with the exception as its reason. It is a violation where the kit
+expects an answer.
 `ProcessDied` means a simulated crash.
 """
 
@@ -35,7 +36,7 @@ _ANSWERS: Final = tuple(Answer.__args__)
 
 
 class InProcess(Closing):
-    """`handler` is the object. Everything happens in the caller's thread."""
+    """`handler`: the object with the methods. They run in the caller's thread."""
 
     def __init__(self, handler: Any) -> None:
         self.handler = handler
@@ -79,7 +80,7 @@ class InProcess(Closing):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handler:
     """Creates a subject in this process. Its constructor gets arguments by the names of its parameters: `directory`, a
-    `Path`, and `owner`, an `Ask`. A required parameter with another name is the owner too."""
+    `Path`, and `owner`, an `Ask`. A required parameter with any other name gets the owner too."""
 
     name: str
     make: Callable[..., Any]
@@ -88,10 +89,11 @@ class Handler:
 
     @classmethod
     def of(cls, name: str, kind: Any) -> Handler:
-        """Of a class, or a function that makes the subject. Raises `UsageError` for a parameter that it cannot fill."""
+        """For a class, or a function that makes the subject. Raises `UsageError` for a parameter that has no value
+        here."""
         try:
             parameters = list(inspect.signature(kind).parameters.values())
-        except (TypeError, ValueError):  # written in C: it takes nothing
+        except (TypeError, ValueError):  # written in C: it takes no argument
             parameters = []
         needed = [
             each.name
@@ -115,11 +117,11 @@ class Handler:
 
     @property
     def takes_owner(self) -> bool:
-        """Whether it is a client: it has an owner to ask."""
+        """Whether the subject is a client, which asks an owner."""
         return self.owner_parameter is not None
 
     def made(self, *, owner: Ask | None, directory: Path | None) -> Any:
-        """A new one. Raises `UsageError` if that fails."""
+        """A new subject. Raises `UsageError` if its constructor fails."""
         arguments: dict[str, Any] = {}
         if self.owner_parameter is not None:
             if owner is None:
@@ -136,7 +138,7 @@ class Handler:
 
 
 class InProcessSubject(InProcess):
-    """A subject of this process by its name, with its folder and its owner."""
+    """A subject in this process, by its name, with its folder and its owner."""
 
     def __init__(
         self, handler: Handler, *, owner: Ask | None, owner_url: str | None, directory: Path | None, timeout: float
@@ -161,8 +163,8 @@ class InProcessSubject(InProcess):
             raise
 
     def beside(self) -> StdioSubject:
-        """The same subject in separate processes, which serve concurrent clients and can be killed. Starts at the first
-        call, and ends with this subject. Raises `AdapterError`."""
+        """The same subject in separate processes, which serve concurrent clients and can be killed. They start at the
+        first call of this method, and end with this subject. Raises `AdapterError`."""
         if self._beside is None:
             command = [sys.executable, "-m", "conformance", "serve", self._name, "--stdio"]
             self._beside = self._made.enter_context(StdioSubject(command, timeout=self._timeout))

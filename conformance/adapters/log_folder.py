@@ -1,7 +1,7 @@
-"""The log of a table in a folder of this machine, as an external observer lists it and an external writer changes it.
+"""The log of a table in a folder of this machine, listed by an external observer and changed by an external writer.
 
-Nothing here goes through an owner. Files become visible atomically, by a link or a rename of a file that was written
-beside the log folder. Nothing is synced, because there is no power cut here.
+No request here goes to an owner. Files become visible atomically, by a link or a rename of a file that was written
+beside the log folder. No file is synced, because there is no power cut here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LogFolder:
         return None
 
     def put(self, file: str, content: bytes, *, if_absent: bool = False, modified: int | None = None) -> bool:
-        """Create or replace a file; False if `if_absent` and it existed."""
+        """Create or replace a file. Returns False if `if_absent` is true and the file existed."""
         target = self.path(file)
         with self._written(target, content, modified) as temporary:
             if not if_absent:
@@ -65,7 +65,8 @@ class LogFolder:
         self.path(file).unlink(missing_ok=True)
 
     def files(self, *, contents: bool) -> tuple[m.LogFile, ...]:
-        """Every file below the log folder, sorted. What is removed meanwhile is left out."""
+        """Every file below the log folder, sorted. Files that another process removes during the listing are left
+        out."""
         found = []
         for path in sorted(path for path in self.folder.rglob("*") if path.is_file()):
             with suppress(FileNotFoundError):
@@ -76,7 +77,7 @@ class LogFolder:
         return tuple(sorted(found, key=lambda file: file.name))
 
     def shown(self, path: PurePath) -> str:
-        """The name of a file, for the kit."""
+        """The name of a file in the kit's messages."""
         return path.as_posix()
 
     def path(self, file: str) -> Path:

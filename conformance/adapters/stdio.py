@@ -1,11 +1,11 @@
 """A subject behind its standard input and output: `stdio:COMMAND WITH ARGUMENTS`.
 
-One process answers all clients; or, if `hello` says `shared_state`, simulated clients have processes of their own.
-All of them find the folder named by `CONFORMANCE_DIRECTORY`, which is empty at first and survives their restarts.
+One process answers all clients. If `hello` says `shared_state`, simulated clients have processes of their own.
+All processes share the folder named by `CONFORMANCE_DIRECTORY`, which is empty at first and survives their restarts.
 
-The adapter itself is the hand that crashes a subject: `crash` without a point is a SIGKILL, `restart` starts the
-command again. So every owner that keeps its state in that folder can promise `durable-restart`, and needs no code for
-it. A crash at a named point is the subject's own affair.
+The adapter itself crashes a subject: `crash` without a point is a SIGKILL, and `restart` starts the command again. So
+every owner that keeps its state in that folder can promise `durable-restart` without any code for it. The subject
+itself implements a crash at a named point.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from conformance.interface.messages import (
 from conformance.interface.subject import GONE, TIMEOUT, AdapterError, Closing, gone
 
 MARKS: Final = "CONFORMANCE_PROCESSES"
-"""The environment variable by which a subject's processes are known, wherever they are."""
+"""The environment variable that marks all processes of a subject, also those outside of its process group."""
 LOOKS: Final = 10
 PROCESSES: Final = 3
-"""Processes of a subject with shared state, while clients are not concurrent: enough to find state that a process does
-not share. Each further one costs a start, again after every crash."""
+"""The number of processes of a subject with shared state, while clients are not concurrent. Three are enough to find
+state that a process does not share. Each further process costs a start, and another one after every crash."""
 CLOSED: Final = "it was closed"
 
 
 class StdioSubject(Closing):
-    """Safe for threads: each may ask at any time. `directory`: of the subject, which is given back as it is; without
-    one it gets a temporary one. `environment`: variables besides the kit's own. `at_close`: called last. Raises
-    `AdapterError` if the command does not start, or does not answer `hello`."""
+    """Safe for threads: each may ask at any time. `directory`: the subject's folder, which `close` keeps; by default a
+    temporary one. `environment`: variables besides the kit's own. `at_close`: called last. Raises `AdapterError` if the
+    command does not start, or does not answer `hello`."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class StdioSubject(Closing):
         """All running processes, also those that have not answered `hello` yet."""
         self._processes: dict[int, Process] = {}
         self.processes = PROCESSES
-        """With shared state: the number of processes; each client has its own, and further clients share them in turn.
-        Code that runs concurrent clients raises it first."""
+        """With shared state: the number of processes. Each client has its own; clients beyond that number share them in
+        turn. Code that runs concurrent clients raises it first."""
         self._numbers: dict[str, int] = {"kit": 0}
-        """By client, in the order in which they came."""
+        """The number of each client, in the order of their first requests."""
         self._ended = ""
-        """Why no process runs, and none may start."""
+        """The reason why no process runs or may start; empty: one may."""
         try:
             self.identity: Identity = self._open()
         except AdapterError:
@@ -125,8 +125,8 @@ class StdioSubject(Closing):
         return answer
 
     def kill(self, client: str) -> None:
-        """Kill the client's process (without shared state: the only one). Waiting requests are `Unknown`; with shared
-        state the next request starts a new process."""
+        """Kill the client's process (without shared state: the only one). Waiting requests are answered `Unknown`. With
+        shared state the next request starts a new process."""
         with self._lock:
             place = self._place(client)
             process = self._processes.get(place)
@@ -149,7 +149,7 @@ class StdioSubject(Closing):
         return self._numbers.setdefault(client, len(self._numbers)) % self.processes
 
     def _process_of(self, client: str) -> Process | Answer:
-        """The client's process, started if need be; or why it has none, as its answer."""
+        """The client's process, started if necessary; or, if there is none, the answer that says why."""
         with self._lock:
             if self._ended:
                 return gone(self._ended)
@@ -164,7 +164,7 @@ class StdioSubject(Closing):
     # Starting and ending
 
     def _started(self) -> tuple[Process, Answer]:
-        """A new process, and its answer to `hello`. It is ended if it has none."""
+        """A new process, and its answer to `hello`. A process that does not answer is ended."""
         process = Process(
             self._command,
             name=self._name,
@@ -178,7 +178,7 @@ class StdioSubject(Closing):
         return process, answer
 
     def _greeted(self) -> tuple[Process, Answer] | tuple[None, Answer]:
-        """A new process with the identity of the first one; or none, and why."""
+        """A new process with the identity of the first one, and its answer; or None, and the reason."""
         process, answer = self._started()
         if isinstance(answer, Unknown):
             return None, answer
@@ -194,7 +194,8 @@ class StdioSubject(Closing):
         return Done()
 
     def _restart(self, client: str) -> Answer:
-        """Restart the subject. If it does not start again the answer is `rejected`, because that may be a violation."""
+        """Restart the subject. If it does not start again, the answer is `rejected`, because that may be a
+        violation."""
         with self._lock:
             if self._ended == CLOSED:
                 return gone(CLOSED)
@@ -219,9 +220,9 @@ class StdioSubject(Closing):
         self._alive.discard(process)
 
     def close(self) -> None:
-        """All its processes end; a temporary folder is removed. Idempotent."""
+        """End all processes of the subject; remove a temporary folder. Idempotent."""
         self._ended = CLOSED
-        for process in list(self._alive):  # also one for which a thread waits, holding the lock
+        for process in list(self._alive):  # also a process for which a thread waits that holds the lock
             process.close()
         with self._lock:
             self._end_all(CLOSED)
@@ -236,25 +237,25 @@ class StdioSubject(Closing):
 
 CHUNK: Final = 2**16
 KEPT: Final = 2**18
-"""Bytes of the standard error that are kept: the last ones. Some runtimes write a stack for every thread."""
+"""How many bytes of the standard error are kept, from its end. Some runtimes write a stack for every thread."""
 LAST_LINES: Final = 6
 SOURCE_LINES: Final = 2
-"""Lines that Node writes above a headline: where the error is, and the line of the program."""
+"""How many lines Node writes above the error's name: the error's location, and the line of the program."""
 LOCATION: Final = re.compile(r"(?:file://)?/.*:\d+$")
 HEADLINE: Final = re.compile(
     r"panic: |fatal error: |Traceback |Exception in thread |Unhandled |Caused by: |thread '|"
     r"(?:Uncaught )?[\w.$]*(?:Error|Exception)\b"
 )
-"""The beginning of a line with the cause of a crash: many languages write it above a stack that is longer than the
-shown lines."""
+"""The beginning of a line that names the cause of a crash. Many languages write it above a stack that is longer than
+the lines that the kit shows."""
 LOOK: Final = 0.2
 """Seconds of silence after which the kit checks that the process is alive."""
 ENDING: Final = 1.0
-"""Seconds that a process may take to end when its output has ended, or its input."""
+"""Seconds that a process may take to end after its output or its input has ended."""
 
 
 class Process:
-    """Starts the command, in a group of its own. Raises `AdapterError` if that is not possible."""
+    """Starts the command, in a process group of its own. Raises `AdapterError` if that is not possible."""
 
     def __init__(
         self,
@@ -292,13 +293,13 @@ class Process:
         self._waiting: dict[int, tuple[Call, SimpleQueue[Answer | AdapterError | None]]] = {}
         self._given_up: set[int] = set()
         self._problem: str | None = None
-        """Why its output is invalid: an `AdapterError`."""
+        """The message of the `AdapterError`, if the process wrote invalid output."""
         self._death: str | None = None
-        """Why it no longer answers."""
+        """Why the process no longer answers."""
         self._killed = ""
-        """Why the kit killed it."""
+        """Why the kit killed the process; empty: it did not."""
         self._unfinished = 0
-        """Bytes that it wrote without a line feed after them."""
+        """How many bytes the process wrote after its last line feed."""
         self._sending = threading.Lock()
         self._outbox = bytearray()
         self._life = threading.Lock()
@@ -322,8 +323,8 @@ class Process:
     # Asking
 
     def ask(self, client: str, request: Request, timeout: float) -> Answer:
-        """The answer; `Unknown` if it does not come in `timeout` seconds, or the process is no more. Raises
-        `AdapterError` if what came was no answer; then and from then on, if it was not even a reply."""
+        """The answer; `Unknown` if none comes within `timeout` seconds, or the process has ended. Raises `AdapterError`
+        for an invalid answer. After a line that is no reply at all, every later call raises it too."""
         deadline = time.monotonic() + timeout
         heard: SimpleQueue[Answer | AdapterError | None] = SimpleQueue()
         with self._state:
@@ -341,7 +342,7 @@ class Process:
                 if self._waiting.pop(call.id, None) is not None:
                     self._given_up.add(call.id)
                     return Unknown(reason=f"no answer within {timeout:g} s{self._half_a_line()}")
-            answer = heard.get()  # it came at the last moment
+            answer = heard.get()  # the answer came at the last moment
         if isinstance(answer, AdapterError):
             raise AdapterError(f"{answer.problem} (asked: {wire.asked(call)})", answer.came, answer.says) from answer
         if answer is not None:
@@ -356,7 +357,7 @@ class Process:
         return f"; {self._unfinished:,} bytes came without a line feed; write one after each reply, and flush"
 
     def _send(self, line: bytes, deadline: float) -> None:
-        """Send as much as the process reads in time. The rest of a line is sent before the next one."""
+        """Send as much as the process reads in time. The rest of a line is sent before the next line."""
         if not self._sending.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return
         try:
@@ -369,7 +370,7 @@ class Process:
                     ready.register(self._input.fileno(), select.POLLOUT)
                     if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
                         return
-        except OSError:  # it reads no more; whether it still writes is seen elsewhere
+        except OSError:  # the process reads no more; `_listen` sees whether it still writes
             self._outbox.clear()
         finally:
             self._sending.release()
@@ -385,7 +386,8 @@ class Process:
         self._finish()
 
     def _replies(self) -> None:
-        """Read replies until the output ends. Raises `AdapterError` for anything but replies to open calls."""
+        """Read replies until the output ends. Raises `AdapterError` for any line that is not a reply to an open
+        call."""
         buffer = bytearray()
         for chunk in self._chunks(self._output):
             buffer += chunk
@@ -409,7 +411,7 @@ class Process:
         except AdapterError as error:
             with self._state:
                 _, heard = self._waiting.pop(wire.answered_by(line) or 0, (None, None))
-            if heard is not None:  # one wrong answer; the process can be asked other things
+            if heard is not None:  # one wrong answer; the process can still answer other calls
                 heard.put(error)
                 return
             if wire.meant_as_reply(line):
@@ -422,7 +424,7 @@ class Process:
         with self._state:
             call, heard = self._waiting.pop(reply.id, (None, None))
             if heard is None and reply.id in self._given_up:
-                self._given_up.discard(reply.id)  # its client has given up
+                self._given_up.discard(reply.id)  # the client gave this call up
                 return
             open_calls = ", ".join(map(str, self._waiting)) or "none"
         if call is None or heard is None:
@@ -451,8 +453,8 @@ class Process:
                 return
 
     def last_words(self) -> str:
-        """The last lines of its standard error, and the one that says why it died, as the rest of a sentence. Lines
-        that only underline the one above are left out."""
+        """The last lines of the standard error, and the line that names the cause of death, as the rest of a sentence.
+        Lines that only underline the line above are left out."""
         text = bytes(self._last_words).decode("utf-8", "replace")
         lines = [line for line in text.splitlines() if line.strip(" \t^~")]
         shown = lines[-LAST_LINES:]
@@ -470,7 +472,7 @@ class Process:
     # Ending
 
     def _kill(self) -> None:
-        """Kill all processes of the group, unless it ended."""
+        """Kill all processes of the group, unless the process has ended."""
         with self._life:
             if not self._reaped:
                 _end_group(self._process.pid)
@@ -498,9 +500,9 @@ class Process:
                 stream.close()
 
     def _finish(self) -> None:
-        """The output has ended or is invalid: end all waiting requests."""
+        """End all waiting requests, because the output has ended or is invalid."""
         closed = not self._ended(ENDING)
-        self._kill()  # what it started may go on
+        self._kill()  # its child processes may still run
         with self._life:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(ENDING)
@@ -515,7 +517,8 @@ class Process:
             heard.put(None)
 
     def _ended(self, seconds: float) -> bool:
-        """Whether it ends by itself in that time. It is not reaped yet: until then its group is certainly its own."""
+        """Whether the process ends by itself in that time. It is not reaped here: until it is reaped, the number of its
+        group cannot be another group's."""
         deadline = time.monotonic() + seconds
         while not self._has_ended():
             if time.monotonic() >= deadline:
@@ -525,15 +528,15 @@ class Process:
 
     def _has_ended(self) -> bool:
         with self._life:
-            if not hasattr(os, "waitid"):  # macOS, with older Pythons: it is reaped a moment too early
+            if not hasattr(os, "waitid"):  # macOS, with older Pythons: `poll` reaps it a moment too early
                 return self._reaped or self._process.poll() is not None
             look = os.WEXITED | os.WNOHANG | os.WNOWAIT
             return self._reaped or os.waitid(os.P_PID, self._process.pid, look) is not None
 
 
 def _end_marked(mark: str) -> None:
-    """Kill what a subject started outside of its process group, as a daemon does. Linux tells which processes these
-    are; elsewhere they go on."""
+    """Kill the processes that a subject started outside of its process group, such as daemons. Only Linux tells which
+    processes these are; on other systems they go on."""
     for _ in range(LOOKS):  # a process may start another one meanwhile
         marked = list(_marked(mark.encode()))
         for number in marked:
@@ -545,7 +548,7 @@ def _end_marked(mark: str) -> None:
 
 def _marked(mark: bytes) -> Iterator[int]:
     for each in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it ended, or is another user's
+        with contextlib.suppress(OSError):  # the process ended, or is another user's
             if mark in each.read_bytes():
                 yield int(each.parent.name)
 

@@ -1,6 +1,6 @@
-"""Calls and replies as JSON, the same over every transport, and what is wrong with a reply in words.
+"""Calls and replies as JSON, the same over every transport; and the messages that explain an invalid reply.
 
-An `AdapterError` is read by the author of an adapter, in any language: it has the request, the text that came, and what
+The author of an adapter, in any language, reads an `AdapterError`. So it has the request, the received text, and what
 the interface expects.
 """
 
@@ -18,13 +18,13 @@ from conformance.interface.messages import Answer, Call, Identity, Reply, Reques
 from conformance.interface.subject import AdapterError
 
 DIRECTORY_VARIABLE: Final = "CONFORMANCE_DIRECTORY"
-"""The environment variable that names a folder of the subject's own. It is empty at first, and survives restarts."""
+"""The environment variable that names the subject's own folder, which is empty at first and survives restarts."""
 
 LONGEST: Final = 64 * 2**20
-"""Bytes of the longest message."""
+"""The length of the longest message, in bytes."""
 
 SHOWN: Final = 300
-"""Characters of a text in an error."""
+"""How many characters of a text an error shows."""
 
 EXAMPLE: Final = '{"id": 7, "answer": {"outcome": "done"}}'
 
@@ -40,12 +40,13 @@ def encode(message: Call | Reply | Request | Answer) -> bytes:
         text = msgspec.json.encode(message)
         # JSON permits these separators in strings, but line readers of some languages, such as Node's, end lines there.
         return text.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
-    except UnicodeEncodeError:  # half a character, of a file that is cut off in the middle of one
+    except UnicodeEncodeError:  # half a character: the file ends in the middle of one
         return json.dumps(msgspec.to_builtins(message), separators=(",", ":")).encode("ascii")
 
 
 def decode(text: bytes, kind: type[_T]) -> _T:
-    """Raises `msgspec.DecodeError` for what is no JSON, `msgspec.ValidationError` for what is no such message."""
+    """Raises `msgspec.DecodeError` for a text that is no JSON, `msgspec.ValidationError` for JSON that is no message of
+    this kind."""
     try:
         return msgspec.json.decode(text, type=kind)
     except RecursionError as error:
@@ -80,14 +81,14 @@ def asked(call: Call) -> str:
 
 
 def reply_of(text: bytes, where: str) -> Reply:
-    """The reply that a subject sent. `where`: who sent it, and how, as the beginning of a sentence."""
+    """The reply that a subject sent. `where`: the sender and the channel, as the beginning of a sentence."""
     try:
         return decode(text, Reply)
     except msgspec.ValidationError as error:
         says = _explained(error, text)
         raise AdapterError(f"{where} {shown(text)}, which is not a valid reply: {says}", shown(text), says) from error
     except msgspec.DecodeError as error:
-        # Where it stops to be JSON is worth knowing only if it was meant to be.
+        # Say where the JSON becomes invalid only if the text was meant to be JSON.
         where_it_stops = f" ({error})" if text.lstrip()[:1] in (b"{", b"[") else ""
         says = f"a reply is one JSON object, such as {EXAMPLE}"
         raise AdapterError(
@@ -103,7 +104,7 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def answered_by(text: bytes) -> int | None:
-    """The call that a reply belongs to, though its answer may be none of the interface; None: it is no reply at all."""
+    """The id of the call that a reply belongs to, even if its answer is invalid; None if the text is no reply."""
     try:
         return decode(text, _Envelope).id
     except msgspec.DecodeError:
@@ -111,7 +112,7 @@ def answered_by(text: bytes) -> int | None:
 
 
 def meant_as_reply(text: bytes) -> bool:
-    """Whether an invalid line was meant as a reply, and is not other output."""
+    """Whether an invalid line was meant as a reply, rather than other output."""
     try:
         found: Any = json.loads(text)
     except RecursionError:
@@ -122,7 +123,7 @@ def meant_as_reply(text: bytes) -> bool:
 
 
 def _explained(error: msgspec.ValidationError, text: bytes) -> str:
-    """The schema error, with suggestions."""
+    """The message of a schema error, with suggestions."""
     said = str(error)
     try:
         found: Any = json.loads(text)
@@ -132,7 +133,7 @@ def _explained(error: msgspec.ValidationError, text: bytes) -> str:
         return f"{said}. A reply is one JSON object, such as {EXAMPLE}"
     answer = found.get("answer")
     if answer is None and "outcome" in found:
-        return f'{said}. The outcome belongs into the field "answer", as in {EXAMPLE}'
+        return f'{said}. The outcome belongs in the field "answer", as in {EXAMPLE}'
     if not isinstance(answer, dict):
         return f"{said}. A reply is {EXAMPLE}"
     outcomes = {name_of(kind): kind for kind in Answer.__args__}
@@ -160,7 +161,7 @@ def near(word: str, known: Iterable[str]) -> str:
 
 
 def checked(call: Call, answer: Answer, subject: str) -> Answer:
-    """The answer, if such a request can have such an answer."""
+    """The answer, if it is a possible answer to this request. Raises `AdapterError` otherwise."""
     request = call.request
     if not belongs(request, answer):
         kinds = ", ".join(f"`{name_of(kind)}`" for kind in answers_to(type(request)))
@@ -184,8 +185,8 @@ def identity_of(answer: Answer, subject: str) -> Identity:
 
 
 def same_identity(before: Identity, now: Identity, subject: str) -> None:
-    """Raises `AdapterError` if the subject's identity changed. Only where its storage is may differ: each scenario for
-    clients has a folder of its own."""
+    """Raises `AdapterError` if the subject's identity changed. Only the location of its storage may differ, because
+    each scenario for clients has a folder of its own."""
     changed = [
         f"{each} was {shown(repr(getattr(before, each)), 100)} and is {shown(repr(getattr(now, each)), 100)}"
         for each in Identity.__struct_fields__

@@ -1,34 +1,39 @@
 """Delta Kernel for Java as a client under test: its snapshots, transactions, checkpoints, checksums and publishing.
 
-Kernel is a library for connectors, in a JVM without Spark. This adapter is the connector, and does what Kernel's
-documentation leaves to one. It runs a blind append again on the newest snapshot where Kernel throws
-`ConcurrentWriteException` itself, whose message says that the query "needs to be re-executed using the latest version";
-it looks for an application's batch before it writes it; it makes the folder of staged commits, because Kernel does so
-only when it creates a table; and it publishes nothing unless the kit asks.
+Kernel is a library for connectors, in a JVM without Spark. This adapter is a connector, and does what Kernel's
+documentation leaves to connectors:
+
+- It runs a blind append again on the newest snapshot if Kernel throws `ConcurrentWriteException` itself, whose message
+says that the query "needs to be re-executed using the latest version".
+- It checks whether the table has an application's batch before it writes the batch.
+- It makes the folder of staged commits, because Kernel makes that only when it creates a table.
+- It publishes only when the kit asks.
 
 What Kernel and its Unity Catalog client do by themselves (Delta 4.4.0, unitycatalog-client 0.6.0):
 
 - `TransactionImpl.commitWithRetry`: at most 201 tries (`DEFAULT_MAX_RETRIES`), each with a new staged file, without a
   pause. A conflict after a try of unknown outcome is a `CommitStateUnknownException`.
-- `HttpRetryHandler`: a request is sent three times, after 0.5 s and 1 s, each half to one and a half times as long,
-  when the answer is 429 or 5xx, or the socket fails. A connection that is closed without an answer is none of these.
+- `HttpRetryHandler`: after a 429 or 5xx answer, or a socket error, it sends a request again, at most three times in
+all. The pauses are 0.5 s and 1 s, each multiplied by a random factor from 0.5 to 1.5. It does not retry after a
+connection that the server closed without an answer.
 - `ConflictChecker` lists the log folder for the winners, and never asks the catalog.
-- A snapshot is loaded anew for each request (`getCommits`), and nothing is cached between them but the HTTP connection.
+- A snapshot is loaded anew for each request (`getCommits`). Only the HTTP connection is kept between requests.
+- `UCCatalogManagedCommitter` registers a new table itself, and `commitWithRetry` sends that request again, with the
+same version 0: once more after a lost answer, and 200 times if the catalog answers 409 because the name is taken.
+- It retries a 429 for a full backlog in the same way, for minutes, and publishes nothing. So this adapter has no
+profile `backlog-limit`.
+- The catalog client rejects metadata domains other than `delta.clustering` and `delta.rowTracking`, with an error that
+Kernel retries 200 times.
+- Post-commit hooks (checkpoint, checksum, log compaction) open the table by its path. For an unpublished version each
+hook fails and writes nothing. This adapter does not run them.
 
-- `UCCatalogManagedCommitter` registers a new table itself, and `commitWithRetry` sends that again, with the same
-  version 0: after a lost answer once more, and 200 times where the catalog answers 409 because the name is taken.
-- A 429 on a full backlog is retried in the same way, for minutes, and nothing is published: no `backlog-limit` here.
-- Metadata domains other than `delta.clustering` and `delta.rowTracking` are rejected by the catalog client, as an error
-  that Kernel retries 200 times.
-- Post-commit hooks (checkpoint, checksum, log compaction) open the table by its path. Of an unpublished version each
-  fails and writes nothing; this adapter does not run them.
-
-Not in Kernel's public interface, therefore unsupported here: removing files, reading in a transaction, changes that
-only rearrange data, another partitioning, REPLACE TABLE, log compaction without a commit, and metadata cleanup.
+Kernel's public interface does not have, so this adapter does not support: removing files, reading in a transaction,
+changes that only rearrange data, another partitioning, REPLACE TABLE, log compaction without a commit, and metadata
+cleanup.
 
 Delta 4.3 creates no table: its client of the Delta API cannot parse the columns that its `UCCatalogManagedCommitter`
-registers. It commits without the name of the table, which its own client of the Delta API rejects: `_NamesTables` adds
-it.
+registers. It also commits without the name of the table, which its own client of the Delta API rejects; `_NamesTables`
+adds the name.
 """
 
 from __future__ import annotations
@@ -50,13 +55,13 @@ from conformance.interface.log_names import LOG, STAGING
 from conformance.interface.subject import AdapterError
 
 PARTITION_COLUMN: Final = "part"
-"""The kit's only one."""
+"""The kit's only partition column."""
 CAN: Final = (
     "read_version", "adds", "application", "set_properties", "unset_properties", "add_feature",
 )  # fmt: skip
-"""The fields of a transaction that Kernel has public calls for."""
+"""The fields of a transaction for which Kernel has public calls."""
 RUNS: Final = 50
-"""How often a transaction is run again after a lost race that Kernel does not resolve."""
+"""How often the adapter runs a transaction again after a lost race that Kernel does not resolve."""
 
 _KERNEL: Final = "io.delta.kernel"
 _UC: Final = "io.delta.storage.commit.uccommitcoordinator"
@@ -67,7 +72,7 @@ _MOST_CAUSES: Final = 20
 
 class DeltaKernel(EngineClient):
     """Catalog-managed tables with staged commits. Each simulated client has an engine and a catalog client of its own.
-    `version`: of Delta, as on Maven Central."""
+    `version`: Delta's version on Maven Central."""
 
     engine = "delta-kernel"
     title = "Delta Kernel"
@@ -152,7 +157,7 @@ class DeltaKernel(EngineClient):
     def checksum(self, client: str, request: m.Checksum) -> m.Answer:
         def write(snapshot: Any, engine: Any) -> None:
             mode = snapshot.getStatistics().getChecksumWriteMode()
-            if mode.isPresent():  # otherwise it is there
+            if mode.isPresent():  # otherwise the checksum exists
                 snapshot.writeChecksum(engine, mode.get())
 
         return self._done(client, request.table, request.version, write)
@@ -169,7 +174,7 @@ class DeltaKernel(EngineClient):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """A table, as the catalog resolves it."""
+    """A table, as the catalog resolved it."""
 
     name: str
     id: str
@@ -182,13 +187,13 @@ class _Table:
 
 
 class _NamesTables:
-    """`UCClient`, for a Kernel that commits without the name of the table, as Delta 4.3 does: its client of the Delta
-    API rejects that. Java exceptions pass through."""
+    """A `UCClient` that adds the name of the table to commits: Kernel of Delta 4.3 leaves it out, and Delta's client of
+    the API rejects that. Java exceptions pass through."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self.names: dict[str, Any] = {}
-        """The `TableIdentifier` of a table, by its id."""
+        """The `TableIdentifier` of each table, by the table's id."""
 
     def commit(self, table: str, location: Any, name: Any, *more: Any) -> None:
         self._client.commit(table, location, self.names[table] if name is None else name, *more)
@@ -210,7 +215,7 @@ class _Connector:
         self._java = on
         self._none = on.type("java.util.Optional").empty()
         configuration = on.type("org.apache.hadoop.conf.Configuration")()
-        # The plain file system: the one that is meant for users keeps checksums in files beside the log's.
+        # The raw file system: Hadoop's usual one writes a checksum file beside each file of the log.
         configuration.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
         configuration.set("fs.AbstractFileSystem.file.impl", "org.apache.hadoop.fs.local.RawLocalFs")
         self.engine = on.type(f"{_KERNEL}.defaults.engine.DefaultEngine").create(configuration)
@@ -224,7 +229,7 @@ class _Connector:
         self._uc.close()
 
     def create(self, new: NewTable) -> m.Answer:
-        """Kernel writes version 0 to the place that the catalog gives, and registers the table. Raises
+        """Kernel writes version 0 to the location that the catalog gives, and registers the table. Raises
         `Py4JJavaError`."""
         from py4j.protocol import Py4JJavaError
 
@@ -272,7 +277,7 @@ class _Connector:
         return self._java.type(f"{_KERNEL}.TableManager").loadSnapshot(path).build(self.engine)
 
     def read(self, snapshot: Any, folder: str) -> m.SnapshotRead:
-        """What the kit compares. Kernel answers for one application, and lists none: they are left out."""
+        """The snapshot for the kit. Kernel cannot list applications, so they are left out."""
         files = {}
         rows = self._java.type(f"{_KERNEL}.internal.InternalScanFileUtils")
         for row in self._scanned(snapshot):
@@ -290,7 +295,7 @@ class _Connector:
         )
 
     def _as_read(self, value: str | None) -> str | None:
-        """The value of the partition column in the rows of a file. The method is private until Delta 4.3."""
+        """The value of the partition column in the rows of a file. Kernel's method is private until Delta 4.3."""
         if value is None:
             return None
         kinds = [self._java.reflected(each) for each in (f"{_KERNEL}.types.DataType", "java.lang.String")]
@@ -319,7 +324,7 @@ class _Connector:
             batches.close()
 
     def commit(self, table: _Table, snapshot: Any, request: m.Transact) -> m.Answer | None:
-        """One transaction. None: it lost a race that only a new run can resolve."""
+        """One transaction. None: it lost a race that only a new run of the transaction can resolve."""
         from py4j.protocol import Py4JJavaError
 
         if request.application is not None:
@@ -350,7 +355,7 @@ class _Connector:
         return builder.build(self.engine)
 
     def _adds(self, table: _Table, transaction: Any, files: Sequence[m.DataFile]) -> Any:
-        """The add actions, as a connector makes them from the files that it wrote into each partition."""
+        """The add actions, made like a connector's from the files that it wrote into each partition."""
         rows = self._java.type("java.util.ArrayList")()
         state = transaction.getTransactionState(self.engine)
         kernel = self._java.type(f"{_KERNEL}.Transaction")
@@ -360,7 +365,7 @@ class _Connector:
         for file in files:
             values = {PARTITION_COLUMN: self._literal(file.partition)} if partitioned else {}
             context = kernel.getWriteContext(self.engine, state, self._map(values))
-            path = Path(table.folder, file.path)  # an absolute path stays as it is
+            path = Path(table.folder, file.path)  # an absolute path does not change
             written = self._of("java.util.ArrayList", [status(f"file:{path}", 1, 1, self._none)])
             actions = kernel.generateAppendActions(self.engine, state, closeable(written.iterator()), context)
             while actions.hasNext():
@@ -386,20 +391,20 @@ class _Connector:
         return made
 
     def _long(self, value: int | None) -> Any:
-        """An `Optional` of a Java `Long`, which py4j makes of no Python number that is small."""
+        """An `Optional` of a Java `Long`. py4j turns a small Python number into an `Integer` instead."""
         if value is None:
             return self._none
         return self._java.type("java.util.stream.LongStream").range(value, value + 1).boxed().findFirst()
 
 
 def _names_tables(on: Machine) -> bool:
-    """Whether this Kernel is of Delta 4.4 or newer: its catalog client is made of options."""
+    """Whether this Kernel belongs to Delta 4.4 or newer, whose catalog client takes options."""
     constructors = on.reflected(f"{_UC}.UCDeltaTokenBasedRestClient").getConstructors()
     return any(each.getParameterCount() == 2 for each in constructors)
 
 
 def _rest_client(on: Machine, url: str, token: str, configuration: Any) -> Any:
-    """Delta's own client of the Delta API. Its constructor takes a token provider until Delta 4.3."""
+    """Delta's own client of the Delta API. Until Delta 4.3 its constructor takes a token provider."""
     kind = on.type(f"{_UC}.UCDeltaTokenBasedRestClient")
     options = on.type("java.util.HashMap")()
     options.put("token", token)
@@ -416,7 +421,7 @@ def _slash(folder: str) -> str:
 
 
 def _below(path: str, folder: str) -> str:
-    """Kernel's path of a data file, which is decoded and begins with `file:`, below the table's folder."""
+    """The path of a data file relative to the table's folder. Kernel's path is decoded, and begins with `file:`."""
     return path.removeprefix("file:").removeprefix("//").removeprefix(folder)
 
 
@@ -424,7 +429,7 @@ def _below(path: str, folder: str) -> str:
 
 
 def _causes(error: Any) -> list[tuple[str, Any]]:
-    """What Java threw and its causes, by class."""
+    """The exception that Java threw and its causes, each with its class name."""
     found: list[tuple[str, Any]] = []
     thrown = error.java_exception
     while thrown is not None and len(found) < _MOST_CAUSES:
@@ -438,7 +443,7 @@ def _said(causes: Sequence[tuple[str, Any]]) -> str:
 
 
 def _answered(act: Callable[[], m.Answer]) -> m.Answer:
-    """The answer; where Kernel throws, nothing was proposed. Raises `AdapterError` if the JVM is gone."""
+    """The answer. If Kernel throws here, it has proposed nothing. Raises `AdapterError` if the JVM is gone."""
     from py4j.protocol import Py4JError, Py4JJavaError
 
     try:
@@ -455,7 +460,7 @@ def _answered(act: Callable[[], m.Answer]) -> m.Answer:
 
 
 def _unanswered(name: str, thrown: Any) -> bool:
-    """Whether the catalog gave no answer to a question."""
+    """Whether the catalog did not answer a read."""
     if name == "io.unitycatalog.client.ApiException":
         status = int(thrown.getCode())
         return status in (0, 429) or status >= 500
@@ -463,8 +468,9 @@ def _unanswered(name: str, thrown: Any) -> bool:
 
 
 def _not_committed(error: Any) -> m.Answer | None:
-    """How a connector has to read an exception of `commit`. Kernel has a class for an unknown outcome, and another for
-    too many tries, whose last one may have landed unless it met a conflict. Every other exception is a failure."""
+    """The answer that a connector must derive from an exception of `commit`. Kernel has a class for an unknown outcome,
+    and another for too many tries; then the last try may have landed, unless it met a conflict. Every other exception
+    is a failure."""
     causes = _causes(error)
     kind = causes[0][0].removeprefix(f"{_KERNEL}.exceptions.")
     if kind == "ConcurrentWriteException":

@@ -1,39 +1,39 @@
 """Delta Kernel for Rust (crate `delta_kernel`) with its Unity Catalog crates: `engine:delta-kernel-rs`.
 
 The program in `delta_kernel_rs/` speaks the shared interface on standard input and output; this module builds it with
-cargo from crates.io, and passes requests on. It reaches the kit's owner by the published Unity Catalog crates alone:
-`load_table` of `unity-catalog-delta-rest-client`, `snapshot_builder_from_load_table`, `log_tail_from_commits` and
-`UCCommitter` of `delta-kernel-unity-catalog`. A plain table is committed to by `FileSystemCommitter`. Files are read
-and written by the default engine's local object store.
+cargo from crates.io, and passes requests on. The program calls the kit's owner only through the published Unity Catalog
+crates: `load_table` of `unity-catalog-delta-rest-client`, `snapshot_builder_from_load_table`, `log_tail_from_commits`
+and `UCCommitter` of `delta-kernel-unity-catalog`. It commits to a plain table through `FileSystemCommitter`, and reads
+and writes files through the default engine's local object store.
 
 What the engine does by itself, with its place in the crates of version 0.30.1:
 
-- **Retries.** `load_table` is sent again after a 5xx answer or a broken connection, three times
+- **Retries.** `load_table` is sent again three times after a 5xx answer or a broken connection
   (`unity-catalog-delta-rest-client`, `http.rs`, `execute_with_retry`; the waits between are configured as 1 ms here).
   `update_table` is sent once (`clients/commits.rs`).
-- **Conflicts.** `UCCommitter` makes `KernelError::Generic` of every failed `update_table`, also of a 409
-  (`committer.rs`, `commit_version_non_zero`, its issue 2970), and the kernel rebases nothing. The program reads the
-  HTTP status in the error's text, as a connector must: 409 is a lost race, 429 a full backlog, another 4xx `rejected`,
-  and anything else `unknown`. An append is proposed again on the newest snapshot, at most 100 times and while
-  protocol and metadata stay as they were, after a full backlog with everything published first. Any other transaction
-  that lost its version is answered `unsupported`, because nothing in the kernel compares it with the winners; so no
-  rule about conflicts is held against the kernel.
-- **Caches.** None but the snapshot that a caller keeps: each simulated client keeps its newest one, and the next read
-  updates it with `Snapshot::builder_from`. After a commit it keeps the kernel's post-commit snapshot.
+- **Conflicts.** `UCCommitter` turns every failed `update_table` into `KernelError::Generic`, also a 409
+(`committer.rs`, `commit_version_non_zero`, its issue 2970), and the kernel never rebases. The program reads the
+HTTP status in the error's text, as a connector must: 409 is a lost race, 429 a full backlog, another 4xx `rejected`,
+and any other error `unknown`. It proposes an append again on the newest snapshot, at most 100 times, and only while
+protocol and metadata do not change; after a full backlog it publishes all commits first. Any other transaction that
+lost its version is answered `unsupported`, because the kernel does not compare it with the winners. So the kit
+judges no rule about conflicts.
+- **Caches.** Only the snapshot that a caller keeps: each simulated client keeps its newest snapshot, and the next read
+updates it with `Snapshot::builder_from`. After a commit it keeps the kernel's post-commit snapshot.
 - **Publishing.** `UCCommitter`'s documentation asks connectors to publish after each commit; the program does, with
   `Snapshot::publish`, which copies each staged file unless its target exists.
 - **Maintenance.** `Snapshot::checkpoint` and `write_checksum`. The kernel's log compaction is disabled (issue 2337).
-- **Batches.** Files of the log are read with the default engine's buffer sizes; nothing of it is visible to an owner.
+- **Batches.** Files of the log are read with the default engine's buffer sizes. An owner does not see these sizes.
 
-Versions before 0.29 have no published Unity Catalog crates. With two of them the program reads and maintains tables;
-it commits nothing.
+Versions before 0.29 have no published Unity Catalog crates. With two of them the program reads and maintains tables,
+but does not commit.
 
-A table is created as the kernel's documentation says: `create_staging_table`, `create_table` of the kernel with
-`get_required_properties_for_disk`, `build_uc_create_table_request`, and `create_table` of the REST client. Versions
-before 0.29 create none.
+The program creates a table as the kernel's documentation says: `create_staging_table`, `create_table` of the kernel
+with `get_required_properties_for_disk`, `build_uc_create_table_request`, and `create_table` of the REST client. With
+versions before 0.29 it creates no table.
 
-The kernel has no API that changes properties, protocol features or partition columns of a table, and none that lists
-the applications of a table: the program takes their names from the log's files, and asks the kernel for each.
+The kernel has no API to change properties, protocol features or partition columns of a table. It cannot list the
+applications of a table either: the program takes their names from the log's files, and asks the kernel for each.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ SOURCE: Final = Path(__file__).with_name("delta_kernel_rs")
 PROGRAM: Final = "delta-kernel-rs-subject"
 NEWEST: Final = "0.30.1"
 CATALOG_CRATES: Final[Mapping[str, str]] = {"0.30.1": "0.2.0", "0.30.0": "0.2.0"}
-"""By version of `delta_kernel`: that of `delta-kernel-unity-catalog`. Version 0.29 has another API for transactions;
-for older versions the crate was not published."""
+"""For each version of `delta_kernel`, the version of `delta-kernel-unity-catalog`. Version 0.29 has another API for
+transactions; for older versions the crate was not published."""
 OLDER: Final[Mapping[str, tuple[str, str]]] = {
     "0.24.0": ("", "older,catalog-limit"),
     "0.20.0": ("catalog-managed", "older"),
 }
-"""By older version: another feature of `delta_kernel`, and features of the program, which then reads and
-maintains tables, commits nothing, and passes the log tail in by itself. They are here to show bugs that were fixed."""
+"""For each older version, another feature of `delta_kernel`, and the features of the program. With these the program
+reads and maintains tables, does not commit, and passes the log tail in by itself. They are here to show fixed bugs."""
 CAN: Final = (
     "read_version", "reads", "adds", "removes", "data_change", "isolation", "application", "domain", "if_needed",
 )  # fmt: skip
@@ -100,7 +100,7 @@ class DeltaKernelRs(EngineClient):
 
     @classmethod
     def fetch(cls, version: str | None) -> str:
-        """Build the program with cargo, which shows its progress on the standard error."""
+        """Build the program with cargo. It shows its progress on the standard error."""
         version = version or NEWEST
         if version not in VERSIONS:
             raise UsageError(cls.missing(version))
@@ -117,7 +117,8 @@ class DeltaKernelRs(EngineClient):
         return unsupported(request, *CAN) or self._passed(client, request)
 
     def _passed(self, client: str, request: m.Request) -> m.Answer:
-        """The program's answer. What it does not know it calls `unsupported` without a reason."""
+        """The program's answer. It answers an unknown request with `unsupported` and no reason; this method adds
+        one."""
         answer = self._program.ask(client, request)
         without = isinstance(answer, m.Unsupported) and not answer.reason
         return m.Unsupported(reason=self.lacks(m.name_of(request))) if without else answer
@@ -130,7 +131,7 @@ class DeltaKernelRs(EngineClient):
 
 
 def program(version: str) -> Path:
-    """Where the program of that version is, or will be. Its folder's name holds the digest of its source."""
+    """The path of that version's program, built or not. Its folder's name holds the digest of its source."""
     digest = hashlib.sha256()
     for path in sorted(each for each in SOURCE.rglob("*") if each.is_file()):
         digest.update(path.read_bytes())
@@ -138,10 +139,10 @@ def program(version: str) -> Path:
 
 
 def _build(version: str, target: Path) -> None:
-    """In a folder beside the program, which is moved in whole, for concurrent calls. Raises `UsageError`."""
+    """Build in another folder, and move that as a whole, so that concurrent calls are safe. Raises `UsageError`."""
     cargo = shutil.which("cargo")
     if cargo is None:
-        raise UsageError("no `cargo` on the PATH; install Rust 1.88 or newer, which builds the program of Delta Kernel")
+        raise UsageError("no `cargo` on the PATH; install Rust 1.88 or newer to build the program of Delta Kernel")
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=target.parent) as scratch:
         package = Path(scratch, "package")
@@ -163,7 +164,7 @@ def _build(version: str, target: Path) -> None:
 
 
 def _manifest(text: str, version: str) -> str:
-    """The manifest for that version of `delta_kernel`."""
+    """The text of the manifest, changed for that version of `delta_kernel`."""
     if version in CATALOG_CRATES:
         text = text.replace(f'"={CATALOG_CRATES[NEWEST]}"', f'"={CATALOG_CRATES[version]}"')
         return text.replace(f'"={NEWEST}"', f'"={version}"')

@@ -1,17 +1,18 @@
-"""delta-rs, the `deltalake` wheel, as a client of plain tables: it knows a table by its path, and asks no owner.
+"""delta-rs, the `deltalake` wheel, as a client of plain tables: it opens a table by its path, and asks no owner.
 
 What it does by itself (`crates/core/src/kernel/transaction`, `protocol/checkpoints.rs` of delta-rs):
 
-- A commit proposes the version after the one that it read, and tries at most 15 times more. Since 0.23 it first checks
-  all versions that others committed meanwhile; before, each of these used up one try.
-- Handles share no cache. A handle of `DeltaTable` keeps its snapshot until it is asked to update.
-- `cleanup_metadata` deletes what is older than `delta.logRetentionDuration`, 30 days. It takes no time, so that the
-  adapter moves the modification times of the log's files during the call.
+- A commit proposes the version after the version that it read, and tries at most 15 times more. Since 0.23 it first
+checks all versions that other writers committed meanwhile; before, each of these used up one try.
+- Handles share no cache. A handle of `DeltaTable` keeps its snapshot until its user asks for an update.
+- `cleanup_metadata` deletes files older than `delta.logRetentionDuration`, 30 days. It has no parameter for the time,
+so the adapter changes the modification times of the log's files during the call.
 
-What the kit's requests become: `create_write_transaction` with the kit's file names, in the mode `overwrite` if the
-transaction replaces all files; `RemoveAction`, where the version has it; `alter` for properties and features;
-`create_checkpoint`, `compact_logs`, `cleanup_metadata`; `vacuum`, with `full` where the version has it. A batch that
-the table has recorded is not written again: delta-rs leaves that to its user. Everything else is `unsupported`.
+The kit's requests become these calls: `create_write_transaction` with the kit's file names, in the mode `overwrite` if
+the transaction replaces all files; `RemoveAction`, if the version has it; `alter` for properties and features;
+`create_checkpoint`, `compact_logs`, `cleanup_metadata`; `vacuum`, with `full` if the version has it. The adapter does
+not write a batch again that the table has recorded, because delta-rs leaves that to its user. Everything else is
+`unsupported`.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from conformance.models import proposals
 
 WHEEL: Final = "deltalake"
 RETENTION: Final = 30 * 86_400_000
-"""`delta.logRetentionDuration` of a table that does not say, ms."""
+"""The default of `delta.logRetentionDuration`, in ms."""
 STRETCH: Final = 1_000
-"""The times of commits are moved apart by this factor, so that the duration of a cleanup does not matter."""
+"""The times between commits are multiplied by this factor, so that the duration of a cleanup does not matter."""
 
 
 class Unable(Exception):  # noqa: N818  # it is an answer
@@ -87,7 +88,7 @@ class DeltaRs(EngineClient):
         return _answered(read)
 
     def _snapshot_read(self, table: Any, location: str) -> m.SnapshotRead:
-        """Of the handle's version. Its applications cannot be listed, and it does not give the times of versions."""
+        """The snapshot of the handle's version. delta-rs cannot list its applications or the times of versions."""
         files = tuple(sorted(_in_table(uri, location) for uri in table.file_uris()))
         return m.SnapshotRead(
             version=table.version(), files=files, properties=dict(table.metadata().configuration),
@@ -95,7 +96,7 @@ class DeltaRs(EngineClient):
         )  # fmt: skip
 
     def _partitions(self, table: Any) -> dict[str, str | None] | None:
-        """By file, of the column `part`."""
+        """For each file, the value of the column `part`."""
         if "part" not in table.metadata().partition_columns:
             return None
         adds = table.get_add_actions(flatten=True)
@@ -143,7 +144,7 @@ class DeltaRs(EngineClient):
         if hasattr(table, "create_write_transaction"):
             more = self._properties(request)
             table.create_write_transaction(actions, mode, table.schema(), partition_by=columns, **more)
-        else:  # before 1.0 `write_deltalake` alone calls it, so
+        else:  # before 1.0 only `write_deltalake` calls it, so
             schema = table.schema().to_pyarrow() if hasattr(table.schema(), "to_pyarrow") else table.pyarrow_schema()
             table._table.create_write_transaction(actions, mode, columns, schema, None, **self._properties(request))
 
@@ -163,7 +164,7 @@ class DeltaRs(EngineClient):
         table.alter.add_feature(names[name], allow_protocol_versions_increase=True, **self._properties(request))
 
     def _properties(self, request: m.Transact) -> dict[str, Any]:
-        """The marker becomes a field of `commitInfo`."""
+        """The arguments for the commit's properties. The marker becomes a field of `commitInfo`."""
         kind = getattr(self.library, "CommitProperties", None)
         if kind is None and request.application is None:
             return {} if self._is_before((0, 15)) else {"custom_metadata": {"txnId": request.marker}}
@@ -179,7 +180,7 @@ class DeltaRs(EngineClient):
         return tuple(int(part) for part in self.engine_version.split(".")[:2] if part.isdecimal()) < version
 
     def _add(self, request: m.Transact, file: m.DataFile, table: Any) -> Any:
-        """The file exists; its rows are never read."""
+        """The add action. The file exists, but its rows are never read."""
         path = Path(request.table) / file.path
         if not path.resolve().is_relative_to(Path(request.table).resolve()):
             raise Unable("no files outside of the table's folder")
@@ -195,7 +196,7 @@ class DeltaRs(EngineClient):
         return kind(path=path, data_change=request.data_change, deletion_timestamp=proposals.BASE_TIME)
 
     def _module(self) -> Any:
-        """Where `AddAction` is."""
+        """The module that has `AddAction`."""
         for name in ("deltalake.transaction", "deltalake.table", "deltalake.writer"):
             try:
                 module = importlib.import_module(name)
@@ -241,7 +242,7 @@ class DeltaRs(EngineClient):
 
     def _table(self, path: str, version: int | None) -> Any:
         if not path.startswith("/"):
-            raise Unable("a table is known by its path only")
+            raise Unable("delta-rs opens a table only by its path")
         return self.library.DeltaTable(path, version=version)
 
 
@@ -259,19 +260,19 @@ def _answered(act: Callable[[], m.Answer], *, commits: bool = False) -> m.Answer
 
 
 def _in_table(uri: str, location: str) -> str:
-    """The path of a file in the table's folder; another one, or one that was joined to it, as delta-rs tells it."""
+    """The path of a file relative to the table's folder. Any other path stays as delta-rs returns it."""
     path = uri.removeprefix("file://").removeprefix(f"{location}/")
     return uri if ":" in path.partition("/")[0] else path
 
 
 def _values(batch: Any, name: str) -> list[Any]:
-    """A column of a batch, of Arrow's library or of arro3."""
+    """A column of a batch that comes from pyarrow or from arro3."""
     column = batch.column(name) if hasattr(batch, "column") else batch[name]
     return [each.as_py() if hasattr(each, "as_py") else each for each in column]
 
 
 def _version_of(log: Path, marker: str, table: Any) -> int:
-    """The version whose commit carries the marker; for a version of delta-rs that cannot write it, the handle's."""
+    """The version whose commit has the marker. If this delta-rs cannot write the marker: the handle's version."""
     for path in sorted(log.iterdir(), reverse=True):
         version = version_of(path.name)
         body = None if version is None else proposals.body_of(path.read_text("utf-8", "replace"), "commitInfo")
@@ -283,7 +284,7 @@ def _version_of(log: Path, marker: str, table: Any) -> int:
 
 @contextmanager
 def _moved(log: Path, older_than: int) -> Iterator[None]:
-    """For the time of a cleanup, the log's files are so old that what is not later than `older_than` is beyond the
+    """During a cleanup, make the log's files older, so that a file from `older_than` or earlier exceeds the
     retention."""
     before = {path: path.stat().st_mtime_ns for path in log.iterdir() if path.is_file()}
     edge = time.time_ns() // 1_000_000 - RETENTION - STRETCH

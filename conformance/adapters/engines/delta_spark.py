@@ -1,42 +1,49 @@
 """Delta on Spark as a client: PySpark 4.2 with Delta's jars, driven through py4j in one JVM with one Spark session.
 
-Delta speaks the Delta API by itself where the class of a catalog is named `io.unitycatalog.spark.UCSingleCatalog`. Our
-`UCSingleCatalog.java` stands in for that class: it finds no table and only drops. All requests for a table are Delta's.
+Delta speaks the Delta API by itself if the class of a catalog is named `io.unitycatalog.spark.UCSingleCatalog`. Our
+`UCSingleCatalog.java` replaces that class: it finds no table and can only drop one. Delta itself sends all requests for
+a
+table.
 
-How an operation is done, always after the catalog was asked for the table, as any statement does it:
+Each operation first asks the catalog for the table, as any statement does. Then:
 
-- `snapshot`: `DeltaLog.update`, or `getSnapshotAt` of the version that Delta resolves for time travel; the files are
-  those of `Snapshot.allFiles`. No data is read. A path is opened as `spark.read.format("delta").load(path)`.
-- `transact`: an `OptimisticTransaction` on the snapshot of `read_version`. Reads are recorded by `readWholeTable` and
-  `filterFiles`; what changes the metadata passes the rules of the SQL statement that does the same.
-- `checkpoint`: what `DeltaLog.checkpoint` does, without the cleanup after it: the kit's commits are years old, so it
-  would delete most of them; with `any_version` all. The hint `_last_checkpoint` is written for the newest version
-  only: Delta makes no checkpoints of older ones. `cleanup`: `DeltaLog.cleanUpExpiredLogs`. `maintain`: VACUUM,
-  OPTIMIZE, REORG.
-- `create_table`: CREATE TABLE, and Delta asks the catalog for a place, writes version 0 there, and registers the table.
+- `snapshot`: `DeltaLog.update`, or `getSnapshotAt` of the version that Delta resolves for time travel. The files come
+from `Snapshot.allFiles`. No data is read. A path is opened like `spark.read.format("delta").load(path)`.
+- `transact`: an `OptimisticTransaction` on the snapshot of `read_version`. `readWholeTable` and `filterFiles` record
+reads. A change of the metadata obeys the rules of the SQL statement for it.
+- `checkpoint`: like `DeltaLog.checkpoint`, but without the cleanup after it. The kit's commits are years old, so the
+cleanup would delete most of them; with `any_version`, all of them. The hint `_last_checkpoint` is written only for the
+newest version, because Delta makes no checkpoints of older versions.
+- `cleanup`: `DeltaLog.cleanUpExpiredLogs`.
+- `maintain`: VACUUM, OPTIMIZE, REORG.
+- `create_table`: CREATE TABLE. Delta asks the catalog for a location, writes version 0 there, and registers the table.
 
-Not done: `checksum` (Delta writes one after each of its commits, and at no other time) and `compact` (Delta reads log
-compactions, and writes none). Isolation: Delta allows no level but Serializable; a transaction that changes no data is
-lowered to SnapshotIsolation by Delta itself. managedCommit: Delta 4.4 knows its successors `catalogManaged` and
-`coordinatedCommits-preview` only, and rejects a protocol with the feature of the document. There is no
-coordinator of the kit's own for it (`CatalogOwnedCommitCoordinatorProvider.registerBuilder`): it would replace Delta's
-`UCCommitCoordinatorClient` by code of this adapter, and test nothing more of Delta. `delta_spark_coordinated` has one.
+Not supported:
+
+- `checksum`: Delta writes a checksum after each of its commits, and at no other time.
+- `compact`: Delta reads log compactions, but writes none.
+- Isolation levels: Delta allows only Serializable, and itself lowers a transaction that changes no data to
+SnapshotIsolation.
+- managedCommit: Delta 4.4 has only its successors `catalogManaged` and `coordinatedCommits-preview`, and rejects a
+protocol with the document's feature. A coordinator of the kit (`CatalogOwnedCommitCoordinatorProvider.registerBuilder`)
+would replace Delta's `UCCommitCoordinatorClient` by code of this adapter, and test nothing more of Delta.
+`delta_spark_coordinated` has such a coordinator.
 
 What a client keeps: a real second client is another JVM, so each simulated client has a Spark session of its own (with
-its token), and `DeltaLog`s of its own: an option `fs.kit.client` makes them distinct in Delta's cache. Still shared,
-without effect on the answers: threads and Hadoop's file system objects.
+its token), and `DeltaLog`s of its own: an option `fs.kit.client` makes them distinct in Delta's cache. The clients
+share threads and Hadoop's file system objects, which does not affect the answers.
 
 Delta's own retries, caches and sizes (4.4.0):
 
 - a lost race is retried up to 10,000,000 times without a pause (`spark.databricks.delta.maxCommitAttempts`);
-- a request without an answer, or with 429 or a status from 500 on, is sent 3 times by Unity Catalog's client
-  (`JitterDelayRetryPolicy`), and a commit in 16 rounds of that (`UCCommitCoordinatorClient.commitImpl`), with growing
-  pauses up to a minute. The pauses are shortened here (`_PAUSES`), nothing else: all sends are made;
-- the registration of a new table is sent again after a 503, and not after a lost answer: CREATE TABLE then fails with
-  an IOException, and the table may be there;
+- after no answer, a 429 or a 5xx status, Unity Catalog's client sends a request 3 times in all
+(`JitterDelayRetryPolicy`), and a commit in 16 such rounds (`UCCommitCoordinatorClient.commitImpl`), with growing
+pauses of up to a minute. This adapter shortens only the pauses (`_PAUSES`), not the number of sends;
+- the registration of a new table is sent again after a 503, but not after a lost answer: CREATE TABLE then fails with
+an IOException, and the table may exist;
 - a `DeltaLog` and its newest snapshot are cached for 60 minutes; each statement updates it;
-- a commit backfills all commits before it (`UCCommitCoordinatorClient`), and writes a checksum; each tenth one
-  writes a checkpoint (`delta.checkpointInterval`), which deletes expired log files.
+- a commit backfills all commits before it (`UCCommitCoordinatorClient`), and writes a checksum; each tenth commit
+writes a checkpoint (`delta.checkpointInterval`) and then deletes expired log files.
 """
 
 from __future__ import annotations
@@ -63,7 +70,7 @@ from conformance.interface.subject import Ask, UsageError
 from conformance.models import proposals
 
 VERSIONS: Final = ("4.4.0",)
-"""Delta's versions that run on the PySpark of this kit."""
+"""The versions of Delta that run on the kit's version of PySpark."""
 CATALOG_CLASS: Final = "io.unitycatalog.spark.UCSingleCatalog"
 _CATALOG_SOURCE: Final = Path(__file__).with_name("UCSingleCatalog.java")
 _CATALOG: Final = f"spark.sql.catalog.{CATALOG}"
@@ -73,7 +80,7 @@ _OPENED: Final = (
     "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action",
     "sun.util.calendar",
 )  # fmt: skip
-"""Packages of Java that Spark reaches into."""
+"""Java packages whose internals Spark uses."""
 _OPTIONS: Final = (*jvm.OPTIONS, "-Xmx1g", *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED))
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.master": "local[2]",
@@ -84,13 +91,13 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": f"{_DELTA}.catalog.DeltaCatalog",
-    # For logs of a few files; compiling code for them would be most of the work.
+    # For logs of a few files: compiling code for them would take most of the time.
     "spark.sql.shuffle.partitions": "1",
     "spark.databricks.delta.snapshotPartitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
-    # VACUUM of files that are a second old.
+    # Allows VACUUM of files that are a second old.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
 }
 _TABLES_KEPT: Final = 32
@@ -116,7 +123,7 @@ class DeltaSpark(EngineClient):
     )  # fmt: skip
     seconds: ClassVar[float] = 120.0
     domains: ClassVar[tuple[str, ...]] = ("delta.clustering", "delta.rowTracking")
-    """Delta's client of the Delta API sends no others. Empty: there is no such limit."""
+    """The metadata domains that Delta's client of the Delta API sends. Empty: it sends all."""
 
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         super().__init__(owner, directory, version)
@@ -150,7 +157,7 @@ class DeltaSpark(EngineClient):
         return f"Delta {VERSIONS[0]}, Spark {self._spark.version}"
 
     def _prepare(self, classes: Path) -> None:
-        """Fill the folder of classes that come before Delta's own."""
+        """Fill the folder of classes that the JVM loads instead of Delta's own."""
         compile_catalog(classes)
         put_before(classes, "unity", _PAUSES)
 
@@ -158,7 +165,7 @@ class DeltaSpark(EngineClient):
         return self._spark.session({_CATALOG: CATALOG_CLASS, f"{_CATALOG}.uri": self.url, f"{_CATALOG}.token": client})
 
     def _table(self, client: str, name: str) -> Table:
-        """The table as the catalog answers now, with the handle that this client has of its log."""
+        """The table, from a new answer of the catalog, with this client's handle of its log."""
         self._make_room(name)
         session = self.connection(client)
         self._spark.use(session)
@@ -170,7 +177,7 @@ class DeltaSpark(EngineClient):
         return Table(self._spark, session, self._spark.log(session, found.get(), client), found)
 
     def _make_room(self, name: str) -> None:
-        """Forget the logs of all tables where this one would be too many."""
+        """Forget the logs of all tables if this table is one too many."""
         if name not in self._seen:
             if len(self._seen) >= _TABLES_KEPT:
                 self._seen.clear()
@@ -178,7 +185,7 @@ class DeltaSpark(EngineClient):
             self._seen.add(name)
 
     def _in_sql(self, client: str, name: str) -> str:
-        """The table in a statement."""
+        """The table's name in a statement."""
         return f"{CATALOG}.{SCHEMA}.`{name}`"
 
     # Reading
@@ -203,7 +210,7 @@ class DeltaSpark(EngineClient):
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         if request.isolation is not m.Isolation.SERIALIZABLE and request.data_change:
-            return m.Unsupported(reason=f"Delta has no {request.isolation.value} for what changes data")
+            return m.Unsupported(reason=f"Delta has no {request.isolation.value} isolation for changes of data")
 
         if request.domain is not None and self.domains and request.domain[0] not in self.domains:
             known = " and ".join(self.domains)
@@ -216,7 +223,7 @@ class DeltaSpark(EngineClient):
         return self._answered(prepare, lambda transaction: transaction.landed())
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        """CREATE TABLE; the id is the one under which the catalog then knows the table."""
+        """CREATE TABLE. The answer has the table's id in the catalog."""
         new = NewTable.of(request)
         place = f"{CATALOG}.{SCHEMA}.`{new.name}`"
 
@@ -263,8 +270,8 @@ class DeltaSpark(EngineClient):
         return self._answered(run)
 
     def _answered(self, prepare: Callable[[], Any], commit: Callable[[Any], m.Answer] | None = None) -> m.Answer:
-        """The answer of `prepare`; or, where there is something to commit, of that. Only a conflict says that nothing
-        landed once something may have been proposed."""
+        """The answer of `prepare`; or, if there is something to commit, the answer of `commit`. After a possible
+        proposal, only a conflict says that it did not land."""
         from py4j.protocol import Py4JJavaError
 
         proposed = False
@@ -318,7 +325,7 @@ class Spark:
         return self.type("scala.Option").apply(value)
 
     def some_long(self, number: int) -> Any:
-        """py4j would make small ones Integers."""
+        """A `Some` of a Java `Long`; py4j would turn a small number into an Integer."""
         optional = self.type("java.util.OptionalLong").of(number)
         return self.type("scala.jdk.javaapi.OptionConverters").toScala(optional)
 
@@ -355,15 +362,15 @@ class Spark:
         return f"CREATE TABLE {place} ({columns}) USING delta{by} TBLPROPERTIES ({listed})"
 
     def use(self, session: Any) -> None:
-        """Make it the one that Delta finds."""
+        """Make this the active session, which Delta uses."""
         self.type("org.apache.spark.sql.SparkSession").setActiveSession(session)
 
     def log(self, session: Any, place: Any, client: str) -> Any:
-        """This client's log of the table at a `Path`, or of a catalog's entry."""
+        """This client's log of the table at a `Path`, or of a table in the catalog."""
         return self._logs.forTable(session, place, self.options(client))
 
     def options(self, client: str) -> Any:
-        """They make the client's logs distinct."""
+        """Options that make the client's logs distinct in Delta's cache."""
         return self.scala_map({"fs.kit.client": client})
 
     def forget(self) -> None:
@@ -403,8 +410,8 @@ class Spark:
         )
 
     def failure(self, thrown: Any, *, proposed: bool) -> m.Answer:
-        """What an exception of Delta says of the outcome. Once a commit may have been proposed, lost answers leave it
-        unknown; everything else that Delta throws says that the transaction failed."""
+        """The answer for an exception of Delta. After a possible proposal, a lost answer makes the outcome unknown; any
+        other exception says that the transaction failed."""
         reasons: list[str] = []
         unknown = False
         cause = thrown
@@ -421,7 +428,7 @@ class Spark:
         return m.Unknown(reason=reason) if proposed and unknown else m.Rejected(reason=reason)
 
     def _kinds(self, thrown: Any) -> list[str]:
-        """Its class and the classes above."""
+        """The names of the exception's class and its base classes."""
         found, kind = [], thrown.getClass()
         while kind is not None:
             found.append(str(kind.getName()))
@@ -433,10 +440,10 @@ class Spark:
 
 
 class Table:
-    """A table as a statement of this client finds it."""
+    """A table, as a statement of this client finds it."""
 
     def __init__(self, spark: Spark, session: Any, log: Any, found: Any, feature: str = CATALOG_MANAGED) -> None:
-        """`found`: the catalog's entry, or none."""
+        """`found`: the table's entry in the catalog, or none."""
         self.spark = spark
         self.session = session
         self.log = log
@@ -444,7 +451,7 @@ class Table:
         (Path(log.logPath().toUri().getPath()) / STAGING[feature]).mkdir(exist_ok=True)
 
     def snapshot(self, version: int | None, timestamp: int | None) -> Any:
-        """The newest one, or that of time travel."""
+        """The newest snapshot, or the snapshot of time travel."""
         if version is None and timestamp is None:
             return self.log.update(False, self.spark.none, self.found)
         spec = self.spark.time_travel(version, timestamp)
@@ -456,7 +463,7 @@ class Table:
 
 
 class _Transaction:
-    """A transaction of Delta's that does what a request describes."""
+    """A transaction of Delta that makes the changes in a request."""
 
     def __init__(self, table: Table, request: m.Transact) -> None:
         self.table = table
@@ -568,7 +575,8 @@ def _javac() -> str:
 
 
 def put_before(classes: Path, group: str, changes: Mapping[tuple[str, str], Mapping[bytes, bytes]]) -> None:
-    """Put copies of classes before the originals, with other constants. `changes`: by library and file of the class."""
+    """Write copies of classes, with other constants, which the JVM loads instead of the originals. `changes`: for each
+    library and class file, the new value of each constant."""
     for (library, name), constants in changes.items():
         jar = next(path for path in jars.jars(group) if path.name.startswith(f"{library}-"))
         with zipfile.ZipFile(jar) as archive:
@@ -581,7 +589,7 @@ def put_before(classes: Path, group: str, changes: Mapping[tuple[str, str], Mapp
 
 
 def _long(number: int) -> bytes:
-    """As it is among the constants of a class file."""
+    """A number, encoded as a constant of a class file."""
     return b"\x05" + number.to_bytes(8, "big")
 
 
@@ -594,8 +602,8 @@ _PAUSES: Final[Mapping[tuple[str, str], Mapping[bytes, bytes]]] = {
         _long(500): _long(1)
     },
 }
-"""By library and class: the pauses between sends of one request (the shortest, the longest), and what they are here, in
-ms. All sends of one lost commit take ten minutes otherwise."""
+"""For each library and class, the shortest and the longest pause between sends of one request, and their values here,
+in ms. With Delta's values all sends of one lost commit take ten minutes."""
 
 
 def compile_catalog(classes: Path) -> None:

@@ -1,48 +1,53 @@
-"""Delta on Spark as the client of a managed-commit table: its owner is a commit coordinator, which Delta asks.
+"""Delta on Spark as the client of a managed-commit table, whose owner is a commit coordinator.
 
 Delta calls managed commits coordinated commits. It has had them since 3.3, as the table feature
-`coordinatedCommits-preview`, and 4.4.0 still has them: it is tried because it is the newest one that runs on the
-PySpark of this kit. The names of the RFC never shipped, and Delta rejects writes to a table that has them. So the
-names in Delta's classes are replaced by those of the document (`_NAMES`), before the JVM loads them; their code is not
-touched. One more name is replaced: Delta's feature needs `vacuumProtocolCheck`, the document's does not.
+`coordinatedCommits-preview`, and 4.4.0 still has them. The kit tests 4.4.0, the newest version that runs on its
+PySpark. Delta never shipped the names of the RFC, and rejects writes to a table that has them. So this adapter replaces
+the names in Delta's classes by those of the document (`_NAMES`), before the JVM loads the classes; it does not change
+their code. It replaces one more name: Delta's feature requires `vacuumProtocolCheck`, but the document's feature does
+not.
 
 Delta finds a coordinator by the name in `delta.managedCommit.commitOwner`, and asks it through the interface
-`io.delta.storage.commit.CommitCoordinatorClient`. The one here has no behaviour of its own: it passes each question on
-to the kit's owner, as the client that is answered at the moment.
+`io.delta.storage.commit.CommitCoordinatorClient`. The coordinator here has no behaviour of its own: it passes each
+request on to the kit's owner, in the name of the client whose request the adapter is answering.
 
-| Delta calls | the owner is asked for |
+| Delta calls | request to the owner |
 |---|---|
 | `commit` | `commit` with the staged file that Delta's `CoordinatedCommitsUtils` wrote |
 | `commit` without the owner's properties | `hand_back` with the actions |
 | `getCommits` | `get_commits` of the same range |
 | `backfillToVersion` | `backfill_to_version` |
-| `registerTable` | nothing: see below |
+| `registerTable` | none: see below |
 
 | the owner answers a commit | Delta gets |
 |---|---|
 | `ratified` | the staged file |
 | `conflict` | `CommitFailedException(retryable, conflict)` |
 | `rejected` | `CommitFailedException`, retryable if the owner says so |
-| `gap`, `not_found`, `unsupported` | `CommitFailedException`, neither |
-| `unknown` | `UncheckedIOException`: the interface has no word for it |
+| `gap`, `not_found`, `unsupported` | `CommitFailedException`, neither retryable nor conflict |
+| `unknown` | `UncheckedIOException`: Delta's interface has no exception for it |
 
-A table is found by `load_table`: by its name at each request, as in a metastore, and by its path where it is read so.
-Everything else, how an operation is done and what a client keeps, is as in `delta_spark`.
+`load_table` finds a table: by its name at each request, as in a metastore, or by its path for a read by path.
+Operations and the state of a client are the same as in `delta_spark`.
 
-Not done, beside what is not done there:
+Not supported, beside what `delta_spark` does not support:
 
-- `create_table`, `take_over`: Delta registers the table with its coordinator, and then writes by itself the version
-  that makes the coordinator the owner; the owner of the shared interface writes that version.
-- The second commit of `DROP FEATURE`, by which Delta hands a table back: the first one takes the owner's properties
-  away, and is the coordinator's last one; the second takes the feature away, and is the filesystem's.
-- The profile `backlog-limit`: to have commits published when the owner rejects one is left to the coordinator.
+- `create_table`, `take_over`: Delta registers the table with its coordinator, and then itself writes the version that
+makes the coordinator the owner. In the shared interface the owner writes that version.
+- The second commit of `DROP FEATURE`, by which Delta hands a table back. The first commit removes the owner's
+properties, and is the coordinator's last one. The second commit removes the feature, and goes to the filesystem.
+- The profile `backlog-limit`: Delta expects the coordinator to publish when the backlog is full.
 
-Delta's own retries, caches and sizes (4.4.0): a lost race, and a commit that was rejected for now, are retried up to
-10,000,000 times without a pause (`spark.databricks.delta.maxCommitAttempts`); a `DeltaLog` and its newest snapshot are
-cached for 60 minutes, and each statement updates it, which asks for the commits; each tenth commit writes a checkpoint.
-Delta asks for the commits and lists the log at the same time, and does not compare the listing with the latest
-version of the answer. So the check `a-commit-missing-from-the-listing-fails-the-read` passes if the listing comes
-first (as on a busy machine), and shows LOG-27 and MC-READ-07 as violated if not, as it always does of `delta-spark`.
+Delta's own retries, caches and sizes (4.4.0):
+
+- Delta retries a lost race, or a commit with a retryable rejection, up to 10,000,000 times without a pause
+(`spark.databricks.delta.maxCommitAttempts`).
+- It caches a `DeltaLog` and its newest snapshot for 60 minutes. Each statement updates them, which asks for the
+commits.
+- Each tenth commit writes a checkpoint.
+- Delta asks for the commits and lists the log at the same time, and does not compare the listing with the latest
+version of the answer. So the check `a-commit-missing-from-the-listing-fails-the-read` passes if the listing comes first
+(as on a busy machine). Otherwise it shows LOG-27 and MC-READ-07 as violated, as it always does for `delta-spark`.
 """
 
 from __future__ import annotations
@@ -68,7 +73,7 @@ _DELTA: Final = "org.apache.spark.sql.delta"
 
 
 def _constants(names: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Strings, or names of classes, as they are among the constants of a class file."""
+    """Strings or class names, encoded as constants of a class file."""
     return {
         b"\x01" + len(old).to_bytes(2, "big") + old.encode(): b"\x01" + len(new).to_bytes(2, "big") + new.encode()
         for old, new in names.items()
@@ -93,8 +98,8 @@ _NAMES: Final = {
         _FOLDER | {f"delta.{_PROPERTY}{end}-preview": f"{OWNER}{end}" for end in ("", "Conf")}
     ),
 }
-"""By library and class: Delta's names, and those of the document. The class of the feature names the features that it
-needs."""
+"""For each library and class, Delta's names and the document's. The class of the feature names the features that it
+requires."""
 
 
 class DeltaSparkCoordinated(DeltaSpark):
@@ -119,8 +124,8 @@ class DeltaSparkCoordinated(DeltaSpark):
         return self._spark.session({})
 
     def _found(self, client: str, request: m.LoadTable) -> str:
-        """The location of a table. From now on Delta knows the coordinator by the name in the table's metadata, and the
-        coordinator asks as this client. Raises what Delta would where there is no table."""
+        """The location of a table. From now on Delta finds the coordinator by the name in the table's metadata, and the
+        coordinator asks in the name of this client. If there is no table, raises the same exception as Delta."""
         self._coordinator.client = client
         table = self._coordinator.found(request)
         name = json.loads(table.metadata or "{}").get("metaData", {}).get("configuration", {}).get(OWNER)
@@ -139,7 +144,7 @@ class DeltaSparkCoordinated(DeltaSpark):
         return Table(self._spark, session, self._spark.log(session, path, client), self._spark.none, FEATURE)
 
     def _by_path(self, client: str, location: str) -> Any:
-        """The log names the owner, which may know no table there any more."""
+        """The log names the owner, which may no longer have a table there."""
         from py4j.protocol import Py4JJavaError
 
         with suppress(Py4JJavaError):
@@ -180,7 +185,7 @@ class _JavaObject:
 
 
 class _Builder(_JavaObject):
-    """What Delta finds by the owner's name: one coordinator for all tables."""
+    """Delta finds this builder by the owner's name. It returns the same coordinator for all tables."""
 
     def __init__(self, name: str, coordinator: _Coordinator) -> None:
         self.name = name
@@ -197,17 +202,17 @@ class _Builder(_JavaObject):
 
 
 class _Coordinator(_JavaObject):
-    """Passes Delta's questions on to the kit's owner."""
+    """Passes Delta's requests on to the kit's owner."""
 
     def __init__(self, ask: Ask, machine: Machine) -> None:
         self._ask = ask
         self._machine = machine
         self.client = ""
-        """Who is answered at the moment."""
+        """The client whose request is being answered."""
         self.answer: m.Answer = m.Rejected(reason="Delta proposed nothing")
-        """To the latest commit."""
+        """The owner's answer to the latest commit."""
         self._references: dict[str, str] = {}
-        """By location, what the owner called the table when it was last found."""
+        """For each location, the owner's latest reference of the table there."""
 
     def found(self, request: m.LoadTable) -> m.Table:
         answer = self._ask(self.client, request)
@@ -257,7 +262,8 @@ class _Coordinator(_JavaObject):
         return self._machine.type(f"{_COMMIT}.GetCommitsResponse")(listed, latest)
 
     def _commit(self, log: Path, entry: m.CommitEntry) -> Any:
-        """With the file that the owner named. It may be gone by now; its published copy has the same size."""
+        """The commit, with the file that the owner named. If that file is gone, its published copy has the same
+        size."""
         published = log / commit_file(entry.version)
         named = published if entry.file_name is None else log / STAGING[FEATURE] / entry.file_name
         state = next((file.stat() for file in (named, published) if file.exists()), None)
@@ -273,19 +279,20 @@ class _Coordinator(_JavaObject):
             self._fail(f"version {version} is not published: {answer}")
 
     def semanticEquals(self, other: Any) -> bool:  # noqa: N802
-        """There is only this one."""
+        """Always true: there is only one coordinator."""
         return True
 
     class Java:
         implements: Final = [f"{_COMMIT}.CommitCoordinatorClient"]
 
     def _reference(self, folder: Any) -> str:
-        """Of the table with this log folder; one that is opened by its path is looked for by it."""
+        """The reference of the table with this log folder. If the table was opened by its path, ask the owner for
+        it."""
         location = _location(folder)
         return self._references.get(location) or self.found(m.LoadTable(path=location)).table
 
     def _fail(self, problem: str) -> NoReturn:
-        """Methods that declare no `IOException` may throw this one."""
+        """Throw an exception that methods may throw without declaring it."""
         self._throw("java.io.UncheckedIOException", problem, self._machine.type("java.io.IOException")(problem))
 
     def _throw(self, kind: str, *arguments: Any) -> NoReturn:

@@ -1,22 +1,22 @@
 """`engine:duckdb`: DuckDB with its extensions `httpfs`, `delta` and `unity_catalog`, from wheels.
 
-What it can do through a catalog: SELECT of the newest version, INSERT, and a checkpoint of the newest version. A
-simulated client that writes keeps one connection for each table, and reads over it too. Any other snapshot is read over
-a new connection, because a connection reads the same version again and again. DuckDB does not tell which file a row is
-in, nor how it names a file that it writes, nor which version it has read. So:
+Through a catalog it can SELECT from the newest version, INSERT, and write a checkpoint of the newest version. A
+simulated client that writes keeps one connection for each table, and reads over it too. Other snapshots are read over a
+new connection, because a connection keeps reading the same version. DuckDB does not tell which file holds a row, which
+name it gives to a new file, or which version it has read. So:
 
-- Each data file of the kit has one row, whose `id` is made of the file's name; a snapshot is the names of the rows.
+- Each data file of the kit has one row, whose `id` comes from the file's name. A snapshot lists the files of its rows.
 - A transaction is one INSERT of such rows, and becomes one data file with all of them.
-- The version of a snapshot is the one that the owner named when this connection loaded the table last.
+- The version of a snapshot is the latest version in the owner's last answer to this connection's request for the table.
 
-DuckDB creates no table: its extension answers CREATE TABLE in a Unity Catalog by `Not implemented Error:
+DuckDB creates no table: its extension answers CREATE TABLE in a Unity Catalog with `Not implemented Error:
 UCTableSet::CreateTable`.
 
-What DuckDB 1.5.5 does by itself, seen on the wire, source of the extension `unity_catalog`:
-https://github.com/duckdb/unity_catalog
+What DuckDB 1.5.5 does by itself, as seen on the wire (source of the extension `unity_catalog`:
+https://github.com/duckdb/unity_catalog):
 
-- A connection lists the tables of a schema once, and loads a table once, and again only after a commit of its own.
-- A request without an answer is sent up to four times; a 409 is not repeated.
+- A connection lists the tables of a schema once. It loads a table once, and again only after a commit of its own.
+- It sends a request without an answer up to four times, and does not retry after a 409.
 - Before a commit it publishes the commits that the owner listed, and reports them in the request.
 """
 
@@ -36,9 +36,10 @@ from conformance.interface.subject import Ask
 
 WHEEL: Final = "duckdb"
 OLDEST: Final = "1.5.5"
-"""The extensions before it speak a preview of the Delta API (1.5.4), or read no catalog's commits (1.4.4)."""
+"""The oldest supported version. Earlier extensions speak a preview of the Delta API (1.5.4), or do not read a catalog's
+commits (1.4.4)."""
 EXTENSIONS: Final = ("httpfs", "delta", "unity_catalog")
-"""In the order in which they are loaded."""
+"""The extensions, in the order in which they are loaded."""
 _OFFLINE: Final = {
     "allow_unsigned_extensions": "true",
     "autoinstall_known_extensions": "false",
@@ -66,7 +67,7 @@ class DuckDb(EngineClient):
 
     @classmethod
     def fetch(cls, version: str | None) -> str:
-        """Install another version than that of the environment."""
+        """Install another version than the environment has."""
         problem = cls.missing(version)
         if version is None or not problem or wheels.is_before(version, OLDEST):
             return super().fetch(version)
@@ -80,7 +81,7 @@ class DuckDb(EngineClient):
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         if request.version is not None or request.timestamp is not None:
-            return m.Unsupported(reason="DuckDB reads the newest version of a catalog's table only")
+            return m.Unsupported(reason="DuckDB reads only the newest version of a catalog's table")
         if request.path is not None:
             return _answered(lambda: self._by_path(client, request.path or ""))
         return _answered(lambda: self._by_name(client, request.table or ""))
@@ -89,11 +90,11 @@ class DuckDb(EngineClient):
         files = self._rows(client, table, _quoted(table))
         version = self.newest_named(client, table)
         if version is None:
-            return m.Unsupported(reason="the owner named no latest version, and DuckDB does not say which one it read")
+            return m.Unsupported(reason="neither the owner nor DuckDB names the version that was read")
         return m.SnapshotRead(version=version, files=files)
 
     def _by_path(self, client: str, path: str) -> m.Answer:
-        """Without a catalog; the version is then the newest published one."""
+        """The snapshot of a table that DuckDB reads without a catalog. Its version is the newest published one."""
         self.files.write_missing(Path(path))
         place = path.replace("'", "''")
         files = self._rows(client, "", f"delta_scan('{place}')")
@@ -102,7 +103,7 @@ class DuckDb(EngineClient):
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         refused = unsupported(request, "adds", "isolation")
         if refused is not None or not request.adds:
-            return refused or m.Unsupported(reason="DuckDB commits rows only")
+            return refused or m.Unsupported(reason="DuckDB can only commit rows")
         values = [value for add in request.adds for value in (self.files.number(add.path), add.partition)]
         rows = ", ".join(["(?, ?)"] * len(request.adds))
 
@@ -111,14 +112,14 @@ class DuckDb(EngineClient):
             sql = f"INSERT INTO {_quoted(request.table)} VALUES {rows}"
             self._connection(client, request.table).execute(sql, values)
             if self.landed is None:
-                return m.Unknown(reason="DuckDB reported success, and the owner ratified nothing")
+                return m.Unknown(reason="DuckDB reported success, but the owner ratified no commit")
             return m.Committed(version=self.landed)
 
         return _answered(insert)
 
     def checkpoint(self, client: str, request: m.Checkpoint) -> m.Answer:
         if not request.any_version:
-            return m.Unsupported(reason="DuckDB writes checkpoints of the newest version only")
+            return m.Unsupported(reason="DuckDB writes checkpoints only of the newest version")
 
         def write() -> m.Answer:
             call = "CALL unity_catalog_checkpoint_table(?)"
@@ -128,13 +129,13 @@ class DuckDb(EngineClient):
         return _answered(write)
 
     def _connection(self, client: str, table: str) -> Any:
-        """The writer's own connection to the table."""
+        """The connection of this client for this table."""
         self.server.api.show(table)
         self._writers.add((client, table))
         return self.connection(f"{client}\n{table}")
 
     def _rows(self, client: str, table: str, source: str) -> tuple[str, ...]:
-        """The files whose rows are in the source."""
+        """The files whose rows the source holds."""
         self.server.api.show(table)
         kept = (client, table) in self._writers
         connection = self._connection(client, table) if kept else self.connect(client)
@@ -160,7 +161,7 @@ class DuckDb(EngineClient):
 
 
 def _answered(act: Callable[[], m.Answer]) -> m.Answer:
-    """DuckDB's error as an answer. It tells the status of the server's answer in its text only."""
+    """DuckDB's error as an answer. Only the text of the error tells the status of the server's answer."""
     import duckdb
 
     try:
@@ -179,7 +180,7 @@ def _answered(act: Callable[[], m.Answer]) -> m.Answer:
 
 
 def _first_line(text: str) -> str:
-    """Without the stack of an internal error."""
+    """The first line of the message, without the stack of an internal error."""
     return text.partition("\n")[0]
 
 

@@ -1,6 +1,6 @@
-"""What the adapters of the engines share.
+"""The common part of the engines' adapters.
 
-An adapter is a class with the methods of the shared interface that its engine can do:
+An adapter is a class with a method for each operation of the shared interface that its engine supports:
 
     class DuckDb(EngineClient):
         engine = "duckdb"
@@ -11,13 +11,14 @@ An adapter is a class with the methods of the shared interface that its engine c
         def snapshot(self, client: str, request: m.Snapshot) -> m.Answer: ...
         def transact(self, client: str, request: m.Transact) -> m.Answer: ...
 
-A method that is absent is `unsupported`, and so is a field of a request that the engine cannot do: `m.Unsupported`. The
-kit runs an adapter in a process of its own (`delta-commit-conformance serve engine:NAME --stdio`) and kills the process
-group with all engine processes in it. `conformance.subjects.names.ENGINES` names module and class.
+A request without a method is answered `unsupported`; so is a request with a field that the engine does not support
+(`m.Unsupported`). The kit runs an adapter in a process of its own (`delta-commit-conformance serve engine:NAME
+--stdio`) and kills the process group with all engine processes in it. `conformance.subjects.names.ENGINES` lists module
+and class.
 
-The engine finds its owner at `self.url`, as a server of the Delta API (`conformance.adapters.delta_api`), or an adapter
-asks `self.owner` itself. The engine may choose the `txnId` of its commits: the kit finds them by the UUID of the staged
-file.
+The engine reaches its owner at `self.url`, a server of the Delta API (`conformance.adapters.delta_api`), or the adapter
+asks `self.owner` itself. The engine may choose the `txnId` of its commits, because the kit finds them by the UUID of
+the staged file.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ OPERATIONS: Final = {
     "maintain": "run VACUUM, OPTIMIZE or REORG",
     "take_over": "make a path-based table a catalog's", "hand_back": "make a catalog's table path-based",
 }  # fmt: skip
-"""Requests in words."""
+"""A description of each request."""
 FIELDS: Final = {
-    "read_version": "commit on the base of an older version", "reads": "say what a transaction read",
+    "read_version": "commit based on an older version", "reads": "say what a transaction read",
     "adds": "add files", "removes": "remove chosen files", "changes": "write change data",
     "data_change": "rearrange files", "isolation": "choose the isolation level",
     "application": "record the batch of an application", "set_properties": "set table properties",
@@ -55,29 +56,31 @@ FIELDS: Final = {
     "partition_by": "change the partition columns", "add_feature": "add a table feature",
     "domain": "write a metadata domain", "if_needed": "leave out an empty commit",
 }  # fmt: skip
-"""Fields of a transaction in words."""
+"""A description of each field of a transaction."""
 
 
 class EngineClient:
-    """One engine, for all simulated clients. `directory`: the only folder besides the tables to which it may write.
-    `version`: of the engine; None: the adapter's usual one."""
+    """One engine, for all simulated clients. `directory`: the only folder, besides the tables, that it may write to.
+    `version`: of the engine; None: the adapter's default."""
 
     engine: ClassVar[str]
-    """The name in `engine:NAME`."""
+    """NAME in `engine:NAME`."""
     title: ClassVar[str]
-    """The name in messages."""
+    """The engine's name in messages."""
     profiles: ClassVar[tuple[str, ...]] = ("core", "staged")
     features: ClassVar[tuple[str, ...]] = (CATALOG_MANAGED,)
     commit_modes: ClassVar[dict[str, tuple[str, ...]]] = {CATALOG_MANAGED: ("staged",)}
     limits: ClassVar[dict[str, int]] = {}
-    """Of the identity. `{"proposals": 1}`: after a lost race the engine gives the transaction up, and says so."""
+    """The limits in the identity. `{"proposals": 1}`: after a lost race the engine gives the transaction up, and
+    reports that."""
     promises: ClassVar[tuple[str, ...]] = ()
-    """Of the identity."""
+    """The promises in the identity."""
     seconds: ClassVar[float] = 60.0
-    """The limit of time of one answer, if the user allows less."""
+    """The timeout of one answer, if the user's timeout is shorter."""
 
     reads_data: ClassVar[bool] = False
-    """Whether the engine opens data files: then those that the kit's commits name are written before it reads a log."""
+    """Whether the engine opens data files. If so, the adapter writes the data files that the kit's commits name before
+    the engine reads a log."""
 
     def __init__(self, owner: Ask, directory: Path, version: str | None = None) -> None:
         self._owner = owner
@@ -89,12 +92,12 @@ class EngineClient:
         self._latest: dict[tuple[str, str], int | None] = {}
         self._landed: int | None = None
         self.created: str | None = None
-        """The table that the owner answered as created since `begin`."""
+        """The table that the owner created since `begin`."""
         self.server = DeltaApiServer(self.owner)
         self.url = self.server.url
 
     def owner(self, client: str, request: m.Request) -> m.Answer:
-        """Ask the kit's owner, and note what it says. Engines ask it through `self.url`."""
+        """Ask the kit's owner, and record its answer. Engines ask it through `self.url`."""
         answer = self._owner(client, request)
         reference = getattr(request, "table", None)
         match request, answer:
@@ -112,18 +115,19 @@ class EngineClient:
         return answer
 
     def newest_named(self, client: str, table: str) -> int | None:
-        """The latest version that the owner named to this client for the table of this name; null: it named none."""
+        """The latest version in the owner's answers to this client about the table of this name; None: there was
+        none."""
         found = self._tables.get(table)
         latest = None if found is None else self._latest.get((client, found.table))
         return None if latest == -1 else latest
 
     def begin(self) -> None:
-        """A transaction or a creation begins: see `landed` and `created`."""
+        """Called when a transaction or a creation begins. Clears `landed` and `created`."""
         self._landed = self.created = None
 
     @property
     def landed(self) -> int | None:
-        """The version that the owner answered as ratified since `begin`, for an engine that does not tell it."""
+        """The version that the owner ratified since `begin`, for an engine that does not report it."""
         return self._landed
 
     @classmethod
@@ -133,8 +137,8 @@ class EngineClient:
 
     @classmethod
     def fetch(cls, version: str | None) -> str:
-        """Download or build that version of the engine, and say where it is. Nothing else of the kit does this. Raises
-        `UsageError`."""
+        """Download or build that version of the engine, and return a text that says where it is. No other part of the
+        kit downloads an engine. Raises `UsageError`."""
         problem = cls.missing(version)
         if problem:
             raise UsageError(f"engine:{cls.engine} cannot be fetched: {problem}")
@@ -142,7 +146,7 @@ class EngineClient:
 
     @property
     def engine_version(self) -> str:
-        """The version of the engine that runs, as reports show it."""
+        """The version of the running engine, for reports."""
         raise NotImplementedError
 
     def connect(self, client: str) -> Any:
@@ -150,7 +154,7 @@ class EngineClient:
         raise NotImplementedError
 
     def connection(self, client: str) -> Any:
-        """The client's, over all its requests, as a process of its own would keep it."""
+        """The client's connection. It is kept over all its requests, as a process of its own would do."""
         if client not in self._connections:
             self._connections[client] = self.connect(client)
         return self._connections[client]
@@ -160,7 +164,7 @@ class EngineClient:
         self._connections.pop(client, None)
 
     def lacks(self, operation: str) -> str:
-        """Why a request of that name is `unsupported`."""
+        """Why the answer to a request of that name is `unsupported`."""
         return f"{self.title} cannot {OPERATIONS.get(operation, operation)}, as far as its adapter knows"
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
@@ -184,12 +188,12 @@ class EngineClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTable:
-    """What a `create_table` asks for, as an engine's CREATE TABLE says it. What the catalog demands of each table is
-    the engine's part."""
+    """The table of a `create_table`, in the terms of an engine's CREATE TABLE. It leaves out what the catalog requires
+    of every table, because the engine adds that."""
 
     name: str
     schema: str
-    """JSON, as in the log."""
+    """The schema in JSON, as in the log."""
     partition_columns: tuple[str, ...]
     properties: dict[str, str]
 
@@ -207,14 +211,15 @@ class NewTable:
 
 
 class DataFiles:
-    """The data files that the kit's commits name. The kit does not write them. Each gets one row, whose `id` is made of
-    the file's name: the rows that an engine reads tell the files, also where the engine names its files itself."""
+    """The data files that the kit's commits name. The kit does not write them, so this class does. Each file has one
+    row, whose `id` comes from the file's name. So the rows that an engine reads identify the files, even if the engine
+    chooses the names of its files."""
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
         self._read: set[tuple[Path, int]] = set()
         self._known: set[Path] = set()
-        """Data files that exist, or existed: an engine may have deleted them, and none is written twice."""
+        """Data files that exist or existed. An engine may have deleted some; no file is written twice."""
 
     def number(self, name: str) -> int:
         """The `id` of the row of this file."""
@@ -227,10 +232,10 @@ class DataFiles:
         return tuple(sorted(self._names.get(number, f"row {number}") for number in numbers))
 
     def write_missing(self, table: Path) -> None:
-        """Write the files that the log of the table adds, from whichever commit or checkpoint."""
+        """Write the missing data files that any commit or checkpoint in the table's log adds."""
         for add in self._new_adds(table / LOG):
             name = unquote(str(add["path"]))
-            file = table / name.removeprefix("file://")  # an absolute one stays where it is
+            file = table / name.removeprefix("file://")  # an absolute path does not change
             if "://" in name.removeprefix("file://") or file in self._known:
                 continue
             self._known.add(file)
@@ -240,7 +245,7 @@ class DataFiles:
                 _write(file, self.number(name), dict(add.get("partitionValues") or ()))
 
     def newest_published(self, table: Path) -> int:
-        """The newest version that the log shows; -1: none."""
+        """The newest published version; -1: there is none."""
         versions = (version_of(file.name) for file in (table / LOG).glob("*.json"))
         return max((version for version in versions if version is not None), default=-1)
 
@@ -251,7 +256,7 @@ class DataFiles:
                 if state not in self._read:
                     self._read.add(state)
                     yield from _adds_in(file)
-            except FileNotFoundError:  # it was cleaned up meanwhile
+            except FileNotFoundError:  # a cleanup deleted the file meanwhile
                 continue
 
 
@@ -277,7 +282,7 @@ def _action(line: bytes) -> Any:
 
 
 def _write(file: Path, number: int, partition: dict[str, str | None]) -> None:
-    """Of the kit's two columns, `id` and `part`; a partition column is not in the file."""
+    """Write a data file with the kit's two columns, `id` and `part`; without a column that is a partition column."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -288,8 +293,8 @@ def _write(file: Path, number: int, partition: dict[str, str | None]) -> None:
 
 
 def unsupported(request: m.Transact, *can: str) -> m.Unsupported | None:
-    """The answer to a transaction with a field that the engine cannot do; None if it can do all of them. `can`: the
-    names of the optional fields that it can do."""
+    """The answer to a transaction with a field that the engine does not support; None if it supports all of them.
+    `can`: the names of the optional fields that it supports."""
     plain = m.Transact(table=request.table, marker=request.marker)
     beyond = [
         name

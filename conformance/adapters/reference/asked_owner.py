@@ -1,7 +1,7 @@
-"""The kit's owner as the reference's client sees it: the protocol `CommitOwner`, over the shared interface.
+"""The kit's owner for the reference's client: implements the protocol `CommitOwner` over the shared interface.
 
-A request without an answer raises `OutcomeUnknown` if it may have changed something. A request that changes nothing is
-sent again, as the client side of any owner does.
+A request without an answer raises `OutcomeUnknown` if it may have changed something. A request that only reads is sent
+again, as the client side of any owner does.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from refimpl.table_feature import TABLE_FEATURES, CommitMode, TableFeature
 Ask = Callable[[str, m.Request], m.Answer]
 
 QUESTIONS: Final = 3
-"""How often a request that changes nothing is sent before the owner counts as unavailable."""
+"""How often a request that only reads is sent before the owner counts as unavailable."""
 
 _COMMIT_MODES: Final = {commit_mode.value: commit_mode for commit_mode in CommitMode}
 _JOBS: Final = {job.value: job for job in Maintenance}
@@ -75,7 +75,7 @@ class AskedOwner:
         self._ask = ask
         self._client = client
         self.name = name
-        """As it stands in the tables' properties."""
+        """The owner's name in the properties of its tables."""
         self.changed: Version | None = None
         """The version of the latest ownership change that was ratified."""
 
@@ -90,7 +90,7 @@ class AskedOwner:
         feature, commit_mode = TABLE_FEATURES.get(found.feature), _COMMIT_MODES.get(found.commit_mode)
         if feature is None or commit_mode is None:
             named = f"{found.feature!r} with {found.commit_mode!r} commits"
-            raise UnsupportedFeatureError(f"{named} is no table feature of this client", features=(found.feature,))
+            raise UnsupportedFeatureError(f"this client does not support {named} tables", features=(found.feature,))
         return ResolvedTable(
             table_id=found.table,
             name=None if by_path else str(reference),
@@ -103,7 +103,8 @@ class AskedOwner:
         )
 
     def _policy(self, table_id: str) -> MaintenancePolicy:
-        """catalog-managed, "Maintenance Operations": without an answer, the jobs that are always allowed."""
+        """catalog-managed, "Maintenance Operations": if the owner does not answer, only the jobs that are always
+        allowed."""
         answer = self._answer(m.MaintenancePolicy(table=table_id))
         if not isinstance(answer, m.Policy):
             return MaintenancePolicy()
@@ -129,7 +130,7 @@ class AskedOwner:
         raise InvalidRequestError("the shared interface makes a table in one step: `create_table`")
 
     def create(self, request: m.CreateTable) -> m.Ratified | m.Conflict:
-        """Create a table in one step. Raises `OutcomeUnknown`: the request may be sent again."""
+        """Create a table in one step. Raises `OutcomeUnknown`; the caller may then send the request again."""
         answer = self._once(request, version=0, attempt=request.attempt)
         if isinstance(answer, (m.Ratified, m.Conflict)):
             return answer
@@ -151,7 +152,7 @@ class AskedOwner:
         return self._outcome(request, proposal)
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
-        """The kit decides which client comes first."""
+        """Does not wait: the kit decides the order of the clients."""
         return nullcontext(False)
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:
@@ -161,7 +162,7 @@ class AskedOwner:
                 return Landed(commit=_commit(version, attempt, CommitMode.STAGED))
             case m.NotLanded():
                 return NotLanded()
-            case _:  # an owner that resolves no attempts leaves the outcome unknown
+            case _:  # the owner resolves no attempts, so the outcome stays unknown
                 raise OutcomeUnknown(
                     f"the owner does not resolve {attempt}: it answered {_words(answer)}", attempt=attempt
                 )
@@ -177,7 +178,8 @@ class AskedOwner:
         return Backfilled(through=target, published=0)
 
     def report_published(self, table_id: str, through: Version) -> None:
-        """The kit has no report: an owner that is asked to publish finds what is published."""
+        """Does nothing: the shared interface has no such report. An owner finds the published versions when it is asked
+        to publish."""
         self.backfill_to_version(table_id, through)
 
     # Changing the owner
@@ -228,14 +230,14 @@ class AskedOwner:
             case m.Gap(latest=latest):
                 return VersionGap(latest_ratified_version=_version(latest))
             case m.Rejected(reason=detail, retryable=retryable):
-                # The interface knows one refusal that the same proposal may outlive: a backlog that is full.
+                # The interface has one rejection after which the same proposal may succeed later: a full backlog.
                 reason = RejectionReason.BACKLOG_FULL if retryable else RejectionReason.OWNER_REFUSES
                 return Rejected(reason=reason, detail=detail)
             case _:
                 raise _refusal(request, answer)
 
     def _once(self, request: m.Request, *, attempt: AttemptId, version: Version | None = None) -> m.Answer:
-        """Raises `OutcomeUnknown` where no answer came: the request may have been carried out."""
+        """Send the request once. Raises `OutcomeUnknown` if no answer comes: it may have been executed."""
         answer = self._ask(self._client, request)
         if isinstance(answer, m.Unknown):
             raise OutcomeUnknown(
@@ -247,7 +249,7 @@ class AskedOwner:
         return answer
 
     def _expect(self, request: m.Request, kind: type[Expected]) -> Expected:
-        """The answer to a request that commits no version and may be sent again by its sender."""
+        """The answer to a request that commits no version, and that its sender may send again."""
         answer = self._ask(self._client, request)
         if isinstance(answer, m.Unknown):
             raise OwnerUnavailableError(f"no answer to {name_of(request)}: {answer.reason}; ask again")
@@ -274,16 +276,16 @@ class AskedOwner:
 
 
 def _refusal(request: m.Request, answer: m.Answer) -> DeltaError:
-    """An answer that is not a success, as an error."""
+    """The error for an answer that is not a success."""
     match answer:
         case m.NotFound():
-            return TableNotFoundError(f"the owner knows no such table: {name_of(request)} found none")
+            return TableNotFoundError(f"no such table: the owner's {name_of(request)} found none")
         case m.Rejected(retryable=True, reason=reason):
-            return OwnerUnavailableError(f"the owner refuses {name_of(request)} for now: {reason}")
+            return OwnerUnavailableError(f"the owner rejects {name_of(request)} for now: {reason}")
         case m.Rejected() | m.Unsupported():
-            return InvalidRequestError(f"the owner refuses {name_of(request)}: {answer.reason}")
+            return InvalidRequestError(f"the owner rejects {name_of(request)}: {answer.reason}")
         case _:
-            return CorruptionError(f"{name_of(request)} was answered by {_words(answer)}, which does not answer it")
+            return CorruptionError(f"invalid answer to {name_of(request)}: {_words(answer)}")
 
 
 def _words(answer: m.Answer) -> str:
@@ -291,7 +293,7 @@ def _words(answer: m.Answer) -> str:
 
 
 def _version(latest: Version | None) -> Version | None:
-    """managed-commits, "Getting Un-backfilled Commits": -1 stands for none."""
+    """managed-commits, "Getting Un-backfilled Commits": -1 means that there is no version."""
     return None if latest is None or latest < 0 else latest
 
 
@@ -307,13 +309,13 @@ def _of_entry(entry: m.CommitEntry) -> RatifiedCommit:
 
 
 def _time_in(content: bytes | None, version: Version) -> int:
-    """0 if the entry does not hold it: readers use it only for commits from before in-commit timestamps were enabled,
-    and no owner stores those."""
+    """The in-commit timestamp; 0 if the entry does not hold it. Readers use the entry's time only for commits before
+    in-commit timestamps were enabled, and no owner stores such commits."""
     if content is None:
         return 0
     try:
         first = next(iter(actions.decode(content, source=f"the inline commit of version {version}")), None)
-    except CorruptLogError:  # it says so when it is read
+    except CorruptLogError:  # the reader of the commit reports the error
         return 0
     return (first.in_commit_timestamp or 0) if isinstance(first, CommitInfo) else 0
 

@@ -1,7 +1,7 @@
-"""The reference's Delta client as a subject of the client side: reader, writer and maintenance; with the kit's own
-owner, or with its remote owner and the kit's own owner behind the Delta API, as a server shows it.
+"""The reference's Delta client as a subject of the client side: reader, writer and maintenance.
 
-`owner` is the kit's own, asked through the shared interface; everything else is `refimpl.client`, on the real files.
+It asks the kit's own owner through the shared interface, or with the reference's remote owner through the Delta API.
+Everything else is `refimpl.client`, on the real files.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ COMMIT_MODES: Final = {
     for name, feature in DOCUMENTED_FEATURES.items()
 } | {FILESYSTEM: ("direct",)}
 PARTITION_COLUMN: Final = "part"
-"""The kit's only one."""
+"""The kit's only partition column."""
 _JOBS: Final = {job.value: job for job in Maintenance}
 _HANDLES_KEPT: Final = 64
 
@@ -73,8 +73,8 @@ T = TypeVar("T")
 class ReferenceClient:
     """Answers the client side of the shared interface.
 
-    `owner`: asks the kit's owner; without it, `hello` must name its URL. Each simulated client keeps its handles to
-    tables over all its requests, as a process of its own would.
+    `owner`: asks the kit's owner; without it, `hello` must give the owner's URL. Each simulated client keeps its
+    handles to tables over all its requests, as a process of its own would.
     """
 
     def __init__(self, owner: Ask | None = None) -> None:
@@ -88,7 +88,7 @@ class ReferenceClient:
         if self._ask is None:
             if request.owner_url is None:
                 raise AdapterError(
-                    "the reference client has no owner to ask: construct it with one, or name its URL as `owner_url` "
+                    "the reference client has no owner to ask; construct it with one, or give its URL as `owner_url` "
                     "in `hello`"
                 )
             self._reached = HttpSubject(request.owner_url)
@@ -125,8 +125,8 @@ class ReferenceClient:
         return AskedOwner(ask, client, name)
 
     def _on(self, client: str, reference: str, act: Callable[[Table], T]) -> T:
-        """Do something with the handle that this client has of the table; where that table is gone, with the one that
-        has the name now. By an absolute path a table is opened without an owner, each time anew."""
+        """Call `act` with this client's handle of the table. If that table is gone, use the table that has its name
+        now. A table with an absolute path is opened without an owner, anew at each call."""
         if reference.startswith("/"):
             return act(Table.by_path(Path(reference), self._environment))
         key = (client, reference)
@@ -148,7 +148,7 @@ class ReferenceClient:
 
         try:
             return self._on(client, request.path or request.table or "", read)
-        except OwnerUnavailableError as error:  # an owner that cannot be asked says nothing of the table
+        except OwnerUnavailableError as error:  # the owner does not answer, so the state of the table is unknown
             return m.Unknown(reason=error.message)
         except DeltaError as error:
             return translation.failure(error)
@@ -177,7 +177,8 @@ class ReferenceClient:
         return _landed(transaction, written, if_needed=request.if_needed)
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        """As `refimpl.client.create` registers a table: sent again while no answer comes, and recognised."""
+        """Register a table like `refimpl.client.create`: send the request again while no answer comes. The owner
+        recognises the repeated request."""
         owner = self._owner(client)
         unknown = OutcomeUnknown(
             f"{request.name!r} may or may not be created: {MAX_LOOKS} requests were not answered",
@@ -197,12 +198,12 @@ class ReferenceClient:
         return _answered(create)
 
     def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
-        """The client builds the change itself, on the newest version; its identity in the log is the request's."""
+        """The client builds the change itself, on the newest version. The commit has the request's attempt."""
 
         def change() -> m.Answer:
             owner, feature = self._owner(client), DOCUMENTED_FEATURES.get(request.feature)
             if feature is None or request.commit_mode not in COMMIT_MODES[feature.name]:
-                return m.Rejected(reason=f"{request.feature!r} has no {request.commit_mode!r} commits")
+                return m.Rejected(reason=f"{request.feature!r} tables have no {request.commit_mode!r} commits")
             table = Table.by_path(Path(request.path), self._environment)
             owned = ownership.take_over(
                 table, owner, request.name, feature, commit_mode=CommitMode(request.commit_mode), txn_id=request.attempt
@@ -249,7 +250,7 @@ class ReferenceClient:
         return self._maintained(client, request.table, lambda table: write_checksum(table, request.version))
 
     def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
-        """The reference takes a retention period instead of a time; so its clock stands still during the cleanup."""
+        """The reference takes a retention period instead of a time, so its clock is stopped during the cleanup."""
 
         def run(table: Table) -> object:
             now = table.environment.now()
@@ -262,12 +263,13 @@ class ReferenceClient:
         return self._maintained(client, request.table, run)
 
     def maintain(self, client: str, request: m.Maintain) -> m.Answer:
-        """Asks the owner's policy although the client has no such job: a forbidden job is answered as rejected."""
+        """Ask for the owner's policy, although the client has no such job: the answer to a forbidden job is
+        `rejected`."""
 
         def run(table: Table) -> m.Answer:
             job = _JOBS.get(request.job)
             if job is None:
-                return m.Unsupported(reason=f"the reference knows no {request.job}; it knows {', '.join(_JOBS)}")
+                return m.Unsupported(reason=f"unknown job {request.job}; expected one of {', '.join(_JOBS)}")
             if job is Maintenance.VACUUM:
                 vacuum(table, dry_run=False)
                 return m.Done()
@@ -288,7 +290,7 @@ class ReferenceClient:
 
 
 def _no_wait(seconds: float) -> None:
-    """Returns at once: nothing else runs in this process while a client waits."""
+    """Return at once: no other code runs in this process while a client waits."""
 
 
 def _answered(act: Callable[[], m.Answer]) -> m.Answer:
@@ -371,18 +373,18 @@ def _described(transaction: Transaction, request: m.Transact) -> bool:
 
 
 def _in_partition(value: str) -> str:
-    """The condition in Spark's SQL."""
+    """The condition for a partition value, in Spark's SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"{PARTITION_COLUMN} = '{escaped}'"
 
 
 def _named(snapshot: Snapshot, paths: tuple[str, ...]) -> list[Add]:
-    """The active files with these paths, which the log writes encoded."""
+    """The active files with these paths; the log holds encoded paths."""
     active = {unquote(add.path): add for add in snapshot.files.values()}
     missing = [path for path in paths if path not in active]
     if missing:
         raise InvalidRequestError(
-            f"{missing[0]} is no active file of version {snapshot.version}; remove what the snapshot has"
+            f"{missing[0]} is not an active file of version {snapshot.version}; only active files can be removed"
         )
     return [active[path] for path in paths]
 
@@ -404,7 +406,7 @@ def _changed_rows(file: m.DataFile, columns: tuple[str, ...]) -> Cdc:
 
 
 def _written(location: Path, files: tuple[m.DataFile, ...]) -> list[Add]:
-    """Write the data files below the table's folder. They are empty: the kit reads none."""
+    """Write the data files below the table's folder. They are empty, because the kit reads no data file."""
     inside = [file.path for file in files if not file.path.startswith("/")]
     for path in inside:
         (location / path).parent.mkdir(parents=True, exist_ok=True)
@@ -415,7 +417,7 @@ def _written(location: Path, files: tuple[m.DataFile, ...]) -> list[Add]:
 
 
 def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) -> m.Answer:
-    """Once something may have been proposed, only some errors say that nothing landed: then its files are deleted."""
+    """Commit. After a proposal only some errors say that it did not land; only after these are its files deleted."""
     try:
         with transaction.deleting_unless_landed(written):
             committed = transaction.commit_if_needed() if if_needed else transaction.commit()
@@ -428,8 +430,7 @@ def _landed(transaction: Transaction, written: list[Add], *, if_needed: bool) ->
     return m.Committed(version=None if committed is None else committed.version)
 
 
-# With its remote owner: only the network is missing. `DeltaApi` stands where the connection is; requests and answers
-# are the API's bytes
+# With its remote owner. `DeltaApi` replaces the network; requests and answers are the API's bytes
 
 
 REMOTE_PROFILES: Final = ("core", "staged", "backlog-limit", "discovery", "change-data", "row-tracking")
@@ -439,7 +440,7 @@ _ADDRESS: Final = Address(scheme="http", host="kit", port=80, path="", catalog=C
 class RemoteReferenceClient(ReferenceClient):
     """Answers the client side of the shared interface, for catalog-managed tables with staged commits.
 
-    Tables are created and dropped as the shared interface does it; everything after that goes through the API.
+    It creates and drops tables through the shared interface; all other requests go through the API.
     """
 
     def hello(self, client: str, request: m.Hello) -> m.Identity:
@@ -480,7 +481,7 @@ class _OverTheApi(AskedOwner):
 
 
 class _Connection:
-    """Stands where the remote owner's connection is, with no network."""
+    """Replaces the remote owner's connection, without a network."""
 
     def __init__(self, api: DeltaApi, client: str) -> None:
         self._api = api
@@ -494,4 +495,4 @@ class _Connection:
         return Reply(status=status, body=content)
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """There is nothing to close."""

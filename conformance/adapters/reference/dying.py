@@ -1,10 +1,10 @@
 """The effects of one owner process that dies at a chosen point.
 
-All effects of the reference pass through its `Environment`; here they pass through a `Life` first. A life that ended
-has no effects: each effect that its code still tries (`finally`, `suppress`) raises `Killed` again, locks are freed and
-open transactions rolled back, as the kernel does for a process that was killed. Written bytes stay,
-synced or not: this is the death of a process, not a power cut. So the kit cannot see whether bytes reached the disk,
-and by default nothing waits for a sync, which would take two thirds of the time of a run.
+All effects of the reference pass through its `Environment`; here they pass through a `Life` first. A `Life` that has
+ended has no effects: if its code still tries one (in `finally` or `suppress`), that raises `Killed` again. Locks are
+freed and open transactions are rolled back, as the operating system does for a killed process. Written bytes stay,
+synced or not, because a process dies here and the power stays on. So the kit cannot see whether bytes reached the disk.
+By default no write waits for a sync, which would take two thirds of the time of a run.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from refimpl.table_feature import TABLE_FEATURES
 
 CRASH_POINTS: Final = {
     "during-stage": "half of a staged file is written",
-    "after-stage": "the staged file is durable, and not proposed",
+    "after-stage": "the staged file is durable, but not proposed yet",
     "before-ratify": "the transaction that records a staged or inline commit is open: the commit point is next",
-    "after-ratify": "it is committed: the commit is ratified, and no answer was sent",
-    "before-promise": "the promise of a commit by put-if-absent is not stored",
-    "after-promise": "it is stored, and its file does not exist yet",
+    "after-ratify": "that transaction is committed: the commit is ratified, but no answer was sent",
+    "before-promise": "the promise of a commit by put-if-absent is not stored yet",
+    "after-promise": "the promise is stored, but its file does not exist yet",
     "before-link": "the promised bytes are durable under a temporary name",
-    "after-link": "the promised `<v>.json` is visible, and the ledger does not have it yet",
+    "after-link": "the promised `<v>.json` is visible, but the ledger does not have it yet",
     "before-record": "the transaction that records a kept promise is open",
-    "after-record": "it is committed, and no answer was sent",
+    "after-record": "that transaction is committed, but no answer was sent",
     "before-publish": "a backfill is about to make a `<v>.json` visible",
-    "after-publish": "that file is visible, and the owner does not know",
-    "before-forget": "all requested commits are published, and the owner still keeps its copies",
-    "after-forget": "the copies are deleted, and no answer was sent",
+    "after-publish": "that file is visible, but the owner has not recorded it",
+    "before-forget": "all requested commits are published, but the owner still keeps its copies",
+    "after-forget": "the copies are deleted, but no answer was sent",
     "before-tombstone": "an attempt is about to be recorded as never landing",
-    "after-tombstone": "it is recorded, and no answer was sent",
+    "after-tombstone": "that is recorded, but no answer was sent",
     "before-drop": "a table is about to lose its name",
-    "after-drop": "it has lost it, and no answer was sent",
+    "after-drop": "the table has lost its name, but no answer was sent",
 }
-"""The points at which an owner can die, and its state there."""
+"""The points at which an owner can die, and its state at each."""
 
 STAGING_FOLDERS: Final = frozenset(feature.staging_folder for feature in TABLE_FEATURES.values())
 
@@ -53,11 +53,11 @@ _DOES: Final = (
     ("INSERT OR IGNORE INTO tombstones", "tombstone"),
     ("UPDATE tables SET state", "drop"),
 )
-"""By how a statement of the ledger begins, what its transaction decides."""
+"""The beginning of a ledger statement, and what its transaction decides."""
 
 
 class Killed(BaseException):
-    """The process died here. Not an `Exception`, so that no handler catches it on the way out."""
+    """The process died here. It is not an `Exception`, so that no handler catches it."""
 
 
 class Life:
@@ -67,7 +67,7 @@ class Life:
         self.synced = synced
         self.dead = False
         self.deadly: str | None = None
-        """The point at which it dies."""
+        """The crash point at which the process dies."""
         self._connections: list[_Connection] = []
         self._of_thread = threading.local()
 
@@ -75,12 +75,12 @@ class Life:
         return Environment(files=_Files(self), connect=self._connect)
 
     def alive(self) -> None:
-        """Raises `Killed` if it is not."""
+        """Raises `Killed` if the process is dead."""
         if self.dead:
             raise Killed
 
     def reach(self, point: str) -> None:
-        """Die if this is the deadly point. Raises `Killed`."""
+        """Die if this is the crash point. Raises `Killed`."""
         self.alive()
         if point == self.deadly:
             self.dead = True
@@ -89,11 +89,12 @@ class Life:
     def end(self) -> None:
         """End without cleaning up: connections close, and open transactions are rolled back. Idempotent.
 
-        Only the calling thread's own connections are sure to be idle; the others follow when their threads notice.
+        Only the calling thread's own connections are certainly idle. Connections of other threads close at their next
+        effect.
         """
         self.dead = True
         for connection in self._connections:
-            with contextlib.suppress(Exception):  # another thread is inside of it, and dies at its next effect
+            with contextlib.suppress(Exception):  # another thread uses this connection, and dies at its next effect
                 connection.kill()
 
     def _connect(self, path: Path) -> _Connection:
@@ -102,7 +103,7 @@ class Life:
         self._connections.append(connection)
         return connection
 
-    # What the thread is doing, by the statements of its transaction
+    # The statements of a thread's transaction tell what it decides
 
     def begins(self) -> None:
         self._of_thread.does = set()
@@ -114,7 +115,7 @@ class Life:
                 self._of_thread.does.add(what)
 
     def commit_point(self) -> str | None:
-        """What the open transaction decides; None for one without a crash point."""
+        """What the open transaction decides; None for a transaction without a crash point."""
         found: set[str] = getattr(self._of_thread, "does", set())
         if "promise" in found:
             return "promise"
@@ -127,12 +128,12 @@ class Life:
         self._of_thread.does = set()
 
     def visibly(self) -> str:
-        """What it means when this thread makes a `<v>.json` visible."""
+        """The crash point for a `<v>.json` that this thread makes visible."""
         return "link" if getattr(self._of_thread, "promised", False) else "publish"
 
 
 class _Connection(LedgerConnection):
-    """A connection to the ledger whose commits are effects."""
+    """A connection to the ledger; each of its commits is an effect."""
 
     def __init__(self, life: Life, database: Any) -> None:
         super().__init__(database)
@@ -158,7 +159,7 @@ class _Connection(LedgerConnection):
 
 
 class _Files(EffectFiles):
-    """The host's files, for a process that is alive."""
+    """The host's files, as long as the process is alive."""
 
     def __init__(self, life: Life) -> None:
         super().__init__(synced=life.synced)

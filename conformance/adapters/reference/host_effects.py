@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 
 
 class LedgerConnection:
-    """A connection to the ledger. Everything that a subclass does not change is that of `database`."""
+    """A connection to the ledger. It passes every call that it does not define on to `database`."""
 
     def __init__(self, database: Any) -> None:
         self.database = database
@@ -23,11 +23,12 @@ class LedgerConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Can be asked after `kill` too: the real process lives on, and asks before it forks."""
+        """Works after `kill` too: the real process lives on, and reads this before it forks."""
         return not self.killed and bool(self.database.in_transaction)
 
     def kill(self) -> None:
-        """As the kernel ends the connections of a dead process: an open transaction is rolled back. Idempotent."""
+        """Close the connection, and roll an open transaction back, as the operating system does for a dead process.
+        Idempotent."""
         self.killed = True
         self.database.close(True)
 
@@ -36,10 +37,10 @@ class LedgerConnection:
 
 
 class EffectFiles(PosixFiles):
-    """The host's files. Every call but `identity` and those about locks passes `effect`, which a subclass overrides.
+    """The host's files. All calls except `identity` and the lock calls go through `effect`, which a subclass overrides.
 
-    `synced`: whether an fsync reaches the disk. What a process leaves when it dies does not depend on that, and syncs
-    are two thirds of the time of a test.
+    `synced`: whether an fsync reaches the disk. The files of a dead process do not depend on it, and syncs take two
+    thirds of the time of a test.
     """
 
     def __init__(self, *, synced: bool = True) -> None:
@@ -48,9 +49,9 @@ class EffectFiles(PosixFiles):
     def effect(
         self, operation: str, path: Path | str, act: Callable[[], Result], torn: Callable[[], object] | None = None
     ) -> Result:
-        """Carry `act` out, or raise. `operation` is the name of the method, and `torn` writes half of the bytes.
+        """Call `act`, or raise. `operation` is the name of the method, and `torn` writes half of the bytes.
 
-        `path` is the target of a link or a replace; `exists` is asked often, and passes text.
+        `path` is the target of a link or a replace. `exists` is called often, so it passes the path as text.
         """
         return act()
 

@@ -1,8 +1,8 @@
 """The reference owner as a subject of the kit.
 
-Its methods are the owner together with its client side: they stage what is to be staged, name the owner in the
-metadata where the table feature asks for that, and translate. Everything else is `refimpl.owner`. A warehouse may be
-served by any number of processes of this class at once.
+Its methods are the owner together with its client side: they stage commits, write the owner's name into the metadata if
+the table feature requires that, and translate. Everything else is `refimpl.owner`. Any number of processes of this
+class may serve one warehouse at once.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ COMMIT_MODES: Final = {
 }
 SYNCED_VARIABLE: Final = "CONFORMANCE_SYNCED"
 BACKFILL_EVERY: Final = 3
-"""Commits, where the kit leaves backfilling to the subject."""
+"""After so many commits the owner backfills, if the kit leaves backfilling to the subject."""
 FILESYSTEM_TABLES: Final = "filesystem"
-"""The folder in the warehouse below which the kit may make tables without an owner."""
+"""The folder in the warehouse in which the kit may make tables without an owner."""
 
 
 class ReferenceOwner:
     """Answers the owner side of the shared interface, from any thread.
 
-    `directory`: the warehouse, made where there is none; by default what `CONFORMANCE_DIRECTORY` names, else a
-    temporary directory that `close` removes. `synced`: whether it waits until its bytes are on the disk, as it does
-    for everybody but the kit, which cuts no power; by default if `CONFORMANCE_SYNCED` is set.
+    `directory`: the warehouse, created if it is missing; by default the folder in `CONFORMANCE_DIRECTORY`, otherwise a
+    temporary one that `close` removes. `synced`: whether the owner waits until its bytes are on the disk, as it always
+    does outside of the kit; the kit cuts no power. By default true if `CONFORMANCE_SYNCED` is set.
     """
 
     def __init__(self, directory: Path | None = None, *, synced: bool | None = None) -> None:
@@ -89,7 +89,7 @@ class ReferenceOwner:
         (self.directory / FILESYSTEM_TABLES).mkdir(exist_ok=True)
 
     def close(self) -> None:
-        """Stop in good order. Idempotent."""
+        """Stop cleanly. Idempotent."""
         if self._process is not None:
             self._process.stop()
             self._process = None
@@ -97,7 +97,7 @@ class ReferenceOwner:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _answered(self, ask: Callable[[refimpl.Warehouse], m.Answer]) -> m.Answer:
-        """The answer, errors included. Raises `ProcessDied` from a simulated crash until the restart."""
+        """The answer; an error becomes an answer too. Raises `ProcessDied` from a simulated crash until the restart."""
         process = self._process
         if process is None:
             raise ProcessDied("it was crashed, as requested")
@@ -110,7 +110,7 @@ class ReferenceOwner:
         except Killed as killed:
             self._bury(process)
             raise ProcessDied(f"it died at {killed}") from None
-        if process.life.dead:  # another thread killed it meanwhile: there is no process left that could answer
+        if process.life.dead:  # another thread killed it meanwhile: no process is left to answer
             self._bury(process)
             raise ProcessDied("it was crashed, as requested")
         return answer
@@ -148,7 +148,8 @@ class ReferenceOwner:
         return self._answered(ask)
 
     def _proposal(self, warehouse: refimpl.Warehouse, request: m.Commit) -> Proposal | m.Rejected:
-        """What a client of the reference sends, in the table's commit mode; a staged file is durable before."""
+        """The proposal that a client of the reference sends, in the table's commit mode. A staged file is durable
+        before."""
         if (request.actions is None) == (request.staged_file is None):
             return m.Rejected(reason="a proposal is either actions or the name of a staged file")
         place = warehouse.owner.context.place(request.table)
@@ -167,8 +168,8 @@ class ReferenceOwner:
     def _staged(
         self, log: LogStore, feature: TableFeature, request: m.Commit, content: bytes
     ) -> StagedProposal | m.Rejected:
-        """A request that is sent again finds its file, perhaps not durable, because its writer died or its disk
-        failed; one attempt has one content."""
+        """Stage the file. A repeated request finds it, perhaps not durable yet, because its writer died or its disk
+        failed. All requests of one attempt must have the same content."""
         if not is_attempt_id(request.attempt):
             return m.Rejected(reason=f"the attempt id {request.attempt!r} is not a lower-case uuid")
         try:
@@ -190,7 +191,7 @@ class ReferenceOwner:
     # Reading and publishing
 
     def get_commits(self, client: str, request: m.GetCommits) -> m.Answer:
-        """The reference takes a range that ends before it begins for a mistake; here it holds no commit."""
+        """A range that ends before it begins holds no commit here; the reference rejects such a range."""
 
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
             empty = request.end is not None and request.start is not None and request.end < request.start
@@ -243,7 +244,7 @@ class ReferenceOwner:
             )
             try:
                 table = owner.resolve(location).table_id if isinstance(outcome, Ratified) else None
-            except OwnerUnavailableError as error:  # it landed, whatever the disk says of its log now
+            except OwnerUnavailableError as error:  # the take-over landed, although its log cannot be read now
                 return m.Unknown(reason=error.message)
             return translation.outcome(outcome, table)
 
@@ -257,7 +258,7 @@ class ReferenceOwner:
 
         return self._answered(ask)
 
-    # The kit's eyes and hands
+    # Reading and changing the log's files for the kit
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         return self._answered(
@@ -280,19 +281,19 @@ class ReferenceOwner:
         return LogFolder(self._location(warehouse, table))
 
     def _location(self, warehouse: refimpl.Warehouse, table: str) -> Path:
-        """Of a table of the owner, in whatever state, or of a filesystem table of the kit."""
+        """The location of a table of the owner, in any state, or of a filesystem table of the kit."""
         if "/" not in table:
             return warehouse.owner.context.place(table).location
         location, storage = Path(table), self.directory / FILESYSTEM_TABLES
         if ".." in location.parts or not location.is_relative_to(storage) or location == storage:
-            raise OutsideError(f"{table!r} is not a path of a table below {storage}")
+            raise OutsideError(f"{table!r} is not the path of a table below {storage}")
         return location
 
-    # Dying and starting again
+    # Crash and restart
 
     def crash(self, client: str, request: m.Crash) -> m.Answer:
         if request.point is not None and request.point not in CRASH_POINTS:
-            return m.Unsupported(reason=f"crash points are {', '.join(CRASH_POINTS)}; not {request.point}")
+            return m.Unsupported(reason=f"unknown crash point {request.point!r}; expected {', '.join(CRASH_POINTS)}")
         process = self._process
         if process is None:
             raise ProcessDied("it was crashed before")
@@ -303,7 +304,7 @@ class ReferenceOwner:
         return m.Done()
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:
-        """What is still alive stops in good order first."""
+        """A process that still runs stops cleanly first."""
         if self._process is not None:
             self._process.stop()
         self._start()
@@ -311,7 +312,7 @@ class ReferenceOwner:
 
 
 class OwnerProcess:
-    """One start of the owner, until it stops or dies."""
+    """One run of the owner, from its start until it stops or dies."""
 
     def __init__(self, directory: Path, life: Life) -> None:
         self.life = life
@@ -327,8 +328,8 @@ class OwnerProcess:
 
 
 def _create(warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
-    """catalog-managed, "Creating and Dropping": a location, version 0 there, then the name. A creator that
-    finds the name taken registers its version 0 with that table: the owner recognises its own creator."""
+    """catalog-managed, "Creating and Dropping": get a location, write version 0 there, then register the name. If the
+    name is taken, the creator registers its version 0 with that table; the owner recognises the table's own creator."""
     feature, owner = _feature_named(request.feature), warehouse.owner
     actions = translation.with_owner(request.actions, feature, owner.name)
     proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))
@@ -336,7 +337,7 @@ def _create(warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
     if table_id is None:
         return m.Conflict()
     outcome = owner.register_table(table_id, proposal)
-    if isinstance(outcome, NameTaken):  # between the two steps
+    if isinstance(outcome, NameTaken):  # another creator took the name between the two steps
         table_id = outcome.winner.table_id
         outcome = owner.register_table(table_id, proposal)
     match outcome:
@@ -352,7 +353,7 @@ def _create(warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
 
 def _load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
     if (request.name is None) == (request.path is None):
-        return m.Rejected(reason="a table is looked for either by name or by path")
+        return m.Rejected(reason="give either a name or a path to find a table")
     table_id = _owned(warehouse, _reference(request)).table_id
     table, described = _described(warehouse, table_id)
     return m.Table(
@@ -370,7 +371,7 @@ def _load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
 def _feature_named(name: str) -> TableFeature:
     found = DOCUMENTED_FEATURES.get(name)
     if found is None:
-        raise InvalidRequestError(f"{name!r} is no table feature: give {' or '.join(DOCUMENTED_FEATURES)}")
+        raise InvalidRequestError(f"unknown table feature {name!r}; expected {' or '.join(DOCUMENTED_FEATURES)}")
     return found
 
 
@@ -379,12 +380,12 @@ def _commit_mode_named(name: str) -> CommitMode:
         return CommitMode(name)
     except ValueError:
         known = ", ".join(commit_mode.value for commit_mode in CommitMode)
-        raise InvalidRequestError(f"{name!r} is no commit mode: give one of {known}") from None
+        raise InvalidRequestError(f"unknown commit mode {name!r}; expected one of {known}") from None
 
 
 def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableFeature) -> str | None:
-    """The id of a new table with a location, or of the one that has the name, or of the one that an earlier
-    send of this request created or began: a real client remembers that one, but the kit asks a new client each time.
+    """The id of a new table with a location; or of the table that has the name; or of the table that an earlier send of
+    this request created or began. A real client remembers that table, but the kit uses a new client at each send.
 
     None if another creator's version 0 exists at the requested location.
     """
@@ -412,7 +413,8 @@ def _place(warehouse: refimpl.Warehouse, request: m.CreateTable, feature: TableF
 
 
 def _policy(request: m.CreateTable) -> MaintenancePolicy:
-    """`subject`: the owner publishes several commits at once, so that others see published and unpublished ones."""
+    """With the backfill `subject`, the owner publishes several commits together, so that others see both published and
+    unpublished commits."""
     policy = MaintenancePolicy()
     limit = policy.backlog_limit if request.backlog_limit is None else request.backlog_limit
     every = min(BACKFILL_EVERY, limit) if request.backfill == "subject" else None
@@ -427,9 +429,9 @@ def _reference(request: m.LoadTable) -> str | Path:
 
 
 def _owned(warehouse: refimpl.Warehouse, reference: str | Path) -> ResolvedTable:
-    """The table, if this owner acts as its owner. Raises `TableNotFoundError`.
+    """The table, if this owner owns it. Raises `TableNotFoundError`.
 
-    The next writing request completes or forgets an interrupted take-over; a backfill is such a request, and writes
+    The next writing request completes or forgets an interrupted take-over. So a backfill is sent here, which writes
     nothing else.
     """
     found = warehouse.owner.resolve(reference)
@@ -442,9 +444,9 @@ def _owned(warehouse: refimpl.Warehouse, reference: str | Path) -> ResolvedTable
 
 
 def _described(warehouse: refimpl.Warehouse, table_id: str) -> tuple[ResolvedTable, tuple[Protocol, Metadata] | None]:
-    """The table with its latest protocol and metadata, from one read state.
+    """The table with its latest protocol and metadata, read in one transaction.
 
-    catalog-managed, "Catalog Responsibilities", encourages owners to return them; the ledger has them.
+    catalog-managed, "Catalog Responsibilities", encourages owners to return both; the ledger has them.
     """
     context = warehouse.owner.context
     described: list[tuple[Protocol, Metadata] | None] = []

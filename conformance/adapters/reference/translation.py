@@ -1,6 +1,7 @@
-"""Between the values of the reference and the messages of the interface: names, contents, outcomes, errors.
+"""Translates between the reference's values and the interface's messages: names, contents, outcomes, errors.
 
-An error of the reference says what its caller should do, and so whether nothing happened or the outcome is unknown.
+An error of the reference says what its caller should do. So it tells whether the request had no effect, or its outcome
+is unknown.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from refimpl.table_feature import TableFeature
 
 _LEGAL_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}", re.ASCII)
 _READABLE: Final = 100
-"""How many characters of an illegal name stay readable."""
+"""How many characters of an invalid name stay readable in its replacement."""
 
 
 def table_name(name: str) -> str:
-    """The name that the table gets in the reference, whose names are identifiers: itself where it is one."""
+    """The table's name in the reference, whose names are identifiers. A valid name stays as it is."""
     if _LEGAL_NAME.fullmatch(name):
         return name
     readable = re.sub(r"[^A-Za-z0-9]+", "_", name)[:_READABLE]
@@ -37,7 +38,7 @@ def table_name(name: str) -> str:
 
 
 def content_of(actions: Iterable[str]) -> bytes:
-    """As a file of the log: newline-delimited JSON."""
+    """The content of a log file with these actions: newline-delimited JSON."""
     return "".join(f"{action}\n" for action in actions).encode("utf-8", "surrogatepass")
 
 
@@ -47,7 +48,8 @@ def actions_of(content: bytes) -> tuple[str, ...]:
 
 
 def with_owner(actions: Iterable[str], feature: TableFeature, owner: str) -> tuple[str, ...]:
-    """The actions that make `owner` the table's: its name is a property where the table feature has one for it.
+    """The actions, which also make `owner` the table's owner: if the table feature has a property for the owner's name,
+    the metadata gets it.
 
     managed-commits, "Managed Commit Enablement". The owner rejects actions that cannot be parsed.
     """
@@ -67,7 +69,7 @@ def _with_property(action: str, key: str, value: str) -> str:
 
 
 def action(kind: str, body: Protocol | Metadata | None) -> str | None:
-    """One action as it stands in a log."""
+    """One action as a line of a log."""
     return None if body is None else msgspec.json.encode({kind: body}).decode()
 
 
@@ -88,7 +90,7 @@ def entries(found: Iterable[commits.RatifiedCommit]) -> tuple[m.CommitEntry, ...
 
 
 def outcome(answer: commits.Outcome, table: str | None = None) -> m.Answer:
-    """What became of a proposal; `table` where the answer names it."""
+    """The outcome of a proposal. `table`: its reference, if the answer should hold it."""
     match answer:
         case commits.Ratified(commit=commit):
             return m.Ratified(version=commit.version, table=table)
@@ -109,7 +111,7 @@ def attempt_outcome(answer: commits.AttemptOutcome) -> m.Answer:
 
 
 def failure(error: DeltaError) -> m.Answer:
-    """An error as an answer. After `OutcomeUnknown` the request may have been carried out; after others it was not."""
+    """An error as an answer. After `OutcomeUnknown` the request may have been executed; after others it was not."""
     match error:
         case OutcomeUnknown():
             return m.Unknown(reason=error.message)

@@ -1,8 +1,8 @@
 """The calls of the Delta API, and what their answers mean. Nothing here depends on the kit's interface.
 
-A status of 5xx, a broken connection and a silence say nothing of what happened: `UnansweredError`. So does a 429 on a
-question: on a change it says that the backlog is full, on a question only that it was not answered. Everything else
-that the API has is a value; what it does not have is an `AdapterError`, because no verdict is possible on it.
+After a 5xx status, a broken connection or a timeout the outcome is unknown: `UnansweredError`. A 429 on a read is an
+`UnansweredError` too; a 429 on a change says that the backlog is full. Every other answer that the API defines is a
+value. An answer that the API does not define is an `AdapterError`, because no verdict on it is possible.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from conformance.interface.subject import AdapterError
 TOKEN_VARIABLE: Final = "UC_TOKEN"
 FORM: Final = "uc:URL?catalog=C&schema=S"
 BASE: Final = "/api/2.1/unity-catalog/delta/v1"
-"""Where the Delta API begins."""
+"""The path of the Delta API on a server."""
 
 _OPTIONS: Final = ("catalog", "schema", "name", "version", "without")
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class AddressError(Exception):
-    """The name of the subject says no server. `problem` tells why, and nothing that may be a token."""
+    """The subject's name does not name a server. `problem` says why, without any text that may be a token."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -42,16 +42,16 @@ class AddressError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """A schema of a catalog of a server. The token is in no text of it."""
+    """A schema in a catalog of a server. No text form of it shows the token."""
 
     server: str
     catalog: str
     schema: str
     token: str | None = field(default=None, repr=False)
     name: str = "uc-delta-api"
-    """What reports call the subject."""
+    """The subject's name in reports."""
     version: str | None = None
-    """Of the server, for reports; None: the version of the protocol, which is all that a server tells."""
+    """The server's version in reports; None: reports show the protocol version, the only version a server tells."""
     without: tuple[str, ...] = ()
     """Profiles that the server does not promise."""
 
@@ -77,21 +77,21 @@ def address_of(rest: str) -> Address:
         parts = urlsplit(rest if "://" in rest else f"http://{rest.removeprefix('//')}")
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError as error:
-        raise AddressError(f"this is no URL of a server: {str(error).lower()}; a subject is {FORM}") from error
+        raise AddressError(f"invalid server URL: {str(error).lower()}; expected {FORM}") from error
     if "@" in parts.netloc:
-        raise AddressError(f"a subject's name is in reports: the token is given in ${TOKEN_VARIABLE}, not in the URL")
+        raise AddressError(f"the URL holds a token, and reports show the URL; set ${TOKEN_VARIABLE} instead")
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     if "token" in given:
-        raise AddressError(f"a subject's name is in reports: the token is given in ${TOKEN_VARIABLE}, not in an option")
+        raise AddressError(f"an option holds a token, and reports show the options; set ${TOKEN_VARIABLE} instead")
     if not usable:
         server = rest.partition("?")[0]
-        raise AddressError(f"{server!r} is no URL of a server; a subject is {FORM}, with http://127.0.0.1:8080 as URL")
+        raise AddressError(f"invalid server URL {server!r}; expected {FORM}, with http://127.0.0.1:8080 as URL")
     unknown = [name for name in given if name not in _OPTIONS]
     if unknown:
-        raise AddressError(f"{unknown[0]!r} is no option of {FORM}; options are {', '.join(_OPTIONS)}")
+        raise AddressError(f"unknown option {unknown[0]!r} of {FORM}; expected one of {', '.join(_OPTIONS)}")
     missing = [name for name in ("catalog", "schema") if not given.get(name)]
     if missing:
-        raise AddressError(f"`{missing[0]}` is missing: a subject is {FORM}")
+        raise AddressError(f"`{missing[0]}` is missing; expected {FORM}")
     return Address(
         server=urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", "")),
         catalog=given["catalog"],
@@ -107,11 +107,11 @@ def address_of(rest: str) -> Address:
 
 
 class UnansweredError(Exception):
-    """It is unknown whether the server carried the request out."""
+    """It is unknown whether the server executed the request."""
 
 
 class Transport(Protocol):
-    """What requests are sent with."""
+    """Sends requests."""
 
     def send(
         self, method: str, target: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -119,7 +119,7 @@ class Transport(Protocol):
 
 
 class _Document(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """As it is in the API. Fields that are not used here are left out."""
+    """A document of the API. Fields that this module does not use are left out."""
 
 
 class ApiCommit(_Document, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ class TableMetadata(_Document, frozen=True, kw_only=True):
 
 
 class Loaded(_Document, frozen=True, kw_only=True):
-    """A table, as it is resolved."""
+    """A table, as the answer to loading it describes it."""
 
     metadata: TableMetadata
     commits: tuple[ApiCommit, ...] | None = None
@@ -165,7 +165,7 @@ class RequiredProtocol(_Document, frozen=True, kw_only=True):
 
 
 class Staged(_Document, frozen=True, kw_only=True):
-    """A place for a new table."""
+    """The location for a new table, and what the server requires of it."""
 
     table_id: str
     location: str
@@ -174,20 +174,20 @@ class Staged(_Document, frozen=True, kw_only=True):
 
 
 class Staging(_Document, frozen=True, kw_only=True):
-    """Asks for the place of a new table."""
+    """Asks for the location of a new table."""
 
     name: str
 
 
 class Creation(_Document, frozen=True, kw_only=True):
-    """Registers a table whose version 0 is at `location`. What it says besides is in version 0 too."""
+    """Registers a table whose version 0 is at `location`. Its other fields repeat what version 0 says."""
 
     name: str
     location: str
 
 
 class Requirement(_Document, frozen=True, kw_only=True):
-    """What must hold for an update."""
+    """A condition that must hold for an update."""
 
     type: str
     uuid: str | None = None
@@ -202,7 +202,7 @@ UPDATES: Final = (
 
 
 class Update(_Document, frozen=True, kw_only=True):
-    """One change. What changes of the table's metadata besides committing is not read here: the commit says it."""
+    """One change. Changes of the table's metadata are not read here, because the commit has them too."""
 
     action: str
     commit: ApiCommit | None = None
@@ -210,14 +210,14 @@ class Update(_Document, frozen=True, kw_only=True):
 
 
 class TableUpdate(_Document, frozen=True, kw_only=True):
-    """A request that changes a table: all of its updates, or none."""
+    """A request that changes a table: the server applies all of its updates, or none."""
 
     requirements: tuple[Requirement, ...] | None = None
     updates: tuple[Update, ...]
 
     @property
     def problem(self) -> str:
-        """Why no server can do it; empty: nothing."""
+        """Why the request is invalid; empty: it is valid."""
         actions = [each.action for each in self.updates]
         unknown = [each for each in actions if each not in UPDATES]
         missing = [
@@ -229,9 +229,9 @@ class TableUpdate(_Document, frozen=True, kw_only=True):
         if not actions:
             return "at least one update is required"
         if unknown or missing:
-            return f"unknown update {unknown[0]!r}" if unknown else f"{missing[0]!r} lacks what it is about"
+            return f"unknown update {unknown[0]!r}" if unknown else f"the update {missing[0]!r} lacks its fields"
         if len(set(actions)) < len(actions):
-            return f"at most one update of a kind; there are {', '.join(actions)}"
+            return f"at most one update of each kind is possible; the request has {', '.join(actions)}"
         return "" if self.table_id is not None else "`assert-table-uuid` is required"
 
     @property
@@ -248,7 +248,7 @@ class TableUpdate(_Document, frozen=True, kw_only=True):
 
     @property
     def published(self) -> int | None:
-        """The version up to which the client says that all are published."""
+        """The client reports that all versions up to this one are published."""
         return next((each.latest_published_version for each in self.updates if each.action == UPDATES[1]), None)
 
 
@@ -266,7 +266,7 @@ class _ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """The server did not do it, and says so."""
+    """The server rejected the request."""
 
     status: int
     type: str
@@ -280,7 +280,8 @@ REFUSALS: Final = (400, 404, 409, 429)
 
 
 class DeltaApi:
-    """One schema. `reads` sends questions, `changes` whatever changes something. Safe for threads if they are."""
+    """The calls for one schema. `reads` sends the requests that only read, `changes` the others. Safe for threads if
+    both are."""
 
     def __init__(self, address: Address, reads: Transport, changes: Transport) -> None:
         self._address = address
@@ -291,11 +292,11 @@ class DeltaApi:
             self._headers["Authorization"] = f"Bearer {address.token}"
 
     def config(self) -> Config:
-        """Raises `AdapterError` where there is no such catalog, `NoConnectionError` without a server."""
+        """Raises `AdapterError` if the server has no such catalog, `NoConnectionError` if there is no server."""
         found = self._asked("GET", self._address.config, Config)
         if isinstance(found, Refused):
             raise AdapterError(
-                f"there is no Delta API for the catalog {self._address.catalog!r} at {self._address.server}: {found}"
+                f"no Delta API for the catalog {self._address.catalog!r} at {self._address.server}: {found}"
             )
         return found
 
@@ -303,14 +304,14 @@ class DeltaApi:
         return self._asked("GET", self._table(table), Loaded)
 
     def stage(self, table: str) -> Staged | Refused:
-        """A place for a table of that name. The name stays free until `create`."""
+        """The location for a table of that name. The name stays free until `create`."""
         return self._asked("POST", f"{self._address.schema_path}/staging-tables", Staged, {"name": table})
 
     def create(self, table: Mapping[str, Any]) -> Loaded | Refused:
         return self._asked("POST", self._address.tables, Loaded, table)
 
     def update(self, table: str, requirements: list[dict[str, Any]], updates: list[dict[str, Any]]) -> Refused | None:
-        """None: all of it is done. What the answer tells beside that is the table's state, and not needed."""
+        """None: the server applied all updates. The table's state in its answer is not needed."""
         body = {"requirements": requirements, "updates": updates}
         answer = self._asked("POST", self._table(table), Loaded, body)
         return answer if isinstance(answer, Refused) else None
@@ -324,8 +325,8 @@ class DeltaApi:
     def _asked(
         self, method: str, target: str, kind: type[T] | None, body: Mapping[str, Any] | None = None
     ) -> T | Refused | Any:
-        """The answer, of that kind; None: without content. Raises `UnansweredError`, `NoConnectionError`,
-        `AdapterError`."""
+        """The answer, of the expected kind; None: an answer without content. Raises `UnansweredError`,
+        `NoConnectionError`, `AdapterError`."""
         transport = self._reads if method == "GET" else self._changes
         content = None if body is None else msgspec.json.encode(body)
         headers = self._headers if content is None else {**self._headers, "Content-Type": "application/json"}
@@ -356,7 +357,7 @@ class DeltaApi:
 
 
 def _refusal(status: int, body: bytes) -> Refused:
-    """Also of an answer that is not in the API's shape: its status counts."""
+    """The rejection. If the body has not the API's form, the status alone counts."""
     try:
         error = msgspec.json.decode(body, type=_ErrorDocument).error
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
-"""Between the actions of a log and the documents of the Delta API.
+"""Translates between the actions of a log and the documents of the Delta API.
 
-A client of the API tells the server what its commit changes of the table's metadata, beside committing it: the server
-does not read the log.
+Beside the commit itself, a client of the API sends the changes of the table's metadata in it, because the server does
+not read the log.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ _DERIVED: Final = re.compile(
     r"delta\.(feature\..*|minReaderVersion|minWriterVersion|lastUpdateVersion|lastCommitTimestamp"
     r"|clusteringColumns|rowTracking\.rowIdHighWaterMark)"
 )
-"""Properties that the server makes of the protocol, the newest commit and metadata domains: no client sets them."""
+"""Properties that the server derives from the protocol, the newest commit and metadata domains. No client sets
+them."""
 
 Actions = Sequence[dict[str, Any]]
 
 
 def table_name(name: str) -> str:
-    """The name that a table gets in the catalog, whose names are identifiers in lower case: itself where it is one."""
+    """The table's name in the catalog, whose names are lower-case identifiers. A valid name stays as it is."""
     if _LEGAL_NAME.fullmatch(name):
         return name
     readable = re.sub(r"[^a-z0-9]+", "_", name.lower())[:80]
@@ -33,12 +34,12 @@ def table_name(name: str) -> str:
 
 
 def content_of(actions: Iterable[str]) -> bytes:
-    """As a file of the log."""
+    """The content of a log file with these actions."""
     return "".join(f"{action}\n" for action in actions).encode("utf-8", "surrogatepass")
 
 
 def parsed(content: bytes) -> list[dict[str, Any]]:
-    """The actions of a file that can be read; what cannot is for the server to refuse."""
+    """The actions of a file that can be parsed. The others are left out: the server has to reject them."""
     found = []
     for line in content.decode("utf-8", "replace").split("\n"):
         try:
@@ -51,13 +52,13 @@ def parsed(content: bytes) -> list[dict[str, Any]]:
 
 
 def body_of(actions: Actions, kind: str) -> dict[str, Any] | None:
-    """Of the last action of the kind."""
+    """The body of the last action of the kind."""
     bodies = [action[kind] for action in actions if isinstance(action.get(kind), dict)]
     return bodies[-1] if bodies else None
 
 
 def attempt_of(actions: Actions) -> str | None:
-    """Whose commit it is: its `txnId`."""
+    """The attempt of the commit: its `txnId`."""
     found = (body_of(actions[:1], "commitInfo") or {}).get("txnId")
     return found if isinstance(found, str) else None
 
@@ -72,7 +73,7 @@ def timestamp_of(actions: Actions) -> int | None:
 
 
 def with_requirements(actions: Iterable[str], staged: Staged) -> tuple[str, ...]:
-    """Version 0 with what the server asks of its tables: features in the protocol, properties in the metadata."""
+    """Version 0 with the features and properties that the server requires of its tables."""
     return tuple(_with_requirements(action, staged) for action in actions)
 
 
@@ -100,7 +101,7 @@ def _demand(protocol: dict[str, Any], required: RequiredProtocol) -> None:
 
 
 def creation(name: str, staged: Staged, actions: Actions) -> dict[str, Any]:
-    """The table whose version 0 these actions are."""
+    """The document that registers the table with these actions as version 0."""
     metadata = body_of(actions, "metaData") or {}
     return {
         "name": name,
@@ -167,7 +168,7 @@ def _metadata_updates(metadata: Mapping[str, Any], before: Loaded) -> list[dict[
 
 
 def _domain_updates(actions: Actions) -> list[dict[str, Any]]:
-    """Of Delta's two domains that the API knows; others are in the log alone."""
+    """The updates of the two metadata domains that the API knows. Other domains are only in the log."""
     known = {"delta.rowTracking", "delta.clustering"}
     bodies = [body for action in actions if isinstance(body := action.get("domainMetadata"), dict)]
     domains = [body for body in bodies if body.get("domain") in known]
@@ -181,11 +182,11 @@ def _domain_updates(actions: Actions) -> list[dict[str, Any]]:
     return updates
 
 
-# What a resolution tells
+# The actions in a loaded table
 
 
 def protocol_action(table: Loaded) -> str | None:
-    """The protocol that the table's properties tell; which features are the reader's they do not."""
+    """The protocol, from the table's properties. They do not tell which features are reader features."""
     properties = table.metadata.properties or {}
     features = [key.removeprefix("delta.feature.") for key in sorted(properties) if key.startswith("delta.feature.")]
     reader, writer = properties.get("delta.minReaderVersion"), properties.get("delta.minWriterVersion")

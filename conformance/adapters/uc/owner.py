@@ -1,4 +1,4 @@
-"""A server of the Delta API as a commit owner: each question as the calls that Delta's clients make for it."""
+"""A server of the Delta API as a commit owner: each request becomes the calls that Delta's clients make for it."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 FEATURE: Final = "catalogManaged"
 STAGING: Final = "_staged_commits"
 PROFILES: Final = ("core", "version-0-by-owner", "staged", "idempotent-retry", "discovery", "storage-access")
-"""What such a server promises. It has a limit for the backlog, but its user cannot choose it."""
+"""The profiles of such a server. It limits the backlog, but its user cannot choose the limit."""
 BACKFILL_EVERY: Final = 3
-"""Commits, where the kit leaves publishing to the subject."""
+"""After so many commits the adapter publishes, if the kit leaves publishing to the subject."""
 
 
 Documents = list[dict[str, Any]]
 
 
 class Reference(NamedTuple):
-    """A table, as the kit hears of it: another table of the same name later is another one."""
+    """The kit's reference of a table. A later table of the same name has another reference."""
 
     name: str
     uuid: str
@@ -41,28 +41,28 @@ class Reference(NamedTuple):
 
 @dataclass(slots=True)
 class Known:
-    """What a client remembers."""
+    """What the adapter's clients remember."""
 
     logs: dict[str, LogFolder] = field(default_factory=dict)
-    """By reference. Of dropped tables too: what is left of them can still be looked at."""
+    """The log of each table, by reference. Also for dropped tables, whose remaining files the kit may read."""
     created: dict[tuple[str, str], tuple[str, dict[str, Any] | None]] = field(default_factory=dict)
-    """By name and attempt, the reference of the table that the attempt made, and the request that made it, if its
-    answer was heard."""
+    """For each name and attempt, the reference of the table that the attempt created; and the creating request, if its
+    answer arrived."""
     proposed: dict[tuple[str, str], int] = field(default_factory=dict)
-    """By table and attempt, the version that it was proposed for."""
+    """For each table and attempt, the version that the attempt was proposed for."""
     sent: dict[tuple[str, int, str], tuple[Documents, Documents]] = field(default_factory=dict)
-    """By table, version and file, the requirements and updates of a commit that landed, or may have: a client that
-    sends it again sends the same request, byte for byte."""
+    """For each table, version and file, the requirements and updates of a commit that landed or may have landed. A
+    client that sends the commit again sends the same request, byte for byte."""
     publishing: set[str] = field(default_factory=set)
-    """The tables whose commits the kit leaves to the subject to publish."""
+    """The tables whose commits the adapter publishes without a request of the kit."""
 
 
-class Gone(Exception):  # noqa: N818  # it says what became of a table
-    """There is no such table any more, or there never was."""
+class Gone(Exception):  # noqa: N818  # it is the state of a table
+    """The table does not exist, or no longer."""
 
 
-class NotShown(Exception):  # noqa: N818  # it says what became of a question
-    """The server refuses to say what it knows of a table."""
+class NotShown(Exception):  # noqa: N818  # it is the result of a read
+    """The server rejected the request to load a table."""
 
     def __init__(self, reply: Refused) -> None:
         super().__init__(str(reply))
@@ -100,13 +100,14 @@ class UcOwner:
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         if request.feature != FEATURE or request.commit_mode != "staged" or request.path is not None:
             return m.Unsupported(
-                reason=f"the Delta API has {FEATURE} tables with staged commits, where the server says"
+                reason=f"the Delta API creates only {FEATURE} tables with staged commits, where the server says"
             )
         return self._answered(lambda: self._created(request))
 
     def _created(self, request: m.CreateTable) -> m.Answer:
-        """catalog-managed, "Creating and Dropping": a place, version 0 there, then the name. A client that finds the
-        name taken looks whether it is by its own version 0, which an answer that was lost may have left."""
+        """catalog-managed, "Creating and Dropping": get a location, write version 0 there, then register the name. If
+        the name is taken, the client checks whether the table has the client's own version 0: an earlier request may
+        have succeeded although its answer was lost."""
         name = documents.table_name(request.name)
         if (name, request.attempt) in self._known.created:
             return self._created_again(name, request)
@@ -130,8 +131,8 @@ class UcOwner:
         return self._mine(name, reply, request, creation)
 
     def _created_again(self, name: str, request: m.CreateTable) -> m.Answer:
-        """The identical request arrives once more, and its client knows that it landed. A server that makes another
-        table of it tells of one."""
+        """Send the identical request again, although it landed. If the server creates another table for it, the answer
+        names that table."""
         made, creation = self._known.created[name, request.attempt]
         reply = None if creation is None else self._api.create(creation)
         return m.Ratified(version=0, table=str(self._met(name, reply)) if isinstance(reply, Loaded) else made)
@@ -185,8 +186,8 @@ class UcOwner:
         return self._answered(ask)
 
     def _loaded(self, table: m.TableRef) -> tuple[str, Loaded]:
-        """The table's name, and what the server says of it. Raises `Gone` where it is another table's by now, and
-        `NotShown`."""
+        """The table's name, and the server's answer to loading it. Raises `Gone` if the name now belongs to another
+        table, and `NotShown`."""
         name, _, uuid = table.rpartition("@")
         found = self._api.load(name) if name else None
         if isinstance(found, Refused) and found.status != 404:
@@ -208,14 +209,14 @@ class UcOwner:
         return self._answered(lambda: self._proposed(request))
 
     def _proposed(self, request: m.Commit) -> m.Answer:
-        """The server knows a commit again by the name of its file, which holds its version: an attempt is proposed for
-        one version only, and that is its client's affair."""
+        """The server recognises a commit by the name of its file, which holds the version. So the client must propose
+        an attempt for one version only."""
         log = self._log(request.table)
         if (request.actions is None) == (request.staged_file is None):
             return m.Rejected(reason="a proposal is either actions or the name of a staged file")
         file_name = request.staged_file or f"{request.version:020}.{request.attempt}.json"
         if self._known.proposed.setdefault((request.table, request.attempt), request.version) != request.version:
-            return m.Rejected(reason=f"{request.attempt} was proposed for another version; every try is a new attempt")
+            return m.Rejected(reason=f"{request.attempt} was proposed for another version; each try needs a new id")
         if request.actions is not None:
             content = documents.content_of(request.actions)
             time = documents.timestamp_of(documents.parsed(content))
@@ -230,7 +231,7 @@ class UcOwner:
         return answer
 
     def _sent(self, request: m.Commit, log: LogFolder, file_name: str) -> m.Answer:
-        """Where the backlog is full the client publishes, and says so in the same request, once."""
+        """If the backlog is full, the client publishes, and sends the request once more with a report of that."""
         requirements, updates = self._known.sent.get((request.table, request.version, file_name)) or self._request(
             request, log, file_name
         )
@@ -245,7 +246,7 @@ class UcOwner:
         return m.Ratified(version=request.version) if reply is None else self._refused(request, reply)
 
     def _request(self, request: m.Commit, log: LogFolder, file_name: str) -> tuple[Documents, Documents]:
-        """What is required, and what is to be done."""
+        """The requirements and the updates of the request."""
         actions = documents.parsed(log.read(f"{STAGING}/{file_name}") or b"")
         requirements: Documents = [{"type": "assert-table-uuid", "uuid": request.table.rpartition("@")[2]}]
         updates: Documents = [{"action": "add-commit", "commit": _commit(request, log, file_name, actions)}]
@@ -256,7 +257,7 @@ class UcOwner:
         return requirements, updates
 
     def _update(self, request: m.Commit, file_name: str, requirements: Documents, updates: Documents) -> Refused | None:
-        """A request that was refused did nothing, and another one is made next time."""
+        """Send the request. A rejected request had no effect; the next one is built anew."""
         sent = request.table, request.version, file_name
         self._known.sent[sent] = requirements, updates
         reply = self._api.update(request.table.rpartition("@")[0], requirements, updates)
@@ -265,8 +266,9 @@ class UcOwner:
         return reply
 
     def _refused(self, request: m.Commit, reply: Refused) -> m.Answer:
-        """The API answers a gap as any bad request: the table shows whether it was one. A commit of version 0 is a bad
-        request in the API, too: version 0 is taken as soon as there is a table."""
+        """The answer to a rejected commit. The API answers a gap like any bad request, so the table's latest version
+        decides whether it was a gap. A commit of version 0 is a bad request too: every existing table has a version
+        0."""
         if reply.type == "CommitVersionConflictException":
             return m.Conflict()
         if reply.status not in (400, 409):
@@ -279,7 +281,7 @@ class UcOwner:
         return _rejected(reply)
 
     def _published_in_turn(self, table: m.TableRef, version: int) -> None:
-        """The commit landed, whatever becomes of its publication."""
+        """Publish, if it is time. The commit has landed, even if publishing fails."""
         if version % BACKFILL_EVERY == BACKFILL_EVERY - 1:
             self._answered(lambda: self._backfilled(table, version))
 
@@ -299,8 +301,9 @@ class UcOwner:
         return self._answered(lambda: self._backfilled(request.table, request.version))
 
     def _backfilled(self, table: m.TableRef, version: int) -> m.Answer:
-        """catalog-managed, "Publishing Commits": in order, each at once; then the client reports it to the server. If
-        that is rejected because another client reported more, the server's list shows that nothing is left."""
+        """catalog-managed, "Publishing Commits": publish in order, each file atomically; then report it to the server.
+        If the server rejects the report because another client reported a later version, its list shows
+        that none is left."""
         name, before = self._loaded(table)
         todo = tuple(commit for commit in before.unpublished if commit.version <= version)
         if not todo:
@@ -315,7 +318,7 @@ class UcOwner:
         _, after = self._loaded(table)
         return _rejected(reply) if any(each.version <= version for each in after.unpublished) else m.Done()
 
-    # The kit's eyes and hands
+    # Reading and changing the log's files for the kit
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         return self._answered(lambda: m.Observation(files=self._log(request.table).files(contents=request.contents)))
@@ -332,7 +335,7 @@ class UcOwner:
 
 
 def identity_of(address: Address, api: DeltaApi) -> m.Identity:
-    """Raises `AdapterError` where there is no such schema, `NoConnectionError` without a server."""
+    """Raises `AdapterError` if there is no such schema, `NoConnectionError` if there is no server."""
     config = api.config()
     return m.Identity(
         promises=(Promise.UC_DELTA_API.value,),
@@ -348,7 +351,8 @@ def identity_of(address: Address, api: DeltaApi) -> m.Identity:
 
 
 def _publish(log: LogFolder, commits: tuple[ApiCommit, ...]) -> str | None:
-    """In order, each put there only if it is absent. What is wrong, if one cannot be; those before it are."""
+    """Publish in order, each file only if it is absent. Returns the problem with the first file that cannot be
+    published; the files before it are published."""
     for commit in commits:
         content = log.read(f"{STAGING}/{Path(commit.file_name).name}")
         found = log.read(published(commit.version))
@@ -357,12 +361,12 @@ def _publish(log: LogFolder, commits: tuple[ApiCommit, ...]) -> str | None:
         if content is not None and found is None and not log.put(published(commit.version), content, if_absent=True):
             found = log.read(published(commit.version))
         if content is not None and found is not None and found != content:
-            return f"version {commit.version} is published with another content than {commit.file_name} has"
+            return f"version {commit.version} is published with a content that differs from {commit.file_name}"
     return None
 
 
 def _commit(request: m.Commit, log: LogFolder, file_name: str, actions: documents.Actions) -> dict[str, Any]:
-    """What the client says of its staged file: also of one that is not there, which is for the server to refuse."""
+    """The client's description of its staged file. The file may be missing; the server has to reject that."""
     try:
         status = log.status(f"{STAGING}/{file_name}")
     except OutsideError:
@@ -393,7 +397,7 @@ def folder_of(location: str) -> Path:
         return Path(location)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
         raise AdapterError(
-            f"the server keeps tables at {location!r}; the kit looks at their logs itself, and can only look into "
+            f"the server keeps tables at {location!r}; the kit reads their logs itself, and can only read "
             f"folders of this machine (file:///...): give the catalog a local storage root"
         )
     return Path(unquote(parts.path))
@@ -405,7 +409,7 @@ def published(version: int) -> str:
 
 class UcSubject(Closing):
     """Safe for threads. `timeout`: seconds that one call of the API may take. Raises `AdapterError` if there is no such
-    server, catalog or schema, or the token is refused."""
+    server, catalog or schema, or the server rejects the token."""
 
     def __init__(self, address: Address, *, timeout: float = TIMEOUT) -> None:
         self._connections = Connections(address.server, timeout=timeout)
@@ -428,11 +432,10 @@ class UcSubject(Closing):
         return self._asked.ask(client, request)
 
     def lose(self, client: str, request: Request) -> Answer:
-        """Ask, and lose the server's answers to all that changes something on the wire. What they were is for the kit
-        alone to know."""
+        """Ask, and lose the server's answers to all changes on the wire. Only the kit gets these answers."""
         return self._lost.ask(client, request)
 
     def close(self) -> None:
-        """Hang up. Idempotent; the server itself goes on."""
+        """Close the connections. Idempotent; the server itself goes on."""
         self._connections.close()
         self._lossy.close()

@@ -280,7 +280,7 @@ def test_a_failing_builder_is_an_error_with_the_reason(opened: Open) -> None:
     subject = opened("jvm:io.delta.dynamodbcommitcoordinator.DynamoDBCommitCoordinatorClientBuilder")
     with pytest.raises(AdapterError) as raised:
         create(subject)
-    assert "no coordinator can be made of io.delta" in raised.value.problem
+    assert "cannot construct a coordinator from io.delta" in raised.value.problem
     assert "dynamoDBTableName" in raised.value.problem
 
 

@@ -119,7 +119,7 @@ def test_other_versions_of_duckdb_are_fetched_with_their_extensions(
     )
     with pytest.raises(UsageError) as raised:
         DuckDb.fetch("1.99.0")
-    assert raised.value.problem.endswith("it does not reach the package index; check the network")
+    assert raised.value.problem.endswith("cannot reach the package index; check the network")
     with pytest.raises(UsageError) as raised:
         DuckDb.fetch("../../elsewhere")
     assert "invalid version" in raised.value.problem

@@ -78,7 +78,7 @@ BROKEN: dict[str, tuple[dict[str, Callable[[Any], m.Answer]], str, str]] = {
     ),
     "another interface": (
         {"hello": lambda answer: msgspec.structs.replace(answer, interface_version=2)},
-        "`interface_version` is 2, and this kit speaks 1", "#hello",
+        "`interface_version` is 2, but this kit speaks 1", "#hello",
     ),
     "no create_table": (
         {"create_table": lambda answer: m.Unsupported()}, "this operation is required", "#create_table",
