@@ -1,13 +1,13 @@
-"""Everything that a person or a script sees of a run, made from `conformance.results.RunResult` and nothing else.
+"""All reports of a run, for persons and scripts, made only from `conformance.results.RunResult`.
 
     from conformance import reports
 
-    with reports.ReportFolder(Path("report")) as folder:  # claim it first: a second run learns at once
+    with reports.ReportFolder(Path("report")) as folder:  # claim it first: a second run then fails at its start
         result = ...
         folder.write(result)
 
-`to_json`, `to_junit`, `to_markdown`, `to_badge` and `to_html` are pure. Equal results give equal bytes; what differs
-from run to run is in `RunResult.environment`, and `comparable` takes it out.
+`to_json`, `to_junit`, `to_markdown`, `to_badge` and `to_html` are pure. Equal results give equal bytes. Values that
+differ from run to run are in `RunResult.environment`, which `comparable` removes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ __all__ = [
 
 
 def to_html(result: RunResult, folder: Path | None = None) -> str:
-    """One page that needs no network. `folder`: where the reports are, for the commands that replay a finding.
+    """One page that needs no network. `folder`: the folder of the reports, for the commands that replay a finding.
 
     Raises `ReportError` without the extra `conformance`."""
-    from conformance.reports.page import to_html as make  # jinja2 is optional, and costs time to import
+    from conformance.reports.page import to_html as make  # jinja2 is optional, and slow to import
 
     return make(result, folder)

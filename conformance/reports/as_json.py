@@ -1,4 +1,4 @@
-"""A run as JSON: the complete result, for scripts, and to make the other reports from later."""
+"""A run as JSON: the complete result, for scripts, and as the source of the other reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA_FILE: Final = Path(__file__).with_name("result.schema.json")
 
 
 class ReportError(Exception):
-    """A report cannot be written or read. `problem` says what, where, and what to do."""
+    """A report cannot be written or read. `problem` names the file and the error, and says what to do."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -27,8 +27,9 @@ class FolderInUseError(ReportError):
 
 
 def to_json(result: RunResult) -> str:
-    """As `result.schema.json` describes it, indented, with a final new line. Fields of dictionaries are sorted."""
-    from conformance.reports.causes import causes  # which reads histories: it costs time to import
+    """The JSON that `result.schema.json` describes, indented, with a final line feed. Keys of dictionaries are
+    sorted."""
+    from conformance.reports.causes import causes  # slow to import, because it reads histories
 
     found = tuple(
         Cause(
@@ -44,12 +45,13 @@ def to_json(result: RunResult) -> str:
 
 
 def encoded(value: msgspec.Struct) -> str:
-    """Any value of the kit as JSON. What UTF-8 cannot write, and only the host can have brought in, is escaped."""
+    """Any value of the kit as JSON. Characters that UTF-8 cannot encode are escaped; only names of the host have
+    them."""
     return msgspec.json.format(safe_text.to_json(value, order="deterministic"), indent=1).decode("utf-8") + "\n"
 
 
 def from_json(text: str | bytes) -> RunResult:
-    """Read a run back, without the causes, which follow from the rest. Raises `ReportError` for anything else, and for
+    """Read a run back, without its causes, which follow from the rest. Raises `ReportError` for any other text, and for
     a later schema."""
     try:
         result = msgspec.json.decode(text, type=RunResult)
@@ -72,5 +74,5 @@ def schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The text of the file as released."""
+    """The text of the released schema file."""
     return json.dumps(schema(), indent=1) + "\n"

@@ -1,7 +1,7 @@
-"""One finding on its own, to attach to an issue: its history, its reproduction, and an explanation.
+"""One finding as a folder, to attach to an issue: its history, its reproduction, and an explanation.
 
 history.jsonl   the history, for `delta-commit-conformance check`
-whole-history.jsonl   of concurrent processes: the same before it was shrunk
+whole-history.jsonl   for concurrent processes: the history before it was shrunk
 finding.json    for `delta-commit-conformance replay`
 README.md       the explanation
 """
@@ -28,14 +28,14 @@ HISTORY: Final = "history.jsonl"
 WHOLE: Final = "whole-history.jsonl"
 README: Final = "README.md"
 FILES: Final = (HISTORY, WHOLE, README, FINDING)
-"""All that a bundle can hold, in the order in which it is written."""
+"""All files that a bundle can hold, in the order in which they are written."""
 
 _LONGEST_NAME: Final = 80
 _OTHER: Final = re.compile(r"[^A-Za-z0-9]+")
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What `finding.json` holds: enough to run the case again, on this subject or another."""
+    """The content of `finding.json`. It is enough to run the case again, on this subject or another."""
 
     schema: int = FINDING_SCHEMA_VERSION
     kit_version: str
@@ -43,7 +43,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     subject: SubjectFacts
     profile: str
     seed: int
-    """Of the run; the case's own follows from it and from its name."""
+    """The seed of the run. The seed of the case follows from it and from the case's name."""
     strict: bool = False
     case: str
     check: str
@@ -52,18 +52,18 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     feature: str
     commit_mode: str
     requirements: tuple[str, ...]
-    """All that the case is evidence for."""
+    """All requirements that the case is evidence for."""
     violations: tuple[Violation, ...]
-    """What it showed."""
+    """The violations that the case showed."""
     operations: int
     reproduction: str | None = None
-    """Of a generated case: the sequence or the schedule that fails, as JSON."""
+    """For a generated case: the failing sequence or schedule, as JSON."""
     history: str | None = None
-    """The name of the file beside this one."""
+    """The name of the history's file, in the same folder."""
 
 
 def finding_of_case(result: RunResult, case: CaseResult) -> Finding:
-    """The finding that a case of a run is."""
+    """The finding of a case."""
     return Finding(
         kit_version=result.kit_version,
         interface_version=result.interface_version,
@@ -86,7 +86,7 @@ def finding_of_case(result: RunResult, case: CaseResult) -> Finding:
 
 
 def read_finding(file: Path) -> Finding:
-    """The finding in a file. Raises `ReportError`, which tells a history from what is neither."""
+    """The finding in a file. Raises `ReportError`, with one message for a history, and another for any other file."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -106,14 +106,14 @@ def read_finding(file: Path) -> Finding:
 
 
 def bundle_name(case: CaseResult) -> str:
-    """The name of the case's folder: a file name everywhere, and of no other case."""
+    """The name of the case's folder: a valid file name on every system, and different from any other case's."""
     readable = _OTHER.sub("-", case.case).strip("-")[:_LONGEST_NAME].rstrip("-")
     digest = hashlib.sha256(case.case.encode("utf-8", "surrogatepass")).hexdigest()[:6]
     return f"{readable}-{digest}"
 
 
 def bundle_files(result: RunResult, case: CaseResult) -> dict[str, str]:
-    """What the bundle of a case holds, by file name."""
+    """The content of each file in a case's bundle."""
     files = {FINDING: encoded(finding_of_case(result, case)), README: _readme(result, case)}
     if case.history is not None:
         files[HISTORY] = case.history
@@ -123,14 +123,14 @@ def bundle_files(result: RunResult, case: CaseResult) -> dict[str, str]:
 
 
 def write_bundle(result: RunResult, case: CaseResult, folder: Path) -> list[Path]:
-    """Write the case's bundle into `folder`, each file at once or not at all. Raises `OSError`."""
+    """Write the case's bundle into `folder`, each file atomically. Raises `OSError`."""
     folder.mkdir(parents=True, exist_ok=True)
     files = bundle_files(result, case)
     for name in FILES:
         if name in files:
             write_file(folder / name, files[name])
         else:
-            (folder / name).unlink(missing_ok=True)  # of an earlier run
+            (folder / name).unlink(missing_ok=True)  # left by an earlier run
     return [folder / name for name in FILES if name in files]
 
 
@@ -177,13 +177,14 @@ _SPECIAL_IN_DOUBLE: Final = re.compile(r"[\"$`\\!]")
 
 
 def replay_command(finding: PurePath) -> str:
-    """From a bundle's `finding.json`. Its path is quoted as it is given: relative ones hold in the folder where the
-    run was started."""
+    """The command that replays a bundle's `finding.json`. It has the path as given, so a relative path is valid in the
+    folder in which the run was started."""
     return joined(COMMAND, "replay", *_operand(str(finding)))
 
 
 def run_command(result: RunResult, case: CaseResult | None = None) -> str:
-    """From nothing but the names: the same run, or one case of it, whose seed does not depend on what else is run."""
+    """The command that repeats the run, or one case of it, without a bundle. The seed of a case does not depend on the
+    other cases of the run."""
     options = ["--profile", result.profile, "--seed", str(result.seed)]
     if case is not None:
         options += ["--check", case.case]
@@ -193,35 +194,35 @@ def run_command(result: RunResult, case: CaseResult | None = None) -> str:
 
 
 def joined(*words: str) -> str:
-    """A command line for a POSIX shell, quoted no more than it must be."""
+    """A command line for a POSIX shell, with only the necessary quotes."""
     return " ".join(_quoted(word) for word in words)
 
 
 def _quoted(word: str) -> str:
-    """Commands that are subjects often hold single quotes, which double ones keep readable."""
+    """A quoted word. Commands in subjects' names often hold single quotes, which stay readable within double quotes."""
     if "'" in word and not _SPECIAL_IN_DOUBLE.search(word):
         return f'"{word}"'
     return shlex.quote(word)
 
 
 def _operand(text: str) -> list[str]:
-    """What looks like an option is none."""
+    """The arguments for an operand that may look like an option."""
     return ["--", text] if text.startswith("-") else [text]
 
 
 def finding_of(folder: Path, name: str) -> Path:
-    """Where the bundle of that name has what `replay` reads, in a folder of reports."""
+    """The file for `replay` in the bundle of that name, in a folder of reports."""
     return folder / "findings" / name / "finding.json"
 
 
 # Atomic writes: a reader finds the old file or the new one
 
 UNFINISHED: Final = ".unfinished-report-"
-"""Prefix of the name of an incomplete file. One left behind by a killed run may be deleted."""
+"""The prefix of an incomplete file's name. Files that a killed run left may be deleted."""
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write a file at once. Lone surrogates, which only a host's own names have, are escaped. Raises `OSError`."""
+    """Write a file atomically. Lone surrogates are escaped; only names of the host have them. Raises `OSError`."""
     unfinished = path.with_name(f"{UNFINISHED}{secrets.token_hex(6)}")
     try:
         with unfinished.open("xb") as stream:

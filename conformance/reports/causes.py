@@ -1,9 +1,8 @@
-"""Findings by probable cause, the same in all reports: one defect of a subject fails many cases.
+"""Groups findings by probable cause, for all reports: one defect of a subject can fail many cases.
 
-A case counts for the cause that its history shows, whatever the check asked for: two attempts that are both answered as
-ratified, a commit that is lost, content that changes. What never shows without a restart, the restart
-causes. The cases of one check, on both
-table features and in all commit modes, are one finding.
+A case counts for the cause that its history shows, whatever the check tested: two attempts that are both answered as
+ratified, a lost commit, changed content. If a sign appears only after restarts, the cause is the restart. The cases of
+one check, on both table features and in all commit modes, are one finding.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from conformance.safe_text import one_line
 from conformance.scenario.running import REQUIREMENTS
 
 MOST_MUTANTS: Final = 3
-"""Subjects of the kit that are named for comparison with one cause."""
+"""How many of the kit's bad subjects are named for comparison with one cause."""
 
 TWO_RATIFIED: Final = "two-ratified"
 TABLE_LOST: Final = "table-lost"
@@ -77,7 +76,7 @@ _SIGNS: Final[dict[str, str]] = {
     Rule.CHECKPOINT_UNPUBLISHED.value: "a checkpoint or a compaction has versions that are not published",
     Rule.READ_UNPUBLISHED.value: "a reader by path reads a version that is not published",
 }
-"""What a history shows, in words; what explains others comes first."""
+"""The signs that a history can show, in words. A sign that explains others comes before them."""
 _BY_REQUIREMENT: Final = {
     **{
         name: rules[0].value
@@ -87,14 +86,14 @@ _BY_REQUIREMENT: Final = {
     **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_BUT_LOST], TWO_RATIFIED),
     **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_ELSEWHERE], Rule.CONTENT_CHANGED.value),
 }
-"""By requirement, what an answer shows that violates it, where that is one thing."""
+"""For each requirement that only one rule can violate, the sign of its violation."""
 _RULES: Final = {rule.value: rule for rule in REQUIREMENTS}
 _RESTART: Final = ("crash", "restart")
 _OF_RESTARTS: Final = "PROFILE-DURABLE-"
 _NAMES: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{0,12}){1,4}|managedCommits?|catalogManaged|(?:MC|CM)-[A-Z]+-\d+")
-"""What the same finding of two table features cannot have in common; an id at the end of a cut text may be cut."""
+"""Texts that differ between the table features in the same finding. An id at the end of a shortened text may be cut."""
 _COMPARED: Final = 500
-"""Characters of an explanation."""
+"""How many characters of an explanation are compared."""
 _UNEXPLAINED: Final = Violation(requirements=(), message="The case failed, and does not say why.")
 
 
@@ -102,11 +101,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """A check that shows the cause."""
 
     cases: tuple[CaseResult, ...]
-    """By variant, the simplest first."""
+    """The check's cases, one for each variant, the simplest first."""
     violation: Violation
-    """Of the first, what shows the cause most plainly."""
+    """The violation of the first case that shows the cause most directly."""
     others: tuple[Violation, ...] = ()
-    """Of the first, what it shows besides."""
+    """The other violations of the first case."""
 
     @property
     def case(self) -> CaseResult:
@@ -114,17 +113,17 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What probably is one defect."""
+    """Findings that probably come from one defect."""
 
     headline: str
     hints: tuple[str, ...]
-    """What all its cases have in common, and others do not."""
+    """What its cases have in common, in contrast to other cases."""
     requirements: tuple[RequirementResult, ...]
-    """Violated by its cases; the first names it best."""
+    """The requirements that its cases violate; the first describes the cause best."""
     evidence: tuple[Evidence, ...]
-    """The plainest first."""
+    """The checks that show the cause, the most direct first."""
     warning: bool = False
-    """Whether only advice is not followed."""
+    """Whether the subject only ignores advice."""
 
     @cached_property
     def cases(self) -> tuple[CaseResult, ...]:
@@ -132,21 +131,21 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class _Member(msgspec.Struct, kw_only=True):
-    """A case, as evidence for one cause."""
+    """A case that is evidence for one cause."""
 
     case: CaseResult
     violation: Violation
     others: tuple[Violation, ...]
     sign: str
-    """Of `_SIGNS`, or the requirement that is named first."""
+    """A key of `_SIGNS`, or the first requirement of the violation."""
     restarted: bool
-    """Whether the subject restarted before."""
+    """Whether the subject restarted before the violation."""
     recorded: Recorded | None
     warning: bool
 
 
 def causes(result: RunResult) -> list[Cause]:
-    """All that a run has against its subject; what most checks show comes first, advice last."""
+    """All causes of a run. The cause that most checks show comes first, ignored advice last."""
     levels = levels_of(result)
     members = []
     for case in failing_cases(result):
@@ -168,7 +167,7 @@ def _place(cause: Cause) -> tuple[object, ...]:
 
 
 def recorded_of(case: CaseResult) -> Recorded | None:
-    """The case's history, whole if that was kept, if it can be read."""
+    """The case's history, before shrinking if that was kept; None if no history can be read."""
     history = case.whole_history or case.history
     if history is None:
         return None
@@ -205,14 +204,14 @@ def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None,
 
 
 def _says(violation: Violation, sign: str) -> bool:
-    """Whether the violation is itself what the sign stands for."""
+    """Whether the violation itself shows the sign."""
     if violation.rule is not None or sign == Rule.RATIFIED_BUT_LOST.value:
         return violation.rule == sign
     return sign not in _RULES or not set(REQUIREMENTS[_RULES[sign]]).isdisjoint(violation.requirements)
 
 
 def two_ratified(recorded: Recorded) -> tuple[Operation, Operation] | None:
-    """Two requests that were answered as ratified for the same version of one table and are of different attempts."""
+    """Two requests of different attempts that were both answered as ratified for the same version of one table."""
     first: dict[tuple[str, int], Operation] = {}
     for step in recorded.steps:
         if isinstance(step, Operation) and isinstance(step.answer, events.Ratified):
@@ -227,7 +226,7 @@ def _first_restart(recorded: Recorded) -> int | None:
 
 
 def _lost_whole(recorded: Recorded) -> str:
-    """The sign of a restart that lost a whole table, or its drop; else empty."""
+    """The sign of a restart that lost a whole table, or the drop of a table; empty if there was none."""
     restart = _first_restart(recorded)
     if restart is None:
         return ""
@@ -251,7 +250,7 @@ def _lost_whole(recorded: Recorded) -> str:
 
 
 def _skips_a_version(recorded: Recorded) -> bool:
-    """Whether a version was answered as ratified before the one below it was even proposed."""
+    """Whether a version was answered as ratified before a client proposed the version below it."""
     asked = [step for step in recorded.steps if isinstance(step, Operation)]
     attempts = {getattr(step.request, "attempt", None) for step in asked}
     known = {(witness.table, witness.version) for witness in recorded.log if witness.attempt not in attempts}
@@ -267,18 +266,18 @@ def _skips_a_version(recorded: Recorded) -> bool:
 
 
 def _is_taken(recorded: Recorded, found: Iterable[Violation]) -> bool:
-    """Whether the log has another attempt in the place of one that was lost."""
+    """Whether the log has another attempt at the version of a lost commit."""
     lost = {(each.table, each.version) for each in found if each.rule == Rule.RATIFIED_BUT_LOST.value}
     return any((witness.table, witness.version) in lost for witness in recorded.log)
 
 
 def _is_killed(case: CaseResult) -> bool:
-    """Whether its processes are killed at any time, without a line for each in the history."""
+    """Whether the case kills processes at arbitrary times, which its history does not record."""
     return case.layer is Layer.PROCESSES and case.family == "restarts"
 
 
 def _follows_a_restart(recorded: Recorded, found: Iterable[Violation]) -> bool:
-    """Whether the subject restarted before an answer that is wrong, or before the final log was read."""
+    """Whether the subject restarted before a wrong answer, or before the final log was read."""
     restart = _first_restart(recorded)
     begun = {step.id: began(step) for step in recorded.steps}
     return restart is not None and any(
@@ -288,7 +287,7 @@ def _follows_a_restart(recorded: Recorded, found: Iterable[Violation]) -> bool:
 
 
 def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
-    """Members that share a sign, or one explanation but for the table feature."""
+    """Groups of members that have the same sign, or the same explanation except for the table feature."""
     never_without = {each.sign for each in members} - {each.sign for each in members if not each.restarted}
     parents: dict[tuple[str, ...], tuple[str, ...]] = {}
 
@@ -345,19 +344,19 @@ def _cause(result: RunResult, members: list[_Member]) -> Cause:
 
 
 def _plainness(member: _Member, best: str) -> tuple[object, ...]:
-    """Direct evidence of what the headline says first, then the simplest case."""
+    """A sort key: direct evidence for the headline first, then the simplest case."""
     return member.sign != best, member.violation.rule is not None, *simplest(member.case)
 
 
 _MOST: Final = 0.8
-"""The share of the cases from which on something is worth a hint."""
+"""A request that precedes the wrong answer in at least this share of the cases is worth a hint."""
 _BEFORE: Final = {
     "hand_back": "a hand-back", "take_over": "a take-over", "backfill_to_version": "a backfill", "drop_table": "a drop",
 }  # fmt: skip
 
 
 def _hints(result: RunResult, members: Sequence[_Member]) -> Iterable[str]:
-    """What distinguishes the failing cases from those that passed, or precedes all failures."""
+    """What distinguishes the failing cases from passed ones, or precedes most failures."""
     checks = {each.case.check for each in members}
     failed = {(each.case.feature, each.case.commit_mode) for each in members}
     passed = {
@@ -375,7 +374,7 @@ def _hints(result: RunResult, members: Sequence[_Member]) -> Iterable[str]:
 
 
 def _earlier(member: _Member) -> set[str]:
-    """The kinds of requests that succeeded before the one that is wrong."""
+    """The kinds of requests that succeeded before the wrong answer."""
     if member.recorded is None:
         return set()
     last = max(member.violation.operations[:2], default=0)
@@ -387,12 +386,12 @@ def _earlier(member: _Member) -> set[str]:
 
 
 def _name(request: object) -> str:
-    """Of the operation."""
+    """The name of the request's operation."""
     return request.name if isinstance(request, events.Other) else str(type(request).__struct_config__.tag)  # type: ignore[attr-defined]
 
 
 def _without_case(result: RunResult, explained: set[str]) -> list[Cause]:
-    """Requirements that the result says are violated without a case that shows it."""
+    """Causes for requirements that the result calls violated, but that no case in it shows."""
     shown = (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
     left = [each for each in result.requirements if each.verdict in shown and each.requirement not in explained]
     return [
@@ -408,7 +407,7 @@ def _without_case(result: RunResult, explained: set[str]) -> list[Cause]:
 
 
 def variants_in_words(cases: Sequence[CaseResult]) -> str:
-    """`managedCommit/staged`, or how many variants of one or both table features."""
+    """`managedCommit/staged`, or all variants of one or both table features."""
     modes: dict[str, list[str]] = {}
     for case in cases:
         modes.setdefault(case.feature, []).append(case.commit_mode)
@@ -418,8 +417,8 @@ def variants_in_words(cases: Sequence[CaseResult]) -> str:
 
 
 def changes(before: RunResult, after: RunResult) -> dict[str, dict[str, str]]:
-    """What two runs say differently: cases whose failure is `new`, `fixed`, `still` there, or `not judged` any more,
-    each with its probable cause."""
+    """The differences between two runs: cases whose failure is `new`, `fixed`, `still` there, or now `not judged`, each
+    with its probable cause."""
     causes_before, causes_after = (
         {case.case: cause.headline for cause in causes(result) for case in cause.cases} for result in (before, after)
     )
@@ -434,8 +433,8 @@ def changes(before: RunResult, after: RunResult) -> dict[str, dict[str, str]]:
 
 
 def mutants_like(result: RunResult, cause: Cause) -> list[str]:
-    """Subjects of the kit with such a defect: those first that violate what is named first and are described in the
-    words of the cause."""
+    """Bad subjects of the kit with a similar defect. The first ones violate the cause's first requirement, and share
+    most words with the cause."""
     names = [each.requirement for each in cause.requirements]
     said = _stems(" ".join([cause.headline, *cause.hints, *(each.case.title for each in cause.evidence)]))
     found = [each for each in all_mutants().values() if each.side == result.subject.side and each.violates]
@@ -450,5 +449,5 @@ def mutants_like(result: RunResult, cause: Cause) -> list[str]:
 
 
 def _stems(text: str) -> set[str]:
-    """How the longer words of a text begin."""
+    """The beginnings of the longer words in a text."""
     return {word[:6] for word in re.findall(r"[a-z0-9]{4,}", text.lower())} or {""}

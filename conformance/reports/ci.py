@@ -1,9 +1,9 @@
 """Reports for CI systems: JUnit XML, with a suite for each family and a test case for each case; a badge; and a summary
-in Markdown for a job or a pull request: the verdict, what is violated, how to see it again.
+in Markdown for a job or a pull request, with the verdict, the violations, and the commands that reproduce them.
 
-A case without a verdict is an `error`, never a `skipped`: a run that tested nothing must not look green. Only cases
-that the subject does not promise, and known failures, are skipped, with the reason. In Markdown, whatever a subject
-chose is escaped: it makes no heading, no link, no mention and no HTML.
+A case without a verdict is an `error`, never `skipped`: a run that tested nothing must not look green. Only known
+failures, and cases that the subject does not promise, are skipped, with the reason. In Markdown, every text of a
+subject is escaped, so it cannot become a heading, a link, a mention or HTML.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from conformance.safe_text import block, code, escaped, one_line, visible
 
 
 def to_junit(result: RunResult) -> str:
-    """The XML document. Times are of the run, not of the cases."""
+    """The XML document. It has the time of the run, not of each case."""
     summary = summarise(result)
     root = ElementTree.Element("testsuites", name=f"{COMMAND}: {summary.subject}")
     families: dict[str, list[CaseResult]] = {}
@@ -64,20 +64,20 @@ def _case(suite: ElementTree.Element, result: RunResult, case: CaseResult) -> No
     element = ElementTree.SubElement(suite, "testcase", classname=visible(case.family), name=visible(case.case))
     where = standing(result, case)
     if where is Standing.FAILED:
-        _tell(element, "failure", _headline(case), _explanation(result, case), kind="violation")
+        _append(element, "failure", _headline(case), _explanation(result, case), kind="violation")
     elif where is Standing.KNOWN:
         reasons = dict.fromkeys(filter(None, (reason_for(result, case, each) for each in case.violations)))
-        _tell(element, "skipped", f"known failure: {'; '.join(reasons)}", _explanation(result, case))
+        _append(element, "skipped", f"known failure: {'; '.join(reasons)}", _explanation(result, case))
     elif where is Standing.WARNED:
         ElementTree.SubElement(element, "system-out").text = visible(f"warning: {_explanation(result, case)}")
     elif where is Standing.SKIPPED:
-        _tell(element, "skipped", case.reason or "the subject does not promise it", "")
+        _append(element, "skipped", case.reason or "the subject does not promise it", "")
     elif where in (Standing.INCONCLUSIVE, Standing.NOT_RUN):
         reason = case.reason or result.stopped or "the kit does not say why"
-        _tell(element, "error", f"{where}: {reason}", case.title, kind=where.replace(" ", "-"))
+        _append(element, "error", f"{where}: {reason}", case.title, kind=where.replace(" ", "-"))
 
 
-def _tell(element: ElementTree.Element, tag: str, message: str, text: str, kind: str = "") -> None:
+def _append(element: ElementTree.Element, tag: str, message: str, text: str, kind: str = "") -> None:
     found = ElementTree.SubElement(element, tag, message=one_line(message))
     if kind:
         found.set("type", kind)
@@ -93,12 +93,12 @@ def _headline(case: CaseResult) -> str:
 
 
 def _explanation(result: RunResult, case: CaseResult) -> str:
-    parts = [case.title, *(_told(each) for each in direct_first(case.violations))]
+    parts = [case.title, *(_violation_text(each) for each in direct_first(case.violations))]
     parts.append(f"Again: {run_command(result, case)}")
     return "\n\n".join(parts)
 
 
-def _told(violation: Violation) -> str:
+def _violation_text(violation: Violation) -> str:
     lines = [f"{', '.join(violation.requirements)}: {violation.message}"]
     if violation.expected and violation.expected not in violation.message:
         lines.append(f"Expected: {violation.expected}")
@@ -108,7 +108,7 @@ def _told(violation: Violation) -> str:
 
 
 def _run_itself(root: ElementTree.Element, result: RunResult) -> None:
-    """What no single case says: known failures that are not true any more, and a run that proves nothing."""
+    """Results that belong to no single case: outdated known failures, and a run that proves nothing."""
     summary = summarise(result)
     red = any(each.tag in ("failure", "error") for each in root.iter())
     if not result.stale and (red or summary.tone in (Tone.GOOD, Tone.WARNING)):
@@ -117,10 +117,10 @@ def _run_itself(root: ElementTree.Element, result: RunResult) -> None:
     for entry in result.stale:
         element = ElementTree.SubElement(suite, "testcase", classname="known-failures", name=visible(entry.case))
         message = f"stale: {entry.case} did not fail like that, or matches no case; take it off the list"
-        _tell(element, "failure", message, f"Its reason was: {entry.reason}", kind="stale-known-failure")
+        _append(element, "failure", message, f"Its reason was: {entry.reason}", kind="stale-known-failure")
     if not red and not result.stale:
         element = ElementTree.SubElement(suite, "testcase", classname="the-run", name="verdict")
-        _tell(element, "error", summary.sentence, summary.exit_meaning, kind=summary.verdict.replace(" ", "-"))
+        _append(element, "error", summary.sentence, summary.exit_meaning, kind=summary.verdict.replace(" ", "-"))
 
 
 def _count(element: ElementTree.Element, suites: Sequence[ElementTree.Element]) -> None:
@@ -141,7 +141,7 @@ COLOURS: Final = {Tone.GOOD: "brightgreen", Tone.WARNING: "yellow", Tone.BAD: "r
 
 
 def to_badge(result: RunResult) -> str:
-    """JSON of the endpoint schema, version 1. `isError` keeps a page from colouring a bad result by itself."""
+    """JSON of the endpoint schema, version 1. `isError` forbids a page to choose another colour for a bad result."""
     summary = summarise(result)
     badge = {
         "schemaVersion": 1,
@@ -157,17 +157,17 @@ def to_badge(result: RunResult) -> str:
 
 
 MOST_CASES: Final = 3
-"""Checks of one cause. All of them are in the other reports."""
+"""How many checks of one cause are shown. The other reports show all."""
 MOST_OPEN: Final = 20
-"""Cases without a verdict that are named."""
+"""How many cases without a verdict are named."""
 LONGEST: Final = 1_500
-"""Characters of one explanation. GitHub takes 1 MiB for the summary of a job."""
+"""The length of one explanation, in characters. GitHub limits the summary of a job to 1 MiB."""
 
 _SIGNS: Final = {Tone.GOOD: "✅", Tone.WARNING: "⚠️", Tone.BAD: "❌", Tone.UNKNOWN: "❓"}
 
 
 def to_markdown(result: RunResult, folder: Path | None = None) -> str:
-    """`folder`: where the reports are, if there are bundles to replay from."""
+    """The summary. `folder`: the folder of the reports, if it has bundles to replay."""
     return "\n".join(_lines(result, folder)) + "\n"
 
 

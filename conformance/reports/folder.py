@@ -1,9 +1,9 @@
-"""A folder of reports: claimed by one run, written file by file, each of them whole at any moment.
+"""A folder of reports. One run claims it, and writes each file atomically.
 
     result.json  junit.xml  summary.md  badge.json  index.html  player.html
     findings/<case>/finding.json  history.jsonl  README.md
 
-Findings of an earlier run in the same folder are taken away, and nothing else is.
+The run removes findings of earlier runs from the folder, but no other files.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ FINDINGS: Final = "findings"
 
 
 class ReportFolder:
-    """Use as a context manager: from entering on, the folder is this run's.
+    """A context manager. Entering it claims the folder for this run.
 
-    Claim it before the run: a second run should learn at its start, not at its end, that it has nowhere to write.
+    Claim it before the run, so that a second run in the same folder fails at its start, not at its end.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +37,7 @@ class ReportFolder:
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
-        """Raises `FolderInUseError`, or `ReportError` for a folder that cannot be written."""
+        """Claim the folder. Raises `FolderInUseError`, or `ReportError` for a folder that cannot be written."""
         if importlib.util.find_spec("jinja2") is None:
             raise ReportError("the HTML report needs jinja2: pip install 'delta-commit-owner[conformance]'")
         try:
@@ -61,14 +61,14 @@ class ReportFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._lock is not None:
-            os.close(self._lock)  # which releases it; the file stays, or the next claim would not meet this one
+            os.close(self._lock)  # this releases the claim; the file stays, because all claims must lock the same file
             self._lock = None
 
     def write(self, result: RunResult) -> list[Path]:
-        """All reports, `result.json` last: once that is there, everything that it tells of is. Raises `ReportError`."""
+        """Write all reports, `result.json` last: when it exists, all other reports exist. Raises `ReportError`."""
         if self._lock is None:
             raise RuntimeError("claim the folder first: `with ReportFolder(path) as folder`")
-        from conformance.reports.page import PLAYER, to_html, to_player  # they need an optional library
+        from conformance.reports.page import PLAYER, to_html, to_player  # both need an optional library
 
         reports: dict[str, Callable[[], str]] = {
             "junit.xml": lambda: to_junit(result),
@@ -86,7 +86,7 @@ class ReportFolder:
                     write_file(self.path / name, text)
                     written.append(self.path / name)
                 else:
-                    (self.path / name).unlink(missing_ok=True)  # of an earlier run
+                    (self.path / name).unlink(missing_ok=True)  # left by an earlier run
         except OSError as error:
             raise _unwritable(self.path, error) from None
         return written
@@ -107,21 +107,21 @@ class ReportFolder:
         return sorted(file.parent for file in (self.path / FINDINGS).glob(f"*/{FINDING}"))
 
     def _sweep(self) -> None:
-        """Take away what a run that was killed left unfinished."""
+        """Remove the incomplete files of a killed run."""
         for folder in (self.path, *self._bundles()):
             for file in folder.glob(f"{UNFINISHED}*"):
                 file.unlink(missing_ok=True)
 
 
 def write(result: RunResult, folder: Path) -> list[Path]:
-    """Write all reports of a run: the paths of what was written. Raises `ReportError`; `FolderInUseError` if another
-    process is at it."""
+    """Write all reports of a run, and return their paths. Raises `ReportError`, or `FolderInUseError` if another
+    process writes to the folder."""
     with ReportFolder(folder) as claimed:
         return claimed.write(result)
 
 
 def _remove(bundle: Path) -> None:
-    """A bundle, but not files that its user put there."""
+    """Remove a bundle, except files that the user put there."""
     for name in FILES:
         (bundle / name).unlink(missing_ok=True)
     if not any(bundle.iterdir()):

@@ -1,7 +1,8 @@
-"""A recorded history as a story: what was asked and answered, and what the answers show of the owner's state.
+"""A recorded history as a story: the requests, the answers, and the owner's state as the answers show it.
 
-Nothing here looks into the owner: a version counts as ratified because an answer says so, a file as published because
-an observer saw it. Of a long history only the events around a violation are shown, and how many there are besides.
+This module does not read the owner's real state: a version counts as ratified because an answer says so, a file as
+published because an observer saw it. For a long history it shows only the events around a violation, and the number of
+the others.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ LOG: Final = "final log"
 HEADINGS: Final = ("Last answers", "The owner, by its answers", "_delta_log, where observed")
 WHY_NO_FORKS: Final = "Recorded: nothing runs, so no other choice can be tried."
 MOST_EVENTS: Final = 400
-"""Of a history that is shown whole."""
+"""The length of the longest history that is shown completely."""
 AROUND: Final = 40
-"""Events before and after each operation of the violation, of a longer history."""
+"""How many events of a longer history are shown before and after each operation of the violation."""
 MOST_ROWS: Final = 10
-"""Versions or files that are listed at one step."""
+"""How many versions or files are listed at one step."""
 MOST_CLIENTS: Final = 4
-"""Whose last answers are listed."""
+"""How many clients' last answers are listed."""
 _NEAR: Final = 1 << 22
-"""Bytes before an answer in which its request is looked for."""
+"""How many bytes before an answer are searched for its request."""
 
 Buffer = bytes | mmap.mmap
 
@@ -52,8 +53,8 @@ class LeftOut:
 
 
 def history_story(text: Buffer, violations: Sequence[Violation], *, name: str, title: str = "", more: int = 0) -> Story:
-    """`text`: the history as it is written; its end may be missing. `more`: violations that are only counted. Raises
-    `InvalidHistoryError`."""
+    """The story of a history. `text`: the history file, whose end may be missing. `more`: the number of further
+    violations, which are only counted. Raises `InvalidHistoryError`."""
     shown = list(_shown_events(text, violations[0] if violations else None))
     if not shown or not isinstance(header := shown[0], Header):
         raise InvalidHistoryError("a history begins with its header" if shown else "the history is empty", 1)
@@ -84,7 +85,7 @@ def in_short(violations: Sequence[Violation], more: int) -> str:
 
 
 class HistoryTeller:
-    """Tells events one after the other, and knows what they showed so far."""
+    """Turns events into steps, one after the other, and keeps the state that they have shown so far."""
 
     def __init__(self, shown: Sequence[Event | LeftOut], violations: Sequence[Violation], text: Buffer) -> None:
         times = times_of(str(text[: 1 << 16], "utf-8", "replace"))
@@ -104,7 +105,7 @@ class HistoryTeller:
         self._answers: dict[str, str] = {}
 
     def steps_of(self, event: Event | LeftOut) -> Iterator[Step]:
-        """The event, and every violation that it makes visible."""
+        """The step for the event, and a step for every violation that it makes visible."""
         match event:
             case Witness():
                 self._log.append(event)
@@ -112,7 +113,7 @@ class HistoryTeller:
                 yield self.step("", "left out", f"{event.number:,} events are not shown")
             case Invoke(id=number):
                 client = _client(event)
-                self._told(client, f"waits for operation {number}")
+                self._note_answer(client, f"waits for operation {number}")
                 yield self.step(client, "send", f"{client} sends operation {number}: {describe_request(event.request)}")
             case events.Ok() | events.Fail() | events.Info() if event.id in self._asked:
                 yield from self._answered(self._asked[event.id], event.answer)
@@ -133,13 +134,13 @@ class HistoryTeller:
         client, text = _client(invoke), describe_answer(answer)
         operation = f"operation {invoke.id}"
         self._learn(invoke, answer, operation)
-        self._told(client, f"{text} ({operation})")
+        self._note_answer(client, f"{text} ({operation})")
         yield from self._end(
             invoke.id, self.step(client, "answer", f"{client} gets the answer to {operation}: {text}", decides=True)
         )
 
     def _learn(self, invoke: Invoke, answer: events.Answer, operation: str) -> None:
-        """What the answer says of the owner's state."""
+        """Record what the answer says about the owner's state."""
         attempt = getattr(invoke.request, "attempt", None)
         match answer:
             case events.Ratified() | events.Committed() | events.Landed():
@@ -158,13 +159,13 @@ class HistoryTeller:
     def _version(self, table: str, version: int, attempt: str | None, how: str) -> None:
         self._versions.setdefault((table, version), {}).setdefault(attempt or "an unnamed attempt", how)
 
-    def _told(self, client: str, text: str) -> None:
-        """The newest is the last."""
+    def _note_answer(self, client: str, text: str) -> None:
+        """Record the client's last answer, as the newest of all."""
         self._answers.pop(client, None)
         self._answers[client] = text
 
     def _end(self, number: int, step: Step) -> Iterator[Step]:
-        """The operation ends with this step: what it proves together with the others that have ended."""
+        """The last step of an operation, and the violations that it proves together with the earlier operations."""
         self._ended.add(number)
         yield step
         for violation, message in list(self._due):
@@ -174,7 +175,7 @@ class HistoryTeller:
                 yield self._violation(violation, f"Violation, visible now: {message}", step.happening.lane)
 
     def rest(self) -> Iterator[Step]:
-        """What has no event: requests without an answer, the final log, and what that shows to be wrong."""
+        """The steps without an event: requests without an answer, the final log, and the violations that it shows."""
         for number, invoke in self._asked.items():
             if number not in self._ended:
                 text = f"{_client(invoke)} never gets an answer to operation {number}"
@@ -191,12 +192,12 @@ class HistoryTeller:
         return self.step(lane, "violation", text, decides=True, rule=rule, violates=True)
 
     def step(self, lane: str, kind: str, text: str, **more: Any) -> Step:
-        """With what is known now."""
+        """A step with the present state."""
         text = self.short(text).rstrip(".")
         return Step(Happening(lane, lane, kind, text), text, more.pop("rule", None), self._view(), **more)
 
     def short(self, text: str) -> str:
-        """On one line, with a letter in the place of each long id of an attempt."""
+        """The text on one line, with a letter instead of each long attempt id."""
         for attempt, letter in self.letters.items():
             if attempt != letter:
                 text = text.replace(attempt, letter)
@@ -233,11 +234,11 @@ def _whose(witness: Witness) -> str:
     return f"by attempt {witness.attempt}" + (f" ({witness.commit_mode})" if witness.commit_mode else "")
 
 
-# What is shown of a long history
+# The visible part of a long history
 
 
 def _shown_events(text: Buffer, violation: Violation | None) -> Iterator[Event | LeftOut]:
-    """All events of a short history; of a long one those around the violation, or its first ones."""
+    """All events of a short history; for a long one the events around the violation, or its first events."""
     shown_until = 0
     for start, end in _spans(text, violation):
         if number := _lines(text, shown_until, start):
@@ -254,7 +255,7 @@ def _shown_events(text: Buffer, violation: Violation | None) -> Iterator[Event |
 
 
 def _spans(text: Buffer, violation: Violation | None) -> list[tuple[int, int]]:
-    """From where to where whole lines are shown, in order."""
+    """The beginnings and ends of the parts that are shown, in order. Each part consists of whole lines."""
     size = len(text)
     if _lines(text, 0, size) <= MOST_EVENTS:
         return [(0, size)]
@@ -282,7 +283,7 @@ def _spans(text: Buffer, violation: Violation | None) -> list[tuple[int, int]]:
 
 
 def _around(text: Buffer, place: int, lines: int, limit: int) -> tuple[int, int]:
-    """So many whole lines before and after the line of a place, and that."""
+    """The beginning and end of the line at `place`, with `lines` whole lines before and after it."""
     start = end = place
     for _ in range(lines + 1):
         start = text.rfind(b"\n", 0, max(start, 0))
@@ -291,12 +292,12 @@ def _around(text: Buffer, place: int, lines: int, limit: int) -> tuple[int, int]
 
 
 def _lines(text: Buffer, start: int, end: int) -> int:
-    """How many lines end there. In parts: a file may be larger than what is worth copying at once."""
+    """How many lines end in this part of the text. It is counted in pieces, because the file may be large."""
     return sum(text[at : min(at + _NEAR, end)].count(b"\n") for at in range(start, end, _NEAR))
 
 
 def _request(text: Buffer, number: int, before: int) -> Iterator[Event]:
-    """The request of an answer that is shown, which itself is not; if it is near."""
+    """The request of a shown answer, if the request itself is not shown and is near."""
     for name in (b'"id":%d,' % number, b'"id": %d,' % number):
         place = text.rfind(name, max(0, before - _NEAR), before)
         if place >= 0:

@@ -1,8 +1,8 @@
-"""A history as a swim-lane drawing: where everything is. How it looks is in `lanes.svg.jinja` and `page.css`.
+"""The layout of a history as a swim-lane drawing. Its style is in `lanes.svg.jinja` and `page.css`.
 
-One lane for each client and one for the visible files; time runs to the right. Only the order of times
-is kept, not their distances: columns are as wide as their labels need. A step with an unknown outcome is
-open-ended. The final log stands below, outside time.
+Each client has a lane, and so do the visible files; time runs to the right. The drawing keeps the order of times, but
+not their distances: columns are as wide as their labels. A step with an unknown outcome is open-ended. The final log is
+below the lanes, without a time.
 """
 
 from __future__ import annotations
@@ -37,63 +37,63 @@ from conformance.reports.recorded import (
 from conformance.results import Violation
 
 CHARACTER: Final = 7.3
-"""px of one column of the drawing's fixed-width font."""
+"""The width of a character in the drawing's fixed-width font, in px."""
 MARGIN: Final = 12
 COLUMN: Final = 16
-"""px between two times at least."""
+"""The smallest distance of two times, in px."""
 GAP: Final = 8
-"""px between two bars of one row."""
+"""The distance of two bars in one row, in px."""
 BAR: Final = 42
-"""px: the height of a bar, of two lines."""
+"""The height of a bar, which has two lines, in px."""
 ROW: Final = 52
 STRIP: Final = 24
-"""px above the bars of a lane, for its name."""
+"""The height above the bars of a lane, for its name, in px."""
 BADGE: Final = 20
-"""px for the number of a contradicting bar."""
+"""The width for the number of a contradicting bar, in px."""
 FLAG: Final = 22
-"""px: the height of a fault's label."""
+"""The height of a fault's label, in px."""
 FILES_LANE: Final = "files, as an external observer sees them"
 LOG_LANE: Final = "final log"
 COLOURS: Final = 6
-"""Of attempts; further ones begin again."""
+"""The number of colours for attempts; further attempts use them again."""
 MOST_CHIPS: Final = 12
-"""Versions of the final log that are drawn."""
+"""How many versions of the final log are drawn."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Box:
-    """Something with a label on one row of a lane, from one time to another."""
+    """A labelled box in one row of a lane, from one time to another."""
 
     start: int
     end: int
-    """The last column that it takes; for what is open-ended, its answer's."""
+    """The last column of the box; for an open-ended box, the column of its answer."""
     endless: bool = False
     lines: tuple[str, ...] = ()
     title: str = ""
     kind: str = ""
     number: int | None = None
     mark: int = 0
-    """1 and 2: one side of the contradiction."""
+    """1 or 2: the side of the contradiction; 0: none."""
     related: bool = False
     colour: int | None = None
-    """Of the attempt that it is about."""
+    """The colour of the attempt that the box is about."""
     row: int = 0
     x: float = 0
     y: float = 0
     width: float = 0
     tail: float = 0
-    """For what is open-ended: where its tail ends; 0 for all others."""
+    """The end of an open-ended box's tail; 0 for all other boxes."""
 
     @property
     def needed(self) -> float:
-        """px for the longest line."""
+        """The width that the longest line needs, in px."""
         widest = max((columns(line) for line in self.lines), default=0)
         return round(widest * CHARACTER) + 16 + (BADGE if self.mark else 0)
 
 
 @dataclass(slots=True, kw_only=True)
 class Lane:
-    """A client, the files, the faults or the final log."""
+    """A lane for a client, the files, the faults or the final log."""
 
     name: str
     kind: str
@@ -105,22 +105,22 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """px, from the top left corner."""
+    """The whole drawing. Positions are in px, from the top left corner."""
 
     width: float
     height: float
     lanes: tuple[Lane, ...]
     flags: Lane
-    """Faults, and places where steps are left out, above the lanes."""
+    """The lane above the others, with faults and gaps where steps are left out."""
     log: Lane
     join: str
-    """An SVG path from one side of the contradiction to the other; empty if there are no two."""
+    """An SVG path from one side of the contradiction to the other; empty if there are not two sides."""
     focus: tuple[float, float]
-    """From where to where to look first."""
+    """The horizontal range that the page shows first."""
     drawn: int
     of: int
     coloured: bool
-    """Whether letters stand for attempts."""
+    """Whether the drawing uses letters for attempts."""
     title: str
     description: str
 
@@ -160,7 +160,7 @@ def draw(recorded: Recorded, violation: Violation) -> Drawing:
 
 
 def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> list[Lane]:
-    """Clients in the order in which they first ask, then the files."""
+    """Lanes for the clients, in the order of their first requests, then the lane for the files."""
     numbers = sides(recorded, violation)
     several = len({step.table for step in steps if not _is_about_no_table(step)}) > 1
     clients: dict[str, Lane] = {}
@@ -191,7 +191,7 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
 
 
 def colour_of(recorded: Recorded, attempt: str | None) -> int | None:
-    """Of an attempt, in the picture and in the text."""
+    """The colour of an attempt, in the drawing and in the text."""
     return list(recorded.letters).index(attempt) % COLOURS if attempt in recorded.letters else None
 
 
@@ -205,7 +205,7 @@ def _is_about_no_table(step: Step) -> bool:
 
 
 def _flags(recorded: Recorded, steps: Sequence[Step]) -> list[Box]:
-    """Faults next to a drawn step, and how many steps are left out before one."""
+    """Faults next to a drawn step, and the numbers of steps left out before a drawn step."""
     drawn = {step.id for step in steps}
     last = max((max(began(step), ended(step) or 0) for step in steps), default=0)
     starts = [began(step) for step in recorded.steps]
@@ -245,7 +245,7 @@ def _left_out(number: int, before: int, times: Times) -> Box:
 
 
 def _chips(recorded: Recorded, violation: Violation) -> list[Box]:
-    """The final log of the table, or its part around the violation's version; a version that it lacks is shown too."""
+    """The table's final log, or its part around the violation's version, including a missing version."""
     log = recorded.log
     if not recorded.complete:
         text = ("not visible", "when the case ended")
@@ -289,9 +289,9 @@ def _chip(recorded: Recorded, version: int, witness: Witness | None, violation: 
 
 
 def _place_rows(lane: Lane) -> None:
-    """Give each box the first row where nothing else goes on at its time."""
+    """Put each box into the first row that is free at its time."""
     free: list[float] = []
-    """By row: the time up to which it is taken."""
+    """For each row, the time until which it is taken."""
     for box in sorted(lane.boxes, key=lambda box: (box.start, box.number or 0)):
         row = next((row for row, until in enumerate(free) if until <= box.start), len(free))
         if row == len(free):
@@ -302,10 +302,10 @@ def _place_rows(lane: Lane) -> None:
 
 
 def _place_columns(lanes: Sequence[Lane]) -> float:
-    """Give each time the first place where all that ends before it has room; the right edge of all."""
+    """Give each time the first position at which all boxes before it fit. Returns the right edge of all boxes."""
     boxes = [box for lane in lanes for box in lane.boxes]
     before: dict[int, list[Box]] = {}
-    """By time: the boxes after which the next one of their row begins then."""
+    """For each time, the boxes that are followed, in their row, by a box that begins at this time."""
     for lane in lanes:
         for row in range(lane.rows):
             in_row = sorted((box for box in lane.boxes if box.row == row), key=lambda box: box.start)
@@ -331,7 +331,7 @@ def _place_columns(lanes: Sequence[Lane]) -> float:
 
 
 def _place_chips(log: Lane, lanes: Sequence[Lane], right: float) -> float:
-    """One after the other, below what contradicts, where there is room for that; the right edge of all."""
+    """Put the chips in a row, below the contradicting boxes if there is room. Returns the right edge of all chips."""
     needed = sum(box.needed + GAP for box in log.boxes)
     marked = min((box.x for lane in lanes for box in lane.boxes if box.mark), default=float(MARGIN))
     edge = max(float(MARGIN), min(marked, right - needed))
@@ -342,7 +342,7 @@ def _place_chips(log: Lane, lanes: Sequence[Lane], right: float) -> float:
 
 
 def _stack(lane: Lane, y: float, row: float, strip: float) -> float:
-    """Put the lane there; where the next one begins."""
+    """Put the lane at `y`. Returns the position of the next lane."""
     lane.y, lane.height = y, strip + lane.rows * row
     for box in lane.boxes:
         box.y = y + strip + box.row * row
@@ -350,7 +350,7 @@ def _stack(lane: Lane, y: float, row: float, strip: float) -> float:
 
 
 def _join(first: Box, second: Box) -> str:
-    """From edge to edge: straight down where the two are above each other, a curve where they are not."""
+    """A line between the edges of two boxes: straight if one is above the other, otherwise a curve."""
     upper, lower = sorted((first, second), key=lambda box: box.y)
     left, right = sorted((first, second), key=lambda box: box.x)
     if upper.y == lower.y:
@@ -373,7 +373,7 @@ def _title(lanes: Iterable[Lane]) -> str:
 
 
 def _description(marked: Sequence[Box], steps: Sequence[Step], recorded: Recorded) -> str:
-    """For who does not see the drawing."""
+    """A description for readers who cannot see the drawing."""
     shown = (
         f"{len(steps)} of {len(recorded.steps)} operations" if len(steps) < len(recorded.steps) else "All operations"
     )

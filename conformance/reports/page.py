@@ -1,10 +1,11 @@
 """The HTML pages of a run, and of several runs side by side: one file each, without network access.
 
-Failures first; then every requirement, every case, and cases without a verdict, with the reason. Without JavaScript
-everything is shown, without filters.
+A page shows failures first; then every requirement, every case, and cases without a verdict, with the reason. Without
+JavaScript the page shows everything, without filters.
 
-Several runs: subjects across, requirements down, and a verdict in each cell. A cell that is violated leads to the
-finding with its drawing, further down on the page. Owners and clients have requirements of their own: a table each.
+The page of several runs has a column for each subject, a row for each requirement, and a verdict in each cell. The cell
+of a violation links to the finding with its drawing, further down. Owners and clients have different requirements, and
+so separate tables.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ SIGNS: Final = {
     RequirementVerdict.NOT_APPLICABLE: "–",
     RequirementVerdict.NOT_CHECKED: "○",
 }
-"""Beside the word, never instead of it."""
+"""The sign of each verdict. It is shown beside the word, never instead of it."""
 WORDS: Final = {
     RequirementVerdict.HELD: "holds",
     RequirementVerdict.VIOLATED: "violated",
@@ -71,27 +72,27 @@ CASE_SIGNS: Final = {
     Standing.PASSED: "✓",
 }
 OTHERS: Final = {"owner": "readers' and writers'", "client": "owners'"}
-"""By side of the subject: whose requirements most of those are that do not bind it."""
+"""For each side of a subject, the parties that most of its not applicable requirements bind."""
 PLAYER: Final = "player.html"
-"""The name of the file beside this page."""
+"""The name of the player's file, in the same folder."""
 MOST_NAMES: Final = 50
-"""Cases that share one reason and are named."""
+"""How many cases with the same reason are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentPart:
-    """A document with the requirements that come from it, by section."""
+    """A document, with its requirements by section."""
 
     name: str
     id: str
     sections: tuple[tuple[str, tuple[tuple[RequirementResult, str], ...]], ...]
-    """Per section: each requirement with its side."""
+    """For each section, its requirements, each with its side."""
     counts: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckPart:
-    """A check, with what became of it on each variant."""
+    """A check, with its result on each variant."""
 
     name: str
     title: str
@@ -101,7 +102,7 @@ class CheckPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonPart:
-    """Cases without a verdict that share the reason."""
+    """Cases without a verdict that have the same reason."""
 
     standing: Standing
     reason: str
@@ -110,7 +111,7 @@ class ReasonPart:
 
 
 def to_html(result: RunResult, folder: Path | None = None) -> str:
-    """The page. `folder`: where the reports are, if there are bundles to link to and to replay from."""
+    """The page. `folder`: the folder of the reports, if it has bundles to link to and to replay."""
     parts = explain(result, folder)
     return rendered(
         "page.html.jinja",
@@ -130,7 +131,7 @@ def to_html(result: RunResult, folder: Path | None = None) -> str:
 
 
 def rendered(template: str, **values: Any) -> str:
-    """A page with the style and the script of all pages."""
+    """A page, with the style and the script that all pages share."""
     script, style = ((HERE / name).read_text("utf-8") for name in ("page.js", "page.css"))
     return (
         _environment()
@@ -149,10 +150,10 @@ def rendered(template: str, **values: Any) -> str:
 
 
 def to_player(result: RunResult) -> str:
-    """The page on which the findings of `to_html` that have a history are watched step by step; empty without any.
+    """The player: a page that shows step by step each finding of `to_html` that has a history; empty if there is none.
 
-    One file for all, which share its script, and not a part of the page: a person who reads the verdict, perhaps on a
-    phone, need not load the steps of forty histories.
+    It is one file for all findings, which share its script. It is not a part of the page of `to_html`, so that a reader
+    of the verdict, perhaps on a phone, does not load the steps of forty histories.
     """
     stories = []
     evidence = [each for cause in causes(result) for each in cause.evidence[:MOST_EXPLAINED]]
@@ -181,17 +182,17 @@ def _environment() -> Environment:
 
 
 def _seen(value: Any) -> Any:
-    """No character of a subject's is invisible on the page."""
+    """Make all characters of a subject's texts visible on the page."""
     return value if not isinstance(value, str) or isinstance(value, Markup) else visible(value)
 
 
 def _hash(text: str) -> str:
-    """By which the page's own policy lets this text in, and no other."""
+    """The hash by which the page's content security policy allows only this text."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
 def _prose(text: str) -> Markup:
-    """Words in backticks as code."""
+    """The text, with words in backticks as code."""
     parts = visible(text).split("`")
     if len(parts) % 2 == 0:
         return escape("`".join(parts))
@@ -200,7 +201,7 @@ def _prose(text: str) -> Markup:
 
 
 def _places(parts: Sequence[CausePart]) -> dict[str, str]:
-    """Where on the page a requirement, or a case, is explained first."""
+    """For each requirement and each case, the place of its first explanation on the page."""
     found: dict[str, str] = {}
     for part in parts:
         for requirement in part.cause.requirements:
@@ -219,10 +220,10 @@ def _document(source: str) -> str:
 
 
 def documents(requirements: Iterable[RequirementResult]) -> list[DocumentPart]:
-    """Requirements by document and section, in the order in which they first come."""
+    """Requirements by document and section, in the order of their first requirements."""
     found: dict[str, dict[str, list[tuple[RequirementResult, str]]]] = {}
     for each in requirements:
-        section = "" if "#" in each.section else each.section  # the rules of a page are listed together
+        section = "" if "#" in each.section else each.section  # all rules of a page are in one list
         found.setdefault(each.source, {}).setdefault(section, []).append((each, side_of(each)))
     return [
         DocumentPart(
@@ -243,7 +244,7 @@ def _counts(requirements: Sequence[RequirementResult]) -> str:
 
 
 def families(result: RunResult) -> list[tuple[str, list[CheckPart], str]]:
-    """Cases by family and check, and how many of each standing a family has."""
+    """Cases by family and check, and for each family the number of cases of each standing."""
     found: dict[str, dict[str, list[CaseResult]]] = {}
     for case in result.cases:
         found.setdefault(case.family, {}).setdefault(case.check, []).append(case)
@@ -266,7 +267,7 @@ def _standings(result: RunResult, checks: Iterable[Sequence[CaseResult]]) -> str
 
 
 def reasons(result: RunResult) -> list[ReasonPart]:
-    """Why cases have no verdict: what should have one first."""
+    """The reasons why cases have no verdict; first those of cases that should have one."""
     found: dict[tuple[Standing, str], list[str]] = {}
     for case in result.cases:
         where = standing(result, case)
@@ -282,11 +283,11 @@ def reasons(result: RunResult) -> list[ReasonPart]:
 # The findings, each under its probable cause, with its drawing
 
 MOST_EXPLAINED: Final = 4
-"""Checks of one cause. The others are named, with their commands; all of them have a bundle."""
+"""How many checks of one cause are explained. The others are named, with their commands. All have a bundle."""
 MOST_DRAWINGS: Final = 40
-"""Of one page, which should stay quick to open on a phone."""
+"""How many drawings one page has. It should open quickly on a phone."""
 MOST_ALIKE: Final = 5
-"""Further violations by the same case."""
+"""How many further violations of the same case are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,15 +305,15 @@ class Explained:
     sides: tuple[Markup, ...]
     """The operations that contradict each other, in words."""
     against: str
-    """What a single one of them contradicts."""
+    """What the operation contradicts, if there is only one."""
     missing: str
-    """Operations that the violation names and the history does not have."""
+    """Operations that the violation names but the history does not have."""
     alike: tuple[Markup, ...]
-    """What else this case shows."""
+    """Further violations that this case shows."""
     more: int
-    """How much more of it."""
+    """The number of further violations that are not shown."""
     shortened: bool
-    """Whether the case does more than the history shows: it was shrunk, or is too long for a page."""
+    """Whether the page shows only a part of the case, because its history was shrunk or is too long for a page."""
     drawing: Drawing | None
     table: Table | None
     problem: str
@@ -320,30 +321,31 @@ class Explained:
     replay: str
     run: str
     bundle: str
-    """Relative path of its bundle's folder; empty if there is none."""
+    """The relative path of the bundle's folder; empty if there is none."""
     watch: str
-    """Relative address of its steps in the player; empty if there is none."""
+    """The relative address of the finding in the player; empty if it is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CausePart:
-    """A probable cause with all that shows it."""
+    """A probable cause, with all its evidence."""
 
     id: str
     number: int
     cause: Cause
     explained: tuple[Explained, ...]
     named: tuple[tuple[CaseResult, str], ...]
-    """Cases of further checks, each with the command that replays it."""
+    """Cases of the other checks, each with the command that replays it."""
     sides: dict[str, str]
-    """By requirement: who has to meet it."""
+    """For each requirement, the side that has to meet it."""
     compare: tuple[str, ...]
-    """Subjects of the kit with such a defect."""
+    """Bad subjects of the kit with a similar defect."""
 
 
 def explain(result: RunResult, folder: Path | None, *, prefix: str = "", link: str = "") -> list[CausePart]:
-    """The probable causes, in the order of all reports. `prefix`: of ids, on a page with several runs. `link`: how the
-    page links to the folder, with a slash at the end, if it is not in it."""
+    """The probable causes, in the same order as in all reports. `prefix`: the prefix of ids, on a page with several
+    runs. `link`: the relative path from the page to the folder, with a final slash; empty if the page is in the
+    folder."""
     return _Explanations(result, folder, prefix, link).all()
 
 
@@ -418,7 +420,7 @@ class _Explanations:
 
 
 def _marked(text: str, recorded: Recorded | None) -> Markup:
-    """The text, with words in backticks as code, and each attempt as its letter, in the colour of the drawing."""
+    """The text, with words in backticks as code, and each attempt as its letter in the drawing's colour."""
     marked = _prose(text)
     long = [each for each in ({} if recorded is None else recorded.letters) if len(each) > LONGEST_ATTEMPT]
     if recorded is None or not long:
@@ -451,23 +453,23 @@ def _against(violation: Violation) -> str:
 _TITLES: Final = {"owner": "Commit owners", "client": "Clients"}
 _BAD: Final = frozenset({RequirementVerdict.VIOLATED, RequirementVerdict.WARNED})
 _SHOWN: Final = frozenset(RequirementVerdict) - {RequirementVerdict.NOT_APPLICABLE, RequirementVerdict.NOT_CHECKED}
-"""A requirement for which all runs say something else has no row."""
+"""The verdicts that give a requirement a row. If no run has one of these for a requirement, it has no row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A subject with its run, or with the reason why it was not run."""
+    """A subject, with its run or the reason why there is none."""
 
     subject: str
-    """As on the command line."""
+    """The subject's name on the command line."""
     result: RunResult | None = None
     reason: str = ""
-    """Of a missing run."""
+    """Why there is no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A column with a result, as the page shows it."""
+    """A column with a result, in the form that the page shows."""
 
     id: str
     result: RunResult
@@ -475,19 +477,19 @@ class _Run:
     parts: tuple[CausePart, ...]
     verdicts: dict[str, RequirementResult]
     places: dict[str, str]
-    """Where on the page the violation of a requirement is explained."""
+    """For each violated requirement, the place of its explanation on the page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grid:
-    """The runs of one side."""
+    """The table of all runs of one side."""
 
     title: str
     side: str
     runs: tuple[_Run, ...]
     documents: tuple[DocumentPart, ...]
     first: frozenset[RequirementVerdict]
-    """The verdicts whose rows the page shows at first."""
+    """The verdicts whose rows the page shows when it opens."""
 
 
 def slug(subject: str) -> str:
@@ -496,7 +498,7 @@ def slug(subject: str) -> str:
 
 
 def to_matrix(columns: Sequence[Column], folder: Path | None = None) -> str:
-    """The page. `folder`: where it will be, with the reports of each subject in the folder `slug(subject)`.
+    """The page. `folder`: the page's folder, which has the reports of each subject in the folder `slug(subject)`.
 
     Raises `ReportError` without the extra `conformance`.
     """
@@ -525,7 +527,7 @@ def _run(prefix: str, column: Column, folder: Path | None) -> _Run:
 
 
 def _findings_by_requirement(parts: Sequence[CausePart]) -> dict[str, str]:
-    """By requirement: the finding that shows its violation, or else its cause."""
+    """For each requirement, the finding that shows its violation, or otherwise its cause."""
     found: dict[str, str] = {}
     for part in parts:
         for explained in part.explained:
@@ -539,7 +541,7 @@ def _findings_by_requirement(parts: Sequence[CausePart]) -> dict[str, str]:
 
 
 def _grid(side: str, runs: Sequence[_Run]) -> _Grid:
-    """All requirements about which one of the runs says something."""
+    """The table with all requirements that have a row."""
     rows: dict[str, RequirementResult] = {}
     for run in runs:
         for each in run.result.requirements:

@@ -1,4 +1,4 @@
-"""The recorded history of a case: its steps, their labels, what contradicts what, and a table in words."""
+"""The recorded history of a case: its steps, their labels, the contradicting operations, and a table in words."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from conformance.safe_text import one_line
 Step = Operation | FileLook
 
 MOST_DRAWN: Final = 24
-"""Steps of one drawing. More of them are a wall, and the table below has all."""
+"""How many steps one drawing has. A drawing with more is unreadable; the table below it has all steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recorded:
-    """A history that makes sense."""
+    """A valid history."""
 
     header: Header
     steps: tuple[Step, ...]
-    """By the numbers of the operations, which is the order in which they began."""
+    """The steps, sorted by the numbers of their operations, which follow the order of their beginnings."""
     faults: tuple[Fault, ...]
     log: tuple[Witness, ...]
     times: Times
@@ -42,20 +42,20 @@ class Recorded:
 
     @cached_property
     def letters(self) -> dict[str, str]:
-        """By attempt: A for the first, B for the second; a short name is kept."""
+        """For each attempt, its letter: A for the first, B for the second. A short name is kept."""
         asked = [getattr(step.request, "attempt", None) for step in self.steps if isinstance(step, Operation)]
         return letters_of([*asked, *(witness.attempt for witness in self.log)])
 
 
 def letters_of(attempts: Iterable[str | None]) -> dict[str, str]:
-    """By attempt: A for the first, B for the second; a short name is kept."""
+    """For each attempt, its letter: A for the first, B for the second. A short name is kept."""
     found = {each: one_line(each) for each in attempts if each}
     long = [each for each, shown in found.items() if len(shown) > LONGEST_ATTEMPT]
     return {**found, **{each: _letter(number) for number, each in enumerate(long)}}
 
 
 def read_history(text: str) -> Recorded:
-    """Raises `InvalidHistoryError`, whatever the text is."""
+    """The history in the text. For any invalid text it raises `InvalidHistoryError`, and no other error."""
     header: Header | None = None
     steps: list[Step] = []
     faults: list[Fault] = []
@@ -97,12 +97,12 @@ def read_history(text: str) -> Recorded:
 
 
 def _letter(number: int) -> str:
-    """A to Z, then A1 to Z1."""
+    """The letter for a number: A to Z, then A1 to Z1."""
     return f"{chr(ord('A') + number % 26)}{number // 26 or ''}"
 
 
 def in_letters(text: str, recorded: Recorded | None) -> str:
-    """The text with a letter in the place of the id of each attempt."""
+    """The text, with a letter instead of each attempt id."""
     if recorded is not None:
         for attempt, letter in recorded.letters.items():
             if len(attempt) > LONGEST_ATTEMPT:
@@ -111,7 +111,7 @@ def in_letters(text: str, recorded: Recorded | None) -> str:
 
 
 def with_evidence(violation: Violation, pair: tuple[Operation, Operation]) -> Violation:
-    """The violation, shown by two attempts that were answered as ratified for one version."""
+    """The violation, with two attempts that were both answered as ratified for one version as its evidence."""
     numbers = tuple(each.id for each in pair)
     if set(violation.operations[:2]) == set(numbers):
         return violation
@@ -125,34 +125,34 @@ def with_evidence(violation: Violation, pair: tuple[Operation, Operation]) -> Vi
 
 
 def began(step: Step) -> int:
-    """When, in the unit of the history's clock."""
+    """The time of the step's beginning, in the unit of the history's clock."""
     return step.since if isinstance(step, FileLook) else step.invoked
 
 
 def ended(step: Step) -> int | None:
-    """When; None: it never did."""
+    """The time of the step's end; None: it never ended."""
     return step.at if isinstance(step, FileLook) else step.answered
 
 
 def is_unknown(step: Step) -> bool:
-    """Whether it is unknown if or when it takes effect."""
+    """Whether it is unknown if or when the step takes effect."""
     return isinstance(step, Operation) and (step.answer is None or isinstance(step.answer, events.Unknown))
 
 
 def contradiction(violation: Violation) -> tuple[int, ...]:
-    """The numbers of the operations that contradict each other, or of the one that contradicts something else. Where
-    the final log alone is wrong, of a request of the attempt that it is about."""
+    """The numbers of the operations that contradict each other, or of the single operation that is wrong. If only the
+    final log is wrong, the number of a request of the attempt in question."""
     return violation.operations[: max(1, min(2, violation.contradicting))]
 
 
 def sides(recorded: Recorded, violation: Violation) -> tuple[int, ...]:
-    """The same, in the order in which they began, which is how people read: first 1, then 2."""
+    """The numbers of `contradiction`, in the order in which the operations began."""
     numbers = set(contradiction(violation))
     return tuple(step.id for step in recorded.steps if step.id in numbers)
 
 
 def contradicts_the_log(violation: Violation) -> bool:
-    """Whether the final log is the other side of the contradiction."""
+    """Whether the second side of the contradiction is the final log."""
     return (
         violation.rule is not None
         and violation.version is not None
@@ -164,17 +164,17 @@ def contradicts_the_log(violation: Violation) -> bool:
 _IN_ITSELF: Final = frozenset(
     {Rule.LISTED_BEYOND_LATEST.value, Rule.REFUSAL_CONTRADICTS_ITSELF.value, Rule.RATIFIED_ELSEWHERE.value}
 )
-"""Rules that a single answer violates whatever the log is."""
+"""Rules that a single answer can violate, independently of the log."""
 
 
 def contradicts_itself(violation: Violation) -> bool:
-    """Whether one answer is wrong by itself."""
+    """Whether a single answer is wrong by itself."""
     return violation.rule in _IN_ITSELF
 
 
 def to_draw(recorded: Recorded, violation: Violation) -> tuple[Step, ...]:
-    """The steps worth drawing: all of a short history; of a long one those that the violation is about, and those that
-    are nearest to them."""
+    """The steps to draw: all steps of a short history; for a long one the steps that the violation is about, and the
+    steps nearest to them."""
     steps = recorded.steps
     if len(steps) <= MOST_DRAWN:
         return steps
@@ -190,7 +190,7 @@ def to_draw(recorded: Recorded, violation: Violation) -> tuple[Step, ...]:
 
 
 def _rank(step: Step, violation: Violation) -> int:
-    """How little the step has to do with the violation."""
+    """How far the step is from the violation: 0 for a contradicting operation."""
     if step.id in contradiction(violation):
         return 0
     if step.id in violation.operations:
@@ -208,19 +208,19 @@ def _is_about(step: Step, violation: Violation) -> bool:
 
 
 def _versions(step: Step) -> set[int]:
-    """The versions that a proposal, a publication or a single answer is about."""
+    """The versions that the step is about, for a proposal, a publication or a single answer."""
     if isinstance(step, FileLook):
         return {file.version for file in step.published[-1:]} | set(step.absent)
     found = {getattr(step.request, "version", None), getattr(step.answer, "version", None)}
     return {version for version in found if version is not None}
 
 
-# Labels of a drawing: short, without client and time, which the position shows
+# Labels of a drawing: short, without client and time, because the position shows both
 
 LONGEST_ATTEMPT: Final = 12
 LONGEST_LABEL: Final = 28
 LONGEST_NAME: Final = 40
-"""Of a client, a fault."""
+"""The length of the longest name of a client or fault, in characters."""
 
 
 def request_label(step: Step, letters: Mapping[str, str] = {}) -> str:
@@ -278,7 +278,7 @@ def _answer(step: Operation, letters: Mapping[str, str]) -> str:
 
 
 def kind_of(step: Step) -> str:
-    """One of the five styles of a step: `done`, `refused`, `unknown`, `state`, or `look` of an external observer."""
+    """The style of a step: `done`, `refused`, `unknown`, `state`, or `look` for an external observer."""
     if isinstance(step, FileLook):
         return "look"
     match step.answer:
@@ -293,13 +293,13 @@ def kind_of(step: Step) -> str:
 
 
 def short_attempt(attempt: str, letters: Mapping[str, str] = {}) -> str:
-    """An attempt's letter; without one its id, without the middle if it is long: attempts often begin alike."""
+    """An attempt's letter; if it has none, its id. A long id loses its middle, because many ids begin alike."""
     text = letters.get(attempt) or one_line(attempt)
     return text if len(text) <= LONGEST_ATTEMPT else f"{text[:5]}…{text[-5:]}"
 
 
 def cut(text: str, length: int) -> str:
-    """On one line, and not longer than that."""
+    """The text on one line, not longer than `length`."""
     text = one_line(text)
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
@@ -320,7 +320,7 @@ def _range(start: int | None, end: int | None) -> str:
 
 
 def _in_words(versions: list[int]) -> str:
-    """`v2`, `v2..5`, `v2 v4 v7`."""
+    """The versions as text: `v2`, `v2..5`, `v2 v4 v7`."""
     ordered = sorted(set(versions))
     if len(ordered) > 1 and ordered[-1] - ordered[0] == len(ordered) - 1:
         return f"v{ordered[0]}..{ordered[-1]}"
@@ -330,12 +330,12 @@ def _in_words(versions: list[int]) -> str:
 # A history in words
 
 MOST_ROWS: Final = 200
-"""Operations of one table."""
+"""How many operations one table has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table that says what the drawing shows."""
+    """One line of the table in words."""
 
     number: str
     client: str
@@ -347,7 +347,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A history in words."""
+    """The same history as the drawing, as a table in words."""
 
     rows: tuple[Row, ...]
     left_out: int
@@ -356,7 +356,7 @@ class Table:
 
 
 def tabulate(recorded: Recorded, violation: Violation) -> Table:
-    """The history in words, or its part around the contradiction if it is long."""
+    """The history as a table; for a long history, its part around the contradiction."""
     numbers = sides(recorded, violation)
     rows = [(began(step), _row(step, numbers, recorded.times)) for step in recorded.steps]
     rows += [(fault.at, _fault(fault, recorded.times)) for fault in recorded.faults]
@@ -379,12 +379,12 @@ def _row(step: Step, numbers: Sequence[int], times: Times) -> Row:
         client="external observer" if isinstance(step, FileLook) else step.client,
         request="list files" if isinstance(step, FileLook) else describe_request(step.request),
         time=f"{times.shown(began(step))} to {'the end' if end is None else times.shown(end)}",
-        answer=_told_of(step),
+        answer=_answer_text(step),
         mark=str(numbers.index(step.id) + 1) if step.id in numbers else "",
     )
 
 
-def _told_of(step: Step) -> str:
+def _answer_text(step: Step) -> str:
     if isinstance(step, FileLook):
         return answer_label(step)
     return "no answer" if step.answer is None else describe_answer(step.answer)

@@ -1,6 +1,6 @@
-"""What all reports agree on: the verdict, the numbers, and the order of the findings.
+"""The verdict, the numbers and the order of the findings, for all reports.
 
-A failed case may count as known, or as a warning; a run that proves nothing is never called conformant, whatever its
+A failed case may count as known, or as a warning. A run that proves nothing is never called conformant, whatever its
 exit code.
 """
 
@@ -30,13 +30,13 @@ from conformance.safe_text import one_line
 
 
 class Standing(StrEnum):
-    """What a case does to the run."""
+    """How a case counts for the run."""
 
     FAILED = "failed"
     KNOWN = "known failure"
-    """It failed, and is on the list of known failures."""
+    """The case failed, and the list of known failures has it."""
     WARNED = "warning"
-    """Only advice, a SHOULD, is not followed."""
+    """The subject only ignored advice (a SHOULD)."""
     INCONCLUSIVE = "inconclusive"
     NOT_RUN = "not run"
     SKIPPED = "skipped"
@@ -48,31 +48,31 @@ class Tone(StrEnum):
 
     GOOD = "good"
     WARNING = "warning"
-    """Conformant, with a reservation."""
+    """Conformant, with warnings or known failures."""
     BAD = "bad"
     UNKNOWN = "unknown"
-    """Nothing is proven."""
+    """The run proves nothing."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """What to say first."""
+    """The first lines of a report."""
 
     tone: Tone
     verdict: str
     """One or two words: `conformant`."""
     sentence: str
-    """The verdict, and the numbers behind it."""
+    """The verdict, with the numbers."""
     brief: str
-    """The same, without why the run stopped, for where that stands by itself."""
+    """`sentence` without the reason why the run stopped, for reports that show the reason separately."""
     short: str
-    """The numbers alone, for a badge."""
+    """Only the numbers, for a badge."""
     exit_meaning: str
     counted: str
-    """What was run: cases, checks and what became of them."""
+    """The numbers of cases and checks, and of each result."""
     requirements: dict[RequirementVerdict, int]
     cases: dict[Standing, int]
     subject: str
-    """Name and version, on one line."""
+    """The subject's name and version, on one line."""
 
 
 EXIT_MEANINGS: Final = {
@@ -84,7 +84,8 @@ EXIT_MEANINGS: Final = {
 
 
 def comparable(result: RunResult) -> RunResult:
-    """The result without what differs from run to run. Reports of equal comparable results are equal, byte by byte."""
+    """The result without values that differ from run to run. Equal comparable results have equal reports, byte by
+    byte."""
     return msgspec.structs.replace(result, environment=Environment())
 
 
@@ -94,7 +95,7 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 
 def standing(result: RunResult, case: CaseResult) -> Standing:
-    """What the case does to the run, with its known failures and its strictness."""
+    """How the case counts for the run, with the run's known failures and strictness."""
     if case.verdict is not Verdict.FAILED:
         return _OTHERS[case.verdict]
     levels = levels_of(result)
@@ -113,27 +114,27 @@ _OTHERS: Final = {
 
 
 def levels_of(result: RunResult) -> dict[str, Level]:
-    """How binding each requirement is, as the result says: it may come from another version of the kit."""
+    """The level of each requirement, from the result: the result may come from another version of the kit."""
     return {each.requirement: each.level for each in result.requirements}
 
 
 def reason_for(result: RunResult, case: CaseResult, violation: Violation) -> str:
-    """Why the violation is accepted for now; empty if it is not a known failure."""
+    """The reason in the list of known failures; empty if the violation is not a known failure."""
     return next((entry.reason or "known" for entry in result.known if entry.covers(case.case, violation)), "")
 
 
 def failing_cases(result: RunResult) -> list[CaseResult]:
-    """All that have a finding to show, known ones and warnings included, in the order in which they explain best."""
+    """All cases with a finding, also known failures and warnings; the most helpful first."""
     return sorted((case for case in result.cases if case.verdict is Verdict.FAILED), key=simplest)
 
 
 def simplest(case: CaseResult) -> tuple[int, int, str]:
-    """An example says in its title what it is about, a generated case says nothing; then, the fewer operations."""
+    """A sort key. Examples come first, because their titles say what they test; then cases with fewer operations."""
     return list(Layer).index(case.layer), case.operations, case.case
 
 
 def side_of(requirement: RequirementResult) -> str:
-    """Who has to meet it; empty if this version of the catalogue does not know it."""
+    """The side that has to meet the requirement; empty if this version of the catalogue does not have it."""
     try:
         return load().requirement(requirement.requirement).side
     except KeyError:
@@ -141,14 +142,14 @@ def side_of(requirement: RequirementResult) -> str:
 
 
 def summarise(result: RunResult) -> Summary:
-    """The whole run."""
+    """The summary of a run."""
     requirements = Counter(each.verdict for each in result.requirements)
     cases = Counter(standing(result, case) for case in result.cases)
     tone, verdict = _verdict(result, requirements, cases)
     numbers = ", ".join(_numbers(requirements, cases))
     found = f"so far {numbers}" if not result.complete and requirements else numbers
     why = _why(result, tone)
-    # what is violated comes first: why other cases are without a verdict can be long
+    # violations come first: the reasons of cases without a verdict can be long
     parts = (found, *why) if requirements[RequirementVerdict.VIOLATED] else (*why, found)
     return Summary(
         tone=tone,
@@ -173,7 +174,7 @@ def _counted(result: RunResult, cases: Counter[Standing]) -> str:
 
 
 def _exit_meaning(result: RunResult, requirements: Counter[RequirementVerdict], cases: Counter[Standing]) -> str:
-    """Known failures are spoken of only where there is a list of them, and it is wrong."""
+    """The meaning of the exit code. It mentions known failures only if an entry of their list is outdated."""
     meaning = EXIT_MEANINGS.get(result.exit_code, "not one of this kit")
     if result.exit_code == 1 and result.strict and not requirements[RequirementVerdict.VIOLATED]:
         meaning = "advice is not followed, and the run is strict"
@@ -200,7 +201,7 @@ def _verdict(
 
 
 def _why(result: RunResult, tone: Tone) -> list[str]:
-    """What the numbers do not say."""
+    """The reasons for the verdict that the numbers do not show."""
     parts = []
     if result.stopped:
         parts.append(one_line(result.stopped).rstrip("."))
@@ -216,7 +217,7 @@ def _why(result: RunResult, tone: Tone) -> list[str]:
 
 
 def stale_in_words(stale: Iterable[KnownFailure]) -> str:
-    """How many entries of the list are wrong."""
+    """How many entries of the list are outdated."""
     number = len(list(stale))
     return f"{plural(number, 'known failure')} {'is' if number == 1 else 'are'} no longer true"
 
@@ -249,5 +250,6 @@ def _short(requirements: Counter[RequirementVerdict]) -> list[str]:
 
 
 def direct_first(violations: Iterable[Violation]) -> list[Violation]:
-    """What a scenario asked for, before what a checker concludes; otherwise as they come."""
+    """The violations of the scenario's own expectations, then those that a checker derived; otherwise in their
+    order."""
     return sorted(violations, key=lambda violation: violation.rule is not None)

@@ -1,9 +1,10 @@
-"""What the kit holds its subjects to: every requirement of the protocol's documents, with a stable id.
+"""The requirements of the protocol's documents, each with a stable id. The kit tests its subjects against them.
 
     from conformance.requirements.catalogue import load
 
     load().requirement("MC-BACKFILL-03").paraphrase
 
-The requirements are data, in the TOML files of this package; `catalogue` gives them types, `auditing` splits documents
-into sentences and compares the two. `delta-commit-conformance requirements` lists them.
+The requirements are data, in the TOML files of this package. `catalogue` loads them as typed values; `auditing` splits
+the documents into sentences and compares these with the requirements. `delta-commit-conformance requirements` lists
+them.
 """

@@ -1,15 +1,15 @@
-"""Does the catalogue make sense, and does it account for the documents?
+"""Checks that the catalogue is consistent, and accounts for the sentences of the documents.
 
-`inconsistencies` needs the catalogue alone. The others also need the text of a document, and report about that one:
+`inconsistencies` needs only the catalogue. The other functions also need the text of a document. They report:
 
-- `uncovered`: a sentence, or a rule of a page, that the catalogue ought to account for, and does not;
-- `unfounded`: an entry whose sentence or rule is not in the document, or not where the entry says;
+- `uncovered`: a sentence, or a rule of a page, that the catalogue should account for but does not;
+- `unfounded`: an entry whose sentence or rule is not in the document, or is in another section than the entry says;
 - `quotations`: a paraphrase that repeats too many words of the document in a row.
 
 Each finding is one line that says what to change.
 
-The documents are not in this repository: the catalogue knows their sentences by fingerprint, and
-`spec_tests/conformance/test_catalogue.py` splits a copy into sentences where it is given one:
+The documents are not in this repository; the catalogue identifies their sentences by fingerprints. If
+`spec_tests/conformance/test_catalogue.py` has a copy of a document, it splits the copy into sentences:
 
 - Code in fences, rules (`---`), text struck out (`~~...~~`) and titles of admonitions are not text. A heading only
   names the section that follows it. A table cell is one sentence or more.
@@ -19,9 +19,9 @@ The documents are not in this repository: the catalogue knows their sentences by
 - With `flattened`, for a copy that lost its layout, every line is a block, and a full stop may touch the next capital.
 
 A sentence is normative if it contains one of the `KEYWORDS`, or belongs to a list whose introduction (the sentence
-before it, ending in a colon) contains one. A mere reference to another section is not normative. The keywords match
-too much rather than too little: the catalogue puts other sentences aside, with the reason, and may cite a sentence
-without any keyword. Pages of this repository are not split: each of their rules has an anchor.
+before it, ending in a colon) contains one. A mere reference to another section is not normative. The keywords also
+match sentences that are not binding; the catalogue lists these as asides, with the reason. It may also cite a sentence
+without any keyword. Pages of this repository are not split, because each of their rules has an anchor.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ KEYWORDS: Final = {
     "permission": (r"may|can|could|allow(?:s|ed)?|free to|acceptable|optional(?:ly)?",),
     "truth": (r"source of truth|authoritative|proves|will|supported and active",),
 }
-"""What makes a sentence normative, by kind: regular expressions of whole words, in any case of letters."""
+"""The keywords of normative sentences, by kind: regular expressions of whole words; upper and lower case are equal."""
 
 FINGERPRINT_DIGITS: Final = 12
 
@@ -95,19 +95,19 @@ class Sentence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """The same for every spelling of the sentence that differs in markdown, white space or case only."""
+        """A hash of the sentence. Spellings that differ only in markdown, white space or case have the same hash."""
         return hashlib.sha256(self.text.lower().encode()).hexdigest()[:FINGERPRINT_DIGITS]
 
 
 class _Block(msgspec.Struct, kw_only=True):
     section: str
     depth: int
-    """0 for a paragraph; list items deeper than another belong to it."""
+    """0 for a paragraph. A list item belongs to the less deep item before it."""
     text: str
 
 
 def anchors(page: str) -> dict[str, str]:
-    """The anchors of a page's rules, `<a id="overlap"></a>`, each with the heading of the chapter that it is in."""
+    """The anchors of a page's rules, `<a id="overlap"></a>`, each with the heading of its chapter."""
     found: dict[str, str] = {}
     chapter = ""
     for line in page.splitlines():
@@ -118,7 +118,7 @@ def anchors(page: str) -> dict[str, str]:
 
 
 def sentences(markdown: str, *, flattened: bool = False) -> Iterator[Sentence]:
-    """All sentences of a document, in its order."""
+    """All sentences of a document, in order."""
     boundary = _TOUCHING if flattened else _BOUNDARY
     introductions: list[tuple[int, bool]] = []
     for block in _blocks(_STRUCK_OUT.sub("", _without_fences(markdown)), every_line=flattened):
@@ -134,14 +134,14 @@ def sentences(markdown: str, *, flattened: bool = False) -> Iterator[Sentence]:
 
 
 def is_normative(sentence: str) -> bool:
-    """Whether the sentence by itself demands, advises, permits or settles something, by the closed list of words."""
+    """Whether the sentence itself contains a keyword: it demands, advises, permits or states something."""
     return _NORMATIVE.search(sentence) is not None and _REFERENCE.fullmatch(sentence) is None
 
 
 def plain(markdown: str) -> str:
-    """The words of a piece of markdown, with its white space folded."""
+    """The text of a piece of markdown, with each run of white space as one space."""
     text = _LINK.sub(r"\1", _TAG.sub("", markdown))
-    pieces = _CODE.split(text)  # the odd ones are code, where an underscore is an underscore
+    pieces = _CODE.split(text)  # pieces with odd numbers are code, in which underscores are not markdown
     pieces[::2] = [_without_emphasis(piece) for piece in pieces[::2]]
     return " ".join("".join(pieces).split())
 
@@ -199,7 +199,7 @@ def _parts(text: str, boundary: re.Pattern[str]) -> Iterator[str]:
 
 
 LONGEST_QUOTATION: Final = 6
-"""So many words of a document in a row may stand in a paraphrase: names and figures have only one wording."""
+"""A paraphrase may repeat at most so many words of a document in a row. Names and figures have only one wording."""
 
 _ID: Final = re.compile(r"(?P<prefix>[A-Z]+)(?:-[A-Z0-9]+)?-\d\d")
 _FINGERPRINT: Final = re.compile(rf"[0-9a-f]{{{FINGERPRINT_DIGITS}}}")
@@ -209,7 +209,7 @@ _Entry = Requirement | Freedom | Restatement | Aside
 
 
 def inconsistencies(catalogue: Catalogue) -> Iterator[str]:
-    """What is wrong with the catalogue in itself."""
+    """The errors in the catalogue itself."""
     yield from _wrong_levels(catalogue)
     yield from _wrong_ids(catalogue)
     yield from _wrong_texts(catalogue)
@@ -225,7 +225,7 @@ def inconsistencies(catalogue: Catalogue) -> Iterator[str]:
 
 
 def uncovered(catalogue: Catalogue, document: Document, markdown: str) -> Iterator[str]:
-    """The sentences of a document that nothing in the catalogue accounts for."""
+    """The sentences of a document that no entry of the catalogue accounts for."""
     if document.page:
         cited = {entry.rule for entry in catalogue.entries}
         for anchor, chapter in anchors(markdown).items():
@@ -243,7 +243,7 @@ def uncovered(catalogue: Catalogue, document: Document, markdown: str) -> Iterat
 
 
 def unfounded(catalogue: Catalogue, document: Document, markdown: str) -> Iterator[str]:
-    """The entries that cite a sentence which is not in the document, or stands elsewhere in it."""
+    """The entries that cite a sentence which is not in the document, or is in another section."""
     if document.page:
         rules = {f"{document.name}#{anchor}" for anchor in anchors(markdown)}
         for entry in catalogue.entries:
@@ -258,13 +258,13 @@ def unfounded(catalogue: Catalogue, document: Document, markdown: str) -> Iterat
             continue
         found = places[entry.fingerprint]
         if not found:
-            yield f"{_name(entry)} cites {entry.fingerprint}, which is no sentence of {document.name}"
+            yield f"{_name(entry)} cites {entry.fingerprint}, which is not a sentence of {document.name}"
         elif entry.section not in {_section(document, sentence) for sentence in found}:
-            yield f'{_name(entry)} stands in the section "{found[0].section}", not in "{entry.section}"'
+            yield f'{_name(entry)} is in the section "{found[0].section}", not in "{entry.section}"'
 
 
 def quotations(catalogue: Catalogue, document: Document, markdown: str) -> Iterator[str]:
-    """The paraphrases that are too close to the words of the document."""
+    """The paraphrases that repeat too many words of the document."""
     runs = {run for sentence in sentences_of(document, markdown) for run in _runs(sentence.text)}
     for entry in (*catalogue.requirements, *catalogue.freedoms):
         if copied := next((run for run in _runs(entry.paraphrase) if run in runs), None):
@@ -272,7 +272,7 @@ def quotations(catalogue: Catalogue, document: Document, markdown: str) -> Itera
 
 
 def sentences_of(document: Document, markdown: str) -> Iterable[Sentence]:
-    """The sentences of a document, split as its file in the catalogue says."""
+    """The sentences of a document, split with the settings in its file of the catalogue."""
     return sentences(markdown, flattened=document.flattened)
 
 

@@ -1,16 +1,16 @@
 """The requirements as typed values, loaded from the TOML files beside this module: one file for each document.
 
 A document is public (an RFC, an article; SOURCES.md links them all) or a page of this repository. A file describes
-its document and then says of each of its sentences, or of each rule of the page, that matters what became of it:
+its document, and then has an entry for each relevant sentence, or for each rule of the page:
 
-- `[[requirement]]`: a demand, a piece of advice or a permission, for one side. One
-  sentence may hold several; all of them say so with `shared`.
-- `[[freedom]]`: something that must never be held against a subject, because the documents leave it open.
-- `[[restatement]]`: the sentence says again what the requirements in `of` say.
-- `[[aside]]`: the sentence sounds normative and is not binding; `about` says why.
+- `[[requirement]]`: a demand, a piece of advice or a permission, for one side. If one sentence holds several, each of
+them says `shared`.
+- `[[freedom]]`: behaviour that is never a violation, because the documents leave it open.
+- `[[restatement]]`: the sentence repeats the requirements in `of`.
+- `[[aside]]`: the sentence sounds normative, but is not binding; `about` says why.
 
-Sentences are never quoted. `fingerprint` identifies them (see `walk`), `paraphrase` says in our own words what
-they mean. A rule of a page is cited by its anchor: `DELTA.md#overlap`. Ids are stable: reports, lists of known
+Sentences are never quoted. `fingerprint` identifies a sentence (see `auditing`); `paraphrase` gives its meaning in our
+own words. A rule of a page is cited by its anchor: `DELTA.md#overlap`. Ids are stable, because reports, lists of known
 failures and checks use them.
 """
 
@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 
 PROMISES: Final = "PROFILES.md"
-"""The page whose rules bind a subject because it declared a profile."""
+"""The page whose rules bind the subjects that declare their profiles."""
 
 FREEDOM_PREFIX: Final = "FREE"
 
@@ -41,28 +41,28 @@ FILES: Final = (
     "rulings.toml",
     "field_bugs.toml",
 )
-"""In the order in which requirements are listed."""
+"""The files, in the order of the list of requirements."""
 
 
 class Level(StrEnum):
-    """How binding a requirement is, whatever words its sentence uses."""
+    """How binding a requirement is. The level does not follow from the words of its sentence alone."""
 
     MUST = "MUST"
-    """A violation is a failure. Also what the documents simply state to be so."""
+    """A violation is a failure. Plain statements of the documents have this level too."""
     PROMISE = "PROMISE"
-    """A violation is a failure: no document demands it, but the subject promised it by declaring a profile."""
+    """A violation is a failure. No document demands it, but the subject promises it by declaring a profile."""
     SHOULD = "SHOULD"
     """A violation is a warning."""
     MAY = "MAY"
-    """A freedom: there is nothing to violate, except by those who do not grant it."""
+    """A permission. Only the other side can violate it, by not granting it."""
 
 
 BINDING: Final = frozenset({Level.MUST, Level.PROMISE})
-"""A violation of one of these is a failure."""
+"""The levels whose violation is a failure."""
 
 
 class Side(StrEnum):
-    """Who has to meet a requirement, or may use a permission."""
+    """The side that has to meet a requirement, or may use a permission."""
 
     OWNER = "owner"
     WRITER = "writer"
@@ -71,7 +71,7 @@ class Side(StrEnum):
 
 
 class Profile(StrEnum):
-    """What a subject declares, and is then held to."""
+    """A set of promises. A subject that declares a profile has to meet its requirements."""
 
     CORE = "core"
     VERSION_0_BY_OWNER = "version-0-by-owner"
@@ -93,33 +93,33 @@ class Profile(StrEnum):
 
 
 class Coverage(StrEnum):
-    """Which sentences of a document the catalogue has to account for."""
+    """Which sentences of a document need an entry in the catalogue."""
 
     KEYWORDS = "keywords"
-    """Those that `auditing` finds normative."""
+    """The sentences that `auditing` finds normative."""
     EVERY_RULE = "every-rule"
-    """Of a page: all that have an anchor."""
+    """For a page: all rules with an anchor."""
     CITED = "cited"
-    """None but those that it cites."""
+    """Only the sentences that the catalogue cites."""
 
 
 class Kind(StrEnum):
     """Why a sentence that sounds normative is not binding."""
 
     MOTIVATION = "motivation"
-    """Why there is such a feature."""
+    """Says why the feature exists."""
     EXPLANATION = "explanation"
-    """Why there is such a rule, or what follows from one."""
+    """Says why a rule exists, or what follows from it."""
     DEFINITION = "definition"
-    """What a word means, or what a thing is."""
+    """Defines a word or a thing."""
     EXAMPLE = "example"
     INTRODUCTION = "introduction"
-    """Announces rules that are accounted for one by one."""
+    """Announces rules that have entries of their own."""
     INTERNAL = "internal"
-    """How the inside of one implementation is arranged."""
+    """Describes the inside of one implementation."""
     SAMPLE_API = "sample-api"
     NARRATIVE = "narrative"
-    """Leads the reader through the text."""
+    """Guides the reader through the text."""
     KIT = "kit"
     """Binds the kit, not its subjects."""
 
@@ -129,21 +129,21 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Document(_Value, frozen=True, kw_only=True):
-    """A document that the kit takes requirements from. How its text is split is explained in `auditing`."""
+    """A document that the kit takes requirements from. `auditing` explains how its text is split."""
 
     name: str
-    """How its path ends."""
+    """The end of the document's path."""
     page: str = ""
-    """Where it is in this repository, if it is a page of it."""
+    """For a page of this repository: its path."""
     title: str = ""
-    """Of a page: what reports call it."""
+    """For a page: its title in reports."""
     prefixes: tuple[str, ...]
-    """What the ids of its requirements begin with."""
+    """The beginnings of its requirements' ids."""
     coverage: Coverage
     sections: tuple[str, ...] = ()
-    """The only sections that have to be accounted for; without any, all of them."""
+    """The sections whose sentences need entries; empty: all sections."""
     flattened: bool = False
-    """The copy lost its layout, its headings included: its sections are empty."""
+    """Whether the copy lost its layout and its headings. Then its sections are empty."""
 
 
 class _Entry(_Value, frozen=True, kw_only=True):
@@ -152,9 +152,9 @@ class _Entry(_Value, frozen=True, kw_only=True):
     section: str = ""
     """The heading above the sentence, without markdown."""
     fingerprint: str = ""
-    """Of the sentence."""
+    """The fingerprint of the sentence."""
     rule: str = ""
-    """Instead of a sentence, a rule of a page: `DELTA.md#overlap`."""
+    """A rule of a page, instead of a sentence: `DELTA.md#overlap`."""
 
     @property
     def place(self) -> str:
@@ -176,7 +176,8 @@ class _Statement(_Entry, frozen=True, kw_only=True):
 
 
 class Contract(_Value, frozen=True, kw_only=True):
-    """A public document that demands what is a promise otherwise, of the subjects that say so in their `promises`."""
+    """A public document that demands what is otherwise a promise. It binds subjects that name it in their
+    `promises`."""
 
     promise: str
     document: str
@@ -185,29 +186,29 @@ class Contract(_Value, frozen=True, kw_only=True):
 
 
 class Requirement(_Statement, frozen=True, kw_only=True):
-    """One thing that one side is held to."""
+    """One demand, or one piece of advice or permission, for one side."""
 
     level: Level
     profile: Profile = Profile.CORE
-    """A subject that does not declare it is not held to this."""
+    """The requirement binds only subjects that declare this profile."""
     contract: Contract | None = None
     untestable: str | None = None
-    """Why nothing that can be observed would show a violation."""
+    """Why no observation would show a violation."""
 
 
 class Freedom(_Statement, frozen=True, kw_only=True):
-    """One thing that is never a violation, and that a good subject of the kit's own tests does."""
+    """A behaviour that is never a violation. A good subject in the kit's own tests shows it."""
 
 
 class Restatement(_Entry, frozen=True, kw_only=True):
-    """A sentence that says again what is catalogued elsewhere."""
+    """A sentence that repeats requirements with entries of their own."""
 
     of: tuple[str, ...]
     """Ids of requirements."""
 
 
 class Aside(_Entry, frozen=True, kw_only=True):
-    """A sentence that sounds normative and is not binding."""
+    """A sentence that sounds normative, but is not binding."""
 
     kind: Kind
     about: str
@@ -236,7 +237,7 @@ class Catalogue(_Value, frozen=True, kw_only=True, dict=True):
 
 
 class DocumentFile(_Value, frozen=True, kw_only=True):
-    """What one TOML file says."""
+    """The content of one TOML file."""
 
     document: Document
     requirement: tuple[Requirement, ...] = ()
@@ -246,9 +247,9 @@ class DocumentFile(_Value, frozen=True, kw_only=True):
 
 
 def citation(source: str, passage: str) -> str:
-    """Where a requirement comes from, for people.
+    """The source of a requirement, as text for people.
 
-    `managed-commits, "Commit Backfills"`; `DELTA.md#overlap`; for what the subject itself promised,
+    `managed-commits, "Commit Backfills"`; `DELTA.md#overlap`; for a promise of the subject itself,
     `promised by the subject's profile inline: PROFILES.md#inline`.
     """
     page, _, anchor = passage.partition("#")
@@ -262,7 +263,8 @@ def citation(source: str, passage: str) -> str:
 
 
 def origin(level: Level, source: str, passage: str) -> str:
-    """How binding it is, and by what: `MUST; managed-commits, "Commit Backfills"`; a promise says so itself."""
+    """The level and the source: `MUST; managed-commits, "Commit Backfills"`. The source of a promise includes its
+    level."""
     cited = citation(source, passage)
     return cited if level is Level.PROMISE else f"{level}; {cited}"
 
@@ -285,7 +287,7 @@ def read_document(text: str) -> DocumentFile:
 
 
 def catalogue_of(files: Sequence[DocumentFile]) -> Catalogue:
-    """The catalogue of these files. Whether it makes sense is a question for `auditing`."""
+    """The catalogue of these files. `auditing` checks whether it is consistent."""
     return Catalogue(
         documents=tuple(file.document for file in files),
         requirements=tuple(entry for file in files for entry in file.requirement),

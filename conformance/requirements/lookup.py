@@ -1,7 +1,7 @@
-"""Where anybody can look a requirement up: public addresses, and the text of a rule of this project's own pages.
+"""Finds the source of a requirement: its public addresses, and the text of a rule in this project's own pages.
 
-A requirement from a public document has the address of its section, as SOURCES.md links it. A rule of a page has its
-text here, and the public addresses that the rule, or the section around it, names as its sources.
+A requirement from a public document has the address of its section, from SOURCES.md. A rule of a page has its text, and
+the public addresses that the rule, or the section around it, names as its sources.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from conformance.requirements.catalogue import load
 
 ROOT: Final = Path(__file__).parents[2]
-"""Of the repository, or of the installed packages: they have the pages too."""
+"""The root of the repository or of the installed packages, which have the pages too."""
 SOURCES: Final = "conformance/requirements/SOURCES.md"
 FIELD_BUGS: Final = "conformance/requirements/FIELD_BUGS.md"
 
@@ -37,15 +37,15 @@ class Link(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where to look a requirement up."""
+    """The text of a requirement's source, and its addresses."""
 
     text: str
-    """Of a rule of a page, without markdown except for code; empty for a public document, which is only linked."""
+    """The text of a page's rule, without markdown except code; empty for a public document, which only has a link."""
     links: tuple[Link, ...]
 
 
 def place_of(source: str, passage: str) -> Place:
-    """Of a requirement of that document, in that section or under that rule (`DELTA.md#overlap`)."""
+    """The place of a requirement from that document, in that section or rule (`DELTA.md#overlap`)."""
     page, _, anchor = passage.partition("#")
     if anchor:
         text, links = _rule(page, anchor)
@@ -77,7 +77,7 @@ def _rule(page: str, anchor: str) -> tuple[str, tuple[Link, ...]]:
     rule = rest[: end.start()] if (end := _NEXT.search(rest, 1)) else rest
     linked = _links(rule, definitions)
     above = text[:begin]
-    while not linked and (heading := above.rfind("\n#")) >= 0:  # the section around the rule, then the one around that
+    while not linked and (heading := above.rfind("\n#")) >= 0:  # the rule's section, then the next outer one
         linked = _links(text[heading : _first_anchor(text, heading)], definitions)
         above = above[:heading]
     return _plain(rule), linked or (_seen_in(rule) if path == FIELD_BUGS else ())
@@ -89,7 +89,7 @@ def _first_anchor(text: str, begin: int) -> int:
 
 
 def _links(markdown: str, definitions: dict[str, str]) -> tuple[Link, ...]:
-    """Sections of public documents that the text cites, then public addresses in it."""
+    """The sections of public documents that the text cites, then the public addresses in it."""
     cited = _CITED.findall(" ".join(markdown.split()))
     links = [link for document, section in cited for link in _section(document, section)]
     for title, target, name in _LINK.findall(markdown):
@@ -99,7 +99,7 @@ def _links(markdown: str, definitions: dict[str, str]) -> tuple[Link, ...]:
 
 
 def _seen_in(rule: str) -> tuple[Link, ...]:
-    """Where the bugs that a rule names were seen."""
+    """The public reports of the bugs that a rule names."""
     bugs = _text(FIELD_BUGS)
     return _distinct(
         link

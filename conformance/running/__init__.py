@@ -1,1 +1,1 @@
-"""A run: which cases there are, the processes that run them, and the verdict that follows."""
+"""A run: its cases, the processes that run them, and the verdict."""

@@ -1,4 +1,5 @@
-"""A run: the coordinator that plans, hands out the cases, watches the clock, and draws the conclusion."""
+"""The coordinator of a run: plans the cases, hands them out to workers, enforces time limits, and derives the
+result."""
 
 from __future__ import annotations
 
@@ -47,15 +48,15 @@ from conformance.subjects.names import answer_seconds
 from conformance.subjects.smoke import first_hello
 
 OPENING_SECONDS: Final = 60.0
-"""Seconds for starting a process and opening its subject, beyond the time of one answer."""
+"""Seconds for starting a process and opening its subject, in addition to the timeout of one answer."""
 
 MOST_MISHAPS: Final = 3
-"""How many cases may end their worker, or never end, before the run stops."""
+"""After so many cases whose worker died or hung, the run stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for."""
+    """The options of a run."""
 
     subject: str
     profile: RunProfile = PROFILES["quick"]
@@ -67,9 +68,9 @@ class Options:
     fail_fast: bool = False
     timeout: float = TIMEOUT
     budget: float | None = None
-    """Seconds; None: the profile's."""
+    """The time budget in seconds; None: the profile's budget."""
     reproduction: str | None = None
-    """For a replay of one case: what reproduces the generated scenario that failed."""
+    """For the replay of one case: the reproduction of the generated scenario that failed."""
 
     @property
     def budget_seconds(self) -> float:
@@ -82,7 +83,7 @@ class Watcher(Protocol):
     def begins(self, identity: Identity, planned: Plan, workers: int) -> None: ...
 
     def case(self, result: CaseResult, *, fails: bool, known: bool, seconds: float) -> None:
-        """A case ended, so many seconds after the run began."""
+        """A case ended. `seconds`: the time since the run began."""
         ...
 
     def note(self, text: str) -> None:
@@ -100,7 +101,7 @@ class _Stopped(Exception):  # noqa: N818  # a way to leave the loop
 
 
 def execute(options: Options, watcher: Watcher) -> RunResult:
-    """Run all cases. Raises `UnusableError` if no case could be tried: a usage error, or a subject that cannot be
+    """Run all cases. Raises `UnusableError` if no case could run: after a usage error, or if the subject cannot be
     opened. Ctrl-C (`KeyboardInterrupt`) and an expired budget end the run early; then the result says what is
     missing."""
     with tempfile.TemporaryDirectory(prefix="conformance-", ignore_cleanup_errors=True) as scratch:
@@ -117,16 +118,16 @@ class _State:
     """The names of all cases, selected or not."""
     pending: deque[PlannedCase]
     doing: dict[int, PlannedCase] = field(default_factory=dict)
-    """By the number of the worker."""
+    """The case of each worker, by the worker's number."""
     results: dict[str, CaseResult] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    """Why the run is not complete."""
+    """The reasons why the run is incomplete."""
     mishaps: int = 0
     first_failure: float | None = None
     smoke: str = ""
-    """Errors of the owner in the first requests."""
+    """The owner's errors in the first requests."""
     code: ExitCode = ExitCode.CONFORMANT
-    """The exit code of what stopped the run."""
+    """The exit code, if an event stopped the run."""
 
 
 class _Run:
@@ -172,7 +173,8 @@ class _Run:
         return report.identity
 
     def _answer(self, pool: WorkerPool, what: str, patience: float) -> Report | Died:
-        """The message of the only worker, which may be silent for this time plus that of one answer."""
+        """The next message of the only worker. It may be silent for `patience` seconds plus the timeout of one
+        answer."""
         while True:
             left, limit = self._left(), patience + self._answer_seconds
             news = pool.news(max(0.0, min(left, limit)))
@@ -188,7 +190,8 @@ class _Run:
                 return news[1]
 
     def _smoke(self, pool: WorkerPool, worker: WorkerProcess, state: _State) -> None:
-        """A subject that does not implement the interface is not judged. An owner's errors are found by the cases."""
+        """Stop the run if the subject does not implement the interface. Other errors of an owner are left to the
+        cases."""
         worker.give(Smoke())
         try:
             report = self._answer(pool, "answer the first requests", SILENCE_SECONDS)
@@ -202,7 +205,8 @@ class _Run:
         worker.silent_since = None
 
     def _workers(self, identity: Identity, cases: int) -> int:
-        """A subject with one shared process that can be crashed cannot serve two cases at the same time."""
+        """The number of workers. If all workers share one process, and cases can crash it, only one worker is
+        possible."""
         if is_remote(self._options.subject) and "harness-control" in identity.profiles and self._options.workers > 1:
             self._watcher.note("one worker: all would share the one process of the subject, and some cases crash it")
             return 1
@@ -265,7 +269,8 @@ class _Run:
                 self._replace(pool, state)
 
     def _mishap(self, state: _State, worker: WorkerProcess, what: str) -> None:
-        """Report a case, or a start of the subject, that ended without a verdict because its worker died or hung."""
+        """Record that a case, or the opening of the subject, ended without a verdict because its worker died or
+        hung."""
         case = state.doing.pop(worker.number, None)
         name = "while the subject was opened" if case is None else case.name
         state.problems.append(f"{name}: {what}")
@@ -300,7 +305,7 @@ class _Run:
         return max(0.0, min([self._left(), *(self._may_be_silent(worker, state) for worker in pool.workers)]))
 
     def _may_be_silent(self, worker: WorkerProcess, state: _State) -> float:
-        """So many seconds more."""
+        """For how many more seconds the worker may be silent."""
         if worker.silent_since is None:
             return self._left()
         limit = SILENCE_SECONDS if worker.number in state.doing else OPENING_SECONDS
@@ -368,7 +373,7 @@ class _Run:
         return ExitCode.CONFORMANT
 
     def _cases(self, state: _State) -> tuple[CaseResult, ...]:
-        """In the order of the plan, however the workers shared them."""
+        """The results in the order of the plan, whichever worker ran them."""
         why = state.problems[-1] if state.problems else ""
         return tuple(
             state.results.get(case.name) or case.without_verdict(Verdict.NOT_RUN, why) for case in state.planned.cases
@@ -377,7 +382,7 @@ class _Run:
 
 @contextmanager
 def _stopping(state: _State) -> Iterator[None]:
-    """Why the run ended early becomes part of its result."""
+    """Add the reason for an early end to the run's result."""
     try:
         yield
     except _Stopped as stopped:

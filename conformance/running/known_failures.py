@@ -1,7 +1,9 @@
-"""Known failures: what an implementer has accepted for now, with a reason. A list with an outdated entry fails the run.
+"""Known failures: an implementer accepts them for now, with a reason. A list with an outdated entry fails the run.
 
-[[known-failure]] case = "backfill-ordering/*[managedCommit/direct]" requirement = "MC-BACKFILL-02" reason = "ticket 17:
-fixed in the next release"
+    [[known-failure]]
+    case = "backfill-ordering/*[managedCommit/direct]"
+    requirement = "MC-BACKFILL-02"
+    reason = "ticket 17: fixed in the next release"
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def read(file: Path) -> tuple[KnownFailure, ...]:
-    """Raises `UnusableError`, which names the entry."""
+    """The entries of a list. Raises `UnusableError`, which names the invalid entry."""
     try:
         entries = msgspec.convert(tomllib.loads(file.read_text("utf-8")), _File).known_failure
     except OSError as error:
@@ -71,7 +73,7 @@ def _problem(entry: KnownFailure) -> str:
 
 
 def is_known(case: CaseResult, known: Iterable[KnownFailure], *, strict: bool = False) -> bool:
-    """Whether all that fails the case is known."""
+    """Whether all failures of the case are known."""
     entries = list(known)
     failing = [each for each in case.violations if fails(each, strict=strict)]
     return bool(failing) and all(any(entry.covers(case.case, each) for entry in entries) for each in failing)
@@ -80,8 +82,8 @@ def is_known(case: CaseResult, known: Iterable[KnownFailure], *, strict: bool = 
 def stale(
     known: Iterable[KnownFailure], cases: Iterable[CaseResult], everything: Iterable[str]
 ) -> tuple[KnownFailure, ...]:
-    """Entries that are no longer true: no case of theirs fails like that, although they came to a verdict, or no case
-    of the kit has such a name. `everything`: the names of all cases for the subject, selected or not."""
+    """The outdated entries. The cases of such an entry have a verdict, but none fails like that; or the kit has no case
+    of that name. `everything`: the names of all cases for the subject, selected or not."""
     judged = list(cases)
     names = set(everything) | {case.case for case in judged}
     return tuple(entry for entry in known if _is_stale(entry, judged, names))
@@ -97,9 +99,9 @@ def _is_stale(entry: KnownFailure, judged: list[CaseResult], names: set[str]) ->
 
 
 def generate(subject: str, cases: Iterable[CaseResult], known: Iterable[KnownFailure], *, strict: bool = False) -> str:
-    """A list of what failed, as TOML: an entry for each check and the requirement that names the failure, with the
-    variants in one pattern if all of them fail so. The reasons of entries that are known already are kept; the others
-    are empty, to be filled in."""
+    """A list of the failures, as TOML. It has an entry for each check and each requirement that names a failure; one
+    pattern stands for all variants if all of them fail. Reasons of known entries are kept; the user has to fill in the
+    other ones."""
     before = list(known)
     judged = [case for case in cases if case.verdict in JUDGED]
     parts = [_HEADING.format(subject=visible(" ".join(subject.split())))]
@@ -128,5 +130,5 @@ def _entry(case: str, requirement: str, reason: str, message: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A basic string of TOML, which has the escapes of JSON."""
+    """A basic string of TOML, which uses JSON's escapes."""
     return json.dumps(text).replace("\x7f", "\\u007f")

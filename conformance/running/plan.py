@@ -1,7 +1,7 @@
-"""What a run consists of: its cases, in a stable order, and how much each of them does (`--profile`).
+"""The plan of a run: its cases, in a stable order, and the size of each (`--profile`).
 
-A profile fixes counts instead of times, so that the same seed does the same on every machine. The time budget is a
-limit beside them: a run that reaches it is incomplete.
+A profile fixes counts instead of times, so that the same seed does the same on every machine. There is also a time
+budget: a run that exceeds it is incomplete.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Member = TypeVar("_Member", Family, Layer)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Each field: one of these; none: all. The fields together: all of them."""
+    """The selected cases. A case must match at least one value of each field that is not empty."""
 
     check: tuple[str, ...] = ()
     """Names, or patterns with `*`, of checks (`the-check`, `family/the-check`) or cases (`family/the-check[d/w]`)."""
@@ -37,13 +37,13 @@ class Selection:
         return any(getattr(self, field.name) for field in fields(self))
 
     def __str__(self) -> str:
-        """As on the command line."""
+        """The options of the command line."""
         return shlex.join(
             word for field in fields(self) for value in getattr(self, field.name) for word in (f"--{field.name}", value)
         )
 
     def takes(self, check: Check, case: str, requirements: Iterable[str]) -> bool:
-        """Whether a case is selected. `requirements`: those that it is evidence for."""
+        """Whether a case is selected. `requirements`: the requirements that the case is evidence for."""
         return (
             (not self.check or any(named(pattern, check, case) for pattern in self.check))
             and (not self.requirement or not set(self.requirement).isdisjoint(requirements))
@@ -83,7 +83,7 @@ def select(
 
 
 def requirements_named(patterns: Iterable[str]) -> tuple[str, ...]:
-    """The ids that the patterns name. Raises `UnusableError` for a pattern that names none."""
+    """The ids that match the patterns. Raises `UnusableError` for a pattern without a match."""
     known = [each.id for each in load().requirements]
     found: list[str] = []
     for pattern in patterns:
@@ -109,7 +109,7 @@ def _unknown(what: str, value: str, known: list[str]) -> str:
 
 
 LAYERS: Final = (Layer.EXAMPLE, Layer.MODEL, Layer.SIMULATION, Layer.PROCESSES)
-"""Cheapest first."""
+"""The layers, the cheapest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +121,9 @@ class PlannedCase:
     variant: Variant
     seed: int
     count: int
-    """Of generated scenarios, schedules or rounds; 1 for an example."""
+    """The number of generated scenarios, schedules or rounds; 1 for an example."""
     requirements: tuple[str, ...]
-    """Those of the check that the subject is held to on this variant."""
+    """The requirements of the check that bind the subject on this variant."""
 
     def without_verdict(self, verdict: Verdict, reason: str) -> CaseResult:
         return self.check.result(self.variant, self.requirements, verdict, reason)
@@ -133,11 +133,11 @@ class PlannedCase:
 class Plan:
     cases: tuple[PlannedCase, ...]
     skipped: tuple[CaseResult, ...]
-    """Checks for this side that cannot be run on the subject, and why."""
+    """Checks for this side that cannot run on the subject, with the reason."""
 
     def in_turn(self) -> list[PlannedCase]:
-        """The order in which the cases run: one variant of each check, then another variant of each check. A check
-        usually fails on all variants or on none, so the first failure is found early."""
+        """The cases in the order in which they run: first one variant of each check, then another variant of each. A
+        check usually fails on all variants or on none, so the first failure comes early."""
         by_check: dict[str, list[PlannedCase]] = {}
         for case in self.cases:
             by_check.setdefault(case.check.name, []).append(case)
@@ -149,12 +149,12 @@ class Plan:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The names of all cases, as reports list them."""
+        """The names of all cases, in the order of the reports."""
         return tuple(case.name for case in self.cases) + tuple(case.case for case in self.skipped)
 
 
 def plan(identity: Identity, profile: RunProfile, seed: int, selection: Selection = EVERYTHING) -> Plan:
-    """Every case of the kit that applies to the subject, of those selected. It may be empty."""
+    """All selected cases that apply to the subject. The plan may be empty."""
     cases: list[PlannedCase] = []
     skipped: list[CaseResult] = []
     for check in _in_order(all_checks()):
@@ -170,7 +170,7 @@ def plan(identity: Identity, profile: RunProfile, seed: int, selection: Selectio
             if case.requirements or not check.requirements:
                 cases.append(case)
             else:
-                reason = "the subject is held to none of its requirements here"
+                reason = "none of its requirements binds the subject here"
                 skipped.append(case.without_verdict(Verdict.SKIPPED, reason))
     return Plan(cases=tuple(cases), skipped=tuple(skipped))
 
@@ -189,12 +189,12 @@ def planned(check: Check, variant: Variant, identity: Identity, profile: RunProf
 
 
 def case_seed(seed: int, case: str) -> int:
-    """48 bits: whole in every reader of JSON."""
+    """The seed of a case. It has 48 bits, so that every JSON parser reads it exactly."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\n{case}".encode(), digest_size=6).digest())
 
 
 def why_not(check: Check, identity: Identity) -> str:
-    """Why a check has no case for the subject."""
+    """Why a check has no case for the subject; empty: it has cases."""
     missing = sorted(profile.value for profile in check.needs if profile.value not in identity.profiles)
     if missing:
         return f"needs {' and '.join(missing)}, which the subject does not declare"
@@ -213,10 +213,10 @@ class RunProfile:
     name: str
     about: str
     counts: Mapping[Layer, int]
-    """By layer: the number of generated scenarios, schedules or rounds of each case; 0 omits the layer. An example
-    counts 1."""
+    """For each layer, the number of generated scenarios, schedules or rounds of each case; 0 omits the layer. An
+    example counts as 1."""
     budget_seconds: float
-    """Wall-clock time (default of --budget)."""
+    """The default of --budget, in seconds of wall-clock time."""
 
 
 PROFILES: Final[Mapping[str, RunProfile]] = {
@@ -257,7 +257,7 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(text: str, option: str) -> float:
-    """`90`, `90s`, `1.5m`, `2h`. Raises `UnusableError`, which names the option."""
+    """A duration in seconds from `90`, `90s`, `1.5m` or `2h`. Raises `UnusableError`, which names the option."""
     found = _DURATION.fullmatch(text.strip())
     if found is None or not (value := float(found[1]) * _SECONDS[found[2]]):
         raise UnusableError(f"invalid {option} {text!r}; expected a time above zero, such as 60s, 500ms, 5m or 2h")

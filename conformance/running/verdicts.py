@@ -1,4 +1,4 @@
-"""What the results of the cases say of each requirement, of each profile, and of the run."""
+"""Derives the verdicts on requirements, profiles and the run from the results of the cases."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ JUDGED: Final = (Verdict.PASSED, Verdict.FAILED)
 FAILED_OTHERWISE: Final = "a case that is evidence for it failed for another reason"
 _LIMIT_OF_NAMES: Final = 3
 _NO_ANSWER: Final = re.compile(rf"\b(?:{GONE}: |no answer within |HTTP status )")
-"""Reasons that adapters give when no answer arrived."""
+"""Matches the reasons that adapters give when no answer arrived."""
 
 
 def fails(violation: Violation, *, strict: bool = False) -> bool:
-    """`results.fails`, with the levels of the catalogue."""
+    """Like `results.fails`, with the levels of the catalogue."""
     levels = {each: load().requirement(each).level for each in violation.requirements}
     return results.fails(violation, levels, strict=strict)
 
@@ -71,8 +71,8 @@ def _result(
 
 
 def _bound_by(requirement: Requirement, identity: Identity) -> tuple[Level, str, str, str]:
-    """What binds this subject: level, document, section, paraphrase. A promise that a public contract of the subject
-    demands too is cited from there."""
+    """The level, document, section and paraphrase of a requirement, for this subject. If a public contract of the
+    subject demands a promise too, they come from the contract."""
     contract = requirement.contract
     if contract is not None and contract.promise in identity.promises:
         return Level.MUST, contract.document, contract.section, contract.paraphrase
@@ -103,13 +103,13 @@ def _verdict(
 
 
 def _ended_early(case: CaseResult) -> bool:
-    """Whether an example failed: its remaining steps were not tried, so that requirements without a violation have no
-    verdict. A generated case is different: its other programs try the same requirements."""
+    """Whether an example failed. Its remaining steps did not run, so requirements without a violation have no verdict.
+    A generated case is different: its other programs test the same requirements."""
     return case.verdict is Verdict.FAILED and case.layer is Layer.EXAMPLE and not case.held
 
 
 def not_applicable(requirement: Requirement, identity: Identity) -> str:
-    """Why the subject is not held to it; empty if it is."""
+    """Why the requirement does not bind the subject; empty if it does."""
     if (requirement.side is Side.OWNER) != (identity.side == "owner"):
         return f"binds a {requirement.side}; the subject is of the side {identity.side}"
     offered = [each for each in OTHER_FEATURE if each in identity.features and identity.commit_modes.get(each)]
@@ -121,7 +121,7 @@ def not_applicable(requirement: Requirement, identity: Identity) -> str:
 
 
 def profiles_without_verdict(cases: Sequence[CaseResult], identity: Identity) -> tuple[str, ...]:
-    """Declared profiles of which no case came to a verdict."""
+    """Declared profiles without any case that came to a verdict."""
     found = []
     for profile in identity.profiles:
         about = [case for case in cases if case.verdict is not Verdict.SKIPPED and _is_about(case, profile)]
@@ -143,11 +143,11 @@ def without_verdict_in_words(profiles: Sequence[str]) -> str:
 
 
 def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
-    """Why what was tried is not enough to call a subject conformant, in words; nothing if it is enough.
+    """The reasons why the run is not enough to call a subject conformant; empty if it is enough.
 
-    A subject may refuse much, and is judged by the rest. But where it refuses more than it does, the few cases that
-    passed prove nothing of what it does; and where it died or fell silent, what it did is unknown. A client need not
-    do everything: of a reader that has no other operation the cases about reading are enough."""
+    A subject may reject many requests; the other cases judge it. But if fewer than half of the cases come to a verdict,
+    the passed cases prove little. If the subject died or did not answer, its behaviour is unknown. A client need not
+    support everything: for a client that only reads, the cases about reading are enough."""
     judged = sum(case.verdict in JUDGED for case in cases)
     open_ = [case for case in cases if case.verdict is Verdict.INCONCLUSIVE and not case.reason.startswith(NO_SUCH_JOB)]
     silent = [case for case in open_ if _NO_ANSWER.search(case.reason)]

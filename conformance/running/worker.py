@@ -1,8 +1,8 @@
-"""A worker process: opens a subject of its own and runs the cases that it is sent, as JSON, one message a line.
+"""A worker process: opens a subject of its own, and runs cases for the coordinator. Messages are lines of JSON.
 
-The coordinator's messages come by the standard input, the answers go to what was the standard output. A subject that
-runs in the process may print: that goes to the standard error. When the input ends, the subject is closed and the
-process ends, even in the middle of a case.
+It reads tasks from the standard input, and writes answers to the original standard output. What a subject in this
+process prints goes to the standard error. When the input ends, the worker closes the subject and ends, even in the
+middle of a case.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class Open(_Message, frozen=True, kw_only=True):
     timeout: float
     """Seconds that one answer may take."""
     directory: str
-    """Of the worker's subject alone."""
+    """The folder of the worker's subject."""
     salt: str
-    """Part of the names of tables, where several workers and runs share one subject; otherwise empty."""
+    """A part of table names, if several workers and runs share one subject; otherwise empty."""
 
 
 class Smoke(_Message, frozen=True, kw_only=True):
-    """Find out whether it speaks the interface. Answered by `Smoked`."""
+    """Test whether the subject speaks the interface. Answered by `Smoked`."""
 
 
 class RunCase(_Message, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class RunCase(_Message, frozen=True, kw_only=True):
     seed: int
     count: int
     reproduction: str | None = None
-    """Of a generated case that failed: run exactly that one again."""
+    """The failed scenario of a generated case, to run only that again."""
 
 
 Task = Open | Smoke | RunCase
@@ -88,17 +88,17 @@ class Ran(_Message, frozen=True, kw_only=True):
 
 
 class Unusable(_Message, frozen=True, kw_only=True):
-    """Instead of any other answer: the call is wrong, or the subject does not speak the interface."""
+    """Replaces any other answer: the task is invalid, or the subject does not speak the interface."""
 
     problem: str
     came: str = ""
     says: str = ""
     result: CaseResult | None = None
-    """Of the case in which it happened, if its history shows a violation all the same."""
+    """The result of the case in which this happened, if its history shows a violation nevertheless."""
 
 
 class Defect(_Message, frozen=True, kw_only=True):
-    """Instead of any other answer: the kit itself failed."""
+    """Replaces any other answer: the kit itself failed."""
 
     problem: str
     where: str
@@ -106,28 +106,29 @@ class Defect(_Message, frozen=True, kw_only=True):
 
 
 class Alive(_Message, frozen=True, kw_only=True):
-    """A sign of life between a task and its answer: the subject answered something since the last one."""
+    """A sign of life between a task and its answer: the subject has answered a request since the last sign."""
 
 
 Report = Opened | Smoked | Ran | Unusable | Defect | Alive
 
 
 def encode(message: Task | Report) -> bytes:
-    """A line."""
+    """The message as one line."""
     return safe_text.to_json(message) + b"\n"
 
 
 class DrivenSubject:
-    """An open subject. After a case that did not pass the subject is opened again, where that is possible, so that a
-    case does not influence the next one."""
+    """An open subject. After a case that did not pass, the subject is opened again if possible, so that the case does
+    not affect the next one."""
 
     def __init__(self, task: Open) -> None:
-        """Raises `UnusableError` for a name that cannot be opened, `AdapterError` for a subject that does not speak."""
+        """Raises `UnusableError` for a name that cannot be opened, `AdapterError` for a subject that does not speak the
+        interface."""
         self._task = task
         self.activity = ActivityMonitor()
         self._folders = SubjectFolders(Path(task.directory))
         self._host = ClientHost()
-        """Where a client under test finds the kit's owner."""
+        """Serves the kit's owner to a client under test."""
         self._subject = self._open()
         self.identity: Identity = self._subject.identity
 
@@ -142,7 +143,7 @@ class DrivenSubject:
         return self.activity.watch(opened)
 
     def smoke(self) -> Smoked:
-        """The first requests, before any case. A subject that the kit starts gets another folder for the cases."""
+        """Send the first requests, before any case. A subject that the kit starts gets another folder for the cases."""
         again = None if is_remote(self._task.subject) else self._reopen
         return Smoked(report=smoke(self._subject, self._host, again))
 
@@ -162,7 +163,8 @@ class DrivenSubject:
         return self._readable(result)
 
     def _is_idle_engine(self) -> bool:
-        """Whether the subject is an engine that answers. It takes long to start, and keeps nothing of a case."""
+        """Whether the subject is an engine that answers. Such a subject is not opened again, because an engine takes
+        long to start, and keeps no state of a case."""
         return self._task.subject.startswith("engine:") and isinstance(self._subject.ask("kit", Hello()), Identity)
 
     def _readable(self, result: CaseResult) -> CaseResult:
@@ -197,7 +199,7 @@ class ActivityMonitor:
         self.answers = 0
 
     def watch(self, subject: Subject) -> Subject:
-        """The same subject with counted answers, also those of its further processes for concurrent clients."""
+        """The same subject, whose answers are counted, also those of its processes for concurrent clients."""
         asked = subject.ask
 
         def ask(client: str, request: Request) -> Answer:
@@ -213,8 +215,8 @@ class ActivityMonitor:
 
 
 class SubjectFolders:
-    """Where a worker's subjects, and whatever else makes temporary files in its process, keep them. The names of these
-    folders differ from run to run, so they are taken out of results."""
+    """The folders for the files of a worker's subjects, and for all temporary files of its process. Their names differ
+    from run to run, so they are removed from results."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -232,7 +234,7 @@ class SubjectFolders:
         return folder
 
     def hidden_in(self, result: CaseResult) -> CaseResult:
-        """The result with a word in the place of each folder's name."""
+        """The result, with a word instead of each folder's name."""
         history = None if result.history is None else self._hidden(result.history)
         result = msgspec.structs.replace(result, reason=self._hidden(result.reason), history=history)
         return _with_explanations(result, self._hidden)
@@ -242,7 +244,7 @@ class SubjectFolders:
 
 
 def demand_same(before: Identity, after: Identity) -> None:
-    """A subject says the same of itself whenever it is opened; only where its storage is may differ. Raises
+    """Require the same identity at each opening of a subject; only the location of its storage may differ. Raises
     `AdapterError`, which names the difference."""
     for field in msgspec.structs.fields(Identity):
         old, new = getattr(before, field.name), getattr(after, field.name)
@@ -254,7 +256,7 @@ def demand_same(before: Identity, after: Identity) -> None:
 
 
 def is_remote(subject: str) -> bool:
-    """Whether all workers, and all runs, ask one and the same process, which is not the kit's to start."""
+    """Whether all workers and runs use the same process, which the kit does not start."""
     return subject.startswith(("http:", "https:", "uc:"))
 
 
@@ -264,7 +266,7 @@ def check_named(name: str) -> Check:
 
 
 def with_readable_times(case: CaseResult) -> CaseResult:
-    """The case, with the times in its explanations as people read them. Its history stays as it is."""
+    """The case, with readable times in its explanations. Its history does not change."""
     times = times_of(case.history)
     if not times.real:
         return case
@@ -272,7 +274,7 @@ def with_readable_times(case: CaseResult) -> CaseResult:
 
 
 def _with_explanations(case: CaseResult, change: Callable[[str], str]) -> CaseResult:
-    """With another wording of its violations."""
+    """The case, with `change` applied to the texts of its violations."""
     changed = tuple(
         msgspec.structs.replace(
             each, message=change(each.message), expected=change(each.expected), observed=change(each.observed)
@@ -283,7 +285,7 @@ def _with_explanations(case: CaseResult, change: Callable[[str], str]) -> CaseRe
 
 
 CLOSING_SECONDS: Final = 5.0
-"""How long a subject may take to close."""
+"""Seconds that a subject may take to close."""
 
 SIGN_OF_LIFE_SECONDS: Final = 1.0
 """Seconds between two signs of life."""
@@ -317,7 +319,7 @@ class Worker:
 
     @property
     def answers(self) -> int:
-        """Of the subject, so far."""
+        """The number of the subject's answers so far."""
         return 0 if self._driven is None else self._driven.activity.answers
 
     def _opened(self) -> DrivenSubject:
@@ -326,15 +328,15 @@ class Worker:
         return self._driven
 
     def close(self) -> None:
-        """From any thread, while a case is running."""
+        """Close the subject. Can be called from any thread, while a case runs."""
         if self._driven is not None:
             with contextlib.suppress(Exception):
                 self._driven.close()
 
 
 def main() -> None:
-    """Until the standard input ends."""
-    signal.signal(signal.SIGINT, lambda *_: None)  # the coordinator's to handle; a subject's process gets the default
+    """Run tasks until the standard input ends."""
+    signal.signal(signal.SIGINT, lambda *_: None)  # the coordinator handles it; a subject gets the default
     reports = _Reports(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     worker = Worker()
@@ -347,7 +349,7 @@ def main() -> None:
 
 
 class _Reports:
-    """What the coordinator hears, a line at a time, from any thread."""
+    """Writes reports to the coordinator, one line each, from any thread."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -355,13 +357,13 @@ class _Reports:
 
     def put(self, report: Report) -> None:
         line = encode(report)
-        with self._lock, contextlib.suppress(OSError):  # the coordinator has ended, and so has the input
+        with self._lock, contextlib.suppress(OSError):  # the coordinator has ended, so the input ends too
             self._stream.write(line)
             self._stream.flush()
 
 
 def _report_activity(worker: Worker, reports: _Reports) -> None:
-    """Tell a slow subject from one that hangs."""
+    """Send signs of life, so that the coordinator can distinguish a slow subject from a hanging one."""
     before = 0
     while True:
         time.sleep(SIGN_OF_LIFE_SECONDS)
@@ -377,4 +379,4 @@ def _listen(stream: BinaryIO, tasks: SimpleQueue[bytes], close: Callable[[], Non
     closing = threading.Thread(target=close, daemon=True)
     closing.start()
     closing.join(CLOSING_SECONDS)
-    os._exit(0)  # the main thread may be in the middle of a case, in code that never returns
+    os._exit(0)  # the main thread may run a case that never returns

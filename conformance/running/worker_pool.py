@@ -1,4 +1,4 @@
-"""The worker processes of a run, from the coordinator's side, and a session with one of them for a test runner."""
+"""The worker processes of a run, on the coordinator's side; and a session with one worker, for a test runner."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from conformance.subjects.names import answer_seconds
 from conformance.subjects.smoke import SmokeReport
 
 SILENCE_SECONDS: Final = 60.0
-"""Seconds without an answer of its subject, beyond the time of one answer, after which a worker is given up."""
+"""A worker is given up after so many seconds without an answer of its subject, plus the timeout of one answer."""
 
 LAST_LINES: Final = 5
 _START: Final = (
@@ -57,18 +57,18 @@ class Died:
     """The process ended unexpectedly."""
 
     how: str
-    """Its exit code or signal, and the last that it wrote."""
+    """The exit code or signal, and the last lines that the process wrote."""
 
 
 class WorkerProcess:
-    """One worker, in a process group of its own: Ctrl-C reaches the coordinator alone."""
+    """One worker. It has a process group of its own, so that Ctrl-C reaches only the coordinator."""
 
     def __init__(self, number: int, directory: Path, news: SimpleQueue[tuple[WorkerProcess, Report | Died]]) -> None:
         self.number = number
         self.directory = directory
-        """For the files of its subject."""
+        """The folder for the files of its subject."""
         self.silent_since: float | None = None
-        """Since when it has shown no sign of life (`time.monotonic`) although it has something to do; None: idle."""
+        """The time (`time.monotonic`) of the last sign of life of a worker with a task; None: it has no task."""
         directory.mkdir(parents=True)
         self._errors = directory.with_suffix(".stderr")
         self._ended = False
@@ -85,19 +85,19 @@ class WorkerProcess:
     def give(self, task: Task) -> None:
         self.silent_since = time.monotonic()
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it died: the other thread says so
+        with contextlib.suppress(OSError):  # the worker died; the reading thread reports that
             self._process.stdin.write(encode(task))
             self._process.stdin.flush()
 
     def dismiss(self) -> None:
-        """Ask it to close its subject and end, even in the middle of a case. Does not wait."""
+        """Ask the worker to close its subject and end, even in the middle of a case. Does not wait."""
         self._ended = True
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
     def reap(self) -> None:
-        """After `dismiss`: wait until it is gone, and kill it if it does not go."""
+        """After `dismiss`: wait until the worker has ended, and kill it if it does not end in time."""
         try:
             self._process.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -109,7 +109,7 @@ class WorkerProcess:
         assert self._process.stdout is not None
         with self._process.stdout as stream:
             for line in stream:
-                with contextlib.suppress(msgspec.DecodeError):  # cut off by its death
+                with contextlib.suppress(msgspec.DecodeError):  # a line that the worker's death cut off
                     news.put((self, msgspec.json.decode(line, type=Report)))
         code = self._process.wait()
         if not self._ended:
@@ -155,7 +155,8 @@ class WorkerPool:
         self.workers.remove(worker)
 
     def news(self, timeout: float) -> tuple[WorkerProcess, Report | Died] | None:
-        """What happens next; None if nothing does in that many seconds. News of released workers are left out."""
+        """The next report or death of a worker; None if there is none within the timeout. Reports of reaped workers are
+        left out."""
         until = time.monotonic() + timeout
         while True:
             try:
@@ -202,8 +203,8 @@ class Session:
         return report.report
 
     def run(self, case: PlannedCase) -> CaseResult:
-        """Run a case. Raises `AdapterError` if the subject does not implement the interface, unless a violation is on
-        record. If the subject ends the process or does not return, the case is inconclusive."""
+        """Run a case. Raises `AdapterError` if the subject does not implement the interface, unless its history shows a
+        violation. If the subject ends the process or does not return, the case is inconclusive."""
         report = self._ask(run_case_of(case))
         if isinstance(report, Ran):
             return report.result
@@ -225,7 +226,7 @@ class Session:
         return report.identity
 
     def _ask(self, task: Task) -> Report | Died | None:
-        """None: for too long there was no sign of life."""
+        """The answer to a task; None: there was no sign of life for too long."""
         if self._worker is None:
             self._open()
         assert self._worker is not None
@@ -253,7 +254,7 @@ def why(report: Report | Died | None) -> str:
     """Why there is no result."""
     match report:
         case None:
-            return "the subject hangs: it answers nothing"
+            return "the subject hangs: it does not answer"
         case Unusable(problem=problem):
             return problem
         case Died(how=how):
