@@ -2,8 +2,8 @@
 
     delta-commit-conformance smoke "stdio:python owner.py"
 
-`journal.jsonl` is the owner's memory, a fact a line. A commit is ratified when its line is on the disk: that is the
-commit point, and all that a restart needs.
+`journal.jsonl` holds the owner's state, one fact per line. The commit point is the moment at which a commit's line is
+on the disk: then the commit is ratified. After a restart the owner needs only this file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Message = dict[str, Any]
 
 
 class Table:
-    """What the owner knows of a table, made from the facts of the journal."""
+    """The state of a table, from the facts in the journal."""
 
     def __init__(self, fact: Message) -> None:
         self.name, self.feature, self.dropped = fact["name"], fact["feature"], False
@@ -42,13 +42,13 @@ class Owner:
         self.journal.seek(0)
         whole = 0
         for line in self.journal:
-            if line.endswith(b"\n"):  # else it died while writing: that fact was never acknowledged
+            if line.endswith(b"\n"):  # otherwise the owner died while writing; it never acknowledged this fact
                 self.remember(json.loads(line))
                 whole += len(line)
         self.journal.truncate(whole)
 
     def record(self, **fact: Any) -> None:
-        """Durable first, then known."""
+        """Make the fact durable first, then apply it."""
         self.journal.write(json.dumps(fact).encode() + b"\n")
         self.journal.flush()
         os.fsync(self.journal.fileno())
@@ -88,8 +88,8 @@ class Owner:
         }  # fmt: skip
 
     def do_create_table(self, request: Message) -> Message:
-        reference = request["attempt"]  # a folder of its own, which no other creator can have begun
-        if reference in self.tables:  # its answer was lost, and it asks again
+        reference = request["attempt"]  # the table's own folder, which no other creator uses
+        if reference in self.tables:  # the answer was lost, and the client asks again
             return {"outcome": "ratified", "version": 0, "table": reference}
         for other, table in self.tables.items():
             if table.name == request["name"] and not table.dropped:
@@ -166,7 +166,7 @@ class Owner:
 
 
 def newest(table: Table, kind: str) -> str | None:
-    """The latest action of a kind, from the newest version back."""
+    """The latest action of a kind. Searches from the newest version back."""
     for version in reversed(range(len(table.ratified))):
         published = version <= table.backfilled
         path = table.log / f"{version:020}.json" if published else table.staged(version)
@@ -177,14 +177,14 @@ def newest(table: Table, kind: str) -> str | None:
 
 
 def with_owner(action: Message) -> Message:
-    """managed-commits: the table's properties name its owner."""
+    """Write the owner's name into the table's properties, as managed-commits requires."""
     if "metaData" in action:
         action["metaData"]["configuration"]["delta.managedCommit.commitOwner"] = "example-python"
     return action
 
 
 def put_if_absent(path: Path, text: str) -> None:
-    """A whole, durable file at once. One that is there already must be the same."""
+    """Write a durable file atomically. If the file exists, it must have the same content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     with temporary.open("w") as file:
@@ -192,7 +192,7 @@ def put_if_absent(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     try:
-        os.link(temporary, path)  # fails where there is one
+        os.link(temporary, path)  # fails if the file exists
     except FileExistsError:
         if path.read_text() != text:
             raise

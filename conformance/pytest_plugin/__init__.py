@@ -2,7 +2,8 @@
 
     pytest --commit-owner-subject 'stdio:node my-owner.mjs' -k backfill -n 2
 
-Without a subject the plugin does nothing, and imports nothing. Every process of pytest-xdist opens its own subject.
+Without a subject the plugin does nothing, and imports no other module. Every process of pytest-xdist opens its own
+subject.
 """
 
 from __future__ import annotations

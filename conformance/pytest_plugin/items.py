@@ -1,7 +1,7 @@
 """The cases of the kit as items of pytest.
 
-An inconclusive case is skipped with its reason, like one that the subject does not promise; but a session in which no
-case passed, or in which a declared profile came to no verdict, fails at its end.
+Inconclusive cases, and cases that the subject does not promise, are skipped with the reason. But a session fails at its
+end if no case passed, or if a declared profile came to no verdict.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from conformance.running.worker_pool import Session
 from conformance.safe_text import one_line, visible
 
 RESULT: Final = "commit_owner_case"
-"""The attribute of a report that carries the result of its case, as JSON, from process to process."""
+"""The attribute of a report that holds the result of its case as JSON, for other processes."""
 
 
-class ConformanceFailure(Exception):  # noqa: N818  # shown by its text alone
+class ConformanceFailure(Exception):  # noqa: N818  # pytest shows only its text
     """A requirement is violated."""
 
 
 class Kit:
-    """The plugin of one session: registered only if a subject was named."""
+    """The plugin of one session. It is registered only if the options name a subject."""
 
     def __init__(self, config: pytest.Config) -> None:
-        """Raises `pytest.UsageError` for options that make no sense."""
+        """Raises `pytest.UsageError` for invalid options."""
         self._config = config
         self.subject: str = config.getoption("commit_owner_subject")
         self.seed: int = config.getoption("commit_owner_seed")
@@ -58,9 +58,9 @@ class Kit:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """A subject that cannot be tested ends everything here, with one message."""
+        """End the session here, with one message, if the subject cannot be tested."""
         if hasattr(self._config, "workerinput"):
-            return  # the process that started this one has looked
+            return  # the main process has checked the subject
         try:
             opened = self.session
             self._identity = opened.identity
@@ -70,7 +70,7 @@ class Kit:
         if problem:
             raise pytest.UsageError(f"the subject {one_line(self.subject)}: {visible(problem)}")
         if self._config.pluginmanager.hasplugin("dsession"):
-            self._close()  # the workers open their own
+            self._close()  # the workers open their own subjects
 
     @property
     def session(self) -> Session:
@@ -90,7 +90,7 @@ class Kit:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Before `-k` and `-m` choose among them."""
+        """Add the cases before `-k` and `-m` select items."""
         cases: Cases = Cases.from_parent(session, name="commit-owner", nodeid="commit-owner", kit=self)
         items.extend(cases.collect())
 
@@ -103,14 +103,14 @@ class Kit:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """In the process that hears of all results."""
+        """Collect the results, in the main process."""
         text = getattr(report, RESULT, None)
         if text is not None and not hasattr(self._config, "workerinput"):
             self._heard.append(msgspec.json.decode(text, type=CaseResult))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """What no single item can say."""
+        """Fail the session for problems that belong to no single item."""
         if hasattr(self._config, "workerinput") or self._config.option.collectonly or self._identity is None:
             return
         self._conclusion = self._conclude(self._identity)

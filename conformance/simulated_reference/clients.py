@@ -1,8 +1,8 @@
-"""The reference as several processes of one simulated host, whose effects a scheduler orders.
+"""The reference as several processes of one simulated host. A scheduler orders their effects.
 
-Every client is a whole `ReferenceOwner` with connections and handles of its own, as a process has them; only one runs
-at a time. Files and ledger are real, in memory; lock, clock, identifiers and chance are the simulation's. Each run
-starts from the same bytes at the same place, so that the same choices give the same trace.
+Every client is a complete `ReferenceOwner`, with its own connections and handles like a process. Only one runs at a
+time. Files and ledger are real, in memory; lock, clock, identifiers and random numbers are simulated. Each run starts
+from the same bytes in the same folder, so that the same choices give the same trace.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 START_MS: Final = 1_700_000_100_000
 """ms since the epoch, on the clock of the first client."""
 SKEW_MS: Final = 3_600_000
-"""Each client's clock is this much behind that of the previous one, so that code that orders by clocks fails."""
+"""Each client's clock is this much behind the previous client's. So code that orders commits by clocks fails."""
 
 
 class SimulatedClients(Closing):
     """Processes of the reference owner on one directory in memory. A context manager: its end removes the directory."""
 
     def __init__(self, change: Change = unchanged, patch: Patch = contextlib.nullcontext) -> None:
-        memory = Path("/dev/shm")  # only where to put a private temporary directory
+        memory = Path("/dev/shm")  # the place for a private temporary directory
         where = memory if os.access(memory, os.W_OK) else None
         self._temporary = tempfile.mkdtemp(prefix="simulated-clients-", dir=where)
         self.root = Path(self._temporary).resolve() / "w"
@@ -62,7 +62,8 @@ class SimulatedClients(Closing):
         self._processes: list[_Simulated] = []
 
     def prepare(self, ask: Callable[[InProcess], Any]) -> Any:
-        """What every run starts from: what `ask` makes of an empty warehouse with one client."""
+        """Create the start state of every run: `ask` changes an empty warehouse, with one client. Returns its
+        result."""
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir()
         with self._started("setup", 0, unobserved) as subject:
@@ -79,7 +80,7 @@ class SimulatedClients(Closing):
         return self.root / "_owner" / ledger.FILE_NAME
 
     def start(self, clients: Iterable[str], hook: Hook, *, threads: bool = False) -> Mapping[str, InProcess]:
-        """One process for each client, or one with a thread for each, on what `prepare` left."""
+        """Start one process for each client, or one process with a thread for each, on the state from `prepare`."""
         self.stop()
         _clear(str(self.root))
         for path, content in self._kept.items():
@@ -124,7 +125,7 @@ class SimulatedClients(Closing):
 
 
 def _clear(folder: str) -> None:
-    """Remove what is in a folder. Each run begins so, and `shutil.rmtree` and paths take twice as long."""
+    """Empty a folder. Each run begins with this, and `shutil.rmtree` with paths takes twice as long."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -159,8 +160,8 @@ class _Simulated(ReferenceOwner):
         self._life.end()
 
     def begin_threads(self, number: int) -> None:
-        """Let each client be a thread, with a connection of its own. What threads share without an effect of the host,
-        the proposals that wait, is an effect here."""
+        """Make each client a thread, with a connection of its own. The threads share waiting proposals without an
+        effect on the host; here each access to these is an effect."""
         assert self._process is not None
         owner = self._process.warehouse.owner
         spaces = []
@@ -172,7 +173,7 @@ class _Simulated(ReferenceOwner):
         owner._groups._waiting = _Waiting(self._life)
         owner._groups._turn = _ThreadTurn(self._life)
 
-    # The same process as a client: its reader and its maintenance ask the owner that they are part of
+    # The same process as a client: its reader and its maintenance ask the owner in this process
 
     def snapshot(self, client: str, request: m.Snapshot) -> m.Answer:
         return self._as_client().snapshot(client, request)
@@ -187,7 +188,7 @@ class _Simulated(ReferenceOwner):
         return self._as_client().cleanup(client, request)
 
     def allow_cleanup(self) -> None:
-        """Of all tables, as an operator would: no client may clean up without it."""
+        """Allow the cleanup of all tables, like an operator. Without this no client may clean up."""
         assert self._process is not None
         owner = self._process.warehouse.owner
         for table in owner.tables():
@@ -201,7 +202,7 @@ class _Simulated(ReferenceOwner):
             self._client._environment = self._process.warehouse.environment
         return self._client
 
-    # An external observer or writer uses the file system only; each access is one effect
+    # An external observer or writer uses only the file system; each access is one effect
 
     def observe(self, client: str, request: m.Observe) -> m.Answer:
         self._life.tell(Kind.LIST, self._log(request.table))
@@ -220,7 +221,7 @@ class _Simulated(ReferenceOwner):
 
 
 class _ThreadLocal:
-    """`threading.local` for simulated threads: a space for each greenlet, as far as there are any."""
+    """`threading.local` for simulated threads: a namespace for each greenlet."""
 
     def __init__(self, spaces: list[SimpleNamespace]) -> None:
         self.__dict__.update(spaces=spaces, of={})
@@ -240,7 +241,7 @@ class _ThreadLocal:
 
 
 class _ThreadTurn(ThreadTurn):
-    """The turn of simulated threads: what the leader holds."""
+    """The turn of simulated threads, which the leader holds like a lock."""
 
     def __init__(self, life: _SimulatedLife) -> None:
         self._life = life
@@ -262,7 +263,7 @@ class _ThreadTurn(ThreadTurn):
 
 
 class _Waiting(list[Any]):
-    """The proposals that wait in a process. Whether one came before another thread looked is an effect."""
+    """The proposals that wait in a process. Adding and reading them are effects, because their order matters."""
 
     def __init__(self, life: _SimulatedLife) -> None:
         super().__init__()
@@ -278,8 +279,8 @@ class _Waiting(list[Any]):
 
 
 class _SimulatedProcess:
-    """A process that has its connection already. Looking at the host's mounts, as `refimpl.open` does, would be a third
-    of the time of a run."""
+    """A process that already has its connection. It does not read the host's mounts like `refimpl.open`, which would
+    take a third of the time of a run."""
 
     def __init__(self, directory: Path, life: _SimulatedLife) -> None:
         self.life = life
@@ -298,7 +299,7 @@ class _SimulatedProcess:
 
 
 class _SimulatedLife(Life):
-    """Effects that tell a hook."""
+    """A life whose effects call a hook."""
 
     def __init__(self, root: Path, name: str, number: int, hook: Hook, change: Change) -> None:
         super().__init__(synced=False)
@@ -311,7 +312,7 @@ class _SimulatedLife(Life):
 
     @contextlib.contextmanager
     def unnoticed(self) -> Iterator[None]:
-        """The kit's own requests are not effects of a client."""
+        """Do not call the hook in this context: the kit's own requests are not effects of a client."""
         hook, self._hook = self._hook, unobserved
         try:
             yield
@@ -323,7 +324,7 @@ class _SimulatedLife(Life):
 
     def environment(self) -> Environment:
         ticks, numbers = count(START_MS - self._number * SKEW_MS), count(1)
-        chance = random.Random(self._name)  # back-off, no secrets
+        chance = random.Random(self._name)  # for back-off, not for secrets
         waited = 0
 
         def now() -> int:
@@ -371,8 +372,8 @@ class _SimulatedLife(Life):
 
 
 class _Connection(LedgerConnection):
-    """A connection to the ledger. What others can tell of it: when a write transaction begins and ends, and when a
-    reader takes its snapshot, which is at its first question."""
+    """A connection to the ledger. Its effects are what others can notice: the beginning and the end of a write
+    transaction, and the first query of a reader, which takes its snapshot."""
 
     def __init__(self, life: _SimulatedLife, database: Any) -> None:
         super().__init__(database)
@@ -414,7 +415,7 @@ _KINDS: Final = {
 
 
 class _Files(EffectFiles):
-    """Files in memory. Modification times are those of the simulation, or older ones that were planted."""
+    """Files in memory. Their modification times come from the simulated clock, or are older planted times."""
 
     def __init__(self, life: _SimulatedLife) -> None:
         super().__init__(synced=False)

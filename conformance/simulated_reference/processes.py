@@ -1,8 +1,8 @@
 """The reference as processes of one simulated host: its ordinary code, on a disk that can lose its power.
 
-Files, database, clock and identifiers are the simulation's. One process may die or stall at an effect while another
-one runs; a process that wants a held lock gets the error of an expired timeout at once. Transactions are effects too,
-each as a whole: what SQLite does to its files happens inside of them.
+Files, database, clock and identifiers are simulated. One process may die or stall at an effect while another process
+runs. A process that needs a held lock gets the error of an expired timeout at once. The beginning and the end of a
+transaction are effects too; SQLite's effects on its files happen between them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from refimpl.owner.ledger import FOLD_PAGES
 from refimpl.owner.local import OWNER_FOLDER
 
 START_MS: Final = 1_700_000_000_000
-"""The simulated clock when a host starts for the first time; ms since the epoch."""
+"""The simulated time of a host's first start, in ms since the epoch."""
 WAREHOUSE: Final = Path("/warehouse")
 STORAGE: Final = str(WAREHOUSE / FILESYSTEM_TABLES)
 
 Change = Callable[[Environment], Environment]
-"""Puts something between the reference and the effects of a process: for known-bad variants."""
+"""Changes the effects of a process, to make a known-bad variant of the reference."""
 
 Patch = Callable[[], contextlib.AbstractContextManager[Any]]
-"""Edits the reference while its processes run: for known-bad variants."""
+"""Changes the code of the reference while its processes run, to make a known-bad variant."""
 
 
 def unchanged(environment: Environment) -> Environment:
@@ -51,7 +51,7 @@ def unchanged(environment: Environment) -> Environment:
 
 
 def identifiers(start: int) -> Callable[[], str]:
-    """Lower-case uuids. Each start of a host needs a `start` of its own."""
+    """A function that returns lower-case uuids. Each start of a host needs another `start`."""
     numbers = count(1)
 
     def new() -> str:
@@ -62,7 +62,7 @@ def identifiers(start: int) -> Callable[[], str]:
 
 
 class SimulatedOwner(ReferenceOwner):
-    """The reference as a subject on a simulated host. Raises the reference's errors where it cannot start."""
+    """The reference as a subject on a simulated host. Raises the reference's errors if it cannot start."""
 
     def __init__(self, disk: Disk, environment: Environment) -> None:
         self.directory = WAREHOUSE
@@ -82,7 +82,7 @@ class SimulatedOwner(ReferenceOwner):
         return self._answered(ask)
 
     def plant(self, client: str, request: m.Plant) -> m.Answer:
-        """Like the finished write of an external writer: durable, with its folders."""
+        """Plant a file like the finished write of an external writer: the file and its folders are durable."""
 
         def ask(warehouse: refimpl.Warehouse) -> m.Answer:
             target = self._location(warehouse, request.table) / LOG_FOLDER / request.file
@@ -116,7 +116,7 @@ class SimulatedOwner(ReferenceOwner):
 
 
 class _NeverDying:
-    """The life of a process without a crash point: the simulation stops it."""
+    """The life of a process without crash points. The simulation stops the process."""
 
     dead = False
 
@@ -143,11 +143,11 @@ def _files(disk: Disk, folder: Path, below: str = "") -> Iterator[m.LogFile]:
 
 
 class SimulatedProcesses(Closing):
-    """Starts the reference on simulated disks. `start` boots the host with one process; `beside` starts another one
-    next to those that run. A context manager.
+    """Starts the reference on simulated disks. `start` boots the host with one process; `beside` starts another process
+    while the others run. A context manager.
 
-    `checkpointing`: the database moves its write-ahead log into itself after every commit. `change`, `patch`,
-    `make_files` and `change_database` make a known-bad variant.
+    `checkpointing`: the database checkpoints its write-ahead log after every commit. `change`, `patch`, `make_files`
+    and `change_database` make a known-bad variant.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class SimulatedProcesses(Closing):
         return self._process(start, hook)
 
     def beside(self, *, start: int) -> Callable[[m.Request], m.Answer]:
-        """An ordinary start of another process. It shares files, database and lock with those that run."""
+        """Start another process normally. It shares files, database and lock with the others."""
         return self._process(start, unobserved)
 
     def _process(self, number: int, hook: Hook) -> Callable[[m.Request], m.Answer]:
@@ -233,9 +233,9 @@ class SimulatedProcesses(Closing):
         return self._disk
 
     def state(self) -> object:
-        """The ledger as SQLite reads it, and every other file. What is left in the write-ahead log of transactions that
-        did not commit does not count."""
-        ledger = hash(self._connections[-1].serialize("main"))  # those before it made the ledger, and are closed
+        """The ledger as SQLite reads it, and every other file. Uncommitted transactions in the write-ahead log do not
+        count."""
+        ledger = hash(self._connections[-1].serialize("main"))  # earlier connections are closed
         others = {
             path: hash(bytes(self.disk.numbered(number).content))
             for path, number in self.disk.walk()
@@ -244,7 +244,7 @@ class SimulatedProcesses(Closing):
         return ledger, tuple(sorted(others.items()))
 
     def stop(self) -> None:
-        """Close what is open on the real host: the simulated one has lost its power, and sees nothing of it."""
+        """Close the connections on the real host. The simulated host does not notice, because it has lost its power."""
         for database in self._connections:
             database.kill()
         self._connections.clear()
@@ -257,7 +257,7 @@ class SimulatedProcesses(Closing):
 
 
 class _Threads(ThreadTurn):
-    """The threads of a process, and their turn. One runs until it waits."""
+    """The threads of a process, and their turn. A thread runs until it waits."""
 
     def __init__(self) -> None:
         self._coming = False
@@ -273,7 +273,7 @@ class _Threads(ThreadTurn):
         self._hub = None
 
     def let_others_come(self) -> None:
-        """The thread that is first waits for the owner's lock."""
+        """Let the other threads run, because the first thread waits for the owner's lock."""
         if self._hub is not None and self._coming:
             self._coming = False
             self._hub.switch()
@@ -292,7 +292,7 @@ class _Threads(ThreadTurn):
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Sends requests to one process, also from several threads of it."""
+    """Sends requests to one process, from one thread of it or from several."""
 
     owner: InProcess
     threads: _Threads
@@ -315,15 +315,15 @@ def _effect(hook: Hook, kind: Kind, target: str) -> Iterator[None]:
 
 
 class _Checkpointing(LedgerConnection):
-    """A connection that treats every write-ahead log as long."""
+    """A connection that treats every write-ahead log as too long."""
 
     def set_wal_hook(self, callback: Callable[[Any, str, int], int]) -> None:
         self.database.set_wal_hook(lambda database, schema, pages: callback(database, schema, pages + FOLD_PAGES))
 
 
 class Transactions(LedgerConnection):
-    """A connection whose transactions are effects: the begin and the end of one that writes, and the first question of
-    one that reads, which takes its snapshot."""
+    """A connection with effects for its transactions: the beginning and the end of a writing transaction, and the first
+    query of a reading transaction, which takes its snapshot."""
 
     def __init__(self, database: Any, hook: Hook) -> None:
         super().__init__(database)
@@ -356,4 +356,4 @@ class Transactions(LedgerConnection):
         return None
 
     def set_busy_timeout(self, _milliseconds: int) -> None:
-        """No other process runs while one waits, so a held lock stays held."""
+        """Do nothing: no other process runs while this one waits, so a held lock stays held."""

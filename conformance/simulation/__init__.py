@@ -1,1 +1,1 @@
-"""Runs a subject's ordinary code on a simulated host: every interleaving of its effects, every crash and power cut."""
+"""Runs a subject's ordinary code on a simulated host: all interleavings of its effects, all crashes and power cuts."""

@@ -1,14 +1,14 @@
-"""Interrupts every effect of every operation in four ways: acknowledged commits stay, others exist completely or not at
-all.
+"""Interrupts every effect of every operation in four modes. Acknowledged commits must stay; other commits must exist
+completely or not at all.
 
 - `before`: the process dies just before the effect;
-- `after`: it dies just after;
-- `answer-lost`: the effect happens, and the process gets an I/O error instead; the request that fails is sent once
-  more, then the process dies;
-- `delayed`: the process stalls before the effect, a concurrent actor starts another process and sends requests; then
-  the first one continues. What a database does inside one transaction stalls as a whole.
+- `after`: the process dies just after the effect;
+- `answer-lost`: the effect happens, but the process gets an I/O error; the failed request is sent once more, and then
+the process dies;
+- `delayed`: the process stalls before the effect, and a concurrent actor starts another process and sends requests;
+then the first process continues. The effects within one database transaction stall together.
 
-After it comes an ordinary start, and the `examination`.
+After the interruption the subject starts normally, and the `examination` judges it.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class Mode(StrEnum):
 
 
 TRANSACTIONS: Final = frozenset({Kind.BEGIN, Kind.COMMIT, Kind.ROLLBACK, Kind.QUERY})
-"""Transactions: the database's effects on its files are parts of these."""
+"""Effects on transactions. The database's effects on its files happen within a transaction."""
 _NO_DISK: Final = TRANSACTIONS | {Kind.ACQUIRE, Kind.RELEASE, Kind.CLOCK, Kind.PAUSE}
-"""Effects that the disk does not answer."""
+"""Effects without an answer of the disk."""
 
 
 class Processes(Host, Protocol):
     """A host on which several processes of the subject may run."""
 
     def beside(self, *, start: int) -> Ask:
-        """Another process on the same disk, beside those that run; `start` as for a start."""
+        """Start another process on the same disk, while the others run. `start`: as in `Host.start`."""
         ...
 
 
@@ -80,12 +80,12 @@ class Violation:
     problem: str
     mode: Mode
     at: int
-    """The number of the effect in the operation, from 1."""
+    """The number of the effect in the operation, starting with 1."""
     effect: str
     actor: str = ""
     """The concurrent actor; only with `delayed`."""
     exchanges: tuple[str, ...] = ()
-    """Requests and answers before, in the order of the answers."""
+    """The requests and answers before the interruption, in the order of the answers."""
 
     def __str__(self) -> str:
         meanwhile = f", and {self.actor} meanwhile" if self.actor else ""
@@ -98,14 +98,14 @@ class Result:
 
     scope: str
     effects: int = 0
-    """Of the uninterrupted operation."""
+    """The number of effects of the uninterrupted operation."""
     interrupted: dict[str, int] = field(default_factory=lambda: dict.fromkeys((mode.value for mode in Mode), 0))
-    """Runs by mode. An effect that the disk does not answer has no answer to lose. A transaction is delayed as a whole,
-    once for each actor."""
+    """The number of runs in each mode. An effect without an answer of the disk has no `answer-lost` run. A transaction
+    is delayed as a whole, once for each actor."""
     states: int = 0
-    """Different disks, each with the answers before: the number of starts."""
+    """The number of starts: one for each different disk with the answers before it."""
     judged: int = 0
-    """Different states of the subject after these starts: each was examined as a whole."""
+    """The number of different states of the subject after these starts. Each state was examined once."""
     violations: list[Violation] = field(default_factory=list)
 
     @property
@@ -116,7 +116,7 @@ class Result:
 # Concurrent actors
 
 RIVAL: Final = 950
-"""The number of the rival's attempt: this one for the creation of the table, and this plus v for version v."""
+"""The number of the rival's attempt at the creation of the table. For version v it is this number plus v."""
 MOST_VERSIONS: Final = 8
 
 
@@ -158,7 +158,8 @@ ACTORS: Final[tuple[tuple[str, Callable[[Operation, Ask, m.Request | None], None
     ("another client resends", _resends),
     ("a rival commits", _commits),
 )
-"""The requests to another process meanwhile, given the request that the stalled process is serving, if any."""
+"""The concurrent actors, by title. Each sends its requests to another process. It gets the request that the stalled
+process is serving, if there is one."""
 
 
 # One run
@@ -168,7 +169,7 @@ Moments = Callable[[int, Moment], None]
 """Called with the number of an effect, from 1, before and after it."""
 
 State = tuple[Disk, tuple[Exchange, ...]]
-"""A disk, and all exchanges by then."""
+"""A disk, and all exchanges before that moment."""
 
 
 def _ignored(_number: int, _moment: Moment) -> None:
@@ -176,7 +177,8 @@ def _ignored(_number: int, _moment: Moment) -> None:
 
 
 class OneRun:
-    """From the start of a process to the end of its script, with `moments` before and after each effect."""
+    """One run, from the start of a process to the end of its script. It calls `moments` before and after each
+    effect."""
 
     def __init__(
         self, host: Processes, disk: Disk, start: int, before: Sequence[Exchange], moments: Moments = _ignored
@@ -184,7 +186,7 @@ class OneRun:
         self.disk = disk
         self.exchanges = list(before)
         self.effects: list[tuple[Effect, bool]] = []
-        """Each with whether it is inside of a transaction."""
+        """Each effect, and whether it is inside a transaction."""
         self._host = host
         self._start = start
         self._moments = moments
@@ -196,8 +198,8 @@ class OneRun:
         return self.disk.copy(), tuple(self.exchanges)
 
     def go(self, script: Callable[[Ask], None], *, once_more: bool = False) -> list[State]:
-        """The states in which it ended. A request that fails ends it early; with `once_more` the request is sent again,
-        and the state before that is one of them too."""
+        """Run, and return the final states. A failed request ends the run early. With `once_more` the request is sent
+        again; then the state before the second send is a final state too."""
         try:
             ask = self._recorded(self._host.start(self.disk, start=self._start, hook=self._see))
         except Exception:  # noqa: BLE001  # a failed start is a result; the next start may succeed
@@ -212,7 +214,7 @@ class OneRun:
         return [*ends, self.state]
 
     def meanwhile(self, others: Sequence[Exchange]) -> None:
-        """Another process was asked this while this one stalled."""
+        """Record the requests to another process while this one stalled."""
         if self.stalled is not None:
             self.exchanges[-1] = with_others(self.exchanges[-1], others)
         else:
@@ -246,7 +248,7 @@ class OneRun:
         self._moments(number, Moment.AFTER)
 
     def _ended(self, effect: Effect) -> int:
-        """The number of the effect that is over. One that began after it and has no end has failed."""
+        """The number of the effect that ended. An effect that began after it and has not ended has failed."""
         while True:
             number = self._open.pop()
             begun = self.effects[number - 1][0]
@@ -258,8 +260,8 @@ class OneRun:
 
 
 def explore(host: Processes, operation: Operation, modes: Sequence[Mode] = tuple(Mode)) -> Result:
-    """Interrupt an operation at each of its effects, after a start that follows the uninterrupted operation. Ends with
-    the first violation."""
+    """Interrupt an operation at each of its effects. Before that, run it without interruption. Ends with the first
+    violation."""
     exploration = _Exploration(host, operation)
     try:
         exploration.uninterrupted()
@@ -296,7 +298,7 @@ class _Exploration:
         return self.result
 
     def _set_up(self) -> Disk:
-        """The disk just before the operation: an empty one, where the first start is part of it."""
+        """The disk just before the operation. If the first start is part of the operation, the disk is empty."""
         run = Recorder(Disk())
         if self._operation.setup is not None:
             self._operation.setup(self._operation, run.start(self._host, 1))
@@ -307,7 +309,7 @@ class _Exploration:
         return disk
 
     def _expect_rivals(self) -> None:
-        """The commits that concurrent actors may land, with the content that the subject gives each."""
+        """Expect the commits that concurrent actors may land, with the content that the subject gives them."""
         creation = self._operation.creation(attempt(RIVAL))
         ask = self._host.start(self._settled.copy(), start=self._examine.next_start(), hook=unobserved)
         answer, first = ask(creation), self._operation.versions_before
@@ -321,7 +323,7 @@ class _Exploration:
             self._examine.expect(attempt(number), version, proposals.content(actions))
 
     def uninterrupted(self) -> None:
-        """The operation ends, and the process after it."""
+        """Run the operation without interruption; then end the process."""
         _, ends = self._run()
         self._judge(ends[-1], Mode.AFTER, len(self._effects))
 
@@ -345,8 +347,8 @@ class _Exploration:
 
     @cached_property
     def _deaths(self) -> dict[tuple[int, Moment], State]:
-        """The states before and after every effect, from one run. An effect without an end has failed: it left what the
-        next one found."""
+        """The states before and after every effect, from one run. An effect without an end has failed; the state after
+        it is the state before the next effect."""
         found: dict[tuple[int, Moment], State] = {}
         disks: dict[int, Disk] = {}
 
@@ -441,7 +443,7 @@ class _Exploration:
 
 
 def _unanswered(exchanges: Sequence[Exchange]) -> Flaw | None:
-    """An `unknown` answer is a violation as long as the disk works."""
+    """The flaw of an `unknown` answer, which is a violation as long as the disk works."""
     for each in in_order_of_answers(exchanges):
         if isinstance(each.answer, m.Unknown):
             return Flaw(f"{name_of(each.request)} was answered by {each.answer}", "PROFILE-CORE-03")

@@ -1,9 +1,9 @@
-"""A simulated disk that knows what is durable, and the files of a simulated host on it.
+"""A simulated disk that records what is durable, and the files of a simulated host on it.
 
-A file has content and a directory has entries, and both exist twice: as every process sees them, and as they are on the
-disk. In between are the changes that were not synced yet, in their order. As POSIX promises, and no more, a write
-becomes durable by an fsync of its file, a name by an fsync of its directory, and neither by the other. Nothing here
-calls the host. `PowerCut` has the disks that a power cut may leave.
+The content of a file and the entries of a directory exist twice: as all processes see them, and as they are durable.
+The difference is the list of changes that were not synced yet, in their order. The disk promises no more than POSIX: an
+fsync of a file makes its writes durable, an fsync of a directory makes its names durable, and neither does the other's
+work. This module does not call the real host. `PowerCut` enumerates the disks that a power cut may leave.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ ROOT: Final = 0
 """The number of the root directory."""
 
 SECTOR: Final = 512
-"""Bytes that a disk writes whole or not at all."""
+"""How many bytes a disk writes atomically."""
 
 Number = int
-"""Of a file or a directory, for the life of the disk."""
+"""The number of a file or a directory, which never changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes at a place of a file."""
+    """Writes bytes at an offset of a file."""
 
     offset: int
     data: bytes
@@ -43,7 +43,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """A file gets this size."""
+    """Sets the size of a file."""
 
     size: int
 
@@ -53,7 +53,7 @@ Change = Write | Truncate
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """One atomic change of names: each (directory, name) gets a file or directory, or nothing."""
+    """One atomic change of names. Each (directory, name) gets a file or a directory, or becomes free."""
 
     names: tuple[tuple[Number, str, Number | None], ...]
 
@@ -66,7 +66,7 @@ class Renaming:
 
 
 def applied(content: bytes | bytearray, changes: tuple[Change, ...] | list[Change]) -> bytes:
-    """The content after these changes. What a write leaves out before its offset is zero."""
+    """The content after these changes. A gap before the offset of a write is filled with zeros."""
     if not changes:
         return bytes(content)
     result = bytearray(content)
@@ -93,12 +93,12 @@ def _resize(content: bytearray, size: int) -> None:
 
 @dataclass(slots=True)
 class File:
-    """A file by its number; names are elsewhere."""
+    """A file. Its names are in the directories."""
 
     content: bytearray
-    """As every process reads it."""
+    """The content that all processes read."""
     durable: bytes
-    """As it is on the disk, whatever happens."""
+    """The content that survives any power cut."""
     unsynced: list[Change] = field(default_factory=list)
     modified: int = 0
     """ms since the epoch."""
@@ -106,12 +106,12 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything about a disk that decides what a power cut may leave of it. Cheap to take, and never changes."""
+    """The part of a disk's state that decides what a power cut may leave. It is cheap to take, and does not change."""
 
     files: dict[Number, tuple[bytes, tuple[Change, ...]]]
-    """By number: durable content, and the unsynced changes after it."""
+    """For each file, its durable content and the unsynced changes after it."""
     directories: dict[Number, dict[str, Number]]
-    """By number: the durable names."""
+    """For each directory, its durable names."""
     renamings: tuple[Renaming, ...]
     """The unsynced changes of names, in their order."""
 
@@ -119,7 +119,7 @@ class Snapshot:
 class Disk:
     """All files of one simulated host, by absolute path. Errors are `OSError`s with their usual kinds.
 
-    Not safe for threads: one client at a time acts on it.
+    Not safe for threads: only one client at a time may use it.
     """
 
     def __init__(self) -> None:
@@ -130,17 +130,17 @@ class Disk:
         self._renamings: list[Renaming] = []
         self._next: Number = ROOT + 1
         self.revision = 0
-        """Increases with every change of what a power cut may leave."""
+        """Increases with every change of the disks that a power cut may leave."""
         self.syncs = 0
         """The number of syncs requested."""
         self.failing_sync: int | None = None
-        """The number of the sync that fails, once. What it should have made durable never becomes so, although it can
-        be read: a later sync finds nothing to do, and succeeds. That is what kernels do."""
+        """The number of the only sync that fails. Its changes never become durable, although they can be read: a later
+        sync finds nothing to do, and succeeds. Real kernels do the same."""
 
     # Looking
 
     def find(self, path: PurePath | str) -> Number | None:
-        """What has this name now; None if nothing has, or a file is on the way."""
+        """The file or directory with this name; None if there is none, or if a part of the path is a file."""
         at = ROOT
         for part in str(path).split("/"):  # the hottest call; parsing a path costs more
             if not part:
@@ -172,12 +172,12 @@ class Disk:
         return dict(self._entries(self._required(path), path))
 
     def size_and_time(self, number: Number) -> tuple[int, int]:
-        """Size in bytes, time of the last modification in ms since the epoch."""
+        """The size in bytes, and the time of the last modification in ms since the epoch."""
         file = self._files.get(number)
         return (0, self._modified[number]) if file is None else (len(file.content), file.modified)
 
     def walk(self) -> Iterator[tuple[str, Number]]:
-        """Every file by its path; in no order."""
+        """All files with their paths, in no particular order."""
         waiting = [("", ROOT)]
         while waiting:
             above, directory = waiting.pop()
@@ -190,7 +190,7 @@ class Disk:
     # Changing content
 
     def create(self, path: PurePath | str, *, now: int) -> Number:
-        """An empty file with a new name. Raises `FileExistsError`, `FileNotFoundError`."""
+        """Create an empty file with a new name. Raises `FileExistsError`, `FileNotFoundError`."""
         directory, name = self._new_name(path)
         number = self._number()
         self._files[number] = File(content=bytearray(), durable=b"", modified=now)
@@ -205,7 +205,7 @@ class Disk:
         self.revision += 1
 
     def sync(self, number: Number) -> None:
-        """The content of a file is durable from now on. Raises `OSError` where this is the sync that fails."""
+        """Make the content of a file durable. Raises `OSError` if this is the sync that fails."""
         file = self._files[number]
         fails = self._sync_fails()
         if file.unsynced:
@@ -238,7 +238,7 @@ class Disk:
         self._rename((directory, name, number), now=now)
 
     def replace(self, source: PurePath | str, target: PurePath | str, *, now: int) -> None:
-        """Rename a file over whatever file `target` was."""
+        """Rename a file, and replace the file `target` if it exists."""
         number = self._required(source)
         if number in self._directories:
             raise _error(errno.EISDIR, source)
@@ -247,7 +247,7 @@ class Disk:
         there = self._entries(directory, target).get(name)
         if there is not None and there in self._directories:
             raise _error(errno.EISDIR, target)
-        if there == number:  # POSIX: two names of one file stay as they are
+        if there == number:  # POSIX: if both are names of one file, nothing changes
             return
         self._rename((old_directory, old_name, None), (directory, name, number), now=now)
 
@@ -262,8 +262,8 @@ class Disk:
         self._rename((*self._name(path), None), now=now)
 
     def sync_directory(self, path: PurePath | str) -> None:
-        """The names in a directory are durable from now on; a rename out of it or into it is so as a whole. Raises
-        `OSError` where this is the sync that fails."""
+        """Make the names in a directory durable. A rename out of it or into it becomes durable as a whole. Raises
+        `OSError` if this is the sync that fails."""
         number = self._required(path)
         self._entries(number, path)
         fails = self._sync_fails()
@@ -278,7 +278,7 @@ class Disk:
             raise _error(errno.EIO, path)
 
     def sync_everything(self) -> None:
-        """As after a long time without changes."""
+        """Make all changes durable, as after a long time without changes."""
         for file in self._files.values():
             file.durable = bytes(file.content)
             file.unsynced.clear()
@@ -296,7 +296,7 @@ class Disk:
         )
 
     def copy(self) -> Disk:
-        """The same disk, to go on with separately: what is not synced here is not synced there."""
+        """An independent copy of the disk, with the same unsynced changes."""
         disk = Disk()
         disk._files = {
             number: File(bytearray(file.content), file.durable, list(file.unsynced), file.modified)
@@ -311,7 +311,8 @@ class Disk:
         return disk
 
     def fingerprint(self) -> int:
-        """Equal for disks that were made in the same way, and hold the same, synced or not; within one process."""
+        """A hash that is equal for disks with the same history and the same content, synced or not. Valid in one
+        process."""
         files = (
             (number, bytes(file.content), file.durable, len(file.unsynced))
             for number, file in sorted(self._files.items())
@@ -321,7 +322,7 @@ class Disk:
 
     @classmethod
     def holding(cls, tree: Tree, *, now: int) -> Disk:
-        """A disk on which exactly this is durable, and nothing else is known."""
+        """A disk on which exactly this tree is durable, without unsynced changes."""
         disk = cls()
         disk._durable = {number: dict(entries) for number, entries in tree.directories.items()}
         disk._directories = {number: dict(entries) for number, entries in tree.directories.items()}
@@ -347,7 +348,7 @@ class Disk:
         return directory, name
 
     def _name(self, path: PurePath | str) -> tuple[Number, str]:
-        """The directory of a path, which is there, and the name in it."""
+        """The directory of a path, which must exist, and the name in it."""
         place = PurePath(path)
         directory = self._required(place.parent)
         self._entries(directory, path)
@@ -372,15 +373,15 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A disk after a power cut: directories and files, all of them durable."""
+    """A disk after a power cut: directories and files, which are all durable."""
 
     directories: dict[Number, dict[str, Number]]
     files: dict[Number, bytes]
 
 
 def settled(renamings: list[Renaming] | tuple[Renaming, ...], wanted: set[int]) -> set[int]:
-    """`wanted` (positions), and every earlier change of a name that one of them changes again: names go through their
-    changes in order."""
+    """The positions in `wanted`, and all earlier changes of the names that they change, because the changes of one name
+    keep their order."""
     chosen = set(wanted)
     for at in range(len(renamings) - 1, -1, -1):
         if at in chosen:
@@ -389,7 +390,7 @@ def settled(renamings: list[Renaming] | tuple[Renaming, ...], wanted: set[int]) 
 
 
 def put(entries: dict[str, Number], name: str, number: Number | None) -> None:
-    """Give a name to a file or directory, or to nothing."""
+    """Give a name to a file or directory, or make it free."""
     if number is None:
         entries.pop(name, None)
     else:
@@ -411,10 +412,10 @@ class Status:
 
 
 class SimulatedFiles:
-    """The file-system calls that a log is made of: effects on a `Disk`, each with its hook before and after. A subject
-    whose own port for files has other names wraps this one.
+    """The file-system calls that a log needs, on a `Disk`. Each call is an effect, with its hook before and after. A
+    subject whose own interface for files has other names wraps this class.
 
-    `now` gives ms since the epoch, and is no effect here. Errors are `OSError`s with their usual kinds.
+    `now` returns ms since the epoch, and is not an effect here. Errors are `OSError`s with their usual kinds.
     """
 
     def __init__(self, disk: Disk, *, hook: Hook = unobserved, now: Callable[[], int] = lambda: 0) -> None:
@@ -438,7 +439,7 @@ class SimulatedFiles:
         return SimulatedNewFile(self, path, number)
 
     def write(self, path: Path, number: Number, content: bytes) -> None:
-        """Append to an open file, whatever its name is by now."""
+        """Append to an open file, even if its name has changed."""
         self._before(Kind.WRITE, path)
         offset = len(self.disk.numbered(number).content)
         self.disk.change(number, Write(offset, bytes(content)), now=self._now())
@@ -466,13 +467,13 @@ class SimulatedFiles:
         self._after(Kind.FSYNC_DIRECTORY, path)
 
     def make_directory(self, path: Path, mode: int = 0o777) -> None:  # noqa: ARG002 - one user
-        """Create one directory; `FileExistsError` if the name is taken, by anything."""
+        """Create one directory; `FileExistsError` if the name is taken by a file or a directory."""
         self._before(Kind.MAKE_DIRECTORY, path)
         self.disk.make_directory(path, now=self._now())
         self._after(Kind.MAKE_DIRECTORY, path)
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory; `OSError` for one that is not empty, or not there."""
+        """Remove an empty directory; `OSError` if it is not empty or does not exist."""
         self._before(Kind.REMOVE_DIRECTORY, path)
         self.disk.remove_directory(path, now=self._now())
         self._after(Kind.REMOVE_DIRECTORY, path)
@@ -484,7 +485,7 @@ class SimulatedFiles:
         self._after(Kind.LINK, target)
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename atomically over whatever `target` was."""
+        """Rename atomically, and replace the file `target` if it exists."""
         self._before(Kind.REPLACE, target)
         self.disk.replace(source, target, now=self._now())
         self._after(Kind.REPLACE, target)
@@ -497,8 +498,8 @@ class SimulatedFiles:
     # Looking
 
     def list_directory(self, directory: Path) -> list[Status]:
-        """The entries in no order that means anything, as POSIX and object stores promise no more, and always the same
-        one; `FileNotFoundError` for no such directory."""
+        """The entries, in an order without a meaning, because POSIX and object stores promise none. The order is always
+        the same. `FileNotFoundError` if the directory does not exist."""
         self._before(Kind.LIST, directory)
         names = sorted(self.disk.names(directory).items(), key=lambda entry: crc32(entry[0].encode()))
         found = [self._status(name, number) for name, number in names]
@@ -512,7 +513,7 @@ class SimulatedFiles:
         return found
 
     def stat(self, path: Path) -> Status | None:
-        """None if nothing has this name."""
+        """The status of the file or directory; None if the name is free."""
         self._before(Kind.STAT, path)
         number = self.disk.find(path)
         found = None if number is None else self._status(path.name, number)
@@ -520,21 +521,22 @@ class SimulatedFiles:
         return found
 
     def exists(self, path: str) -> bool:
-        """Whether anything has this name. Takes text, because it is asked often."""
+        """Whether a file or directory has this name. It takes text, because it is called often."""
         self._before(Kind.STAT, path)
         found = self.disk.find(path) is not None
         self._after(Kind.STAT, path)
         return found
 
     def identity(self, path: str) -> object:
-        """Of the file that has this name, None if nothing has. No effect here: a subject asks it all the time."""
+        """The identity of the file with this name; None if there is none. It is not an effect here, because subjects
+        call it all the time."""
         return self.disk.find(path)
 
     def opening(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def hold_shared(self, path: str, start: int, length: int) -> None:
-        """The simulated host has no process with two SQLite libraries."""
+        """Does nothing: no process of the simulated host has two SQLite libraries."""
 
     def _status(self, name: str, number: Number) -> Status:
         size, modified = self.disk.size_and_time(number)
@@ -542,7 +544,7 @@ class SimulatedFiles:
 
 
 class SimulatedNewFile:
-    """A file that did not exist before; a context manager that closes it. Closing makes nothing durable."""
+    """A new file; a context manager that closes it. Closing does not make it durable."""
 
     __slots__ = ("_files", "_number", "_path")
 
@@ -565,19 +567,19 @@ class SimulatedNewFile:
 
 
 Option = tuple[Change, ...]
-"""What may become of one change of a content: nothing, all of it, or parts."""
+"""The surviving part of one change of a content: nothing, all of it, or parts."""
 
 MOST_NAMES = 12
-"""Beyond so many unsynced changes of names, their subsets are drawn instead of listed."""
+"""With more unsynced changes of names than this, their subsets are drawn at random instead of enumerated."""
 
 
 class PowerCut:
-    """All disks that a power cut at one moment may leave: everything that was synced, and any part of the rest.
+    """All disks that a power cut at one moment may leave. All synced changes stay, and any part of the other changes.
 
     Names: each unsynced change of a name is kept or lost, but changes of one name keep their order, and a rename is one
     change. Contents: each unsynced write to a file is kept, lost or torn at a sector's boundary, independently of the
-    others; if it makes its file longer, the length alone may be kept. That is more than one real file system would do,
-    and less than a disk that lies about its syncs.
+    others; if it makes its file longer, only the length may be kept. No single real file system allows all of these
+    disks. A disk that lies about its syncs allows more.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -587,11 +589,12 @@ class PowerCut:
             number: options_of(durable, changes) for number, (durable, changes) in snapshot.files.items() if changes
         }
         self.choices = len(self._names) * math.prod(len(one) for each in self._options.values() for one in each)
-        """The number of choices. Several may lead to the same disk."""
+        """The number of combinations of choices. Several combinations may lead to the same disk."""
 
     def disks(self, random: Random, *, limit: int) -> Iterator[Tree]:
-        """All of them, if there are no more choices than `limit`. Otherwise that many: the typical ones first (nothing
-        kept, everything kept, a first part with and without a torn end, all but one, one alone), then random ones."""
+        """All disks, if there are at most `limit` combinations. Otherwise `limit` disks: first the typical ones
+        (nothing kept, everything kept, a first part with and without a torn end, all but one, only one), then random
+        ones."""
         if self.choices <= limit:
             for kept in self._names:
                 yield from self._all_with(kept)
@@ -609,8 +612,8 @@ class PowerCut:
             yield Tree(directories, {number: self._content(number, contents.get(number, ())) for number in files})
 
     def least_lost(self, tree: Tree, shows: Callable[[Tree], bool]) -> tuple[Tree, tuple[str, ...]]:
-        """From a disk that shows something: one that still does, and lost no more than it must for that. Giving back
-        any one of the things that it lost, which are named, would hide it."""
+        """Minimise a disk that shows a problem. Returns a disk that still shows it, and the names of what that disk
+        lost. With any one of these restored, the problem would disappear."""
         whole = frozenset(range(len(self._snapshot.renamings)))
         kept = next(each for each in self._names if self._standing(each)[0] == tree.directories)
         files = {number: content for number, content in tree.files.items() if content != self._whole(number)}
@@ -657,7 +660,7 @@ class PowerCut:
         return applied(durable, [change for option in chosen for change in option])
 
     def _standing(self, kept: frozenset[int]) -> tuple[dict[Number, dict[str, Number]], list[Number]]:
-        """The directories that can be reached, and the files in them."""
+        """The reachable directories, and the files in them."""
         entries = {number: dict(names) for number, names in self._snapshot.directories.items()}
         for at in sorted(kept):
             for directory, name, number in self._snapshot.renamings[at].names:
@@ -677,7 +680,7 @@ class PowerCut:
 
 
 def names_kept(renamings: Sequence[Renaming]) -> list[frozenset[int]]:
-    """Every set of changes of names that may survive, by their positions. Of very many changes: every first part."""
+    """All sets of name changes that may survive, as positions. For very many changes, only all first parts."""
     if len(renamings) > MOST_NAMES:
         return [frozenset(range(kept)) for kept in range(len(renamings) + 1)]
     found = {frozenset[int]()}
@@ -688,7 +691,7 @@ def names_kept(renamings: Sequence[Renaming]) -> list[frozenset[int]]:
 
 
 def options_of(durable: bytes, changes: Sequence[Change]) -> tuple[tuple[Option, ...], ...]:
-    """For every unsynced change of one file: what may have become of it; nothing first, all of it second."""
+    """For each unsynced change of one file, the parts that may survive: first nothing, second all of it."""
     size = len(durable)
     found: list[tuple[Option, ...]] = []
     for change in changes:
@@ -702,8 +705,8 @@ def options_of(durable: bytes, changes: Sequence[Change]) -> tuple[tuple[Option,
 
 
 def torn(write: Write, size: int) -> Iterator[Option]:
-    """The parts of one write that may be there: its first sectors, its last sectors, and, of a write beyond `size`,
-    the file's new length alone."""
+    """The parts of one write that may survive: its first sectors, its last sectors, and, for a write beyond `size`,
+    only the file's new length."""
     end = write.offset + len(write.data)
     first, last = write.offset // SECTOR, (end - 1) // SECTOR
     if last > first:
@@ -716,7 +719,7 @@ def torn(write: Write, size: int) -> Iterator[Option]:
 
 
 def drawn(options: Sequence[Sequence[Option]], at: int, random: Random) -> list[Option]:
-    """The typical choices by their number, then random ones."""
+    """The choice with the number `at`: first the typical ones, then random ones."""
     count = len(options)
     if not count:
         return []
@@ -724,8 +727,8 @@ def drawn(options: Sequence[Sequence[Option]], at: int, random: Random) -> list[
         lambda each, n: int(each < n),  # a first part
         lambda each, n: int(each != n),  # all but one
         lambda each, n: 1 if each < n else -1 if each == n else 0,  # a first part with a torn end
-        lambda each, n: -1 if each == n else 1,  # one torn, all the others whole
-        lambda each, n: int(each == n),  # one alone
+        lambda each, n: -1 if each == n else 1,  # one torn, all others whole
+        lambda each, n: int(each == n),  # only one
     )
     number, pattern = divmod(at - 1, len(patterns))
     if at == 0 or number > count:
@@ -739,7 +742,7 @@ def drawn(options: Sequence[Sequence[Option]], at: int, random: Random) -> list[
 
 
 def identity(tree: Tree) -> int:
-    """Equal for equal disks; 64 bits, the same within one process."""
+    """A 64-bit hash that is equal for equal disks. Valid in one process."""
     parts: list[object] = []
     names: dict[Number, str] = {}
     waiting = [(ROOT, "")]

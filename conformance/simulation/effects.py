@@ -1,7 +1,7 @@
-"""The effects of the code under test, as the simulation sees them.
+"""The effects of the code under test.
 
 A simulated file system, lock, database or clock calls its hook just before and just after each effect. Only at these
-points a scheduler may switch to another client, and a crash or a power cut may happen.
+moments can a scheduler switch to another client, or a crash or a power cut happen.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """The kind of an effect. A closed list: coverage and counterexamples name them."""
+    """The kind of an effect. The list is closed, because coverage and counterexamples name the kinds."""
 
     CREATE = "create"
     WRITE = "write"
@@ -50,14 +50,14 @@ class Effect:
 
     kind: Kind
     target: str
-    """The file below the simulated root, the lock, or the statement's name."""
+    """A file below the simulated root, a lock, or the name of a statement."""
     moment: Moment
 
 
 Hook = Callable[[Effect], None]
-"""May switch to another client, or raise a `BaseException` that ends this one, so that no handler of the code under
-test catches it."""
+"""A hook may switch to another client, or end this one with a `BaseException`, which no handler of the code under test
+catches."""
 
 
 def unobserved(effect: Effect) -> None:
-    """The hook of an ordinary run: nothing happens."""
+    """The hook of an ordinary run, which does nothing."""

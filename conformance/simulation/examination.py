@@ -1,8 +1,10 @@
-"""After a crash or a power cut: start, send every request that a client would send, and judge the answers strictly.
+"""Judges a subject after a crash or a power cut: starts it, sends all requests that a client would send, and checks the
+answers strictly.
 
-In this order: what an external observer sees before recovery; the start; the outcomes of all attempts and the resend of
-the interrupted request (in either order, on a disk each); the whole log, version by version; one more commit and its
-backfill; the recorded history, by the ordinary checkers; and outcomes and log again after a second power cut.
+The order is: the files that an external observer sees before recovery; the start; the outcomes of all attempts and the
+resend of the interrupted request (in both orders, each on a disk of its own); the whole log, version by version; one
+more commit and its backfill; the recorded history, judged by the ordinary checkers; outcomes and log again after a
+second power cut.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from conformance.simulation.operations import (
 )
 
 PROBE: Final = attempt(999)
-"""The attempt of the commit that shows that the table goes on."""
+"""The attempt of the commit which shows that the table still accepts commits."""
 VERSION_DIGITS: Final = 20
 
 Proposal = m.CreateTable | m.TakeOver | m.HandBack | m.Commit
 Log = dict[int, tuple[str | None, str | None]]
-"""By version: attempt and content."""
+"""The attempt and the content of each version."""
 
 
 OUTCOME: Final = "PROFILE-OUTCOME-01"
@@ -45,11 +47,11 @@ TOMBSTONE: Final = "PROFILE-OUTCOME-02"
 DURABLE: Final = "PROFILE-DURABLE-01"
 CONTENT: Final = {"managedCommit": "MC-BACKFILL-01", "catalogManaged": "CM-PUBLISH-03"}
 ORDER: Final = {"managedCommit": "MC-BACKFILL-03", "catalogManaged": "CM-PUBLISH-06"}
-"""Requirements of the catalogue; the last two by table feature."""
+"""Requirements of the catalogue. The last two depend on the table feature."""
 
 
 class Flaw(Exception):  # noqa: N818  # a finding, not an error of this code
-    """What must not be after a fault, and the requirement that forbids it."""
+    """A violation after a fault, and its requirement."""
 
     def __init__(self, problem: str, requirement: str) -> None:
         super().__init__(problem)
@@ -73,7 +75,7 @@ def expect(kind: type[Answer], answer: m.Answer, problem: str) -> Answer:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was found out after a start."""
+    """The state of the subject after a start."""
 
     table: str
     alive: bool
@@ -82,8 +84,8 @@ class Recovered:
 
 
 class Examination:
-    """Judges the disks that power cuts in one scope leave. `run`: the uninterrupted run, which shows what each attempt
-    says. Raises `Unfit` if that one is not as it must be."""
+    """Judges the disks after the faults in one operation. `run`: the uninterrupted run, which gives the content of each
+    attempt."""
 
     def __init__(self, host: Host, operation: Operation, run: Recorder) -> None:
         self._host = host
@@ -103,16 +105,16 @@ class Examination:
         host.stop()
 
     def next_start(self) -> int:
-        """Every start has a number of its own."""
+        """A new number for each start."""
         return next(self._starts)
 
     def expect(self, own: str, version: int, content: str) -> None:
-        """One more attempt that may land, beside those of the run."""
+        """Add an attempt that may land, beside the attempts of the run."""
         self._truth[own] = version, content
 
     def __call__(self, left: Tree | Disk, exchanges: Sequence[Exchange], answers: int) -> Flaw | None:
-        """What is wrong after the subject started on this disk; None if nothing is. `left`: what the power left, or a
-        disk that never lost it. `answers`: the `answers_hash` of the exchanges."""
+        """Start the subject on this disk and judge it: the flaw, or None. `left`: the disk after a power cut, or a disk
+        without one. `answers`: the `answers_hash` of the exchanges."""
         state: object = None
         try:
             disk = _standing(left)
@@ -129,7 +131,7 @@ class Examination:
                 disk = _standing(left)
                 self._examine(disk, self._start(disk), exchanges, seen, resend_first=True)
         except Flaw as flaw:
-            self._judged.discard(state)  # the same state fails again
+            self._judged.discard(state)  # so that the same state fails again
             return flaw
         finally:
             self._host.stop()
@@ -137,8 +139,8 @@ class Examination:
 
     @property
     def judged(self) -> int:
-        """The number of different states of the subject after its start, with the answers before it: each was examined
-        once."""
+        """The number of different states of the subject after its start, with the answers before it. Each state was
+        examined once."""
         return len(self._judged)
 
     def _examine(self, disk: Disk, ask: Ask, exchanges: Sequence[Exchange], seen: Log, *, resend_first: bool) -> None:
@@ -149,7 +151,7 @@ class Examination:
     def _start(self, disk: Disk) -> Ask:
         try:
             return self._host.start(disk, start=self.next_start(), hook=unobserved)
-        except Exception as error:  # a start that fails, however, is the finding
+        except Exception as error:  # any failure of a start is a finding
             raise Flaw(f"it does not start: {type(error).__name__}: {error}", DURABLE) from error
 
     # Before recovery
@@ -186,7 +188,7 @@ class Examination:
         return Recovered(table, alive, outcomes, log)
 
     def _found(self, client: _Client, exchanges: Sequence[Exchange]) -> str:
-        """The table, made now if it was not."""
+        """The table. If it does not exist, create it now."""
         made = [exchange for exchange in exchanges if isinstance(exchange.request, m.CreateTable | m.TakeOver)]
         for exchange in made:
             if isinstance(exchange.answer, m.Ratified):
@@ -207,7 +209,7 @@ class Examination:
     def _resolved(
         self, client: _Client, table: str, exchanges: Sequence[Exchange], *, resend_first: bool
     ) -> dict[str, int | None]:
-        """By attempt: the version that it is, or None. Agrees with everything that was answered."""
+        """The version of each attempt, or None. Requires that it agrees with all earlier answers."""
         pending = exchanges[-1].request if exchanges and exchanges[-1].answer is None else None
         resent: m.Answer | None = None
         if pending is not None and resend_first:
@@ -238,7 +240,7 @@ class Examination:
         return answer
 
     def _alive(self, client: _Client, exchanges: Sequence[Exchange]) -> bool:
-        """Whether the table has its name: only a drop or a hand-back may take it."""
+        """Whether the table has its name. Only a drop or a hand-back may remove it."""
         answer = client.ask(m.LoadTable(name=TABLE))
         alive = isinstance(answer, m.Table)
         ending = [exchange for exchange in exchanges if isinstance(exchange.request, m.DropTable | m.HandBack)]
@@ -251,7 +253,8 @@ class Examination:
         return alive
 
     def _is_whole(self, log: Log, outcomes: dict[str, int | None]) -> None:
-        """No gap; what landed is where it says, and says what it always said; nothing else is there."""
+        """Require a log without gaps, in which each landed attempt has its version and its content, and without any
+        other commit."""
         require(
             list(log) == list(range(len(log))),
             f"the log has gaps: versions {list(log)}",
@@ -268,11 +271,11 @@ class Examination:
                 require(found == own, f"{own} landed as version {landed}, which is {found}")
 
     def _goes_on(self, client: _Client, table: str, log: Log) -> Log:
-        """The next version lands, and everything can be published, unchanged."""
+        """Require that the next version lands, and that all commits can be published unchanged."""
         version = len(log)
         request = append(table, version, PROBE)
         answer = client.ask(request)
-        if isinstance(answer, m.Rejected):  # after a failed sync: a version in doubt is published anew first
+        if isinstance(answer, m.Rejected):  # after a failed sync, the owner first publishes a version in doubt anew
             client.ask(m.BackfillToVersion(table=table, version=version - 1))
             answer = client.ask(request)
         require(answer == m.Ratified(version=version), f"the table does not go on: version {version} is {answer}")
@@ -285,7 +288,7 @@ class Examination:
     # After a second power cut
 
     def _again(self, disk: Disk, found: Recovered) -> None:
-        """No answer after the first cut may be lost by a second one, which keeps nothing unsynced."""
+        """Require that a second cut, which loses all unsynced changes, loses no answer given after the first cut."""
         self._host.stop()
         left = next(PowerCut(disk.snapshot()).disks(Random(0), limit=1))
         ask = self._start(Disk.holding(left, now=0))
@@ -301,11 +304,11 @@ class Examination:
 
 
 class _Client:
-    """Asks, and writes the history: of what was asked before the cut, too."""
+    """Sends requests and writes the history, including the requests before the cut."""
 
     def __init__(self, ask: Ask, operation: Operation, exchanges: Sequence[Exchange]) -> None:
         self.made_again = False
-        """Whether the table's creation was sent once more."""
+        """Whether the creation of the table was sent again."""
         self._ask = ask
         self._operation = operation
         header = events.Header(
@@ -322,8 +325,8 @@ class _Client:
         self._recording.fault("power-cut")
 
     def _before(self, exchange: Exchange, client: str) -> None:
-        """What was asked before the cut, and meanwhile."""
-        if isinstance(exchange.request, m.Plant):  # the version is from before the history
+        """Record an exchange before the cut, and the exchanges during it."""
+        if isinstance(exchange.request, m.Plant):  # the version is older than the history
             return
         self._sent.append(exchange.request)
         number = self._recording.invoke(client, TABLE, exchange.request)
@@ -348,7 +351,7 @@ class _Client:
         return files
 
     def judge(self, table: str) -> None:
-        """By the ordinary checkers."""
+        """Judge the history with the ordinary checkers."""
         log = witnesses(
             TABLE,
             self.observed(table),
@@ -364,7 +367,7 @@ class _Client:
 
 
 def _standing(left: Tree | Disk) -> Disk:
-    """A disk to start on. One that never lost its power may still lose what was not synced."""
+    """A disk to start on. Without a power cut it keeps its unsynced changes, which a later cut may lose."""
     return left.copy() if isinstance(left, Disk) else Disk.holding(left, now=0)
 
 
@@ -373,7 +376,7 @@ def _attempt_of(request: m.Request) -> str | None:
 
 
 def _agrees(request: m.Request, answer: m.Answer | None, outcomes: Mapping[str, int | None], when: str) -> None:
-    """Whether an answer and the outcome of its attempt say the same."""
+    """Require that an answer agrees with the outcome of its attempt."""
     own = _attempt_of(request)
     if own is None or answer is None:
         return
@@ -389,7 +392,7 @@ def _agrees(request: m.Request, answer: m.Answer | None, outcomes: Mapping[str, 
 
 
 def _listed(ask: Ask, table: str) -> tuple[m.CommitEntry, ...]:
-    """Of a dropped or handed back table an owner may list nothing."""
+    """The listed commits. For a dropped or handed back table an owner may list none."""
     answer = ask(m.GetCommits(table=table))
     return answer.commits if isinstance(answer, m.Commits) else ()
 

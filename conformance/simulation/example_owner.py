@@ -1,4 +1,4 @@
-"""A complete owner for the simulator: catalogManaged tables, inline commits, its ledger one JSON file.
+"""A complete owner for the simulator: catalogManaged tables, inline commits, and one JSON file as its ledger.
 
     delta-commit-conformance simulate explore --subject python:conformance.simulation.example_owner:ExampleOwner
 
@@ -22,7 +22,7 @@ Ledger = dict[str, Any]
 
 
 class ExampleOwner:
-    """One process. What it knows is in its ledger, which is replaced as a whole under the host's lock."""
+    """One process. Its whole state is in the ledger, which it replaces atomically while it holds the host's lock."""
 
     def __init__(self, effects: Effects) -> None:
         self._files = effects.files
@@ -118,7 +118,7 @@ class ExampleOwner:
         return m.Commits(commits=tuple(commits), latest=len(table["commits"]) - 1)
 
     def observe(self, _client: str, request: m.Observe) -> m.Answer:
-        """The kit's eyes: the log as anybody would list it."""
+        """The log, as an external observer lists it."""
         table = self._ledger().get(request.table)
         folder = Path(table["place"] if table else request.table) / LOG
         if not self._files.exists(str(folder)):
@@ -127,7 +127,7 @@ class ExampleOwner:
         found = {name: self._files.read(folder / name).decode() for name in names if name.endswith(".json")}
         return m.Observation(files=tuple(m.LogFile(name=n, size=len(c), content=c) for n, c in found.items()))
 
-    # How it survives: what is named is whole, and what is answered is durable
+    # Durability: a visible file is complete, and an answered request is durable
 
     def _publish(self, log: Path, version: int, actions: list[str]) -> None:
         temporary = log / f".tmp-{self._new_id()}"
@@ -153,7 +153,7 @@ class ExampleOwner:
                 return answer
         except LockTakenError:
             return m.Rejected(reason="another process holds the lock", retryable=True)
-        except OSError as error:  # perhaps it is stored, perhaps not
+        except OSError as error:  # it is unknown whether the change is stored
             return m.Unknown(reason=f"the disk failed: {error}")
 
     @contextlib.contextmanager

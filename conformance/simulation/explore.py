@@ -1,10 +1,10 @@
-"""All schedules of a few clients, or many of them: depth first with pruning, or by random priorities.
+"""Explores schedules of a few clients: all of them depth first with pruning, or many of them by random priorities.
 
-Depth first, every run starts anew and follows a list of choices to the point where it turns off. Pruning keeps one
-schedule of each class of schedules that differ only in the order of steps that commute (`schedule.dependent`): a run
-turns off only where two steps raced (dynamic partial-order reduction, with happened-before as vector clocks), and never
-begins with a step whose consequences were explored from a sibling (sleep sets). No class is lost: a step that
-raced and could not be made there adds all clients that could go on.
+Depth first, every run starts anew and follows the choices of an earlier run up to a branching point. Schedules that
+differ only in the order of commuting steps (`schedule.dependent`) form a class; pruning keeps one schedule of each
+class. A run branches only where two steps raced (dynamic partial-order reduction, with happened-before as vector
+clocks). It never continues with a step that a sibling has explored already (sleep sets). No class is lost: if the
+racing client could not run at the branching point, all clients that could run there are explored.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import Any, Final, Protocol
 from conformance.simulation.schedule import Deadlock, Pending, Scheduler, Step, dependent, may_race
 
 MAX_STEPS: Final = 2000
-"""Of one run; more means that a client polls without end."""
+"""The greatest number of steps of one run. In a longer run a client polls without end."""
 
 
 Progress = Callable[[Callable[[], str]], None]
-"""Called now and then with a function that says how far an exploration is."""
+"""Called from time to time with a function that returns the progress of an exploration as text."""
 
 
 def no_progress(_so_far: Callable[[], str]) -> None:
-    """Progress is not shown."""
+    """Show no progress."""
 
 
 class Run(Protocol):
-    """One run from the start: started clients, and what they leave."""
+    """One run: clients that have started, and the result that they leave."""
 
     scheduler: Scheduler
 
     def finish(self, deadlock: str | None) -> object:
-        """What came of it, after the last step."""
+        """The outcome, after the last step."""
         ...
 
     def close(self) -> None: ...
@@ -47,31 +47,31 @@ class EndlessError(Exception):
 
 @dataclass(slots=True)
 class Report:
-    """How much of a space was seen."""
+    """How much of a space was explored."""
 
     schedules: int = 0
-    """Runs to their end."""
+    """The number of complete runs."""
     pruned: int = 0
-    """Runs that were given up because everything they could still do had been explored."""
+    """The number of runs that ended early because all their continuations had been explored."""
     finished: bool = False
-    """Whether nothing is left. Without pruning, or with: nothing that matters."""
+    """Whether all schedules were explored; with pruning, one schedule of each class."""
     longest: int = 0
-    """Steps of the longest run."""
+    """The number of steps of the longest run."""
     switches: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """How often a client was interrupted before an effect: (client, effect, next client)."""
+    """How often one client was interrupted before an effect by another: (client, effect, next client)."""
     effects: set[tuple[str, str]] = field(default_factory=set)
-    """What each client did: (client, effect)."""
+    """The effects of each client: (client, effect)."""
 
     @property
     def switch_points(self) -> int:
-        """Each kind of effect of each client, before which each of the others could go on."""
+        """The number of possible switches: from each client, before each kind of its effects, to each other client."""
         clients = {client for client, _ in self.effects}
         return len(self.effects) * (len(clients) - 1)
 
 
 @dataclass(slots=True)
 class _Node:
-    """A state on the way of the present run."""
+    """A state of the present run."""
 
     enabled: dict[str, Pending]
     sleep: dict[str, Step]
@@ -80,11 +80,12 @@ class _Node:
     chosen: str = ""
     step: Step | None = None
     clock: dict[str, int] = field(default_factory=dict)
-    """By client: how far into the run its steps happened before the step made here, that step included."""
+    """The vector clock of the step made here: for each client, the position of its last step that happened before this
+    step, or is this step."""
 
 
 def depth_first(begin: Callable[[], Run], report: Report, *, pruned: bool = True) -> Iterator[object]:
-    """The outcome of every schedule, one after the other; `report` grows meanwhile, and is `finished` at the end."""
+    """The outcomes of all schedules, one after the other. `report` is updated meanwhile, and `finished` at the end."""
     path: list[_Node] = []
     while True:
         run = begin()
@@ -103,7 +104,7 @@ def depth_first(begin: Callable[[], Run], report: Report, *, pruned: bool = True
 
 
 def _turn_off(path: list[_Node]) -> bool:
-    """Back to the last state where something else is to be tried; whether there is one."""
+    """Go back to the last state with an unexplored choice. Returns whether there is one."""
     while path:
         node = path[-1]
         if node.step is not None:
@@ -118,7 +119,7 @@ def _turn_off(path: list[_Node]) -> bool:
 
 
 def _follow(run: Run, path: list[_Node], report: Report, *, pruned: bool) -> tuple[object, bool]:
-    """Repeat the choices of `path`, whose last one is new, then go on to the end."""
+    """Repeat the choices of `path`, whose last choice is new; then continue to the end."""
     scheduler = run.scheduler
     for depth in range(len(path) - 1):
         scheduler.step(path[depth].chosen)
@@ -149,7 +150,7 @@ def _follow(run: Run, path: list[_Node], report: Report, *, pruned: bool) -> tup
 
 
 def _asleep(before: _Node, *, pruned: bool) -> dict[str, Step]:
-    """Clients that need not begin in the state after `before`: their next step was explored before, and commutes."""
+    """The sleep set of the state after `before`: clients whose next step was explored before, and commutes."""
     if not pruned:
         return {}
     step = before.step
@@ -159,7 +160,7 @@ def _asleep(before: _Node, *, pruned: bool) -> dict[str, Step]:
 
 
 def _make(scheduler: Scheduler, path: list[_Node], report: Report, *, pruned: bool) -> None:
-    """Make the chosen step of the last state, and see what it raced with."""
+    """Make the chosen step of the last state, and record its races."""
     node = path[-1]
     step = node.step = scheduler.step(node.chosen)
     report.effects.add((step.client, step.kind.value))
@@ -170,7 +171,7 @@ def _make(scheduler: Scheduler, path: list[_Node], report: Report, *, pruned: bo
 
 
 def _races(path: list[_Node], at: int, step: Step) -> None:
-    """Give a turn, at every earlier state from which a step raced with this one, to this one's client."""
+    """At every earlier state whose step raced with this step, also explore this step's client."""
     clock: dict[str, int] = {}
     for index in range(at - 1, -1, -1):
         if path[index].step is not None and path[index].chosen == step.client:
@@ -194,7 +195,7 @@ def _races(path: list[_Node], at: int, step: Step) -> None:
 
 
 def _blocked_races(scheduler: Scheduler, path: list[_Node]) -> None:
-    """Deadlocked clients raced with the holders of what they wait for."""
+    """Record the races of deadlocked clients with the holders of the locks that they wait for."""
     for name, each in scheduler.pending().items():
         _races(path, len(path), Step(name, each.kind, each.target, each.invokes))
 
@@ -202,11 +203,11 @@ def _blocked_races(scheduler: Scheduler, path: list[_Node]) -> None:
 def by_priorities(
     begin: Callable[[], Run], report: Report, *, seed: int, schedules: int, depth: int, length: int
 ) -> Iterator[object]:
-    """Runs in which the client of the highest priority goes on, and which `depth` - 1 times at random steps gets the
-    lowest. A bug that needs `depth` orderings among n clients and k steps is found by one run with a probability of at
-    least 1 / (n * k ** (depth - 1)). `length`: how many steps a run is expected to have."""
+    """Runs with random priorities. The client with the highest priority makes the next step; at `depth` - 1 random
+    steps it gets the lowest priority. One run finds a bug that needs `depth` orderings among n clients and k steps with
+    a probability of at least 1 / (n * k ** (depth - 1)). `length`: the expected number of steps of a run."""
     for number in range(schedules):
-        chance = random.Random(f"{seed}/{number}")  # schedules, no secrets
+        chance = random.Random(f"{seed}/{number}")  # for schedules, not for secrets
         run = begin()
         try:
             deadlock = _by_chance(run.scheduler, chance, depth, length, report)
@@ -246,9 +247,9 @@ def _by_chance(scheduler: Scheduler, chance: random.Random, depth: int, length: 
 def follow(
     begin: Callable[[], Run], choices: list[str], watch: Callable[[Any], None] = lambda _run: None
 ) -> tuple[object, list[Step]]:
-    """One run by a list of choices, as far as it can be followed: a blocked client is passed over, and at the end the
-    last client continues, then the others by name. `watch` is called before the first step and after each. Returns the
-    outcome and the steps."""
+    """One run that follows a list of choices as far as possible. It skips a choice whose client is blocked. After the
+    list, the last client continues, then the others by name. `watch` is called before the first step and after each
+    step. Returns the outcome and the steps."""
     run = begin()
     try:
         deadlock = _by_choices(run.scheduler, choices, lambda: watch(run))

@@ -1,7 +1,8 @@
-"""Operations of an owner for every table feature and commit mode, and recorded runs of one while storage fails.
+"""Operations of an owner for every table feature and commit mode, and recorded runs of an operation with failing
+storage.
 
-An operation has a setup, all of which is durable when the faults begin, and a script. Attempt ids are the same in every
-run.
+An operation has a setup, which is completely durable when the faults begin, and a script. Attempt ids are the same in
+every run.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ Ask = Callable[[m.Request], m.Answer]
 
 
 class Threads(Protocol):
-    """What a host returns for `Ask` if it can simulate threads of one process."""
+    """The `Ask` of a host that can simulate threads of one process."""
 
     def together(self, requests: Sequence[m.Request], answered: Callable[[int, m.Answer], None]) -> None:
-        """Send each request from a thread of its own; the others arrive while the first one waits for the owner's
-        lock. `answered` gets the number of a request and its answer, as soon as that is given."""
+        """Send each request from a thread of its own. The other requests arrive while the first one waits for the
+        owner's lock. `answered` gets the number of each request and its answer, as soon as the answer comes."""
         ...
 
 
@@ -42,23 +43,23 @@ class Asking:
 
 
 class UnexpectedAnswerError(Exception):
-    """The subject rejects a request that must succeed while nothing fails."""
+    """The subject rejects a request that must succeed without faults."""
 
 
 class Host(Protocol):
     """Starts the subject on a disk."""
 
     def start(self, disk: Disk, *, start: int, hook: Hook) -> Ask:
-        """An ordinary start; `start` counts them. Whatever it raises means that the subject does not start."""
+        """Start the subject. `start`: the number of the start. Any exception means that the subject does not start."""
         ...
 
     def state(self) -> object:
-        """Just after a start: equal for two starts only if the subject will answer every request alike. `object()`
-        where that is unknown."""
+        """The state just after a start. Two states may be equal only if the subject answers every request alike.
+        `object()` if that is unknown."""
         ...
 
     def stop(self) -> None:
-        """Free what the last process holds of the real host. Writes nothing to the disk."""
+        """Free the resources of the real host that the last process holds. Writes nothing to the disk."""
         ...
 
 
@@ -77,7 +78,7 @@ def in_order_of_answers(exchanges: Sequence[Exchange]) -> list[Exchange]:
 
 
 def _nested(requests: Sequence[m.Request]) -> Exchange:
-    """Requests that are concurrent: each one is sent before any of them is answered."""
+    """Concurrent requests: all are sent before any of them is answered."""
     first, *others = requests
     return Exchange(first, None, (_nested(others),) if others else ())
 
@@ -90,14 +91,15 @@ def _with_answer(exchange: Exchange, number: int, answer: m.Answer) -> Exchange:
 
 
 def with_others(exchange: Exchange, others: Sequence[Exchange]) -> Exchange:
-    """The exchange, with requests of other clients while it and those that are concurrent with it stalled."""
+    """The exchange, with requests of other clients that were sent while it and its concurrent requests stalled."""
     if exchange.meanwhile:
         return replace(exchange, meanwhile=(with_others(exchange.meanwhile[0], others),))
     return replace(exchange, meanwhile=tuple(others))
 
 
 def asking(one: Ask, ask: Ask, exchanges: list[Exchange]) -> Asking:
-    """`one` records the request that it sends; those that are sent together by `ask` are recorded in `exchanges`."""
+    """An `Asking`: `one` sends and records a single request; requests that `ask` sends together are recorded in
+    `exchanges`."""
 
     def together(requests: Sequence[m.Request]) -> None:
         at = len(exchanges)
@@ -112,7 +114,7 @@ def asking(one: Ask, ask: Ask, exchanges: list[Exchange]) -> Asking:
 
 
 def in_words(exchanges: Sequence[Exchange]) -> tuple[str, ...]:
-    """A line for each, in the order of the answers."""
+    """A line for each exchange, in the order of the answers."""
     return tuple(
         f"{name_of(each.request)}: {'no answer' if each.answer is None else name_of(each.answer)}"
         for each in in_order_of_answers(exchanges)
@@ -120,7 +122,7 @@ def in_words(exchanges: Sequence[Exchange]) -> tuple[str, ...]:
 
 
 def answers_hash(exchanges: Sequence[Exchange]) -> int:
-    """Equal for equal answers, within one process."""
+    """A hash that is equal for equal answers. Valid in one process."""
     answers = (each.answer for each in in_order_of_answers(exchanges))
     return hash(tuple(None if answer is None else str(answer) for answer in answers))
 
@@ -133,11 +135,11 @@ class Cut:
     """A moment at which the power may fail, or the process may die."""
 
     effect: Effect
-    """The last one before it."""
+    """The last effect before this moment."""
     at: int
-    """Its number in the run."""
+    """The number of that effect in the run."""
     disk: Disk
-    """With everything that was not synced; a copy that is not changed any more."""
+    """A copy of the disk at this moment, with all unsynced changes."""
     exchanges: tuple[Exchange, ...]
 
     def __str__(self) -> str:
@@ -145,8 +147,8 @@ class Cut:
 
 
 class Recorder:
-    """Runs a subject on a disk, and records every moment at which a power cut leaves another disk than the moment
-    before, or another answer had been given."""
+    """Runs a subject on a disk, and records every moment at which the possible disks after a power cut change, or a new
+    answer has been given."""
 
     def __init__(self, disk: Disk, exchanges: Sequence[Exchange] = ()) -> None:
         self.disk = disk
@@ -154,7 +156,7 @@ class Recorder:
         self.cuts: list[Cut] = []
         self.effects = 0
         self.syncs = 0
-        """Of the script."""
+        """The number of syncs in the script."""
         self.records = True
         self._last: object = None
 
@@ -170,7 +172,7 @@ class Recorder:
         return asking(asked, ask, self.exchanges)
 
     def end(self) -> None:
-        """Record the last moment: everything was answered."""
+        """Record the last moment, after all answers."""
         if self.cuts:
             self._cut(self.cuts[-1].effect)
 
@@ -189,10 +191,10 @@ class Recorder:
 
 
 def recorded(host: Host, operation: Operation, *, failing_sync: int | None = None) -> Recorder:
-    """Run the setup, sync everything, then record the script; without a setup record the first start too.
+    """Run the setup, sync all changes, then record the script. Without a setup, record the first start too.
 
-    With `failing_sync` that sync of the script fails, by its number. The script goes on as far as it can, then the
-    request that failed is sent once more.
+    `failing_sync`: the number of the sync in the script that fails. The script continues as far as possible, then the
+    failed request is sent once more.
     """
     run = Recorder(Disk())
     run.records = operation.setup is None
@@ -219,8 +221,9 @@ def recorded(host: Host, operation: Operation, *, failing_sync: int | None = Non
 def recovery(
     host: Host, disk: Disk, exchanges: Sequence[Exchange], start: Callable[[], int], failing_sync: int | None = None
 ) -> Recorder:
-    """Record a start on a disk, whatever it holds, and the resend of the interrupted request. With `failing_sync` (by
-    its number from then on) the last request is sent again too, and a start that it ends is followed by another."""
+    """Record a start on a disk with any content, and the resend of the interrupted request. `failing_sync`: the number
+    of the sync that fails, counted from the start. Then the last request is sent again too; if the start failed,
+    another start follows."""
     run = Recorder(disk, exchanges)
     disk.failing_sync = None if failing_sync is None else disk.syncs + failing_sync
     try:
@@ -249,11 +252,12 @@ COMMIT_MODES: Final = (
 )  # fmt: skip
 FILESYSTEM_VERSIONS: Final = 2
 CHECKPOINTING: Final = "fold"
-"""The operation during which the database moves its write-ahead log into itself after every commit."""
+"""The operation during which the database checkpoints its write-ahead log after every commit."""
 
 
 def attempt(number: int) -> m.AttemptId:
-    """A lower-case uuid. Versions use their own numbers, other attempts numbers from 900 on."""
+    """A lower-case uuid. The attempts of versions use the version as their number; other attempts use numbers from
+    900."""
     return str(UUID(int=(0xA << 124) | (4 << 76) | (2 << 62) | number))
 
 
@@ -268,10 +272,10 @@ class Operation:
     feature: str
     commit_mode: str
     setup: Run | None
-    """None: faults begin with the very first start."""
+    """None: faults begin with the first start."""
     script: Run
     path: str | None = None
-    """Of a filesystem table that the owner takes over."""
+    """The path of the filesystem table that the owner takes over."""
 
     @property
     def name(self) -> str:
@@ -279,11 +283,11 @@ class Operation:
 
     @property
     def versions_before(self) -> int:
-        """The number of versions that are older than the owner."""
+        """The number of versions that existed before the owner owned the table."""
         return FILESYSTEM_VERSIONS if self.path is not None else 0
 
     def creation(self, own: m.AttemptId | None = None) -> m.CreateTable | m.TakeOver:
-        """The request that makes the table one of the owner. `own`: the attempt id of another client."""
+        """The request that makes the table the owner's. `own`: the attempt id of another client."""
         own = own or attempt(self.versions_before)
         actions = _all_actions(self.feature, self.versions_before, own)
         if self.path is None:
@@ -338,7 +342,7 @@ def _with_versions(versions: int, operation: Operation, ask: Ask) -> None:
 
 
 def _only_started(_: Operation, __: Ask) -> None:
-    """The host is started; no request was sent."""
+    """Start the host, and send no request."""
 
 
 def _filesystem_table(operation: Operation, ask: Ask) -> None:
@@ -356,7 +360,7 @@ def _commit(versions: Sequence[int], _: Operation, ask: Ask) -> None:
 
 
 def _commit_together(versions: Sequence[int], _: Operation, ask: Ask) -> None:
-    """Threads of one process commit the next versions; they arrive in this order."""
+    """Threads of one process commit the next versions. Their requests arrive in this order."""
     assert isinstance(ask, Asking)
     table = _table(ask)
     ask.together([append(table, version) for version in versions])
@@ -382,7 +386,7 @@ def _read(_: Operation, ask: Ask) -> None:
 
 
 def _resolve(_: Operation, ask: Ask) -> None:
-    """An attempt is resolved; then its commit arrives after all, and another attempt lands."""
+    """Resolve an attempt; then its delayed commit arrives, and another attempt lands."""
     table, late = _table(ask), attempt(900)
     _must(ask, m.AttemptOutcome(table=table, attempt=late), m.NotLanded)
     ask(append(table, 2, late))
@@ -390,7 +394,7 @@ def _resolve(_: Operation, ask: Ask) -> None:
 
 
 def operations(storage: str) -> Iterator[Operation]:
-    """All of them. `storage`: the folder for filesystem tables."""
+    """All operations. `storage`: the folder for filesystem tables."""
 
     def made(kind: str, feature: str, commit_mode: str, setup: Run | int | None, script: Run) -> Operation:
         run = partial(_with_versions, setup) if isinstance(setup, int) else setup

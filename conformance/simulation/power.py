@@ -1,11 +1,12 @@
-"""A power cut at every effect of every operation, an ordinary start, and the strict `examination` of the result.
+"""Cuts the power at every effect of every operation, starts the subject normally, and judges it by the `examination`.
 
-An operation runs once, and the exploration keeps the disk and the answers so far at every effect. Each of these moments
-is a power cut. The owner starts from every disk that it may leave (`disk.PowerCut`), as far as the budget goes:
+An operation runs once, and the exploration records the disk and the answers so far at every effect. At each of these
+moments it cuts the power, and starts the owner from every disk that the cut may leave (`disk.PowerCut`), within the
+budget. Then:
 
 - acknowledged commits exist, unchanged; rejected ones do not;
-- a commit without an answer exists completely or not at all. The outcome of its attempt says which, and does not change
-  after a resend or a second power cut;
+- a commit without an answer exists completely or not at all. The outcome of its attempt says whether it exists, and
+does not change after a resend or a second power cut;
 - no `<v>.json` is torn or belongs to another version; the log has no gap, and the table accepts commits.
 """
 
@@ -22,12 +23,12 @@ from conformance.simulation.explore import Progress, no_progress
 from conformance.simulation.operations import Cut, Host, Operation, answers_hash, in_words, recorded, recovery
 
 MOST_SYNCS: Final = 8
-"""The start of a process and its first request have about so many syncs."""
+"""About the number of syncs in the start of a process and its first request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What was wrong after one power cut."""
+    """A violation after one power cut."""
 
     scope: str
     requirement: str
@@ -36,49 +37,50 @@ class Violation:
     effect: str
     exchanges: tuple[str, ...]
     lost: tuple[str, ...] = ()
-    """What the power took: giving back any one of these hides the problem."""
+    """What the power cut lost. With any one of these restored, the violation would disappear."""
 
 
 @dataclass(slots=True)
 class Result:
-    """What was explored of one operation."""
+    """The result of the exploration of one operation."""
 
     scope: str
     effects: int = 0
     cuts: int = 0
     exhausted: int = 0
-    """Cuts of which every possible disk was checked."""
+    """The number of cuts whose possible disks were all checked."""
     recoveries: int = 0
-    """Recoveries that were interrupted at each of their own effects."""
+    """The number of recoveries that were interrupted at each of their effects."""
     states: int = 0
-    """Distinct disks after a cut."""
+    """The number of distinct disks after a cut."""
     starts: int = 0
-    """Ordinary starts on them: one for each set of answers before."""
+    """The number of ordinary starts on these disks: one for each different sequence of answers before."""
     judged: int = 0
-    """Different states of the subject after its start, with the answers before: each was examined as a whole."""
+    """The number of different states of the subject after its start. Each state was examined once."""
     violations: list[Violation] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How many of the possible faults are tried."""
+    """Limits the number of faults that are tried."""
 
     states: int
-    """Disks of each cut; all of them, where there are no more."""
+    """The greatest number of disks for each cut."""
     deaths: bool = False
-    """Whether the process alone dies at every effect too, restarts, and the power is cut at every effect of that
-    recovery."""
+    """Whether the process also dies at every effect without a power cut, and restarts, and the power is cut at every
+    effect of that recovery."""
     states_in_recovery: int = 1
     failing_syncs: bool = False
-    """Whether each sync of the script fails, in a run of its own. Of every cut afterwards `states_in_recovery` disks
+    """Whether each sync of the script fails, in a run of its own. For every cut after that, `states_in_recovery` disks
     are tried."""
     deaths_after_failing: int = 0
-    """At so many moments after each of these failures (chosen by the seed, where there are more) the process dies,
-    another one starts, and the power is cut at every effect of that. In every second one a sync fails too."""
+    """The number of moments after each failed sync at which the process dies (the seed chooses them, if there are
+    more). Then another process starts, and the power is cut at every effect of its recovery. In every second recovery a
+    sync fails too."""
 
 
 def explore(host: Host, operation: Operation, budget: Budget, *, seed: int, progress: Progress = no_progress) -> Result:
-    """Cut the power at every moment of an operation. Ends with the first violation."""
+    """Cut the power at every recorded moment of an operation. Ends with the first violation."""
     run = recorded(host, operation)
     exploration = _Exploration(host, operation, Examination(host, operation, run), budget, seed, progress)
     exploration.result.effects = run.effects
@@ -127,7 +129,7 @@ class _Exploration:
         return Random(f"{self._seed}/{self._operation.name}/{after}/{cut.at}/{cut.effect.moment}")
 
     def cut(self, cut: Cut, states: int, after: str = "") -> None:
-        """Cut the power; `after`: the faults before it."""
+        """Cut the power. `after`: the faults before the cut."""
         answers = answers_hash(cut.exchanges)
         self._progress(lambda: f"{self.result.cuts:,} cuts, {len(self._seen):,} starts")
         power = PowerCut(cut.disk.snapshot())
@@ -149,7 +151,7 @@ class _Exploration:
                 raise _Found(replace(self._violation(flaw, cut, after), lost=lost))
 
     def die_after(self, cuts: Sequence[Cut], after: str) -> None:
-        """The process dies at some of these moments; in every second recovery a sync fails too."""
+        """Let the process die at some of these moments. In every second recovery a sync fails too."""
         random = self._random(cuts[0], after)
         for number, cut in enumerate(random.sample(cuts, min(self._budget.deaths_after_failing, len(cuts)))):
             sync = random.randint(1, MOST_SYNCS) if number % 2 else None
@@ -157,7 +159,7 @@ class _Exploration:
             self.interrupted(cut, f"{after} {cut}{too}", sync)
 
     def interrupted(self, cut: Cut, after: str, failing_sync: int | None = None) -> None:
-        """The process dies; the power is cut at every effect of the recovery."""
+        """Let the process die, and cut the power at every effect of its recovery."""
         self.result.recoveries += 1
         run = recovery(self._host, cut.disk.copy(), cut.exchanges, self._examine.next_start, failing_sync)
         for second in run.cuts:

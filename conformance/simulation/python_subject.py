@@ -1,4 +1,4 @@
-"""Any owner in Python as a subject of the simulator: all of its effects go through what it is given.
+"""Any owner in Python as a subject of the simulator. All of its effects must go through the `Effects` that it gets.
 
     class MyOwner:
         def __init__(self, effects: Effects) -> None: ...
@@ -7,11 +7,10 @@
 
     delta-commit-conformance simulate explore --subject python:my_module:MyOwner
 
-One object is one process; everything that several of them share, or that is to survive, is in files. Its methods are
-those of the kit's interface (`conformance.adapters.in_process`); scopes that need an operation or a commit mode that
-it does not have are left out. `example_owner` is a complete one. A subject in another process, or in another language,
-gets what can be had there: the kit kills it at the crash points that it names (`crash` and `restart`, profile
-`harness-control`).
+One object is one process. All state that processes share, or that must survive, is in files. Its methods are those of
+the kit's interface (`conformance.adapters.in_process`); scopes that need a missing operation or commit mode are left
+out. `example_owner` is a complete owner. The simulator cannot run a subject in another process or language; the kit can
+only kill such a subject at the crash points that it names (`crash` and `restart`, profile `harness-control`).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from conformance.simulation.schedule_scopes import Place, Scope, Start
 
 PREFIX: Final = "python:"
 STORAGE: Final = "/warehouse"
-"""The folder that is there when an owner starts for the first time."""
+"""The folder that exists when an owner starts for the first time."""
 START_MS: Final = 1_700_000_000_000
 
 _NEEDED: Final = {
@@ -42,7 +41,7 @@ _NEEDED: Final = {
     "take-over": "take_over", "hand-back": "hand_back", "drop": "drop_table", "resolve": "attempt_outcome",
     "read": "get_commits", CHECKPOINTING: "commit",
 }  # fmt: skip
-"""By the kind of an operation. One of these processes has no threads, so a `group` is left out."""
+"""The methods that each kind of operation needs. These processes have no threads, so `group` is left out."""
 
 
 class LockTakenError(Exception):
@@ -51,16 +50,16 @@ class LockTakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Everything that a simulated owner may use of its host."""
+    """The parts of the host that a simulated owner may use."""
 
     files: SimulatedFiles
-    """Its methods are the calls of a file system. What is not fsynced is lost with the power, names included."""
+    """The calls of a file system. A power cut may lose contents and names that were not fsynced."""
     lock: Callable[[], contextlib.AbstractContextManager[None]]
-    """The host's only one, between processes. Raises `LockTakenError` where waiting for it is no use."""
+    """The host's only lock between processes. Raises `LockTakenError` if another process keeps it."""
     now: Callable[[], int]
     """ms since the epoch."""
     new_id: Callable[[], str]
-    """Lower-case uuids."""
+    """Returns lower-case uuids."""
 
 
 class _PythonHost(Closing):
@@ -76,7 +75,7 @@ class _PythonHost(Closing):
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """By `python:MODULE:CLASS`. Raises `ImportError`, `AttributeError`, `ValueError`."""
+        """The host for `python:MODULE:CLASS`. Raises `ImportError`, `AttributeError`, `ValueError`."""
         module, _, attribute = name.removeprefix(PREFIX).partition(":")
         if not module or not attribute:
             raise ValueError(f"{name!r} names no class; write {PREFIX}MODULE:CLASS")
@@ -110,7 +109,7 @@ class _PythonHost(Closing):
             disk.make_directory(STORAGE, now=0)
             disk.sync_directory("/")
 
-    # What it can be asked
+    # The operations of the class
 
     @property
     def identity(self) -> m.Identity:
@@ -118,7 +117,7 @@ class _PythonHost(Closing):
         return self._process(0, unobserved, waits=True).identity
 
     def can(self, scope: Scope) -> bool:
-        """Whether it has the commit mode and every operation of a scope."""
+        """Whether the class has the commit mode and all operations of a scope."""
         identity = self.identity
         if scope.commit_mode not in identity.commit_modes.get(scope.feature, ()) or scope.place is Place.FILESYSTEM:
             return False
@@ -150,7 +149,7 @@ class _PythonHost(Closing):
 
 
 class PythonClients(_PythonHost):
-    """A host for schedules: one process for each client, and a client that wants a held lock waits."""
+    """A host for schedules: one process for each client. A client that needs a held lock waits."""
 
     def prepare(self, ask: Callable[[Any], Any]) -> Any:
         self._boot(Disk())
@@ -164,7 +163,7 @@ class PythonClients(_PythonHost):
 
 
 class PythonProcesses(_PythonHost):
-    """A host for power cuts and crashes: a process that wants a held lock gets `LockTakenError` at once."""
+    """A host for power cuts and crashes. A process that needs a held lock gets `LockTakenError` at once."""
 
     def start(self, disk: Disk, *, start: int, hook: Hook) -> Callable[[m.Request], m.Answer]:
         self._boot(disk)
@@ -178,5 +177,5 @@ class PythonProcesses(_PythonHost):
         return lambda request: subject.ask("client", request)
 
     def state(self) -> object:
-        """A process has no state but what is on the disk."""
+        """The disk: a process has no other state."""
         return self._disk.fingerprint()

@@ -1,8 +1,8 @@
-"""Several clients in one process: exactly one runs at a time, and switches happen only at effects.
+"""Runs several clients in one process: exactly one runs at a time, and switches happen only at effects.
 
 Each client is a greenlet that runs ordinary code. Its simulated effects call `Scheduler.hook`, where the client stops,
-and the driver of the scheduler chooses the next one. So a list of choices is a schedule, and the same choices give the
-same run. No other client can observe when the code between two effects ran.
+and the driver of the scheduler chooses the next client. So a list of choices is a schedule, and the same choices give
+the same run. No other client can observe at which time the code between two effects ran.
 """
 
 from __future__ import annotations
@@ -16,38 +16,39 @@ import greenlet
 from conformance.simulation.effects import Effect, Kind, Moment
 
 WRITER: Final = "ledger"
-"""The target of what begins and ends write transactions: one at a time, as in SQLite."""
+"""The target of effects that begin and end write transactions. There is one at a time, as in SQLite."""
 
 _TAKES: Final = frozenset({Kind.ACQUIRE, Kind.BEGIN})
 _FREES: Final = frozenset({Kind.RELEASE, Kind.COMMIT, Kind.ROLLBACK})
 _UNSEEN: Final = frozenset({Kind.FSYNC, Kind.FSYNC_DIRECTORY, Kind.CLOCK})
-"""Effects whose time no other client can observe: an fsync matters only to a power cut, and each client has its own
-clock."""
+"""Effects whose time no other client can observe: an fsync matters only for a power cut, and each client has a clock of
+its own."""
 
 
 class Stopped(BaseException):
-    """The run is over; the client ends here. No `Exception`, so that no handler of the code under test takes it."""
+    """Ends a client when the run is over. It is not an `Exception`, so that no handler of the code under test catches
+    it."""
 
 
 class Pending(NamedTuple):
-    """What a client does next."""
+    """The next effect of a client."""
 
     kind: Kind
     target: str
     invokes: bool
-    """Whether a request of this client begins with it."""
+    """Whether a request of this client begins with this effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One effect of one client, and everything that the client did until its next one."""
+    """One effect of one client, and the client's code up to its next effect."""
 
     client: str
     kind: Kind
     target: str
     invokes: bool = False
     returns: bool = False
-    """Whether a request of this client was answered after it."""
+    """Whether a request of this client was answered in this step."""
 
     def __str__(self) -> str:
         return f"{self.client} {self.kind.value} {self.target}"
@@ -70,7 +71,7 @@ class _Client:
 
 
 class Scheduler:
-    """Runs clients step by step. Not reusable: one run each; `close` ends the clients that are left."""
+    """Runs clients step by step. Each scheduler is for one run; `close` ends the remaining clients."""
 
     def __init__(self, unseen: frozenset[Kind] = _UNSEEN) -> None:
         self._unseen = unseen
@@ -82,24 +83,25 @@ class Scheduler:
         self._killed: set[str] = set()
         self.steps: list[Step] = []
         self.errors: dict[str, BaseException] = {}
-        """By client: the exception that ended it."""
+        """For each failed client, the exception that ended it."""
 
     def start(self, clients: Iterable[tuple[str, Callable[[], None]]]) -> None:
-        """Each runs until just before its first effect."""
+        """Start the clients. Each runs until just before its first effect."""
         for name, run in clients:
             client = self._clients[name] = _Client(name, run, self._hub)
             self._resume(client)
 
-    # Called by what carries out effects, inside of a client
+    # Called within a client, by the code that executes effects
 
     def hook(self, effect: Effect) -> None:
-        """A `Hook`: the client that runs stops before each effect that others may notice. Outside of clients
-        (before and after a run) it does nothing."""
+        """A `Hook`: stops the running client before each effect that others may notice. Outside of clients (before and
+        after a run) it does nothing."""
         if effect.moment is Moment.BEFORE:
             self.reach(effect.kind, effect.target)
 
     def reach(self, kind: Kind, target: str) -> None:
-        """The client is about to do this. Returns when it is its turn, and, for what others can hold, free."""
+        """Called before an effect of the client. Returns when it is the client's turn, and a lock in question is
+        free."""
         client = self._running
         if client is None or kind in self._unseen:
             return
@@ -114,7 +116,7 @@ class Scheduler:
             raise Stopped
 
     def invoking(self, record: Callable[[], None]) -> None:
-        """A request begins: with the client's next effect, so that it is invoked as late as can be."""
+        """A request begins. It counts as invoked at the client's next effect, which is as late as possible."""
         client = self._running
         assert client is not None, "only clients make requests"
         client.invoking = record
@@ -127,7 +129,7 @@ class Scheduler:
         client.returned = True
 
     def answering(self) -> None:
-        """Just before an answer is recorded: a request that had no effects was invoked all the same."""
+        """Called just before an answer is recorded. A request without effects counts as invoked here."""
         assert self._running is not None, "only clients are answered"
         self._begin_request(self._running)
 
@@ -144,11 +146,11 @@ class Scheduler:
         return frozenset(self._clients)
 
     def pending(self) -> dict[str, Pending]:
-        """What every client that is not done does next, whether it can or not."""
+        """The next effect of every client that has not ended, blocked or not."""
         return {name: client.pending for name, client in self._clients.items() if client.pending is not None}
 
     def enabled(self) -> dict[str, Pending]:
-        """Those that can go on. Raises `Deadlock` if every client is blocked."""
+        """The next effects of the clients that can continue. Raises `Deadlock` if every client is blocked."""
         waiting = self.pending()
         found = {name: each for name, each in waiting.items() if not self._blocked(each)}
         if waiting and not found:
@@ -162,7 +164,7 @@ class Scheduler:
         return f"{name} waits for {each.target}, which {self._held.get(each.target)} holds"
 
     def step(self, name: str) -> Step:
-        """Let one client do its effect, and go on until its next one."""
+        """Let one client execute its effect, and continue until its next effect."""
         client = self._clients[name]
         todo = client.pending
         assert todo is not None, f"{name} is done"
@@ -187,8 +189,7 @@ class Scheduler:
             self._running = None
 
     def kill(self, name: str) -> None:
-        """End a client as a killed process ends: none of its effects happens any more, what it holds is free.
-        Idempotent."""
+        """End a client like a killed process: it has no more effects, and its locks become free. Idempotent."""
         client = self._clients[name]
         self._killed.add(name)
         client.pending = None
@@ -203,7 +204,7 @@ class Scheduler:
                 self._running = None
 
     def close(self) -> None:
-        """End what still runs, as killed processes end. Idempotent."""
+        """End all remaining clients like killed processes. Idempotent."""
         self._closing = True
         for name in self._clients:
             self.kill(name)
@@ -223,12 +224,12 @@ _LOCKS: Final = frozenset({Kind.ACQUIRE, Kind.RELEASE})
 def dependent(one: Step, other: Step) -> bool:
     """Whether the order of two neighbouring steps can matter to a client or to a checker.
 
-    Never false where it can; sometimes true where it cannot.
+    The result is true whenever the order can matter; it may also be true if the order cannot matter.
     """
     if one.client == other.client:
         return True
     if (one.returns and other.invokes) or (other.returns and one.invokes):
-        return True  # the history orders a request after the answers before it
+        return True  # the history orders a request after all earlier answers
     if one.kind is Kind.PAUSE or other.kind is Kind.PAUSE:
         return False
     if one.kind in _READS and other.kind in _READS:
@@ -241,7 +242,7 @@ def dependent(one: Step, other: Step) -> bool:
 def _same_resource(one: Step, other: Step) -> bool:
     if one.target != other.target:
         return False
-    # A reader of the ledger has a snapshot: only what was committed before its first question matters to it.
+    # A reader of the ledger has a snapshot: only commits before its first query matter to it.
     return not ({one.kind, other.kind} & {Kind.QUERY} and {one.kind, other.kind} & {Kind.BEGIN, Kind.ROLLBACK})
 
 
@@ -254,7 +255,7 @@ def _same_place(one: Step, other: Step) -> bool:
 
 
 def may_race(one: Step, other: Step) -> bool:
-    """Whether two dependent steps can be next at the same time: what is held is freed by its holder alone."""
+    """Whether two dependent steps can both be possible next steps. Only its holder can free a lock."""
     kinds = {one.kind, other.kind}
     if (one.returns and other.invokes) or (other.returns and one.invokes):
         return True

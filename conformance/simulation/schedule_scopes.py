@@ -1,6 +1,6 @@
-"""Small scopes: a table, a few clients, and the requests of each, one after the other, for every schedule.
+"""Small scopes, whose schedules can all be explored: a table, a few clients, and a sequence of requests for each.
 
-Every schedule of a scope is recorded as a history and judged by the checkers; besides, no client may wait without end,
+Every schedule of a scope is recorded as a history, which the checkers judge. Moreover, no client may wait without end,
 and every request must be answered. A scope runs on a `Host`: the reference, or any owner whose effects a scheduler can
 order (`Scheduler.hook`).
 """
@@ -34,7 +34,7 @@ TABLE: Final = "orders"
 
 
 class ScopeSubject(Protocol):
-    """A subject as one client reaches it."""
+    """A subject, for one client."""
 
     @property
     def identity(self) -> m.Identity: ...
@@ -43,19 +43,19 @@ class ScopeSubject(Protocol):
 
 
 class Host(Protocol):
-    """A host for runs, each of which starts from the same state."""
+    """A host for runs. Each run starts from the same state."""
 
     def prepare(self, ask: Callable[[Any], Any]) -> Any:
-        """Let `ask` make what every run starts from, with one client and without a scheduler."""
+        """Let `ask` create the start state of every run, with one client and without a scheduler."""
         ...
 
     def start(self, clients: Iterable[str], hook: Hook, *, threads: bool) -> Mapping[str, ScopeSubject]:
-        """Begin a run: the subject of each client. `hook` is called at every effect. `threads`: the clients are those
-        of one process, where the host can simulate that."""
+        """Begin a run, and return the subject of each client. `hook` is called at every effect. `threads`: the clients
+        are threads of one process, if the host can simulate that."""
         ...
 
     def files(self) -> Iterable[str]:
-        """The paths of all files now."""
+        """The paths of all present files."""
         ...
 
     def stop(self) -> None:
@@ -68,25 +68,25 @@ class Start:
     """The table before the clients begin."""
 
     table: str
-    """The subject's name of it; a path, or empty, where there is no table yet."""
+    """The subject's reference of the table; if there is no table yet, a path or empty."""
     feature: str
     commit_mode: str
     identity: m.Identity
     setup: tuple[tuple[m.Request, m.Answer], ...] = ()
-    """The requests that made it."""
+    """The requests that created the table, with their answers."""
     versions: int = 0
     before: int = 0
     """The number of versions that are older than the history."""
     archived: tuple[m.LogFile, ...] = ()
-    """The log at that time, with the files that a cleanup removes later."""
+    """The log at the start, with the files that a cleanup removes later."""
 
 
 Requests = Mapping[str, tuple[m.Request, ...]]
-"""By client."""
+"""The requests of each client."""
 
 
 def _nothing_more(_start: Start) -> tuple[m.Request, ...]:
-    """The table is as its commits left it."""
+    """No requests beyond the commits."""
     return ()
 
 
@@ -107,10 +107,10 @@ class Scope:
     feature: str
     commit_mode: str
     requests: Callable[[Start], Requests]
-    """Of each client, one after the other."""
+    """The requests of each client, in their order."""
     place: Place = Place.TABLE
     commits: int = 0
-    """After version 0: ratified and unpublished when the clients begin."""
+    """The number of commits after version 0 that are ratified but unpublished when the clients begin."""
     prepared: Callable[[Start], tuple[m.Request, ...]] = _nothing_more
     """Requests after these commits, before the clients begin."""
     threads: bool = False
@@ -129,11 +129,11 @@ class Outcome:
     """By client."""
     history: str
     violations: tuple[str, ...]
-    """Each as `<requirement>: <what happened>`; empty if all is well."""
+    """The violations, as `<requirement>: <what happened>`."""
 
     @property
     def requirements(self) -> frozenset[str]:
-        """The violated ones."""
+        """The violated requirements."""
         return frozenset(each.partition(":")[0] for each in self.violations)
 
 
@@ -146,7 +146,7 @@ def timestamp(version: int) -> int:
 
 
 def proposal(start: Start, version: int, number: int) -> m.Commit:
-    """A commit that adds one file; `number` makes it the attempt that it is."""
+    """A commit that adds one file. `number`: the number of its attempt."""
     own = attempt(number)
     return m.Commit(table=start.table, version=version, attempt=own, actions=proposals.append(own, timestamp(version)))
 
@@ -168,7 +168,7 @@ def file_of(version: int) -> str:
 
 
 def prepare(scope: Scope, host: Host) -> Start:
-    """Make what every run of the scope starts from."""
+    """Create the start state of every run of the scope."""
 
     def make(subject: ScopeSubject) -> Start:
         identity = subject.identity
@@ -250,7 +250,7 @@ class ScopeRun:
         return run
 
     def _ask(self, client: str, request: m.Request) -> m.Answer:
-        """Send a request, and record it. A file that a filesystem writer plants is recorded as a commit."""
+        """Send a request, and record it. The file of a filesystem writer is recorded as a commit."""
         numbers: list[int] = []
         planted = _meant(request) if isinstance(request, m.Plant) else None
         recorded = planted or request
@@ -279,7 +279,7 @@ class ScopeRun:
         return answer
 
     def finish(self, deadlock: str | None) -> Outcome:
-        """The verdict; the final log is looked at by one of the clients, after all of them."""
+        """The outcome. After all clients have ended, one of them reads the final log."""
         problems: list[str] = []
         if deadlock is not None:
             problems.append(f"PROFILE-CORE-02: deadlock: {deadlock}")
@@ -299,7 +299,7 @@ class ScopeRun:
         )
 
     def _final_log(self) -> list[str]:
-        """Record it; returns what is wrong with its timestamps."""
+        """Record the final log. Returns the problems with its timestamps."""
         client, subject = next(iter(self._subjects.items()))
         table = self._table()
         listed = subject.ask(client, m.GetCommits(table=table))
@@ -322,7 +322,7 @@ class ScopeRun:
         return _times_out_of_order(final_contents(found, commits))
 
     def _table(self) -> str:
-        """The table's name at the end, which its creation or a change of owner may have given it."""
+        """The table's reference at the end. Its creation or a change of owner may have given it one."""
         for answers in self._answers.values():
             for answer in answers:
                 if isinstance(answer, m.Ratified) and answer.table is not None:
@@ -335,7 +335,7 @@ class ScopeRun:
 
 
 def _times_out_of_order(log: Mapping[int, tuple[str | None, str | None]]) -> list[str]:
-    """in-commit timestamps: each greater than that of the commit before."""
+    """The problems with in-commit timestamps: each must be greater than the timestamp of the commit before."""
     times = [(version, _time_of(content or "")) for version, (_, content) in sorted(log.items())]
     return [
         f"ICT-08: version {version} has the time {time}, and the one before it {before}"
@@ -346,7 +346,7 @@ def _times_out_of_order(log: Mapping[int, tuple[str | None, str | None]]) -> lis
 
 @lru_cache(maxsize=1024)
 def _time_of(content: str) -> int | None:
-    """The in-commit timestamp, ms since the epoch; None where there is none."""
+    """The in-commit timestamp in ms since the epoch; None if there is none."""
     try:
         found = msgspec.json.decode(content.partition("\n")[0])["commitInfo"]["inCommitTimestamp"]
     except (msgspec.DecodeError, KeyError, TypeError):
@@ -363,7 +363,7 @@ def _meant(plant: m.Plant) -> m.Commit:
 
 @lru_cache(maxsize=4096)
 def _judged(history: str) -> tuple[str, ...]:
-    """The violations that the checkers find. Many schedules have the same history."""
+    """The violations that the checkers find. They are cached, because many schedules have the same history."""
     verdict = check_events(list(read_events(io.BytesIO(history.encode()))))
     return tuple(f"{each.requirements[0]}: {each.message}" for each in violations_of(verdict))
 
@@ -373,7 +373,7 @@ def _two_writers(start: Start) -> Requests:
 
 
 def _three_threads(start: Start) -> Requests:
-    """Two want the same version, and one the version after it."""
+    """Two threads propose the same version, and one proposes the version after it."""
     return {"alice": (proposal(start, 1, 11),), "bob": (proposal(start, 1, 12),), "carol": (proposal(start, 2, 13),)}
 
 
@@ -505,14 +505,14 @@ _SCOPES: Final[tuple[tuple[str, str, Callable[[Start], Requests], Place, int], .
 )  # fmt: skip
 
 NAMES: Final = tuple(name for name, *_ in _SCOPES)
-"""Of the scopes, each of which exists for every table feature and commit mode."""
+"""The names of the scopes. Each scope exists for every table feature and commit mode."""
 
 QUICK: Final = tuple(name for name in NAMES if name not in ("creators-of-a-name", "transactions"))
-"""Scopes with few schedules; the others have two thirds of all schedules."""
+"""The scopes with few schedules. The other scopes have two thirds of all schedules."""
 
 
 def scopes(wanted: Callable[[Scope], bool] = lambda _scope: True) -> list[Scope]:
-    """Those of the scopes that are wanted, in their order."""
+    """The scopes for which `wanted` is true, in their order."""
     found = [
         Scope(
             name=name,

@@ -1,12 +1,12 @@
 """The real SQLite on a simulated disk: its database, its write-ahead log and its journals are files of a `Disk`.
 
-SQLite's own code runs; its operating system is replaced. Contents, names and syncs are those of the model, so that a
-power cut takes from a database what it takes from any other file, in one timeline. Two things stay with the host: the
-locks between connections of this process, and the index of the write-ahead log, which lives in shared memory and never
-on a disk. Both use an empty file of the host, which is never written.
+SQLite's own code runs on a replaced operating system. The model holds contents, names and syncs, so a power cut affects
+a database like any other file, at the same moment. The real host keeps two things: the locks between connections of
+this process, and the index of the write-ahead log, which is in shared memory and never on a disk. Both use an empty
+file of the host, which is never written.
 
-Its promise about the medium is that of SQLite's Unix port: a write touches no byte beside it, even when it is torn
-(`SQLITE_IOCAP_POWERSAFE_OVERWRITE`), and a sector has `SECTOR` bytes.
+This file system promises the same about the disk as SQLite's Unix port: a write changes no byte beside it, even when it
+is torn (`SQLITE_IOCAP_POWERSAFE_OVERWRITE`), and a sector has `SECTOR` bytes.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from conformance.simulation.disk import SECTOR, Change, Disk, File, Number, Trun
 from conformance.simulation.effects import Effect, Hook, Kind, Moment, unobserved
 
 _BASE: Final = "unix-excl"
-"""Keeps the index of the write-ahead log on the heap: connections of one process share it, and no file is needed."""
+"""This base keeps the index of the write-ahead log on the heap, which connections of one process share; it needs no
+file."""
 
 _JOURNALS: Final = apsw.SQLITE_OPEN_MAIN_JOURNAL | apsw.SQLITE_OPEN_SUPER_JOURNAL | apsw.SQLITE_OPEN_WAL
 _numbers = count(1)
-"""Names of registered file systems are one per process."""
+"""Makes the names of registered file systems unique in the process."""
 
 
 @contextlib.contextmanager
 def _as_sqlite(code: int) -> Iterator[None]:
-    """Turn the error of a failing disk into SQLite's."""
+    """Turn the error of a failing disk into SQLite's error."""
     try:
         yield
     except OSError as error:
@@ -48,7 +49,7 @@ def _as_sqlite(code: int) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Host:
-    """One mounted disk: its effects, its clock, and the host's empty file that its locks hang on."""
+    """One mounted disk: its effects, its clock, and the host's empty file that holds its locks."""
 
     disk: Disk
     hook: Hook
@@ -69,18 +70,18 @@ class _Host:
 
 
 class SimulatedSqlite(Closing):
-    """Opens databases on simulated disks. A context manager: at its end the host's empty files are gone.
+    """Opens databases on simulated disks. A context manager, whose end removes the host's empty files.
 
         with SimulatedSqlite() as sqlite:
             connect = sqlite.mounted(disk)
             database = connect(Path("/warehouse/ledger.sqlite"))
 
-    A disk is mounted once for each start of a host: connections of two mounts know nothing of each other, as those of
-    two boots do not.
+    A disk is mounted once for each start of a host. Connections of two mounts do not affect each other, like
+    connections before and after a reboot.
     """
 
     def __init__(self) -> None:
-        memory = Path("/dev/shm")  # only where to put a private temporary directory
+        memory = Path("/dev/shm")  # the place for a private temporary directory
         self._anchors = tempfile.TemporaryDirectory(
             prefix="simulated-sqlite-", dir=memory if os.access(memory, os.W_OK) else None
         )
@@ -92,8 +93,8 @@ class SimulatedSqlite(Closing):
     def mounted(
         self, disk: Disk, *, hook: Hook = unobserved, now: Callable[[], int] = lambda: 0
     ) -> Callable[[Path], apsw.Connection]:
-        """What opens a database on this disk. `hook` sees writes, truncations, syncs and removals of SQLite's files;
-        it is called from inside SQLite: it may look, and must not run other code of the subject."""
+        """A function that opens a database on this disk. `hook` is called for writes, truncations, syncs and removals
+        of SQLite's files, within SQLite: it may only read, and must not run other code of the subject."""
         mount = next(self._mounts)
         self._hosts[mount] = _Host(disk, hook, now, Path(self._anchors.name), mount)
 
@@ -104,14 +105,14 @@ class SimulatedSqlite(Closing):
         return connect
 
     def unmount(self) -> None:
-        """No disk is mounted any more, and nothing of one is kept: a run starts on very many. The connections are
-        closed before."""
+        """Unmount all disks, and free their memory, because a run starts on very many disks. The caller closes the
+        connections first."""
         self._hosts.clear()
         for anchor in Path(self._anchors.name).iterdir():
             anchor.unlink()
 
     def close(self) -> None:
-        """The connections are closed before."""
+        """The caller closes the connections first."""
         self._hosts.clear()
         self._vfs.unregister()
         self._anchors.cleanup()
@@ -147,7 +148,7 @@ class _FileSystem(apsw.VFS):
             host.sync_directory_of(path)
 
     def xOpen(self, name: Any, flags: list[int]) -> Any:  # noqa: N802
-        if name is None:  # a temporary file of SQLite's own, which outlives nothing
+        if name is None:  # a temporary file of SQLite, which does not survive a restart
             return super().xOpen(name, flags)
         host, path = self._place(name if isinstance(name, str) else name.filename())
         number = host.disk.find(path)
@@ -165,7 +166,7 @@ class _FileSystem(apsw.VFS):
 
 
 class _Content:
-    """One open file. What it is asked beyond its content, it does not know: that is a database's (`_Database`)."""
+    """One open file. It has only content; locks and shared memory belong to a database (`_Database`)."""
 
     def __init__(self, host: _Host, path: str, number: Number, *, unsynced_name: bool) -> None:
         self.host = host
@@ -188,7 +189,7 @@ class _Content:
             self.host.disk.change(self.number, change, now=self.host.now())
 
     def xSync(self, flags: int) -> None:  # noqa: ARG002, N802
-        """The first sync of a new journal makes its name durable too: so does SQLite's Unix port."""
+        """The first sync of a new journal makes its name durable too, as in SQLite's Unix port."""
         with _as_sqlite(apsw.SQLITE_IOERR_FSYNC), self.host.effect(Kind.FSYNC, self.path):
             self.host.disk.sync(self.number)
         if self._unsynced_name:
@@ -224,7 +225,7 @@ class _Content:
 
 
 class _Database(apsw.VFSFile):
-    """The content is the model's; locks and shared memory are the host's, on its empty file."""
+    """A database: the model has its content; the host has its locks and shared memory, on its empty file."""
 
     def __init__(self, content: _Content, anchor: Path) -> None:
         self._content = content

@@ -1,7 +1,7 @@
-"""Explores the schedules of a scope, and shrinks, writes and replays one that shows a violation.
+"""Explores the schedules of a scope; shrinks, writes and replays a schedule that shows a violation.
 
-The file of a trace is JSON: the scope, the clients with the numbers of the requests that they make, the schedule as
-turns (a client, and how many effects it does), and for people the effects, the answers and the violations.
+The file of a trace is JSON: the scope, the clients with the numbers of their requests, and the schedule as turns (a
+client and its number of effects). For people it also has the effects, the answers and the violations.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ VIOLATIONS_KEPT: Final = 5
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """A client, and how many effects it does."""
+    """A client, and the number of its effects in this turn."""
 
     client: str
     effects: int
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule of a scope, with what came of it."""
+    """A schedule of a scope, with its outcome."""
 
     schema: int
     subject: str
     """The name of a known-bad variant, or of the subject itself."""
     scope: str
-    """Its id."""
+    """The id of the scope."""
     requests: dict[str, tuple[int, ...]]
-    """By client: which of its requests in the scope it makes, from 0."""
+    """For each client, the numbers of its requests in the scope that it sends, starting with 0."""
     turns: tuple[Turn, ...]
-    """After them the other clients continue, by name."""
+    """The schedule. After these turns the clients continue, in the order of their names."""
     requirement: str
     violations: tuple[str, ...]
     effects: tuple[str, ...]
-    """For people."""
+    """The effects, for people."""
     answers: dict[str, tuple[str, ...]]
-    """For people; by client."""
+    """The answers of each client, for people."""
 
     @property
     def choices(self) -> list[str]:
-        """A client for each effect."""
+        """The schedule as one client for each effect."""
         return [turn.client for turn in self.turns for _ in range(turn.effects)]
 
     @property
@@ -66,13 +66,13 @@ Watch = Callable[[ScopeRun], None]
 
 
 def to_json(trace: Trace) -> bytes:
-    """Ends with a newline; the same trace gives the same bytes."""
+    """The trace as JSON with a final newline. The same trace gives the same bytes."""
     return msgspec.json.format(msgspec.json.encode(trace), indent=2) + b"\n"
 
 
 def from_json(text: bytes) -> Trace:
-    """Raises `msgspec.ValidationError` or `msgspec.DecodeError` for what is no trace, `ValueError` for one of another
-    schema."""
+    """Raises `msgspec.ValidationError` or `msgspec.DecodeError` for a text that is no trace, `ValueError` for a trace
+    of another schema."""
     found = msgspec.json.decode(text, type=Trace)
     if found.schema != SCHEMA_VERSION:
         raise ValueError(f"the trace has schema {found.schema}; this release reads {SCHEMA_VERSION}")
@@ -80,26 +80,26 @@ def from_json(text: bytes) -> Trace:
 
 
 def replayed(trace: Trace, scope: Scope, host: Host) -> Trace:
-    """Replay the schedule. `violations` is empty if the replay shows none."""
+    """Replay the schedule. The result has the violations of the replay."""
     outcome, steps = _run(host, scope, trace.requests, trace.choices)
     return _trace(trace.subject, scope, trace.requests, trace.requirement, outcome, steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """A run after one of its steps, or before the first."""
+    """The state of a run before its first step, or after a step."""
 
     step: Step | None
     history: str
-    """So far."""
+    """The history so far."""
     files: frozenset[str]
-    """Paths."""
+    """The paths of all files."""
     enabled: dict[str, str]
-    """By client that can go on: its next effect."""
+    """For each client that can continue, its next effect."""
 
 
 def watched(trace: Trace, scope: Scope, host: Host, clients: Sequence[str]) -> tuple[Outcome, list[Watched]]:
-    """The requests of a trace by a list of choices, step by step."""
+    """Run the requests of a trace with a list of choices, and return the state after each step."""
     seen: list[Watched] = []
 
     def watch(run: ScopeRun) -> None:
@@ -115,8 +115,8 @@ def watched(trace: Trace, scope: Scope, host: Host, clients: Sequence[str]) -> t
 
 
 def shrunk(subject: str, scope: Scope, host: Host, steps: Iterable[Step], requirement: str) -> Trace:
-    """The schedule without every client, every request and every switch that the violation does not need: taking away
-    any one of those that are left loses it. Raises `ValueError` if the schedule does not show it."""
+    """The schedule without all clients, requests and switches that the violation does not need. Without any one of the
+    remaining ones, the violation disappears. Raises `ValueError` if the schedule does not show the violation."""
     start = prepare(scope, host)
     requests = {client: tuple(range(len(todo))) for client, todo in scope.requests(start).items()}
     smaller = _Shrinking(scope, host, requirement)
@@ -140,7 +140,7 @@ class _Shrinking:
         self.outcome: Outcome | None = None
 
     def shows(self, requests: Requests, clients: Sequence[str], *, fewer_switches: bool = False) -> bool:
-        """Whether the candidate still violates; then it is the smallest so far."""
+        """Whether the candidate still shows the violation; then it becomes the smallest schedule."""
         outcome, steps = _run(self._host, self._scope, requests, clients)
         if self._requirement not in outcome.requirements:
             return False
@@ -170,7 +170,7 @@ class _Shrinking:
         )
 
     def without_a_switch(self) -> bool:
-        """Two turns of one client become one, before or after what stood between them."""
+        """Join two turns of one client, before or after the turns between them."""
         found = [[turn.client] * turn.effects for turn in turns(self.steps)]
         for at in range(len(found) - 1):
             for moved in ([*found[:at], found[at + 1], found[at], *found[at + 2 :]], [*found[:at], *found[at + 1 :]]):
@@ -192,15 +192,15 @@ class Explored:
     title: str
     report: Report
     outcomes: int = 0
-    """Different ones: by the answers."""
+    """The number of outcomes with different answers."""
     seconds: float = 0.0
     random: int = 0
-    """Schedules by random priorities, where the space was not finished."""
+    """The number of schedules with random priorities, if the space was not finished."""
     bad: int = 0
     violations: list[str] = field(default_factory=list)
-    """Of the bad schedules, the first few different ones."""
+    """The first few different violations."""
     trace: Trace | None = None
-    """Of the first bad schedule."""
+    """The trace of the first schedule with a violation."""
 
     def as_json(self) -> dict[str, Any]:
         report = self.report
@@ -219,7 +219,8 @@ class Explored:
 def explore_scope(
     subject: str, host: Host, scope: Scope, *, budget: float, seed: int, progress: Progress = no_progress
 ) -> Explored:
-    """Depth first for at most `budget` seconds; an unfinished space then gets as many random schedules again."""
+    """Explore depth first for at most `budget` seconds. If the space is not finished, run the same number of random
+    schedules."""
     start = prepare(scope, host)
     began = time.perf_counter()
     found = Explored(scope=scope.id, title=scope.title, report=Report())

@@ -1,2 +1,2 @@
-"""Subjects by name: opening them, serving them to other processes, and the first requests that tell whether an adapter
-works."""
+"""Subjects by name: opens them, serves them to other processes, and sends the first requests, which show whether an
+adapter works."""

@@ -48,7 +48,7 @@ ENGINES: Final = {
 """Module and class of each engine, a `conformance.adapters.engines.engine.EngineClient`. An engine whose module is not
 in this package is unknown."""
 FORMS: Final = _FORMS.replace("{engines}", ", ".join(ENGINES))
-"""How a subject can be named, for people."""
+"""The forms of a subject's name, for people."""
 
 _OURS: Final = {
     "reference": ("conformance.adapters.reference.owner", "ReferenceOwner"),
@@ -68,12 +68,13 @@ def open_subject(
     owner_url: str | None = None,
     owner: Ask | None = None,
 ) -> Subject:
-    """The subject of that name, ready to be asked. `timeout`: seconds that one answer may take; a subject in this
-    process is not interrupted. `directory`: of its own, where its state survives restarts; otherwise a temporary one.
+    """Open the subject of that name. `timeout`: seconds that one answer may take; a subject in this process is not
+    interrupted. `directory`: the subject's own folder, in which its state survives restarts; by default a temporary
+    one.
 
-    A client under test gets `owner`, or the owner at `owner_url`. Raises `UsageError` for a name that names nothing,
+    A client under test gets `owner`, or the owner at `owner_url`. Raises `UsageError` for an invalid name,
     `AdapterError` for a subject that does not speak the interface. An engine runs in a process of its own, and may take
-    longer for an answer than `timeout`: its class says how long.
+    longer for an answer than `timeout`, as its class says.
     """
     kind, rest = _parts(name)
     if kind == "uc":
@@ -89,7 +90,7 @@ def open_subject(
         if owner_url is None and owner is not None:
             owner_url = made.enter_context(HttpServer(owner)).url
         if kind in ("stdio", "engine"):
-            # -P: a folder `conformance` where the kit was started is not this package
+            # -P: do not import a folder `conformance` in the working directory instead of this package
             served = [sys.executable, "-P", "-m", "conformance", "serve", name, "--stdio"]
             environment: dict[str, str] = {}
             if kind == "engine":
@@ -115,8 +116,8 @@ def open_subject(
 
 
 def answer_seconds(name: str, timeout: float) -> float:
-    """How long one answer of that subject may take, where the user allows `timeout`: an engine's class may allow more.
-    `open_subject` says what is wrong with an engine that there is not."""
+    """Seconds that one answer of the subject may take. This is `timeout`, or more if an engine's class says so. For an
+    unknown engine this is `timeout`; `open_subject` raises the error."""
     kind, _, rest = name.partition(":")
     if kind == "engine":
         with contextlib.suppress(UsageError):
@@ -125,14 +126,14 @@ def answer_seconds(name: str, timeout: float) -> float:
 
 
 def _confined(directory: Path) -> dict[str, str]:
-    """The environment of an engine that shall write nowhere but to its own folder. What was fetched, and the user's own
-    Python packages, are where they were."""
+    """The environment of an engine that may write only to its own folder. Fetched programs and the user's own Python
+    packages stay where they are."""
     places = {name: directory / folder for name, folder in (("HOME", "home"), ("TMPDIR", "temporary"))}
     for place in places.values():
         place.mkdir(parents=True, exist_ok=True)
     environment = {name: str(place.absolute()) for name, place in places.items()}
     environment |= {"XDG_CACHE_HOME": str(jars.cache().parent), "PYTHONUSERBASE": site.getuserbase()}
-    environment["RUST_BACKTRACE"] = "0"  # it would stand in the message of each error
+    environment["RUST_BACKTRACE"] = "0"  # otherwise each error message holds a backtrace
     if os.environ.get(jars.VARIABLE):
         environment[jars.VARIABLE] = str(jars.folder())
     return environment
@@ -145,7 +146,7 @@ def _catalog(rest: str, timeout: float) -> Subject:
     try:
         return UcSubject(address_of(rest), timeout=timeout)
     except AddressError as error:
-        raise UsageError(f"uc: {error.problem}") from error  # the name is not repeated: there may be a token in it
+        raise UsageError(f"uc: {error.problem}") from error  # without the name, which may hold a token
 
 
 # Names
@@ -187,7 +188,7 @@ def _command(name: str, rest: str) -> list[str]:
 
 
 def _url(name: str, kind: str, rest: str) -> str:
-    """`http://host`, and with the kind in front of it too."""
+    """The URL, from `http://host` or `http:http://host`."""
     url = rest if rest.startswith(("http://", "https://")) else f"{kind}://{rest.removeprefix('//')}"
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise UsageError(
@@ -271,7 +272,7 @@ def _engine(name: str, rest: str) -> tuple[type[EngineClient], str | None]:
 
 
 def engine_of(name: str, rest: str) -> tuple[type[EngineClient], str | None]:
-    """As `_engine`, for an engine that may not run here yet. `rest`: NAME or NAME@VERSION."""
+    """Like `_engine`, but also for an engine that cannot run here yet. `rest`: NAME or NAME@VERSION."""
     engine, at, version = rest.partition("@")
     known = known_engines()
     if engine not in known:
@@ -297,7 +298,7 @@ def _class(name: str, rest: str) -> Any:
         raise UsageError(f"{name!r}: a Python subject is python:MODULE:CLASS, for example python:my_owner:MyOwner")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)  # as `python -m` does: an owner that one is writing is in the folder one is in
+        sys.path.insert(0, here)  # like `python -m`: the user's owner may be in the working directory
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

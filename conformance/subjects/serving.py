@@ -25,27 +25,27 @@ from conformance.models.storage import FolderStorage
 from conformance.subjects.names import handler_of
 
 PORT: Final = 0
-"""A free one."""
+"""The operating system chooses a free port."""
 
 
 def serve_stdio(ask: Ask, calls: BinaryIO, replies: BinaryIO) -> None:
-    """Answer calls, one after the other, until there are no more. Raises `AdapterError` for a line that is no call."""
+    """Answer calls, one after the other, until the input ends. Raises `AdapterError` for a line that is no call."""
     for line in calls:
         if line.strip():
             try:
                 call = wire.decode(line, Call)
             except msgspec.DecodeError as error:
-                raise AdapterError(f"{wire.shown(line)} is no call of the interface: {error}") from error
+                raise AdapterError(f"{wire.shown(line)} is not a call of the interface: {error}") from error
             replies.write(wire.encode(Reply(id=call.id, answer=ask(call.client, call.request))) + b"\n")
             replies.flush()
 
 
 def serve_http(ask: Ask, address: str = "", *, public: bool = False) -> HttpServer:
-    """At `[HOST:]PORT`. Raises `UsageError` for an address where it cannot listen."""
+    """Serve at `[HOST:]PORT`. Raises `UsageError` if it cannot listen there."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if address and not port.isdecimal():
-        raise UsageError(f"{address!r} is no address; it is [HOST:]PORT, for example 8080 or 127.0.0.1:8080")
+        raise UsageError(f"invalid address {address!r}; expected [HOST:]PORT, for example 8080 or 127.0.0.1:8080")
     try:
         return HttpServer(ask, host=host, port=int(port or PORT), public=public)
     except ValueError as error:
@@ -56,7 +56,8 @@ def serve_http(ask: Ask, address: str = "", *, public: bool = False) -> HttpServ
 
 
 class Served:
-    """A subject of this process that is asked from outside. A client is made anew for each owner that `hello` names."""
+    """A subject of this process that serves other processes. For each owner that `hello` names, a client is created
+    anew."""
 
     def __init__(self, handler: Handler, directory: Path) -> None:
         """Raises `UsageError` or `AdapterError` if the subject cannot be made."""
@@ -95,11 +96,11 @@ class Served:
             self._owner.close()
 
 
-# The models keep their state in memory; as processes they can be killed.
+# Durable state for the models, which otherwise keep it in memory: as processes they can be killed
 
 
 def make_durable(model: FaultControl, directory: Path) -> None:
-    """Let a model find its state in the folder when it is started again."""
+    """Let a model keep its state in the folder, and load it from there after a restart."""
     files, saved = directory / "files", directory / "saved"
     for folder in (files, saved):
         folder.mkdir(parents=True, exist_ok=True)
@@ -110,7 +111,7 @@ def make_durable(model: FaultControl, directory: Path) -> None:
 
 
 class _SavedFiles(MutableMapping[str, bytes]):
-    """A file for each name; one that is written replaces the old one as a whole."""
+    """A mapping with a file for each name. A new content replaces the old file atomically."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -149,8 +150,8 @@ class _SavedFiles(MutableMapping[str, bytes]):
 def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
     """Serve the subject until it is interrupted. `http`: `[HOST:]PORT`; None: over standard input and output.
 
-    Raises `UsageError` for a name or address that is none, `AdapterError` for a subject, or a caller, that does not
-    speak the interface.
+    Raises `UsageError` for an invalid name or address, `AdapterError` if the subject or the caller does not speak the
+    interface.
     """
     handler = handler_of(name)
     with contextlib.ExitStack() as made:
@@ -162,7 +163,7 @@ def serve(name: str, *, http: str | None = None, public: bool = False) -> int:
             served = Served(handler, directory)
             made.callback(served.close)
             server = made.enter_context(serve_http(served.ask, http, public=public))
-            with contextlib.suppress(KeyboardInterrupt):  # it may come as soon as the URL is known
+            with contextlib.suppress(KeyboardInterrupt):  # the user may interrupt as soon as the URL is printed
                 print(json.dumps({"url": server.url, "subject": name}), flush=True)
                 server.wait()
             return 0

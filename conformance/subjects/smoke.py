@@ -1,8 +1,8 @@
 """The smoke test: the first requests to a subject, which separate a broken adapter from a broken owner.
 
-An adapter is broken if its answers are invalid: `hello` contradicts itself, an operation is missing, a file name is not
-relative to the log. No verdict is possible until it is repaired. An owner is broken if its answers are valid and wrong;
-the checks of a run say more about it.
+An adapter is broken if its answers are invalid: `hello` contradicts itself, an operation is missing, or a file name is
+not relative to the log. No verdict is possible until it is repaired. An owner is broken if its answers are valid but
+wrong; the checks of a run find out more.
 
 Every failed step has the request, the answer, what the interface expects, and the section of the page about it.
 """
@@ -41,9 +41,9 @@ LOG_FOLDER: Final = "_delta_log/"
 CORE: Final = (m.CreateTable, m.Commit, m.GetCommits, m.BackfillToVersion, m.Observe)
 """Operations that every owner has."""
 TRIES: Final = 5
-"""Proposals to an owner that rejects them, which it may do by a policy of its own."""
+"""How often a request is sent at most: an owner may reject some because of a policy."""
 LATE: Final = "no answer within"
-"""How the transports begin the reason of an answer that did not come in time."""
+"""The beginning of the transports' reason for an answer that did not come in time."""
 PROPOSALS: Final = (m.CreateTable, m.Commit, m.TakeOver, m.HandBack)
 
 A = TypeVar("A")
@@ -57,9 +57,9 @@ class Outcome(StrEnum):
     ADAPTER = "adapter"
     """The adapter is broken."""
     OWNER = "owner"
-    """The adapter works, and the answer is wrong."""
+    """The adapter works, but the owner's answer is wrong."""
     SKIPPED = "skipped"
-    """A step before it failed."""
+    """An earlier step failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Step:
     says: str = ""
     """What the interface expects, or why the step was skipped."""
     see: str = ""
-    """The section of the page."""
+    """The section about it on the page TEST_YOUR_OWNER.md."""
 
     def __str__(self) -> str:
         if not self.says:
@@ -123,7 +123,7 @@ class SmokeReport:
 
 
 def first_hello(came: str, says: str) -> Step:
-    """The failed step for an invalid answer to the first `hello`, after which nothing else is sent."""
+    """The failed step for an invalid answer to the first `hello`. No other request is sent after it."""
     asked = wire.shown(wire.encode(m.Hello()))
     return Step(name="hello", outcome=Outcome.ADAPTER, says=says, asked=asked, came=came, see=f"{PAGE}#hello")
 
@@ -132,8 +132,9 @@ def first_hello(came: str, says: str) -> Step:
 
 
 def smoke(subject: Subject, host: ClientHost | None = None, reopen: Callable[[], Subject] | None = None) -> SmokeReport:
-    """Send the first requests. `host`: where a client under test finds the kit's own owner. `reopen`: closes the
-    subject and starts it again with another, empty folder. Invalid answers are failed steps; nothing is raised."""
+    """Send the first requests. `host`: serves the kit's own owner to a client under test. `reopen`: closes the subject
+    and starts it again with another, empty folder. An invalid answer is a failed step; this function raises no
+    error."""
     return _Smoke(subject, host, reopen).run()
 
 
@@ -147,7 +148,7 @@ class _StepFailedError(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class _Table:
-    """A table of the smoke test. `proposed`: attempt and actions of what was ratified, by version."""
+    """A table of the smoke test. `proposed`: the attempt and the actions of each ratified version."""
 
     feature: str
     commit_mode: str
@@ -184,7 +185,7 @@ class _Smoke:
     # Steps
 
     def _step(self, name: str, action: Callable[[], None]) -> bool:
-        """Whether it succeeded."""
+        """Run a step. Returns whether it succeeded."""
         self.request = self.answer = None
         try:
             action()
@@ -203,7 +204,7 @@ class _Smoke:
         self.steps.append(Step(name=name, outcome=outcome, says=says, asked=asked, came=came, see=f"{PAGE}#{see}"))
 
     def _unreadable(self, name: str, error: AdapterError) -> None:
-        """The answer is invalid. Later steps are still tried, because other operations may work."""
+        """Record an invalid answer. Later steps still run, because other operations may work."""
         if error.problem in self.unreadable:  # the transport sends no more requests
             self._skip(name, "no more requests are possible: see the `adapter` step above")
             return
@@ -215,8 +216,8 @@ class _Smoke:
         self.steps.append(Step(name=name, outcome=Outcome.SKIPPED, says=because))
 
     def _ask(self, request: m.Request, client: str = "smoke") -> m.Answer:
-        """The answer. A request that was rejected for now is repeated, and if that is harmless also one that the
-        subject itself answered by `unknown`."""
+        """The answer. A request with a retryable rejection is repeated; so is, if that is harmless, a request that the
+        subject itself answered `unknown`."""
         self.request, self.answer = request, None
         repeatable = not isinstance(request, PROPOSALS) or "idempotent-retry" in self.identity.profiles
         for _ in range(TRIES):
@@ -227,12 +228,12 @@ class _Smoke:
         return answer
 
     def _expect(self, request: m.Request, kind: type[A], says: str, *, see: str = "") -> A:
-        """The answer, of that kind."""
+        """The answer, which must be of that kind."""
         answer: Any = self._ask(request)
         return answer if isinstance(answer, kind) else self._otherwise(request, says, see)
 
     def _ratified(self, proposal: Callable[[], P], says: str) -> tuple[P, m.Ratified]:
-        """A proposal that was ratified. An owner may reject some by a policy of its own, but not all of them."""
+        """A ratified proposal, with its answer. An owner may reject some proposals because of a policy, but not all."""
         for _ in range(TRIES):
             request = proposal()
             if not isinstance(self._ask(request), m.Rejected):
@@ -241,8 +242,8 @@ class _Smoke:
         return request, answer if isinstance(answer, m.Ratified) else self._otherwise(request, says)
 
     def _otherwise(self, request: m.Request, says: str, see: str = "") -> NoReturn:
-        """The answer is of another kind. A missing answer or operation is the adapter's error; an exception in this
-        process, and a missing operation of a declared profile, are the owner's."""
+        """Report an answer of another kind. A missing answer or operation is the adapter's error. An exception in this
+        process, or a missing operation of a declared profile, is the owner's error."""
         where = see or name_of(request)
         if isinstance(self.answer, m.Unknown) and not self.answer.reason.startswith(RAISED):
             self._broken(f"no answer; expected {says}", where)
@@ -366,8 +367,8 @@ class _Smoke:
             Log(m.Commits(commits=(), latest=None), seen).check_version(1, *table.proposed[1])
 
     def _forgotten(self, table: _Table) -> None:
-        """With another, empty folder the subject does not know a table that only its process before created. If it
-        does, runs and workers would see each other's tables, and be taken for wrong answers."""
+        """With another, empty folder the subject must not know a table that its earlier process created. Otherwise runs
+        and workers would see each other's tables, and the kit would take that for wrong answers."""
         assert self.reopen is not None
         self._create(table)
         self.request = self.answer = None
@@ -380,7 +381,7 @@ class _Smoke:
                 "2-connect-it-to-the-kit-3-minutes",
             )
         if not isinstance(self._created_anew(replace(table, name=f"another-{table.name}")), m.Ratified):
-            return  # a rejection of the other name would then show nothing
+            return  # then a rejection of the other name proves nothing
         answer = self._created_anew(table)
         if isinstance(answer, m.Conflict):
             self._outside(f"it answers that the table {table.name!r} exists")
@@ -388,7 +389,7 @@ class _Smoke:
             self._has_no_old_attempts(table, answer.table)
 
     def _created_anew(self, table: _Table) -> m.Answer:
-        """Asked again after a rejection by a policy."""
+        """The answer to a new creation, which is sent again after a rejection by a policy."""
         for _ in range(TRIES - 1):
             if not isinstance(answer := self._ask(self._creation(table)), m.Rejected):
                 return answer
@@ -414,7 +415,7 @@ class _Smoke:
 
     @contextmanager
     def _blame(self) -> Iterator[None]:
-        """Attribute an error of `Log` to the adapter or to the owner."""
+        """Turn an error of `Log` into an error of the adapter or of the owner."""
         try:
             yield
         except Log.UnreadableError as error:
@@ -478,14 +479,14 @@ class _Smoke:
         self._expect(m.Remove(table=table.reference, file=name), m.Done, "`done` after the file is removed")
 
     def _transfer(self, table: _Table) -> None:
-        """A hand-back may be rejected; the operation must exist."""
+        """The owner may reject the hand-back, but the operation must exist."""
         attempt = str(uuid.uuid4())
         actions = (
             proposals.commit_info(attempt, proposals.BASE_TIME + 2000),
             proposals.protocol(None),
             proposals.metadata(str(uuid.uuid4()), proposals.BASE_TIME),
         )
-        # Version 1 is taken, so that the table stays with its owner.
+        # Version 1 is taken, so the table stays with its owner.
         request = m.HandBack(table=table.reference, version=1, attempt=attempt, actions=actions)
         answer = self._ask(request)
         if isinstance(answer, m.Unknown | m.Unsupported):
@@ -530,7 +531,7 @@ class _Smoke:
         says = f"`snapshot_read` of version {table.version} with the file {table.files[0]!r}"
         answer = self._ask(m.Snapshot(table=table.name))
         if isinstance(answer, m.Unsupported):
-            return  # a writer or a maintenance job that reads nothing for others
+            return  # a writer or a maintenance job without snapshots for others
         if not isinstance(answer, m.SnapshotRead):
             self._otherwise(m.Snapshot(table=table.name), says, "a-client-instead-of-an-owner")
         if (answer.version, answer.files) != (table.version, table.files):
