@@ -74,7 +74,7 @@ class Connections:
             self._drop(connection)
             if time.monotonic() >= deadline:
                 raise TimeoutError from error
-            raise BrokenError(f"the connection broke: {_words(error)}") from error
+            raise BrokenError(f"the connection broke: {_text_of(error)}") from error
         finally:
             self._busy.pop(connection, None)
         self._release(connection, reusable=reusable)
@@ -114,7 +114,7 @@ class Connections:
         except TimeoutError:
             raise
         except OSError as error:
-            raise NoConnectionError(_words(error)) from error
+            raise NoConnectionError(_text_of(error)) from error
         with self._lock:
             self._open.add(connection)
         return connection
@@ -194,6 +194,6 @@ def _hang_up(connection: http.client.HTTPConnection) -> None:
         connection.sock.shutdown(socket.SHUT_RDWR)
 
 
-def _words(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return str(text).lower() if isinstance(error, ConnectionError) else str(text)

@@ -128,7 +128,7 @@ class StdioSubject(Closing):
         """Kill the client's process (without shared state: the only one). Waiting requests are answered `Unknown`. With
         shared state the next request starts a new process."""
         with self._lock:
-            place = self._place(client)
+            place = self._number_of(client)
             process = self._processes.get(place)
             if self.identity.shared_state:
                 self._processes.pop(place, None)
@@ -142,7 +142,7 @@ class StdioSubject(Closing):
         process = self._processes.get(0)
         return "" if process is None else process.last_words()
 
-    def _place(self, client: str) -> int:
+    def _number_of(self, client: str) -> int:
         """Which of the processes is the client's."""
         if not self.identity.shared_state:
             return 0
@@ -153,7 +153,7 @@ class StdioSubject(Closing):
         with self._lock:
             if self._ended:
                 return gone(self._ended)
-            place = self._place(client)
+            place = self._number_of(client)
             if place not in self._processes:
                 process, answer = self._greeted()
                 if process is None:
@@ -206,7 +206,7 @@ class StdioSubject(Closing):
                 self._ended = f"it did not start again: {reason}"
                 return Rejected(reason=self._ended) if reason.startswith(GONE) else Unknown(reason=self._ended)
             self._ended = ""
-            self._processes[self._place(client)] = process
+            self._processes[self._number_of(client)] = process
         return Done()
 
     def _end_all(self, why: str) -> None:
@@ -307,8 +307,8 @@ class Process:
         self._last_words = bytearray()
         self._at_exit = weakref.finalize(self, _end_group, self._process.pid)
         self._listener = threading.Thread(target=self._listen, name=f"output of {name}", daemon=True)
-        self._overhearer = threading.Thread(target=self._overhear, name=f"errors of {name}", daemon=True)
-        self._overhearer.start()
+        self._error_reader = threading.Thread(target=self._read_errors, name=f"errors of {name}", daemon=True)
+        self._error_reader.start()
         self._listener.start()
 
     @property
@@ -434,7 +434,7 @@ class Process:
             )
         heard.put(reply.answer)
 
-    def _overhear(self) -> None:
+    def _read_errors(self) -> None:
         for chunk in self._chunks(self._errors):
             self._last_words += chunk
             del self._last_words[:-KEPT]
@@ -494,7 +494,7 @@ class Process:
                 self._sending.release()
         self._listener.join(ENDING)
         self.kill("it was closed")
-        self._overhearer.join(ENDING)
+        self._error_reader.join(ENDING)
         for stream in (self._input, self._output, self._errors):
             with contextlib.suppress(OSError):
                 stream.close()
@@ -508,7 +508,7 @@ class Process:
                 self._process.wait(ENDING)
             self._reaped = True
             self._at_exit.detach()
-        self._overhearer.join(ENDING / 5)
+        self._error_reader.join(ENDING / 5)
         with self._state:
             how = "it closed its standard output, and went on" if closed else _how(self._process.returncode)
             self._death = self._killed or f"{how}{self.last_words()}"

@@ -45,7 +45,7 @@ class Kit:
         self.known: tuple[KnownFailure, ...] = ()
         self._session: Session | None = None
         self._identity: Identity | None = None
-        self._heard: list[CaseResult] = []
+        self._results: list[CaseResult] = []
         self._conclusion = ""
         known = config.getoption("commit_owner_known")
         try:
@@ -106,7 +106,7 @@ class Kit:
         """Collect the results, in the main process."""
         text = getattr(report, RESULT, None)
         if text is not None and not hasattr(self._config, "workerinput"):
-            self._heard.append(msgspec.json.decode(text, type=CaseResult))
+            self._results.append(msgspec.json.decode(text, type=CaseResult))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -115,21 +115,21 @@ class Kit:
             return
         self._conclusion = self._conclude(self._identity)
         if self._conclusion and exitstatus == pytest.ExitCode.OK:
-            nothing = not self._heard
+            nothing = not self._results
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED if nothing else pytest.ExitCode.TESTS_FAILED
 
     def _conclude(self, identity: Identity) -> str:
-        if not self._heard:
+        if not self._results:
             return "no case of the kit was run"
         everything = plan(identity, self.profile, self.seed).order
-        stale = known_failures.stale(self.known, self._heard, everything)
+        stale = known_failures.stale(self.known, self._results, everything)
         if stale:
             return f"known failures that are no longer true: {', '.join(entry.case for entry in stale)}"
-        failed = verdicts.failing(self._heard, strict=self.strict)
-        without = verdicts.profiles_without_verdict(self._heard, identity)
+        failed = verdicts.failing(self._results, strict=self.strict)
+        without = verdicts.profiles_without_verdict(self._results, identity)
         if without:
             return verdicts.without_verdict_in_words(without)
-        if not failed and not any(case.verdict is Verdict.PASSED for case in self._heard):
+        if not failed and not any(case.verdict is Verdict.PASSED for case in self._results):
             return "no case came to a verdict"
         return ""
 

@@ -157,10 +157,10 @@ def causes(result: RunResult) -> list[Cause]:
                 members.append(_member(case, of_kind, recorded, warning=warning))
     grouped = [_cause(result, each) for each in _groups(members)]
     grouped += _without_case(result, {each.requirement for cause in grouped for each in cause.requirements})
-    return sorted(grouped, key=_place)
+    return sorted(grouped, key=_sort_key)
 
 
-def _place(cause: Cause) -> tuple[object, ...]:
+def _sort_key(cause: Cause) -> tuple[object, ...]:
     plain = min((each.violation.rule is not None for each in cause.evidence), default=True)
     operations = min((each.case.operations for each in cause.evidence), default=0)
     return cause.warning, not cause.evidence, -len(cause.evidence), plain, operations, cause.headline
@@ -185,7 +185,7 @@ def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None,
     if recorded is not None and _skips_a_version(recorded):
         sign = Rule.RATIFIED_OUT_OF_ORDER.value
     sign = lost or sign
-    plainest = min(found, key=lambda each: not _says(each, sign))
+    plainest = min(found, key=lambda each: not _shows_sign(each, sign))
     others = [each for each in found if each is not plainest]
     pair = None if recorded is None else two_ratified(recorded)
     if pair is not None and not lost:
@@ -203,7 +203,7 @@ def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None,
     )
 
 
-def _says(violation: Violation, sign: str) -> bool:
+def _shows_sign(violation: Violation, sign: str) -> bool:
     """Whether the violation itself shows the sign."""
     if violation.rule is not None or sign == Rule.RATIFIED_BUT_LOST.value:
         return violation.rule == sign

@@ -233,7 +233,7 @@ class _Run:
                     self._give(worker, state)
             news = pool.news(self._patience(pool, state))
             if news is not None:
-                self._hear(pool, state, *news)
+                self._handle(pool, state, *news)
             self._look_at_the_clock(pool, state)
 
     def _give(self, worker: WorkerProcess, state: _State) -> None:
@@ -241,7 +241,7 @@ class _Run:
         state.doing[worker.number] = case
         worker.give(run_case_of(case, self._options.reproduction))
 
-    def _hear(self, pool: WorkerPool, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
+    def _handle(self, pool: WorkerPool, state: _State, worker: WorkerProcess, report: Report | Died) -> None:
         if isinstance(report, Alive):
             return
         worker.silent_since = None

@@ -1,9 +1,9 @@
 """Known failures: an implementer accepts them for now, with a reason. A list with an outdated entry fails the run.
 
-    [[known-failure]]
-    case = "backfill-ordering/*[managedCommit/direct]"
-    requirement = "MC-BACKFILL-02"
-    reason = "ticket 17: fixed in the next release"
+[[known-failure]]
+case = "backfill-ordering/*[managedCommit/direct]"
+requirement = "MC-BACKFILL-02"
+reason = "ticket 17: fixed in the next release"
 """
 
 from __future__ import annotations

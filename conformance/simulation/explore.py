@@ -98,12 +98,12 @@ def depth_first(begin: Callable[[], Run], report: Report, *, pruned: bool = True
             yield outcome
         else:
             report.pruned += 1
-        if not _turn_off(path):
+        if not _backtrack(path):
             report.finished = True
             return
 
 
-def _turn_off(path: list[_Node]) -> bool:
+def _backtrack(path: list[_Node]) -> bool:
     """Go back to the last state with an unexplored choice. Returns whether there is one."""
     while path:
         node = path[-1]

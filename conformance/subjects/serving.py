@@ -75,12 +75,12 @@ class Served:
 
     def ask(self, client: str, request: Request) -> Answer:
         if isinstance(request, Hello) and self._handler.takes_owner:
-            self._meet(request.owner_url)
+            self._connect(request.owner_url)
         if self._subject is None:
             raise AdapterError("the first request is `hello`; to a client it names its owner")
         return self._subject.ask(client, request)
 
-    def _meet(self, url: str | None) -> None:
+    def _connect(self, url: str | None) -> None:
         if url is None:
             raise AdapterError(f"{self._handler.name} is a client: `hello` must name its owner in `owner_url`")
         if url != self._url:

@@ -63,7 +63,7 @@ class Database:
         """For each key, the item as the next eventually consistent read sees it."""
         self._updates: Counter[str] = Counter()
         self._requests: Counter[str] = Counter()
-        self.deadly: str | None = None
+        self.crash_point: str | None = None
         """The crash point at which the coordinator's process dies."""
         self.dead: str | None = None
         """The crash point at which it died; None: it is alive."""
@@ -176,7 +176,7 @@ class Database:
             self._raise("ProvisionedThroughputExceededException", "too many requests")
 
     def _reach(self, point: str) -> None:
-        if self.deadly == point:
+        if self.crash_point == point:
             self._die(point)
 
     def _die(self, point: str) -> None:

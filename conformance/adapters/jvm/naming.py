@@ -1,9 +1,9 @@
 """Parses the part of a subject's name after `jvm:`, and makes the coordinator that it names.
 
-    jvm:in-memory                                   Delta's coordinator for its tests and examples
-    jvm:dynamodb                                    Delta's coordinator for DynamoDB, on a database that never fails
-    jvm:dynamodb:stale-reads                        the same, with a weakness of the service (see `faults`)
-    "jvm:com.example.MyBuilder --classpath my.jar"  any other, by the name of its class or of its builder's class
+jvm:in-memory                                   Delta's coordinator for its tests and examples
+jvm:dynamodb                                    Delta's coordinator for DynamoDB, on a database that never fails
+jvm:dynamodb:stale-reads                        the same, with a weakness of the service (see `faults`)
+"jvm:com.example.MyBuilder --classpath my.jar"  any other, by the name of its class or of its builder's class
 """
 
 from __future__ import annotations

@@ -375,7 +375,7 @@ class CoordinatorOwner:
 
         def arm() -> m.Answer:
             assert self._database is not None
-            self._database.deadly = request.point
+            self._database.crash_point = request.point
             return m.Done()
 
         return self._answered(arm)

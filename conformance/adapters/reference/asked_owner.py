@@ -164,7 +164,7 @@ class AskedOwner:
                 return NotLanded()
             case _:  # the owner resolves no attempts, so the outcome stays unknown
                 raise OutcomeUnknown(
-                    f"the owner does not resolve {attempt}: it answered {_words(answer)}", attempt=attempt
+                    f"the owner does not resolve {attempt}: it answered {_text_of(answer)}", attempt=attempt
                 )
 
     def get_commits(self, table_id: str, start: Version | None = None, end: Version | None = None) -> CommitsAnswer:
@@ -285,10 +285,10 @@ def _refusal(request: m.Request, answer: m.Answer) -> DeltaError:
         case m.Rejected() | m.Unsupported():
             return InvalidRequestError(f"the owner rejects {name_of(request)}: {answer.reason}")
         case _:
-            return CorruptionError(f"invalid answer to {name_of(request)}: {_words(answer)}")
+            return CorruptionError(f"invalid answer to {name_of(request)}: {_text_of(answer)}")
 
 
-def _words(answer: m.Answer) -> str:
+def _text_of(answer: m.Answer) -> str:
     return f"`{answer.__struct_config__.tag}`"
 
 

@@ -66,7 +66,7 @@ class Life:
     def __init__(self, *, synced: bool) -> None:
         self.synced = synced
         self.dead = False
-        self.deadly: str | None = None
+        self.crash_point: str | None = None
         """The crash point at which the process dies."""
         self._connections: list[_Connection] = []
         self._of_thread = threading.local()
@@ -82,7 +82,7 @@ class Life:
     def reach(self, point: str) -> None:
         """Die if this is the crash point. Raises `Killed`."""
         self.alive()
-        if point == self.deadly:
+        if point == self.crash_point:
             self.dead = True
             raise Killed(point)
 
@@ -179,7 +179,7 @@ class _Files(EffectFiles):
             found = act()
             life.reach(f"after-{what}")
             return found
-        if torn is not None and path.parent.name in STAGING_FOLDERS and life.deadly == "during-stage":
+        if torn is not None and path.parent.name in STAGING_FOLDERS and life.crash_point == "during-stage":
             torn()
             life.reach("during-stage")
         found = act()

@@ -108,14 +108,14 @@ class ReferenceOwner:
         except OutsideError as error:
             answer = m.Rejected(reason=str(error))
         except Killed as killed:
-            self._bury(process)
+            self._kill(process)
             raise ProcessDied(f"it died at {killed}") from None
         if process.life.dead:  # another thread killed it meanwhile: no process is left to answer
-            self._bury(process)
+            self._kill(process)
             raise ProcessDied("it was crashed, as requested")
         return answer
 
-    def _bury(self, process: OwnerProcess) -> None:
+    def _kill(self, process: OwnerProcess) -> None:
         process.life.end()
         if self._process is process:
             self._process = None
@@ -298,9 +298,9 @@ class ReferenceOwner:
         if process is None:
             raise ProcessDied("it was crashed before")
         if request.point is None:
-            self._bury(process)
+            self._kill(process)
         else:
-            process.life.deadly = request.point
+            process.life.crash_point = request.point
         return m.Done()
 
     def restart(self, client: str, request: m.Restart) -> m.Answer:

@@ -57,11 +57,11 @@ class Known:
     """The tables whose commits the adapter publishes without a request of the kit."""
 
 
-class Gone(Exception):  # noqa: N818  # it is the state of a table
+class TableGone(Exception):  # noqa: N818  # it is the state of a table
     """The table does not exist, or no longer."""
 
 
-class NotShown(Exception):  # noqa: N818  # it is the result of a read
+class LoadRejected(Exception):  # noqa: N818  # it is the result of a read
     """The server rejected the request to load a table."""
 
     def __init__(self, reply: Refused) -> None:
@@ -85,9 +85,9 @@ class UcOwner:
             return m.Unknown(reason=str(error))
         except NoConnectionError as error:
             return gone(str(error))
-        except Gone:
+        except TableGone:
             return m.NotFound()
-        except NotShown as refused:
+        except LoadRejected as refused:
             return _rejected(refused.reply)
         except OutsideError as error:
             return m.Rejected(reason=str(error))
@@ -113,7 +113,7 @@ class UcOwner:
             return self._created_again(name, request)
         found = self._api.load(name)
         if isinstance(found, Loaded):
-            return self._taken(name, found, request)
+            return self._name_taken(name, found, request)
         if found.status != 404:
             return _rejected(found)
         staged = self._api.stage(name)
@@ -127,32 +127,32 @@ class UcOwner:
         reply = self._api.create(creation)
         if isinstance(reply, Refused):
             holder = self._api.load(name) if reply.status == 409 else reply
-            return self._taken(name, holder, request) if isinstance(holder, Loaded) else _rejected(reply)
-        return self._mine(name, reply, request, creation)
+            return self._name_taken(name, holder, request) if isinstance(holder, Loaded) else _rejected(reply)
+        return self._created_answer(name, reply, request, creation)
 
     def _created_again(self, name: str, request: m.CreateTable) -> m.Answer:
         """Send the identical request again, although it landed. If the server creates another table for it, the answer
         names that table."""
         made, creation = self._known.created[name, request.attempt]
         reply = None if creation is None else self._api.create(creation)
-        return m.Ratified(version=0, table=str(self._met(name, reply)) if isinstance(reply, Loaded) else made)
+        return m.Ratified(version=0, table=str(self._reference_of(name, reply)) if isinstance(reply, Loaded) else made)
 
-    def _taken(self, name: str, holder: Loaded, request: m.CreateTable) -> m.Answer:
+    def _name_taken(self, name: str, holder: Loaded, request: m.CreateTable) -> m.Answer:
         log = LogFolder(folder_of(holder.metadata.location))
         if documents.attempt_of(documents.parsed(log.read(published(0)) or b"")) == request.attempt:
-            return self._mine(name, holder, request)
-        return m.Conflict(latest=holder.latest, winner_table=str(self._met(name, holder)))
+            return self._created_answer(name, holder, request)
+        return m.Conflict(latest=holder.latest, winner_table=str(self._reference_of(name, holder)))
 
-    def _mine(
+    def _created_answer(
         self, name: str, table: Loaded, request: m.CreateTable, creation: dict[str, Any] | None = None
     ) -> m.Ratified:
-        reference = str(self._met(name, table))
+        reference = str(self._reference_of(name, table))
         self._known.created[name, request.attempt] = reference, creation
         if request.backfill == "subject":
             self._known.publishing.add(reference)
         return m.Ratified(version=0, table=reference)
 
-    def _met(self, name: str, table: Loaded) -> Reference:
+    def _reference_of(self, name: str, table: Loaded) -> Reference:
         reference = Reference(name, table.metadata.table_uuid)
         self._known.logs.setdefault(str(reference), LogFolder(folder_of(table.metadata.location)))
         return reference
@@ -167,7 +167,7 @@ class UcOwner:
         if isinstance(table, Refused):
             return m.NotFound() if table.status == 404 else _rejected(table)
         return m.Table(
-            table=str(self._met(name, table)),
+            table=str(self._reference_of(name, table)),
             feature=FEATURE,
             commit_mode="staged",
             latest=table.latest,
@@ -186,19 +186,19 @@ class UcOwner:
         return self._answered(ask)
 
     def _loaded(self, table: m.TableRef) -> tuple[str, Loaded]:
-        """The table's name, and the server's answer to loading it. Raises `Gone` if the name now belongs to another
-        table, and `NotShown`."""
+        """The table's name, and the server's answer to loading it. Raises `TableGone` if the name now belongs to another
+        table, and `LoadRejected`."""
         name, _, uuid = table.rpartition("@")
         found = self._api.load(name) if name else None
         if isinstance(found, Refused) and found.status != 404:
-            raise NotShown(found)
+            raise LoadRejected(found)
         if not isinstance(found, Loaded) or found.metadata.table_uuid != uuid:
-            raise Gone(table)
-        self._met(name, found)
+            raise TableGone(table)
+        self._reference_of(name, found)
         return name, found
 
     def _log(self, table: m.TableRef) -> LogFolder:
-        """Raises `Gone`."""
+        """Raises `TableGone`."""
         if table not in self._known.logs:
             self._loaded(table)
         return self._known.logs[table]

@@ -49,7 +49,7 @@ def test_an_invalid_call_ends_serving() -> None:
     replies = io.BytesIO()
     with pytest.raises(AdapterError) as raised:
         serve_stdio(refuse, io.BytesIO(line(1, m.DropTable(table="t")) + b'{"op": "hello"}\n'), replies)
-    assert '`{"op": "hello"}` is no call of the interface' in raised.value.problem
+    assert '`{"op": "hello"}` is not a call of the interface' in raised.value.problem
     assert len(replies.getvalue().splitlines()) == 1
 
 
@@ -127,7 +127,7 @@ def test_an_invalid_name_or_call_is_an_error_without_a_traceback() -> None:
         assert problem in ran.stderr
     ran = subprocess.run([*SERVE, "model"], input=b"hello\n", capture_output=True, timeout=LONG)
     assert ran.returncode == 2
-    assert ran.stderr.startswith(b"error: `hello` is no call of the interface")
+    assert ran.stderr.startswith(b"error: `hello` is not a call of the interface")
     assert ran.stdout == b""
 
 

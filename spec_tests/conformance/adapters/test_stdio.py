@@ -275,7 +275,7 @@ def test_an_invalid_answer_is_reported_and_later_answers_are_judged(
 NO_REPLIES = {
     "no JSON": ("`version 1 is ratified`, which is not JSON; a reply", "write everything else to stderr"),
     "a list": ("`[]`, which is not a valid reply", 'such as {"id": 7, "answer": {"outcome": "done"}}'),
-    "no envelope": ('The outcome belongs into the field "answer"',),
+    "no envelope": ('The outcome belongs in the field "answer"',),
     "a line of a log": ("which is not a valid reply", "write everything else to stderr"),
     "nested too deeply": ("which is no",),
     "no UTF-8": ("which is not JSON",),
