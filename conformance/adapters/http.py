@@ -135,7 +135,7 @@ class HttpSubject(Closing):
         if reply.id != call.id:
             raise AdapterError(
                 f"{self._name}: {wire.asked(call)}, was answered by a reply to call {reply.id}. "
-                f'"id" is the one of the call, given back'
+                f'"id" must be the id of the call'
             )
         return wire.checked(call, reply.answer, self._name)
 

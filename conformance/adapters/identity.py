@@ -54,7 +54,7 @@ def _unknown(what: str, given: Iterable[str], known: Iterable[str]) -> Iterator[
     words = tuple(known)
     for word in given:
         if word not in words:
-            yield f"{word!r} is no {what}{wire.near(word, words)} ({what}s are {', '.join(words)})"
+            yield f"{word!r} is not a {what}{wire.near(word, words)} ({what}s are {', '.join(words)})"
 
 
 def _about_commit_modes(identity: Identity) -> Iterator[str]:
@@ -64,14 +64,14 @@ def _about_commit_modes(identity: Identity) -> Iterator[str]:
         yield "`features` is empty; an owner speaks at least one of them"
     for feature, commit_modes in identity.commit_modes.items():
         if feature not in identity.features:
-            yield f"`commit_modes` speaks of {feature!r}, which is not among `features`"
+            yield f"`commit_modes` names {feature!r}, which is missing in `features`"
         yield from _unknown(
             f"commit mode to {feature} table", commit_modes, FEATURE_COMMIT_MODES.get(feature, COMMIT_MODES)
         )
     for feature in identity.features:
         if not identity.commit_modes.get(feature):
             yield (
-                f"`commit_modes` says nothing of {feature!r}; name for each feature the commit modes that the owner "
+                f"`commit_modes` lacks {feature!r}; name for each feature the commit modes that the owner "
                 f'takes, as in {{"{feature}": ["staged"]}}. An owner of one table feature names that one in `features`'
             )
 

@@ -149,7 +149,7 @@ class StdioSubject(Closing):
         return self._numbers.setdefault(client, len(self._numbers)) % self.processes
 
     def _process_of(self, client: str) -> Process | Answer:
-        """The client's process, started if necessary; or, if there is none, the answer that says why."""
+        """The client's process, started if necessary; or the answer that says why it does not run."""
         with self._lock:
             if self._ended:
                 return gone(self._ended)

@@ -150,10 +150,10 @@ def _readme(result: RunResult, case: CaseResult) -> str:
         block(run_command(result, case)),
     ]
     if case.history is not None:
-        parts.append(f"`{HISTORY}` is what happened, operation by operation. To judge it again, without the subject:")
+        parts.append(f"`{HISTORY}` records requests, answers and faults. To judge it again, without the subject:")
         parts.append(block(f"{COMMAND} check {HISTORY}"))
     if case.whole_history is not None:
-        parts.append(f"`{HISTORY}` is shortened to what shows the violation; `{WHOLE}` has all operations.")
+        parts.append(f"`{HISTORY}` is shortened to the operations that show the violation; `{WHOLE}` has all.")
     return "\n\n".join(parts) + "\n"
 
 

@@ -43,7 +43,7 @@ TWO_RATIFIED: Final = "two-ratified"
 TABLE_LOST: Final = "table-lost"
 DROP_LOST: Final = "drop-lost"
 _SIGNS: Final[dict[str, str]] = {
-    DROP_LOST: "a table that was dropped is there again",
+    DROP_LOST: "a dropped table exists again",
     TABLE_LOST: "a table that was not dropped is not found",
     TWO_RATIFIED: "two attempts are ratified as one version",
     Rule.LANDED_TWICE.value: "one attempt becomes two versions",

@@ -380,5 +380,5 @@ def _description(marked: Sequence[Box], steps: Sequence[Step], recorded: Recorde
     if not marked:
         return f"{shown}, time running to the right. The table below says the same."
     sides = "; ".join(f"{number}: {box.title}" for number, box in enumerate(marked, 1))
-    what = "These two contradict each other" if len(marked) > 1 else "This one is wrong"
+    what = "These two operations contradict each other" if len(marked) > 1 else "This operation is wrong"
     return f"{shown}, time running to the right. {what}: {sides}. The table below says the same."

@@ -150,7 +150,7 @@ def rendered(template: str, **values: Any) -> str:
 
 
 def to_player(result: RunResult) -> str:
-    """The player: a page that shows step by step each finding of `to_html` that has a history; empty if there is none.
+    """The player: a page that shows step by step each finding of `to_html` that has a history; empty if none has one.
 
     It is one file for all findings, which share its script. It is not a part of the page of `to_html`, so that a reader
     of the verdict, perhaps on a phone, does not load the steps of forty histories.
@@ -321,7 +321,7 @@ class Explained:
     replay: str
     run: str
     bundle: str
-    """The relative path of the bundle's folder; empty if there is none."""
+    """The relative path of the bundle's folder; empty if it does not exist."""
     watch: str
     """The relative address of the finding in the player; empty if it is not there."""
 
@@ -458,7 +458,7 @@ _SHOWN: Final = frozenset(RequirementVerdict) - {RequirementVerdict.NOT_APPLICAB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A subject, with its run or the reason why there is none."""
+    """A subject, with its run or the reason why it is missing."""
 
     subject: str
     """The subject's name on the command line."""

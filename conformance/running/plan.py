@@ -105,7 +105,7 @@ def _unknown(what: str, value: str, known: list[str]) -> str:
     near = difflib.get_close_matches(value, known, n=3, cutoff=0.5)
     plural = f"{what.removesuffix('y')}ies" if what.endswith("y") else f"{what}s"
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)}"
-    return f"no {what} is called {value!r}; {hint} (all: delta-commit-conformance list {plural})"
+    return f"unknown {what} {value!r}; {hint} (all: delta-commit-conformance list {plural})"
 
 
 LAYERS: Final = (Layer.EXAMPLE, Layer.MODEL, Layer.SIMULATION, Layer.PROCESSES)

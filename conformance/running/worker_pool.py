@@ -155,7 +155,7 @@ class WorkerPool:
         self.workers.remove(worker)
 
     def news(self, timeout: float) -> tuple[WorkerProcess, Report | Died] | None:
-        """The next report or death of a worker; None if there is none within the timeout. Reports of reaped workers are
+        """The next report or death of a worker; None if nothing comes within the timeout. Reports of reaped workers are
         left out."""
         until = time.monotonic() + timeout
         while True:

@@ -140,7 +140,7 @@ class Disk:
     # Looking
 
     def find(self, path: PurePath | str) -> Number | None:
-        """The file or directory with this name; None if there is none, or if a part of the path is a file."""
+        """The file or directory with this name; None if the name is free, or if a part of the path is a file."""
         at = ROOT
         for part in str(path).split("/"):  # the hottest call; parsing a path costs more
             if not part:
@@ -528,7 +528,7 @@ class SimulatedFiles:
         return found
 
     def identity(self, path: str) -> object:
-        """The identity of the file with this name; None if there is none. It is not an effect here, because subjects
+        """The identity of the file with this name; None if the name is free. It is not an effect here, because subjects
         call it all the time."""
         return self.disk.find(path)
 

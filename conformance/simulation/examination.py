@@ -181,7 +181,7 @@ class Examination:
         log = log_of(client.ask, table)
         self._is_whole(log, outcomes)
         for version, each in seen.items():
-            require(log.get(version) == each, f"version {version} was visible after the cut, and is another now")
+            require(log.get(version) == each, f"version {version} was visible after the cut, but has changed since")
         if alive:
             log = self._goes_on(client, table, log)
         client.judge(table)
@@ -196,9 +196,9 @@ class Examination:
                 return exchange.answer.table
         answer = client.ask(m.LoadTable(name=TABLE))
         if isinstance(answer, m.Table):
-            require(made, "a table is there that was never created")
+            require(made, "a table exists that was never created")
             return answer.table
-        require(isinstance(answer, m.NotFound), f"the table is neither there nor absent: {answer}")
+        require(isinstance(answer, m.NotFound), f"`load_table` was answered {answer}")
         client.made_again = True
         created = expect(
             m.Ratified, client.ask(self._operation.creation()), "the table is missing; a new creation fails"
@@ -248,7 +248,7 @@ class Examination:
             require(alive, f"the table lost its name: {answer}", "PROFILE-DISCOVERY-01")
         elif isinstance(ending[-1].answer, m.Done | m.Ratified):
             require(
-                isinstance(answer, m.NotFound), "the table is there again after it was given up", "PROFILE-DISCOVERY-01"
+                isinstance(answer, m.NotFound), "the table exists after a drop or hand-back", "PROFILE-DISCOVERY-01"
             )
         return alive
 
@@ -262,7 +262,7 @@ class Examination:
         )
         for version, (own, content) in log.items():
             require(own in self._truth, f"version {version} was never proposed: {str(content)[:60]!r}")
-            require(self._truth[own or ""] == (version, content), f"version {version} is not what was proposed")
+            require(self._truth[own or ""] == (version, content), f"version {version} differs from its proposal")
             before = version < self._operation.versions_before
             require(before or outcomes.get(own or "") == version, f"version {version} is {own}, which did not land")
         for own, landed in outcomes.items():
@@ -278,11 +278,11 @@ class Examination:
         if isinstance(answer, m.Rejected):  # after a failed sync, the owner first publishes a version in doubt anew
             client.ask(m.BackfillToVersion(table=table, version=version - 1))
             answer = client.ask(request)
-        require(answer == m.Ratified(version=version), f"the table does not go on: version {version} is {answer}")
+        require(answer == m.Ratified(version=version), f"no further commit: version {version} was answered {answer}")
         expect(m.Done, client.ask(m.BackfillToVersion(table=table, version=version)), f"backfill to {version} fails")
         published = final_contents(client.observed(table), ())
         expected = {**log, version: (PROBE, proposals.content(request.actions or ()))}
-        require(published == expected, f"what is published is not what was ratified: versions {list(published)}")
+        require(published == expected, f"published commits differ from ratified ones: versions {list(published)}")
         return expected
 
     # After a second power cut
@@ -298,9 +298,9 @@ class Examination:
             problem = f"after a second cut the outcome of {own} is {answer}; it was {expected}"
             require(answer == expected, problem, TOMBSTONE if landed is None else OUTCOME)
         alive = isinstance(ask(m.LoadTable(name=TABLE)), m.Table)
-        problem = "after a second cut the table has its name again, or lost it"
+        problem = "after a second cut the table has its name again, or has lost it"
         require(alive == found.alive, problem, "PROFILE-DISCOVERY-01")
-        require(log_of(ask, found.table) == found.log, "after a second cut the log is another one")
+        require(log_of(ask, found.table) == found.log, "after a second cut the log has changed")
 
 
 class _Client:

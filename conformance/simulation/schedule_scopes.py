@@ -338,7 +338,7 @@ def _times_out_of_order(log: Mapping[int, tuple[str | None, str | None]]) -> lis
     """The problems with in-commit timestamps: each must be greater than the timestamp of the commit before."""
     times = [(version, _time_of(content or "")) for version, (_, content) in sorted(log.items())]
     return [
-        f"ICT-08: version {version} has the time {time}, and the one before it {before}"
+        f"ICT-08: version {version} has the time {time}, but the version before it {before}"
         for (_, before), (version, time) in pairwise(times)
         if before is not None and time is not None and time <= before
     ]
@@ -346,7 +346,7 @@ def _times_out_of_order(log: Mapping[int, tuple[str | None, str | None]]) -> lis
 
 @lru_cache(maxsize=1024)
 def _time_of(content: str) -> int | None:
-    """The in-commit timestamp in ms since the epoch; None if there is none."""
+    """The in-commit timestamp in ms since the epoch; None if it does not have one."""
     try:
         found = msgspec.json.decode(content.partition("\n")[0])["commitInfo"]["inCommitTimestamp"]
     except (msgspec.DecodeError, KeyError, TypeError):

@@ -306,7 +306,7 @@ def test_a_moved_sentence_is_not_found_in_its_old_section() -> None:
     (finding,) = unfounded(
         small_catalogue(), DOCUMENT, TEXT.replace("# First", "# Zeroth", 1).replace("Writers", "# First\n\nWriters")
     )
-    assert finding.startswith("R-PATIENCE-01 stands in the section")
+    assert finding.startswith("R-PATIENCE-01 is in the section")
 
 
 PAGE = Document(name="page", page="kit/page", prefixes=("D",), coverage=Coverage.EVERY_RULE, sections=("Patience",))

@@ -245,7 +245,7 @@ class DataFiles:
                 _write(file, self.number(name), dict(add.get("partitionValues") or ()))
 
     def newest_published(self, table: Path) -> int:
-        """The newest published version; -1: there is none."""
+        """The newest published version; -1 if no version is published."""
         versions = (version_of(file.name) for file in (table / LOG).glob("*.json"))
         return max((version for version in versions if version is not None), default=-1)
 

@@ -341,7 +341,7 @@ class DeltaApi:
             raise UnansweredError(f"{what}: {_refusal(status, answer)}")
         if status in (401, 403):
             raise AdapterError(
-                f"{what} was refused: {_refusal(status, answer)}. The token is taken from ${TOKEN_VARIABLE}"
+                f"{what} was rejected: {_refusal(status, answer)}. The token comes from ${TOKEN_VARIABLE}"
                 f"{', which is not set' if self._address.token is None else ''}"
             )
         if status in REFUSALS:

@@ -186,8 +186,8 @@ class UcOwner:
         return self._answered(ask)
 
     def _loaded(self, table: m.TableRef) -> tuple[str, Loaded]:
-        """The table's name, and the server's answer to loading it. Raises `TableGone` if the name now belongs to another
-        table, and `LoadRejected`."""
+        """The table's name, and the server's answer to loading it. Raises `TableGone` if the name now belongs to
+        another table, and `LoadRejected`."""
         name, _, uuid = table.rpartition("@")
         found = self._api.load(name) if name else None
         if isinstance(found, Refused) and found.status != 404:

@@ -60,7 +60,7 @@ def test_an_address_is_a_port_with_an_optional_host() -> None:
     with serve_http(refuse) as taken:
         port = taken.url.rstrip("/").rpartition(":")[2]
         for address, words in {
-            "somewhere": "is no address; it is [HOST:]PORT",
+            "somewhere": "; expected [HOST:]PORT",
             "0.0.0.0:0": "can be reached by other machines, and there is no authentication; pass --public",
             f"127.0.0.1:{port}": f"cannot listen at 127.0.0.1:{port}: Address already in use",
             "127.0.0.1:99999": "cannot listen at 127.0.0.1:99999",
@@ -120,7 +120,7 @@ def test_serving_http_prints_the_url_and_stops_at_a_signal(number: signal.Signal
 def test_an_invalid_name_or_call_is_an_error_without_a_traceback() -> None:
     for words, problem in {
         ("refrence",): b"did you mean 'reference'",
-        ("model", "--http", "x"): b"is no address",
+        ("model", "--http", "x"): b"invalid address",
     }.items():
         ran = subprocess.run([*SERVE, *words], capture_output=True, timeout=LONG)
         assert ran.returncode == 2

@@ -245,22 +245,22 @@ def test_the_models_identity_has_no_contradiction() -> None:
 CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "side": ({"side": "owners"}, "`side` is 'owners'; did you mean 'owner'?"),
     "name": ({"name": " "}, "`name` is empty"),
-    "profile": ({"profiles": (*GOOD.profiles, "idempotent")}, "'idempotent' is no profile"),
+    "profile": ({"profiles": (*GOOD.profiles, "idempotent")}, "'idempotent' is not a profile"),
     "near profile": ({"profiles": (*GOOD.profiles, "idempotent-retries")}, "did you mean 'idempotent-retry'?"),
     "no core": ({"profiles": GOOD.profiles[1:]}, "`profiles` lacks `core`"),
-    "promise": ({"promises": ("freshness",)}, "'freshness' is no promise"),
-    "feature": ({"features": ("coordinatedCommits",)}, "'coordinatedCommits' is no feature"),
+    "promise": ({"promises": ("freshness",)}, "'freshness' is not a promise"),
+    "feature": ({"features": ("coordinatedCommits",)}, "'coordinatedCommits' is not a feature"),
     "no feature": ({"features": (), "commit_modes": {}}, "`features` is empty"),
     "no modes": ({"commit_modes": {"managedCommit": ("staged", "direct")}},
-        "`commit_modes` says nothing of 'catalogManaged'"),
+        "`commit_modes` lacks 'catalogManaged'"),
     "an unknown commit mode": (
         {"commit_modes": {**GOOD.commit_modes, "managedCommit": ("stage", "staged")}}, "did you mean 'staged'",
     ),
     "inline for the older table feature": (
         {"commit_modes": {**GOOD.commit_modes, "managedCommit": ("staged", "inline")}},
-        "'inline' is no commit mode to managedCommit table",
+        "'inline' is not a commit mode to managedCommit table",
     ),
-    "commit modes of no feature": ({"features": ("catalogManaged",)}, "`commit_modes` speaks of 'managedCommit'"),
+    "commit modes of no feature": ({"features": ("catalogManaged",)}, "`commit_modes` names 'managedCommit'"),
     "a profile without its commit mode": (
         {"commit_modes": {"managedCommit": ("staged",), "catalogManaged": ("staged", "inline")}},
         "the profile `direct-publish` is declared, and `commit_modes` offers 'direct' for no feature",

@@ -256,7 +256,7 @@ class _Silent:
         ),
         ("replaces-timestamps", "in-commit-timestamps", "A ratified commit has other content than its writer proposed"),
         ("replay-is-a-conflict", "unknown-outcomes-and-replays", REFUSED),
-        ("restart-undoes-drops", "create-drop-discover", "After a restart, a table that was dropped is there again"),
+        ("restart-undoes-drops", "create-drop-discover", "After a restart, a dropped table exists again"),
         (
             "saves-on-shutdown-only",
             "restarts",

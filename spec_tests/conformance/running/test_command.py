@@ -65,8 +65,8 @@ def test_the_script_and_the_module_are_the_same_command() -> None:
         (("run", "model", "--timeout", "0s"), "--timeout"),
         (("run", "model", "-n", "0"), "-n '0'"),
         (("run", "model", "--family", "backfil"), "backfill-ordering"),
-        (("run", "model", "--check", "no-such-check"), "no check is called"),
-        (("run", "model", "--requirement", "MC-0"), "no requirement is called"),
+        (("run", "model", "--check", "no-such-check"), "unknown check 'no-such-check'"),
+        (("run", "model", "--requirement", "MC-0"), "unknown requirement 'MC-0'"),
         (("run", "model", "--known", "/no/such.toml"), "/no/such.toml"),
         (("run", "model", "--seed", "one"), "--seed"),
         (("run", "model", "--no-such-option"), "--no-such-option"),
@@ -344,7 +344,7 @@ def test_a_list_without_requirements_rejects_the_filter() -> None:
     ran = command("list", "families", "--requirement", "MC-COMMIT-02")
     assert (ran.exit_code, "--requirement works only with" in ran.stderr) == (ExitCode.USAGE, True)
     unknown = command("list", "mutants", "--requirement", "MC-0")
-    assert (unknown.exit_code, "no requirement is called" in unknown.stderr) == (ExitCode.USAGE, True)
+    assert (unknown.exit_code, "unknown requirement" in unknown.stderr) == (ExitCode.USAGE, True)
 
 
 def test_a_list_written_to_a_closed_pipe_exits_with_141() -> None:
