@@ -48,7 +48,7 @@ class Step:
 
 @dataclass(slots=True)
 class Owner:
-    """A correct owner whose final log is `log`. It uses every freedom of its table feature, profiles and promises."""
+    """A correct owner whose final log is `log`. It may use each freedom of its table feature, profiles and promises."""
 
     header: Header
     log: list[str] = field(default_factory=list)

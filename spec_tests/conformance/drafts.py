@@ -44,7 +44,7 @@ REFUSALS = (events.Conflict, events.Gap, events.Rejected, events.NotFound, event
 
 
 @dataclass(slots=True)
-class Asked:
+class DraftOperation:
     """An operation of a draft. `answered` is None if no answer arrived."""
 
     client: str
@@ -55,7 +55,7 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Looked:
+class DraftListing:
     """An observation of published files."""
 
     since: int
@@ -89,8 +89,8 @@ class Draft:
     first: int = 0
     """The first version of the recorded log."""
     log: list[Version] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
-    looked: list[Looked] = field(default_factory=list)
+    asked: list[DraftOperation] = field(default_factory=list)
+    looked: list[DraftListing] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     subject: str = "simulated"
     note: str = ""
@@ -98,7 +98,7 @@ class Draft:
     def ask(
         self, client: str, invoked: int, answered: int | None, request: events.Request, answer: events.Answer | None
     ) -> None:
-        self.asked.append(Asked(client, request, invoked, answered, answer))
+        self.asked.append(DraftOperation(client, request, invoked, answered, answer))
 
     def events(self) -> list[Event]:
         """The events ordered by time. Operations are numbered in the order of their lines."""
@@ -111,7 +111,7 @@ class Draft:
         for time, _, at, each in moments:
             if isinstance(each, Fault):
                 lines.append(each)
-            elif isinstance(each, Looked):
+            elif isinstance(each, DraftListing):
                 numbers[at] = len(numbers)
                 lines.append(_look(each, numbers[at]))
             elif at not in numbers:
@@ -154,16 +154,16 @@ class Draft:
         return Footer(counts=Counts(**counts), tables={TABLE: len(self.log)}, complete=True)
 
 
-Moment = tuple[int, int, int, Asked | Looked | Fault]
+Moment = tuple[int, int, int, DraftOperation | DraftListing | Fault]
 
 
-def _moments(at: int, each: Asked) -> Iterator[Moment]:
+def _moments(at: int, each: DraftOperation) -> Iterator[Moment]:
     yield each.invoked, 0, at, each
     if each.answered is not None and each.answer is not None:
         yield each.answered, 1, at, each
 
 
-def _look(each: Looked, number: int) -> FileLook:
+def _look(each: DraftListing, number: int) -> FileLook:
     files = tuple(PublishedFile(version=version, content=each.contents.get(version)) for version in each.published)
     return FileLook(since=each.since, at=each.at, id=number, table=TABLE, published=files, absent=tuple(each.absent))
 
@@ -198,20 +198,24 @@ def log(*attempts: str) -> list[Version]:
     return [Version(attempt) for attempt in attempts]
 
 
-def asked(client: str, invoked: int, answered: int | None, request: Request, answer: Answer | None = None) -> Asked:
-    return Asked(client, request, invoked, answered, answer)
+def asked(
+    client: str, invoked: int, answered: int | None, request: Request, answer: Answer | None = None
+) -> DraftOperation:
+    return DraftOperation(client, request, invoked, answered, answer)
 
 
-def commit(attempt: str, version: int, invoked: int, answered: int | None, answer: Answer | None = None) -> Asked:
+def commit(
+    attempt: str, version: int, invoked: int, answered: int | None, answer: Answer | None = None
+) -> DraftOperation:
     """A proposal. If `answered` is None, the outcome is unknown. Without an `answer`, it was ratified."""
     given = events.Ratified(version=version) if answer is None and answered is not None else answer
-    return Asked("writer", events.Commit(version=version, attempt=attempt), invoked, answered, given)
+    return DraftOperation("writer", events.Commit(version=version, attempt=attempt), invoked, answered, given)
 
 
-def read(invoked: int, answered: int, latest: int | None) -> Asked:
-    """A read of an owner that lists no commits above its latest version."""
+def read(invoked: int, answered: int, latest: int | None) -> DraftOperation:
+    """A read of versions that do not exist yet, so that the list is empty."""
     request = events.GetCommits(start=2**40)
-    return Asked("reader", request, invoked, answered, events.Commits(latest=latest))
+    return DraftOperation("reader", request, invoked, answered, events.Commits(latest=latest))
 
 
 # The histories in fixtures

@@ -32,7 +32,7 @@ from conformance.history import events
 from conformance.history.events import Entry, Event, Promise
 from conformance.history.operations import ANSWERS, Operation, operations
 from spec_tests.conformance.brute_force import is_linearizable
-from spec_tests.conformance.drafts import TABLE, Asked, Draft, Version
+from spec_tests.conformance.drafts import TABLE, Draft, DraftOperation, Version
 from spec_tests.conformance.simulated_histories import simulate
 
 Change = Callable[[Draft, Random], None]
@@ -44,7 +44,7 @@ def perturb(draft: Draft, random: Random, changes: int) -> None:
         random.choice(CHANGES)(draft, random)
 
 
-def _pick(draft: Draft, random: Random, *answers: type[Any]) -> Asked | None:
+def _pick(draft: Draft, random: Random, *answers: type[Any]) -> DraftOperation | None:
     fitting = [each for each in draft.asked if not answers or isinstance(each.answer, answers)]
     return random.choice(fitting) if fitting else None
 
@@ -230,7 +230,9 @@ def _change_a_look(draft: Draft, random: Random) -> None:
 
 def _clean_up(draft: Draft, random: Random) -> None:
     if draft.looked:
-        draft.asked.append(Asked("c0", events.Cleanup(), random.choice(draft.looked).at + random.choice((-1, 0, 1, 2))))
+        draft.asked.append(
+            DraftOperation("c0", events.Cleanup(), random.choice(draft.looked).at + random.choice((-1, 0, 1, 2)))
+        )
 
 
 WEIGHTS: dict[Change, int] = {

@@ -12,7 +12,7 @@ from random import Random
 
 from conformance.history import events
 from conformance.history.events import Entry, Promise, Unknown
-from spec_tests.conformance.drafts import Asked, Draft, Looked, Version
+from spec_tests.conformance.drafts import Draft, DraftListing, DraftOperation, Version
 
 
 class Simulation:
@@ -76,11 +76,11 @@ class Simulation:
             kinds += ([self._look] * 4 + [self._backfill] * 2 + [self._checkpoint]) if self.publishes else []
         self.random.choice(kinds)()
 
-    def _send(self, request: events.Request, effect: Callable[[], events.Answer]) -> Asked:
+    def _send(self, request: events.Request, effect: Callable[[], events.Answer]) -> DraftOperation:
         """Send a request now; its effect and answer follow later, or never."""
         client = self.random.choice(list(self.offsets))
         offset = self.offsets[client]
-        asked = Asked(client, request, self.now + offset)
+        asked = DraftOperation(client, request, self.now + offset)
         self.draft.asked.append(asked)
         happens = self.now + self.random.choice((0, 0, 1, 1, 2, 3, 5))
         fate = self.random.random()
@@ -248,7 +248,7 @@ class Simulation:
     def _look(self) -> None:
         offset = self.random.randint(0, self.draft.skew)
         began = self.now
-        looked = Looked(began + offset, began + offset)
+        looked = DraftListing(began + offset, began + offset)
         self.draft.looked.append(looked)
 
         def see() -> None:

@@ -17,7 +17,7 @@ from conformance.history.events import Conflict, Gap
 from conformance.history.operations import operations
 from spec_tests.conformance import prove
 from spec_tests.conformance.brute_force import is_linearizable
-from spec_tests.conformance.drafts import Draft, Looked, Version
+from spec_tests.conformance.drafts import Draft, DraftListing, Version
 from spec_tests.conformance.simulated_histories import simulate
 
 SLICE = 1500
@@ -170,10 +170,10 @@ def test_brute_force_publishes_in_order_without_a_request() -> None:
     draft = commits(("a", 0, 0, 1, events.Ratified(version=0)), ("b", 1, 0, 1, events.Ratified(version=1)))
     draft.log = [Version("a"), Version("b")]
     draft.looked = [
-        Looked(since=2, at=2, absent=[0]),
-        Looked(since=4, at=4, published=[1]),
-        Looked(5, 5, published=[0]),
+        DraftListing(since=2, at=2, absent=[0]),
+        DraftListing(since=4, at=4, published=[1]),
+        DraftListing(5, 5, published=[0]),
     ]
     assert linear(draft)
-    draft.looked[2] = Looked(5, 5, absent=[0])
+    draft.looked[2] = DraftListing(5, 5, absent=[0])
     assert not linear(draft)

@@ -15,10 +15,10 @@ from conformance.history.events import Conflict, Content, Done, Entry, Gap, Prom
 from spec_tests.conformance.drafts import (
     CASES,
     FOLDER,
-    Asked,
     Case,
     Draft,
-    Looked,
+    DraftListing,
+    DraftOperation,
     Version,
     asked,
     commit,
@@ -221,7 +221,7 @@ def test_names_with_braces_are_shown_unchanged() -> None:
 # The watermark: the published versions are a prefix of the ratified ones, and a list omits only published versions
 
 
-def two_commits(*looked: Looked, **changes: object) -> Draft:
+def two_commits(*looked: DraftListing, **changes: object) -> Draft:
     """Versions 0 and 1, ratified at times 1 and 3."""
     draft = Draft(log=log("a", "b"), asked=[commit("a", 0, 0, 1), commit("b", 1, 2, 3)], looked=list(looked))
     for name, value in changes.items():
@@ -229,8 +229,8 @@ def two_commits(*looked: Looked, **changes: object) -> Draft:
     return draft
 
 
-def seen(at: int, *published: int, absent: tuple[int, ...] = (), since: int | None = None) -> Looked:
-    return Looked(since=at if since is None else since, at=at, published=list(published), absent=list(absent))
+def seen(at: int, *published: int, absent: tuple[int, ...] = (), since: int | None = None) -> DraftListing:
+    return DraftListing(since=at if since is None else since, at=at, published=list(published), absent=list(absent))
 
 
 def test_a_published_version_stays_unless_cleaned_up() -> None:
@@ -245,7 +245,7 @@ def test_a_published_version_stays_unless_cleaned_up() -> None:
     assert rules(gone) == []
 
 
-def backfill(to: int, invoked: int, answered: int | None) -> Asked:
+def backfill(to: int, invoked: int, answered: int | None) -> DraftOperation:
     return asked("m", invoked, answered, events.BackfillToVersion(version=to), None if answered is None else Done())
 
 
@@ -294,7 +294,7 @@ def history(
     draft.ask("w", 0, 1, events.Commit(version=0, attempt="a", content=proposed), events.Ratified(version=0))
     listed = (Entry(version=0, attempt="a", content=listed_content),)
     draft.ask("r", 2, 3, events.GetCommits(), events.Commits(latest=0, commits=listed))
-    draft.looked = [Looked(since=4, at=5, published=[0], contents={} if seen is None else {0: seen})]
+    draft.looked = [DraftListing(since=4, at=5, published=[0], contents={} if seen is None else {0: seen})]
     return draft
 
 
@@ -351,7 +351,7 @@ def test_staged_commits_keep_bytes_and_inline_commits_keep_actions() -> None:
 
 def test_a_published_file_never_changes_even_in_its_spaces() -> None:
     draft = history(INLINE, INLINE, SAME, None)
-    draft.looked.append(Looked(since=6, at=7, published=[0], contents={0: FORMATTED}))
+    draft.looked.append(DraftListing(since=6, at=7, published=[0], contents={0: FORMATTED}))
     verdict = verdict_on(draft)
     assert [violation.rule for violation in verdict.violations] == [Rule.CONTENT_CHANGED]
     assert [operation.id for operation in verdict.violations[0].operations] == [2, 3]

@@ -29,7 +29,7 @@ from conformance.history.events import (
 from conformance.history.files import HistoryWriter, read, read_events, write_events
 from conformance.history.operations import Item, Operation, operations
 from conformance.interface import messages
-from spec_tests.conformance.drafts import TABLE, Asked, Draft, Looked, Version
+from spec_tests.conformance.drafts import TABLE, Draft, DraftListing, DraftOperation, Version
 from spec_tests.conformance.simulated_histories import simulate
 
 HEADER = Header(schema=1, clock=Clock(unit="tick"), subject=Subject(name="test", version="1"), feature="catalogManaged")
@@ -40,14 +40,14 @@ def small() -> Draft:
     draft = Draft(
         log=[Version("a"), Version("b")],
         asked=[
-            Asked("w1", Commit(version=0, attempt="a"), 1, 2, Ratified(version=0)),
-            Asked(
+            DraftOperation("w1", Commit(version=0, attempt="a"), 1, 2, Ratified(version=0)),
+            DraftOperation(
                 "w2", Commit(version=0, attempt="x"), 3, 4, Conflict(latest=0, winners=(Entry(version=0, attempt="a"),))
             ),
-            Asked("w2", Commit(version=1, attempt="b"), 5, 7, Unknown(reason="timeout")),
-            Asked("r", GetCommits(start=0), 6, 8, events.Commits(latest=1, commits=(Entry(version=1),))),
+            DraftOperation("w2", Commit(version=1, attempt="b"), 5, 7, Unknown(reason="timeout")),
+            DraftOperation("r", GetCommits(start=0), 6, 8, events.Commits(latest=1, commits=(Entry(version=1),))),
         ],
-        looked=[Looked(since=9, at=10, published=[0], absent=[1])],
+        looked=[DraftListing(since=9, at=10, published=[0], absent=[1])],
     )
     draft.faults.append(events.Fault(at=6, kind="lost answer", client="w2"))
     return draft

@@ -74,7 +74,7 @@ SENDS: Final = 6
 
 
 class Persistent:
-    """Clients that repeat unanswered requests, except drops: the API has no name for a drop, so a second one might drop
+    """Clients that repeat unanswered requests, except drops: the API has no id for a drop, so a repeated one might drop
     another table.
     """
 

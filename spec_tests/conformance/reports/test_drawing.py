@@ -25,7 +25,7 @@ from conformance.reports.lanes import Drawing, draw
 from conformance.reports.recorded import MOST_DRAWN, Recorded, contradicts_the_log, read_history
 from conformance.results import CaseResult, Violation
 from conformance.running.worker import with_readable_times
-from spec_tests.conformance.drafts import Draft, Looked, Version
+from spec_tests.conformance.drafts import Draft, DraftListing, Version
 from spec_tests.conformance.reports import runs
 
 BAD = runs.histories("bad")
@@ -51,7 +51,7 @@ def long_draft(commits: int = 100) -> Draft:
             answer = Unknown(reason="timed out") if version % 4 == 1 else Conflict(latest=version)
             draft.ask("rival", at + 1, at + 6, rival, answer)
         draft.log.append(Version(attempt))
-    draft.looked.append(Looked(since=42, at=47, published=[0, 1], absent=[2]))
+    draft.looked.append(DraftListing(since=42, at=47, published=[0, 1], absent=[2]))
     draft.faults.append(Fault(at=503, kind="crash", client="writer-2"))
     draft.faults.append(Fault(at=33, kind="lost answer"))
     draft.ask("reader", 504, 508, GetCommits(), Commits(latest=12))
