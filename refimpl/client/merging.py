@@ -218,7 +218,7 @@ class _Run:
         )
         self._clauses = {kind: [self._bound(clause) for clause in clauses.of(kind)] for kind in Kind}
         self._source_keys = pa.table({"source": pa.arange(0, source.num_rows)})
-        self._keys, self._rest, self._test = bound_on(on, self._sides, self._values, change.snapshot.partition_columns)
+        self._keys, self._rest, self._test = bound_on(on, self._sides, self._test_of, change.snapshot.partition_columns)
         self._matched: list[pa.Array] = []
         self._metrics = dict.fromkeys(METRICS, 0)
 
@@ -251,14 +251,15 @@ class _Run:
             assignments=None if values is None else assigned(values, columns=target, scope=scope),
         )
 
-    def _values(self, target: Column, source: Column) -> list[Any]:
-        """The source's distinct keys in order, without nulls and NaN. Adds the key to the columns of the join."""
+    def _test_of(self, target: Column, source: Column) -> OneOf:
+        """That the target has a key of the source, without nulls and NaN. Adds the key to the columns of the join."""
         wanted = pa.field(".".join(source.path), arrow_type(target.type))
         given = evaluated(self._source, {"key": pc.field(*source.path[1:])}).column(0)
         cast = [arrow_columns.cast(chunk, wanted) for chunk in given.chunks]
         keys = _comparable(pa.chunked_array(cast, type=wanted.type))
         self._source_keys = self._source_keys.append_column(f"key{self._source_keys.num_columns - 1}", keys)
-        return sorted(value for value in keys.unique().to_pylist() if value is not None and value == value)
+        values = sorted(value for value in keys.unique().to_pylist() if value is not None and value == value)
+        return OneOf(column=target.inner(), values=values)
 
     # Files
 
@@ -383,11 +384,12 @@ class _Run:
 
 
 def bound_on(
-    on: str, sides: Sides, values_of: Callable[[Column, Column], list[Any] | None], partition_columns: tuple[str, ...]
+    on: str, sides: Sides, test_of: Callable[[Column, Column], Condition | None], partition_columns: tuple[str, ...]
 ) -> tuple[list[tuple[Column, Column]], list[Condition], FileTest]:
     """The pairs of key columns (target's, source's), the other conditions, and the test for the target's files.
 
-    `values_of`: the source's keys for such a pair, in order, without nulls; None if they are not known.
+    `test_of`: a condition on the target's files that every row with a key of the source fulfils, for such a pair; None
+    for no condition.
     """
     target_alias, source_alias = sides.names
     tree = predicate.bare(predicate.parse(on).tree)
@@ -410,9 +412,9 @@ def bound_on(
             condition=on,
         )
     for target, source in keys:
-        values = values_of(target, source)
-        if values is not None:
-            tests.append(OneOf(column=target.inner(), values=values))
+        test = test_of(target, source)
+        if test is not None:
+            tests.append(test)
     condition = And(operands=tuple(tests)) if tests else Constant(value=True)
     return keys, rest, FileTest(text=on, condition=condition, partition_columns=partition_columns)
 

@@ -19,8 +19,8 @@ from refimpl.actions import Add, Cdc, Remove
 from refimpl.client import checkpointing, predicate
 from refimpl.client.change_feed import ChangedFile, FeedReader
 from refimpl.client.checkpointing import Checkpointed
+from refimpl.client.condition import And, Comparison, Condition, FileTest, Not, OneOf, Operator
 from refimpl.client.condition import Column as TableColumn
-from refimpl.client.condition import FileTest
 from refimpl.client.file_statistics import row_count
 from refimpl.client.merging import METRICS, Clause, Clauses, Kind, bound_on
 from refimpl.client.partition_values import local_path
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _FILES_PER_TASK: Final = 16
 _KEYS: Final = 10_000
 """With at most this many distinct keys in the source, a MERGE skips target files without these keys. With more keys, it
-reads all files."""
+skips target files outside the range of the keys."""
 _ATTEMPTS: Final = 4
 _LOST_ROWS: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 """Spark's error after the loss of an executor with rows of `DataFrame.localCheckpoint`."""
@@ -528,15 +528,22 @@ class _MergeWork(_Work):
         )
         columns = self.change.snapshot.partition_columns
 
-        def values_of(target: TableColumn, key: TableColumn) -> list[Any] | None:
+        def test_of(target: TableColumn, key: TableColumn) -> Condition | None:
             self._keys.append(".".join(target.path[1:]))
             if len(key.path) != 2 or key.type != target.type or key.type not in _KEY_TYPES:
                 return None
-            found = source.select(quoted(key.path[1])).distinct().limit(_KEYS + 1).collect()
-            return sorted(row[0] for row in found if row[0] is not None) if len(found) <= _KEYS else None
+            column, values = target.inner(), source.selectExpr(f"{quoted(key.path[1])} AS key")
+            ((count, least, most),) = values.selectExpr("approx_count_distinct(key)", "min(key)", "max(key)").collect()
+            if count <= _KEYS:
+                found = [row[0] for row in values.distinct().collect()]
+                return OneOf(column=column, values=sorted(value for value in found if value is not None))
+            below = Comparison(column=column, operator=Operator.LESS, value=least)
+            return And(
+                operands=(Not(operand=below), Comparison(column=column, operator=Operator.LESS_OR_EQUAL, value=most))
+            )
 
         try:
-            _, _, test = bound_on(self._on, sides, values_of, columns)
+            _, _, test = bound_on(self._on, sides, test_of, columns)
         except InvalidRequestError:
             return transaction.read_whole_table()
         if self._clauses.of(Kind.NOT_MATCHED_BY_SOURCE) or not self.is_sound(test):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.errors import ConcurrentDeleteReadError, InvalidRequestError
-from refimpl.spark import DeltaConnection
+from refimpl.spark import DeltaConnection, delta_table
 from refimpl.spark.delta_table import DeltaMerge, DeltaTable
 from refimpl.warehouse import Warehouse
 from spec_tests.client.test_row_rules import column, generated, identity, struct
@@ -171,6 +172,30 @@ def test_invalid_requests_commit_nothing(delta: DeltaConnection, warehouse: Ware
     finally:
         delta.spark.conf.unset("spark.sql.ansi.enabled")
     assert table.snapshot().version == 1
+
+
+@pytest.mark.parametrize(("keys", "landed"), [([1, None, 2], True), ([], True), ([2, 11], False)])
+def test_a_merge_with_many_keys_reads_the_files_in_their_range(
+    delta: DeltaConnection, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, keys: list[int | None], landed: bool
+) -> None:
+    """So a removal of another file is no conflict."""
+    table = warehouse.create_table("t", pa.schema([("id", pa.int64())]))
+    for ids in ([1, 2], [10, 12]):
+        table.append(pa.table({"id": ids}))
+    source = delta.spark.createDataFrame(pa.table({"id": pa.array(keys, pa.int64())}))
+    commit = Transaction.commit_if_needed
+    monkeypatch.setattr(delta_table, "_KEYS", 1)
+
+    def after_the_winner(transaction: Transaction) -> object:
+        monkeypatch.undo()
+        table.delete("id >= 10")
+        return commit(transaction)
+
+    monkeypatch.setattr(Transaction, "commit_if_needed", after_the_winner)
+    merge = delta.table("t").merge(source, "target.id = source.id").whenMatchedDelete()
+    with contextlib.nullcontext() if landed else pytest.raises(ConcurrentDeleteReadError):
+        merge.execute()
+    assert table.snapshot().to_arrow()["id"].to_pylist() == ([] if landed and keys else [1, 2])
 
 
 @pytest.mark.parametrize(("lost", "landed"), [(3, True), (4, False)])
