@@ -230,7 +230,7 @@ def _client(invoke: Invoke) -> str:
 
 def _whose(witness: Witness) -> str:
     if witness.before:
-        return "from before"
+        return "from before the history"
     return f"by attempt {witness.attempt}" + (f" ({witness.commit_mode})" if witness.commit_mode else "")
 
 

@@ -397,6 +397,6 @@ def _fault(fault: Fault, times: Times) -> Row:
 
 
 def _version(witness: Witness) -> str:
-    attempt = witness.attempt or "of before"
+    attempt = witness.attempt or "unknown attempt"
     how = "before the history" if witness.before else witness.commit_mode or "ratified"
     return f"{witness.table}, version {witness.version}: {attempt}, {how}"

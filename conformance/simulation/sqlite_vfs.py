@@ -139,7 +139,7 @@ class _FileSystem(apsw.VFS):
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
         host, path = self._place(filename)
         if host.disk.find(path) is None:
-            missing = apsw.IOError(f"{path} is not there")
+            missing = apsw.IOError(f"{path} does not exist")
             missing.extendedresult = apsw.SQLITE_IOERR_DELETE_NOENT  # type: ignore[attr-defined]
             raise missing
         with _as_sqlite(apsw.SQLITE_IOERR_DELETE), host.effect(Kind.UNLINK, path):
@@ -155,7 +155,7 @@ class _FileSystem(apsw.VFS):
         created = number is None
         if number is None:
             if not flags[0] & apsw.SQLITE_OPEN_CREATE:
-                raise apsw.CantOpenError(f"{path} is not there")
+                raise apsw.CantOpenError(f"{path} does not exist")
             with _as_sqlite(apsw.SQLITE_IOERR_ACCESS), host.effect(Kind.CREATE, path):
                 number = host.disk.create(path, now=host.now())
         content = _Content(host, path, number, unsynced_name=created and bool(flags[0] & _JOURNALS))
