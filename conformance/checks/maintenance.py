@@ -292,20 +292,19 @@ def a_checkpoint_is_reconciled(s: ClientScenario) -> None:
     if s.commit_mode != "direct":
         log.backfill(3)
     call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=3))
-    held = [
-        action for each in listing_of(sorted(log.folder.iterdir())).checkpoints for action in checkpoint_actions(each)
-    ]
-    sizes = [each["add"].get("size") for each in held if each.get("add", {}).get("path") == "again"]
-    s.require(
-        sizes == [2], "LOG-34", evidence=(call,), version=3,
-        expected="version 2 added the file `again` a second time, with 2 bytes: the checkpoint has only this `add`",
-        observed=f"the checkpoint adds it with {sizes} bytes",
-    )  # fmt: skip
-    removed = [each["remove"]["path"] for each in held if "remove" in each]
-    s.require(
-        "removed" in removed, "LOG-41", evidence=(call,), version=3, observed=f"the checkpoint removes {removed}",
-        expected="the removal of the file `removed` has not expired: the checkpoint has it",
-    )  # fmt: skip
+    for checkpoint in listing_of(sorted(log.folder.iterdir())).checkpoints:
+        held = checkpoint_actions(checkpoint)
+        sizes = [each["add"].get("size") for each in held if each.get("add", {}).get("path") == "again"]
+        s.require(
+            sizes == [2], "LOG-34", evidence=(call,), version=3,
+            expected="version 2 added the file `again` a second time, with 2 bytes: the checkpoint has only this `add`",
+            observed=f"the checkpoint adds it with {sizes} bytes",
+        )  # fmt: skip
+        removed = [each["remove"]["path"] for each in held if "remove" in each]
+        s.require(
+            "removed" in removed, "LOG-41", evidence=(call,), version=3, observed=f"the checkpoint removes {removed}",
+            expected="the removal of the file `removed` has not expired: the checkpoint has it",
+        )  # fmt: skip
 
 
 def updated(s: ClientScenario) -> LogBuilder:

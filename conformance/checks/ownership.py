@@ -873,6 +873,30 @@ def a_refusal_after_a_lost_take_over_proves_nothing(s: ClientScenario) -> None:
     table.ownership.append(s.markers[call.number])
 
 
+@check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", side="client", needs=GIVEN)
+def a_client_recognizes_its_own_change_of_ownership(s: ClientScenario) -> None:
+    """The network delivers a take-over twice, and later a hand-back. The owner does not recognize the replay, so the
+    client hears of a conflict: it does not report a failure."""
+    table = s.filesystem_table("imports")
+    s.owner.on(m.TakeOver, change=lambda _: m.Conflict())
+    _succeeded(s, table, convert(s, table), 1)
+    [table.reference] = s.owner.owner.tables
+    s.owner.on(m.HandBack, change=lambda _: m.Conflict())
+    request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
+    _succeeded(s, table, s.act("migrator", request, table), 2)
+
+
+def _succeeded(s: ClientScenario, table: TableHandle, call: Exchange, version: int) -> None:
+    s.require(
+        not isinstance(call.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(call,), table=table,
+        expected=f"version {version} is this very change: success, or an unknown outcome",
+        observed=f"the change of ownership was answered {in_words(call.answer)}",
+    )  # fmt: skip
+    table.versions = version + 1
+    if s.markers[call.number] not in table.ownership:
+        table.ownership.append(s.markers[call.number])
+
+
 @check(Family.OWNERSHIP, "MC-RELEASE-01", side="client", needs=GIVEN)
 def a_hand_back_is_one_commit(s: ClientScenario) -> None:
     """The commit that ends the ownership removes the table feature and the owner's properties together."""

@@ -653,6 +653,32 @@ def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
     )  # fmt: skip
 
 
+@check(
+    Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02", side="client"
+)  # fmt: skip
+def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
+    """The network delivers a commit twice. The owner does not recognize the replay, so the writer hears of a conflict;
+    then the owner refuses all requests. The writer does not report a failure, and the data files stay. In another table
+    the conflict is about another writer's commit: the writer does not report success."""
+    table, other = s.create(), s.create("other")
+    s.owner.refuse_after(m.Commit, change=lambda _: m.Conflict())
+    doubled = append(s, table)
+    s.require(
+        not isinstance(doubled.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(doubled,),
+        expected="version 1 is taken, and the owner refused to say by which commit: the outcome is unknown",
+        observed=f"the transaction was answered {in_words(doubled.answer)}",
+    )  # fmt: skip
+    table.versions = 2
+    s.owner.rules.clear()
+    s.owner.refuse_after(m.Commit, before=lambda: s.land(other, client="winner"))
+    lost = append(s, other, "lost")
+    s.require(
+        not isinstance(lost.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(lost,), table=other,
+        expected="version 1 is the commit of another writer, and the owner refused every later request",
+        observed=f"the transaction was answered {in_words(lost.answer)}",
+    )  # fmt: skip
+
+
 @check(Family.VERSION_0, "PROFILE-UNKNOWN-01", side="client")
 def a_refusal_after_a_lost_creation_proves_nothing(s: ClientScenario) -> None:
     """A table is created, the answer is lost, and the owner refuses whatever the creator asks after that: the outcome

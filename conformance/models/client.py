@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+import msgspec
+
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
 from conformance.models import proposals
@@ -279,11 +281,13 @@ class ModelMigrator(ModelReader):
         for _ in range(self.most_tries):
             listed = self._list(table)
             state = self._replay(table, listed, listed.newest)
-            reply = self._ask_twice(client, m.TakeOver(
-                path=request.path, name=request.name, feature=request.feature, commit_mode=request.commit_mode,
-                version=state.version + 1, attempt=str(uuid.uuid4()),
+            change = msgspec.structs.replace(
+                request, version=state.version + 1, attempt=str(uuid.uuid4()),
                 actions=self._ownership_change(request, state, listed),
-            ))  # fmt: skip
+            )  # fmt: skip
+            reply = self._ask_twice(client, change)
+            if isinstance(reply, m.Conflict) and self._is_own(table, change.version, request.attempt):
+                return m.Ratified(version=change.version)
             if not isinstance(reply, m.Conflict | m.Gap):
                 return reply
         raise Refused(f"{self.most_tries} races lost")
@@ -344,13 +348,21 @@ class ModelMigrator(ModelReader):
         for _ in range(self.most_tries):
             table = self._resolve(client, request.table)
             state = self._read(client, table, None, None)
-            reply = self._ask_twice(client, m.HandBack(
+            change = m.HandBack(
                 table=table.reference or "", version=state.version + 1, attempt=str(uuid.uuid4()),
                 actions=self._release(request, state, table.feature or ""),
-            ))  # fmt: skip
+            )  # fmt: skip
+            reply = self._ask_twice(client, change)
+            if isinstance(reply, m.Conflict) and self._is_own(table, change.version, request.attempt):
+                return m.Ratified(version=change.version)
             if not isinstance(reply, m.Conflict | m.Gap):
                 return reply
         raise Refused(f"{self.most_tries} races lost")
+
+    def _is_own(self, table: Resolved, version: int, attempt: str) -> bool:
+        """Whether the version is this very change: the network may have delivered it twice."""
+        path = table.log / commit_file(version)
+        return path.exists() and proposals.attempt_of(path.read_text("utf-8")) == attempt
 
     def _release(self, request: m.HandBack, state: State, feature: str) -> tuple[str, ...]:
         """Remove the owner and the feature together; the timestamps stay."""

@@ -444,6 +444,16 @@ class CheckpointsAfterEveryCommit(ModelClient):
         return answer
 
 
+@good("LOG-34", side="client")
+class WritesTwoCheckpoints(ModelClient):
+    """Writes each checkpoint a second time, under the name of a V2 checkpoint, for readers that look for those."""
+
+    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
+        super()._checkpoint(client, table, version)
+        written = (table.log / f"{version:020}.checkpoint.parquet").read_bytes()
+        self._write(table.log / f"{version:020}.checkpoint.{uuid.uuid4()}.parquet", written)
+
+
 @good("MC-CHECKPOINT-01", "MC-BACKFILL-06", side="client")
 class CheckpointsTheLatestVersion(ModelClient):
     """If it may choose, requests a backfill of all commits, and writes a checkpoint of the newest version."""

@@ -618,6 +618,14 @@ class AssumesARejectedTakeOver(ModelClient):
         return super().transact(client, request)
 
 
+@mutant("PROFILE-UNKNOWN-01", side="client")
+class TakesItsOwnChangeForALostRace(ModelClient):
+    """Takes a conflict about its own change of ownership for a lost race, and reports that the change failed."""
+
+    def _is_own(self, table: Resolved, version: int, attempt: str) -> bool:
+        return False
+
+
 @mutant("PROFILE-CLIENT-02", side="client")
 class NeverResolvesANameAgain(ModelClient):
     """Keeps the owner's first answer about a name for all its transactions."""

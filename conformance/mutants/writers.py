@@ -14,7 +14,7 @@ from conformance.interface.log_names import LOG, STAGING, commit_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.owner import OWNER_PROPERTY
-from conformance.models.reader import Refused, Resolved, State
+from conformance.models.reader import Refused, Resolved, State, Unsure
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
 from conformance.mutants.good_clients import Labels, PublishesBeforeAHandBack
@@ -68,6 +68,18 @@ class TakesARefusalForTheOutcome(ModelClient):
         if isinstance(reply, m.Rejected | m.NotFound):
             raise Refused(f"the owner refused: {reply}")
         return super()._outcome(reply)
+
+
+@mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
+class TakesAConflictForALostRace(ModelClient):
+    """Reports a commit as failed, and deletes the data files, when it is answered with a conflict and the owner refuses
+    to list the commits, although the commit may have landed."""
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        try:
+            super()._catch_up(client, transaction)
+        except Unsure as unsure:
+            raise Refused(str(unsure)) from unsure
 
 
 @mutant("PROFILE-UNKNOWN-01", side="client")

@@ -163,14 +163,15 @@ class Adversary:
 
         self.on(m.Commit, before=go_silent, lose_answer=True, times=MOST_REQUESTS)
 
-    def refuse_after(self, kind: type) -> None:
-        """The client's next request of this kind is carried out, and its answer is lost. From then on every request of
-        the client is refused, as by an owner that took its access away."""
+    def refuse_after(self, kind: type, **what: Any) -> None:
+        """The client's next request of this kind is carried out, and its answer is lost, unless `what` (fields of
+        `Rule`) says otherwise. From then on every request of the client is refused, as by an owner that took its access
+        away."""
 
         def refuse() -> None:
             self.on(m.Message, answer=m.Rejected(reason="no access any more"), times=MOST_REQUESTS)
 
-        self.on(kind, lose_answer=True, after=refuse)
+        self.on(kind, after=refuse, **(what or {"lose_answer": True}))
 
     def after_commits_are_read(self, happens: Callable[[], object]) -> None:
         """Call a function once, after the client read the commits and before it reads any file."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from refimpl import log_path
 from refimpl.actions import Metadata, Protocol
 from refimpl.client import features
 from refimpl.client.conflicts import IsolationLevel
@@ -80,7 +81,7 @@ def take_over(
         proposal = _proposal(handle, snapshot, protocol, metadata, TAKE_OVER, parameters, txn_id=identity)
         change = (handle.location, name, feature, version, proposal)
         send = partial(owner.take_over, *change, commit_mode=commit_mode, policy=policy)
-        if _landed(send, handle, version, proposal, retries):
+        if _landed(send, handle, version, proposal, retries, identity):
             return Table.resolve(handle.location, owner, table.environment)
 
 
@@ -103,7 +104,8 @@ def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAU
         metadata = msgspec.structs.replace(snapshot.metadata, configuration=kept)
         protocol = features.disowned(snapshot.protocol, feature, snapshot.metadata.configuration.get(KEPT_FEATURE))
         proposal = _proposal(table, snapshot, protocol, metadata, HAND_BACK, {"owner": owner.name}, txn_id=identity)
-        if _landed(partial(owner.hand_back, table_id, version, proposal), table, version, proposal, retries):
+        send = partial(owner.hand_back, table_id, version, proposal)
+        if _landed(send, table, version, proposal, retries, identity):
             return Table(table.location, table.environment, owner=owner, name=table.name)
 
 
@@ -147,7 +149,12 @@ def _proposal(
 
 
 def _landed(
-    send: Callable[[], Outcome], table: Table, version: Version, proposal: DirectProposal, retries: RetryPolicy
+    send: Callable[[], Outcome],
+    table: Table,
+    version: Version,
+    proposal: DirectProposal,
+    retries: RetryPolicy,
+    txn_id: str,
 ) -> bool:
     """Whether the change became the version; False: another commit was first."""
     unknown = OutcomeUnknown(
@@ -162,6 +169,8 @@ def _landed(
         case Ratified():
             return True
         case Conflict():
+            if _is_own(table, version, txn_id):
+                return True
             retries.pause(retries.tries)
             return False
         case Rejected(reason=reason, detail=detail):
@@ -171,3 +180,10 @@ def _landed(
         f"{outcome.latest_ratified_version}; run verify",
         version=version,
     )
+
+
+def _is_own(table: Table, version: Version, txn_id: str) -> bool:
+    """Whether the version is this very change: some owners answer a replay as a conflict."""
+    path = table.log.find(log_path.commit(version))
+    info = None if path is None else table.reader.commit_info(path)
+    return info is not None and info.txn_id == txn_id

@@ -59,6 +59,7 @@ from refimpl.errors import (
 )
 from refimpl.log_path import CHECKPOINT_KINDS, FileKind, Version
 from refimpl.log_store import LogStore
+from refimpl.object_store import StoreError
 from refimpl.table_feature import CommitMode
 from refimpl.version import VERSION
 
@@ -288,7 +289,7 @@ class FilesystemProposer:
         try:
             perhaps = self._log.holds(name, content)
         except FileNotFoundError:
-            perhaps = False
+            perhaps = isinstance(error, StoreError)  # a store may carry out the put later
         except OSError:  # an unreadable file may be this commit
             perhaps = True
         if perhaps:
@@ -514,7 +515,10 @@ class OwnerProposer:
         latest = lost.latest
         for look in range(MAX_LOOKS):
             if latest is not None and latest not in known:
-                answer = self.owner.get_commits(self.table_id, max(known, default=lost.version - 1) + 1)
+                try:
+                    answer = self.owner.get_commits(self.table_id, max(known, default=lost.version - 1) + 1)
+                except Exception as error:  # noqa: BLE001 - whatever it is, this proposal may have landed
+                    return self._won_after_all(lost, error)
                 known |= {commit.version: commit for commit in answer.commits}
                 latest = max(latest, answer.latest_ratified_version or 0)
             winners = read_winners(self.reader, lost.version, latest or lost.version, known)
@@ -524,23 +528,26 @@ class OwnerProposer:
         return self._unshown_winner(lost)
 
     def _unshown_winner(self, lost: Lost) -> Won:
-        """Resolve a conflict without a visible winner: perhaps this attempt itself landed; otherwise raise."""
+        """A conflict without a visible winner."""
         newest = newest_checkpoint(self.reader.log)
-        cause: DeltaError = LostRaceError(
-            f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but after "
-            f"{MAX_LOOKS} requests it neither lists nor has published it; run verify",
-            tries=self.policy.tries,
-            version=lost.version,
-        )
-        if newest > lost.version:
-            cause = history_moved(self.reader.log, lost.version, newest)
+        if newest <= lost.version:
+            unseen = LostRaceError(
+                f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but after "
+                f"{MAX_LOOKS} requests it neither lists nor has published it; run verify",
+                tries=self.policy.tries,
+                version=lost.version,
+            )
+            return self._won_after_all(lost, unseen)
+        moved = history_moved(self.reader.log, lost.version, newest)
+        try:
+            return self._won_after_all(lost, moved)
+        except OutcomeUnknown:  # a version that is cleaned up already is older than this attempt
+            raise moved from None
+
+    def _won_after_all(self, lost: Lost, cause: Exception) -> Won:
+        """The lost proposal, if it landed: some owners answer a replay as a conflict. If it did not, raise `cause`."""
         if lost.attempt is not None:
-            try:
-                resolved = self._resolve(lost.version, lost.attempt, cause)
-            except OutcomeUnknown:
-                if newest > lost.version:  # the log no longer has it; a conflict means that it did not land
-                    raise cause from None
-                raise
+            resolved = self._resolve(lost.version, lost.attempt, cause)
             if isinstance(resolved, Landed):
                 return Won(version=resolved.commit.version, attempt=lost.attempt)
             self.discard(lost)

@@ -390,14 +390,19 @@ class RemoteOwner:
                 self._publish(self._known(table.table_id), version - 1)
                 raise _Undecided(str(answer))
             return Rejected(reason=RejectionReason.BACKLOG_FULL, detail=f"{self.address.server}: {answer.message}")
-        now = self._after(answer, table)
+        taken = answer.kind == "CommitVersionConflictException" and not was_lost
+        try:
+            now = self._after(answer, table)
+        except (InvalidRequestError, OwnerUnavailableError):
+            if not taken:
+                raise
+            return Conflict(latest_ratified_version=version)  # perhaps by this request itself, which arrived twice
         if was_lost:
             decided = self._decided(now, request)
             if isinstance(decided, Landed):
                 return Ratified(commit=decided.commit, replayed=True)
             if decided is None and answer.kind != "UpdateRequirementConflictException":
                 raise _Undecided(str(answer))
-        taken = answer.kind == "CommitVersionConflictException" and not was_lost
         if taken or (now.latest is not None and now.latest >= version):
             return Conflict(latest_ratified_version=max(now.latest or 0, version), winners=_winners(now, version))
         detail = f"{self.address.server}: {answer}"

@@ -1,5 +1,6 @@
 """Races, lost answers and full backlogs: every transaction lands once or not at all."""
 
+import contextlib
 from unittest.mock import Mock
 
 import msgspec
@@ -263,8 +264,44 @@ def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) ->
     assert setting.paths(table) == {"mine"}
 
 
+@pytest.mark.parametrize("resolved", [False, True])
+@pytest.mark.parametrize("error", [InvalidRequestError("the token expired"), OwnerUnavailableError("busy")], ids=type)
+def test_a_conflict_whose_winners_cannot_be_read_may_be_its_own(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, error: Exception, resolved: bool
+) -> None:
+    """The proposal is delivered twice, and the client hears the second answer, a conflict. The data files stay."""
+    table = setting.table()
+
+    def refuse() -> None:
+        for name in ("get_commits",) if resolved else ("get_commits", "attempt_outcome"):
+            monkeypatch.setattr(setting.owner, name, Mock(side_effect=error))
+
+    setting.owner.faults.twice = setting.owner.faults.conflict_for_replay = True
+    setting.owner.faults.after_proposal = [refuse]
+    with contextlib.nullcontext() if resolved else pytest.raises(OutcomeUnknown):
+        table.append(pa.table({"id": [1], "month": ["01"]}))
+    monkeypatch.undo()
+    assert setting.again(table).snapshot().to_arrow().num_rows == 1
+
+
+def test_a_conflict_whose_winners_cannot_be_read_ends_with_the_reason(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The twin of the one above: another commit won, and the owner says so."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+    setting.append(table, "theirs")
+    setting.owner.faults.conflicts_without_winners = True
+    monkeypatch.setattr(setting.owner, "get_commits", Mock(side_effect=InvalidRequestError("the token expired")))
+    with pytest.raises(InvalidRequestError, match="the token expired"):
+        transaction.commit()
+    assert staged_versions(table) == [1], "the loser's file is removed"
+    monkeypatch.undo()
+    assert setting.paths(table) == {"theirs"}
+
+
 def test_a_conflict_stays_a_conflict_after_its_winner_was_cleaned_up(setting: Setting) -> None:
-    """A conflict proves that the attempt did not land, even if the owner can no longer look the attempt up."""
+    """The winner is older than the attempt, so the attempt did not land, even if the owner can no longer look it up."""
     table = setting.table()
     transaction = appending(table, "mine")
 
@@ -313,6 +350,17 @@ def test_an_outcome_stays_unknown_if_the_lookup_is_rejected(
     with pytest.raises(OutcomeUnknown):
         table.append(pa.table({"id": [1], "month": ["01"]}))
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
+
+
+def test_an_owner_that_finds_damage_is_not_asked_again(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = setting.table()
+    setting.owner.faults.lose_answers = 1
+    damage = Mock(side_effect=CorruptionError("version 7 is published, the ledger's latest is 1"))
+    monkeypatch.setattr(setting.owner, "attempt_outcome", damage)
+    with pytest.raises(CorruptionError, match="version 7 is published"):
+        table.append(pa.table({"id": [1], "month": ["01"]}))
+    assert damage.call_count == 1
+    assert setting.again(table).snapshot().to_arrow().num_rows == 1, "the data files stay"
 
 
 def test_an_outcome_is_looked_up_until_it_is_known(setting: Setting) -> None:
@@ -380,7 +428,10 @@ def test_a_backlog_that_cannot_be_emptied_is_an_error(
         appending(table, "b").commit()
     assert setting.again(table).snapshot().version == 1
     monkeypatch.undo()
+    backfill = Mock(wraps=setting.owner.backfill_to_version)
+    monkeypatch.setattr(setting.owner, "backfill_to_version", backfill)
     assert appending(table, "b").commit().version == 2
+    backfill.assert_called_once_with(table.table_id, 1)
 
 
 def test_a_gap_that_a_second_answer_fills_is_no_error(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,7 +441,8 @@ def test_a_gap_that_a_second_answer_fills_is_no_error(setting: Setting, monkeypa
     transaction = appending(table, "mine")
     ask, gaps = setting.owner.commit, [VersionGap(latest_ratified_version=0)]
     monkeypatch.setattr(setting.owner, "commit", lambda *proposal: gaps.pop() if gaps else ask(*proposal))
-    assert transaction.commit().version == 2
+    committed = transaction.commit()
+    assert (committed.version, committed.tries) == (2, 2)
     assert setting.paths(table) == {"a", "mine"}
 
 
@@ -429,6 +481,22 @@ def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
     kinds = [type(proposal) for _, proposal in setting.owner.proposals]
     assert kinds == [DirectProposal, InlineProposal, StagedProposal, StagedProposal]
     assert setting.paths(table) == {"small", "large"}
+
+
+@pytest.mark.parametrize(("moved", "reason"), [(True, "was cleaned up"), (False, "ends before version 1")])
+def test_a_writer_without_its_base_version_learns_why(setting: Setting, moved: bool, reason: str) -> None:
+    """Without an owner the log alone shows whether the history went on, or back."""
+    table = setting.table(None)
+    setting.append(table, "theirs")
+    transaction = appending(setting.again(table), "mine")
+    if moved:
+        setting.append(table, "more")
+        write_checkpoint(table)
+    for version in (1, 2):
+        table.log.delete(log_path.commit(version))
+    with pytest.raises(ConcurrentModificationError, match=reason):
+        transaction.commit()
+    assert not table.log.published(2)
 
 
 def test_a_malformed_winner_stops_the_writer(setting: Setting) -> None:

@@ -1,6 +1,7 @@
 """Take-overs of filesystem tables by an owner, and hand-backs."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import deltalake
 import pytest
@@ -19,6 +20,7 @@ from refimpl.errors import (
     CorruptLogError,
     DeltaError,
     InvalidRequestError,
+    LostRaceError,
     MaintenanceRefusedError,
     OutcomeUnknown,
     OwnerUnavailableError,
@@ -204,6 +206,34 @@ def test_a_rejection_after_a_lost_answer_leaves_the_outcome_unknown(
     retries = RetryPolicy(setting.environment, max_tries=1, label="t")
     with pytest.raises(OutcomeUnknown, match="may or may not"):
         retries.ask_until_answered(send, OutcomeUnknown("may or may not"))
+
+
+def test_a_bug_in_an_owner_is_no_lost_answer(setting: Setting) -> None:
+    send = Mock(side_effect=RuntimeError("a bug"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        RetryPolicy(setting.environment, max_tries=1, label="t").ask_until_answered(send, OutcomeUnknown("?"))
+    assert send.call_count == 1
+
+
+def test_a_replay_that_is_answered_as_a_conflict_is_recognised(setting: Setting) -> None:
+    """FB09: of a take-over and of a hand-back."""
+    setting.owner.faults.twice = setting.owner.faults.conflict_for_replay = True
+    owned = taken(setting, setting.table(None))
+    assert owned.snapshot().version == 1
+    assert hand_back(owned).snapshot().version == 2
+    assert [version for version, _ in setting.owner.proposals] == [1, 2]
+
+
+def test_the_tries_of_an_ownership_change_are_limited(setting: Setting) -> None:
+    table = setting.table(None)
+    setting.owner.faults.before_proposal = [lambda: setting.append(table, "racing")]
+    with pytest.raises(LostRaceError):
+        take_over(table, setting.owner, "orders", MANAGED_COMMIT, max_tries=1)
+    owned = taken(setting, table)
+    setting.owner.faults.before_proposal = [lambda: setting.append(owned, "faster")]
+    with pytest.raises(LostRaceError):
+        hand_back(owned, max_tries=1)
+    assert owned.snapshot().version == 3
 
 
 def test_a_take_over_with_an_unavailable_owner_changes_nothing(setting: Setting) -> None:

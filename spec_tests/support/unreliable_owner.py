@@ -97,8 +97,6 @@ class UnreliableOwner:
         outcome = self._propose("commit", version, proposal, lambda: self.owner.commit(table_id, version, proposal))
         if isinstance(outcome, Conflict) and self.faults.conflicts_without_winners:
             return msgspec.structs.replace(outcome, winners=())
-        if isinstance(outcome, Ratified) and outcome.replayed and self.faults.conflict_for_replay:
-            return Conflict(latest_ratified_version=version)
         return outcome
 
     def _propose(self, name: str, version: Version, proposal: Proposal, request: Callable[[], Answer]) -> Answer:
@@ -120,6 +118,8 @@ class UnreliableOwner:
             raise OutcomeUnknown("the answer was lost on its way")
         if self.faults.raise_after_landing:
             raise self.faults.raise_after_landing.pop(0)
+        if isinstance(answer, Ratified) and answer.replayed and self.faults.conflict_for_replay:
+            return Conflict(latest_ratified_version=version)  # type: ignore[return-value]
         return answer
 
     def deliver_delayed(self) -> list[object]:
