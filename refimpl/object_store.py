@@ -60,17 +60,22 @@ def check_store(name: str, url: str) -> None:
         ) from error
 
 
-def record_store(owner_folder: Path, name: str, url: str) -> None:
-    """Record a store that was checked. The same call again changes nothing; `InvalidRequestError` for a name that is
-    taken. The caller holds the owner's lock.
+def record_stores(owner_folder: Path, stores: Mapping[str, str]) -> None:
+    """Record stores that were checked, by name. The same call again changes nothing; `InvalidRequestError` for a name
+    that is taken, before any store is recorded. The caller holds the owner's lock.
 
-    Order: first the file that keeps others from writing at that path, then the record of the store.
+    Order, for each store: first the file that keeps others from writing at that path, then the record of the store.
     """
-    place = f"{name}{SUFFIX}"
-    for path in (owner_folder.parent / place, owner_folder / place):
-        if path.exists() and (path.is_dir() or path.read_text(encoding="utf-8") != f"{url}\n"):
+    records = [
+        (folder / f"{name}{SUFFIX}", f"{url}\n")
+        for name, url in stores.items()
+        for folder in (owner_folder.parent, owner_folder)
+    ]
+    for path, text in records:
+        if path.exists() and (path.is_dir() or path.read_text(encoding="utf-8") != text):
             raise InvalidRequestError(f"{path} exists; choose another name")
-        _write_durably(path, f"{url}\n")
+    for path, text in records:
+        _write_durably(path, text)
 
 
 def with_stores(environment: Environment, owner_folder: Path) -> Environment:

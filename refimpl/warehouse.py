@@ -25,7 +25,7 @@ from refimpl.errors import (
     OwnerUnavailableError,
     TableNotFoundError,
 )
-from refimpl.object_store import check_store, record_store, with_stores
+from refimpl.object_store import check_store, record_stores, with_stores
 from refimpl.owner.local import OWNER_FOLDER, LocalOwner
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
 
@@ -118,9 +118,9 @@ class Warehouse(_Tables):
         return Table.resolved(self.owner.undrop_table(reference), self.owner, self.environment)
 
     def verify(self) -> list[Finding]:
-        """What is wrong with the ledger and the tables: see `refimpl.owner.verify`; and the checkpoints that cannot be
-        read. Reads only."""
-        from refimpl.client.maintenance import unreadable_checkpoints
+        """What is wrong with the ledger and the tables: see `refimpl.owner.verify`; and the checkpoints and compactions
+        that cannot be read. Reads only."""
+        from refimpl.client.maintenance import unreadable_files
         from refimpl.owner.verify import Finding, Severity, verify
 
         found = verify(self.owner)
@@ -131,15 +131,18 @@ class Warehouse(_Tables):
         for table in tables:
             label = table.name or table.table_id
             with contextlib.suppress(CorruptLedgerError, TableNotFoundError):  # a finding; or dropped meanwhile
-                for path, error, replaced in unreadable_checkpoints(self.table(table.table_id)):
+                for path, error, replaced in unreadable_files(self.table(table.table_id)):
+                    kind, again = "checkpoint", f"--version {path.version}"
+                    if path.start_version is not None:
+                        kind, again = "compaction", f"--compact {path.start_version}:{path.version}"
                     message = (
                         f"{error}; older files are read instead, but other readers may fail: remove {path.name}, then "
-                        f"write it again: commit-owner checkpoint {label} --version {path.version}"
+                        f"write it again: commit-owner checkpoint {label} {again}"
                         if replaced
                         else f"{error}, and older files do not have what it held: restore it from a backup"
                     )
                     severity = Severity.WARNING if replaced else Severity.ERROR
-                    found.append(Finding(table=label, severity=severity, code="checkpoint-unreadable", message=message))
+                    found.append(Finding(table=label, severity=severity, code=f"{kind}-unreadable", message=message))
         return found
 
     @property
@@ -261,8 +264,7 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
             _make_folders(folder, environment)
         if stores:
             with owner.context.lock():
-                for name, url in stores.items():
-                    record_store(folder, name, url)
+                record_stores(folder, stores)
             environment = with_stores(host, folder)
             owner = LocalOwner(home, environment)
         if not owner.ledger.exists():

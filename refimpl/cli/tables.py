@@ -85,7 +85,12 @@ def init(
 
     place = directory or default_root()
     existed = (place / OWNER_FOLDER).is_dir()
-    stores = dict(_named_store(text) for text in store or ())
+    stores: dict[str, str] = {}
+    for name, url in map(_named_store, store or ()):
+        if stores.setdefault(name, url) != url:
+            raise InvalidRequestError(
+                f"--store {name} is given twice, for {stores[name]} and {url}; choose another name"
+            )
     with refimpl.open(place, roots=root or (), stores=stores, create=True) as warehouse:
         with warehouse.owner.ledger.read() as view:
             roots = [str(path) for path in view.roots()]

@@ -16,7 +16,7 @@ from refimpl import log_path
 from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
 from refimpl.client import checkpointing, checksum
 from refimpl.client.checkpointing import Checkpointed, ask, check_published, point_to
-from refimpl.client.loading import load
+from refimpl.client.loading import check_reconciled, load
 from refimpl.client.log_reading import last_checkpoint
 from refimpl.client.log_segment import complete_checkpoints, known_commits
 from refimpl.client.properties import LOG, retention
@@ -105,10 +105,19 @@ def _identity(action: Action) -> object | None:
     return None
 
 
-def unreadable_checkpoints(table: Table) -> Iterator[tuple[LogPath, CorruptLogError, bool]]:
-    """The first file of each complete checkpoint that cannot be read, why, and whether older files have what it
-    holds."""
-    for files in complete_checkpoints(table.log.listing()):
+def unreadable_files(table: Table) -> Iterator[tuple[LogPath, CorruptLogError, bool]]:
+    """Each compaction, and the first file of each complete checkpoint, that cannot be read; why; and whether older
+    files have what it holds."""
+    listing = table.log.listing()
+    for path in listing:
+        if path.kind is FileKind.COMPACTION:
+            try:
+                check_reconciled(table.reader.actions(path), str(table.log.folder / path.name))
+            except FileNotFoundError:  # cleaned up since it was listed
+                continue
+            except CorruptLogError as error:  # only ever read in place of commits that exist
+                yield path, error, True
+    for files in complete_checkpoints(listing):
         from refimpl.client import checkpoint  # slow to import, and most often not needed
 
         try:

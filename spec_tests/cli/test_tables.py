@@ -39,6 +39,13 @@ def test_init_refuses_a_root_that_is_no_directory(cli: CommandLine, tmp_path: Pa
     assert "nowhere" in answer.err
 
 
+def test_init_refuses_two_stores_of_one_name(cli: CommandLine, tmp_path: Path) -> None:
+    answer = cli("init", tmp_path / "place", "--store", "s3=s3://a/x", "--store", "s3=s3://b/y")
+    assert answer.code == ExitCode.USAGE
+    assert "s3://a/x and s3://b/y" in answer.err
+    assert not (tmp_path / "place").exists()
+
+
 def test_create_makes_the_described_table(cli: CommandLine, warehouse: Warehouse) -> None:
     answer = cli(
         *("create", "shop.sales", "--columns", "id BIGINT NOT NULL, month INT, price DECIMAL(10,2)"),

@@ -6,7 +6,7 @@ import pytest
 
 import refimpl
 from refimpl.cli.output import ExitCode
-from refimpl.client.maintenance import write_checkpoint
+from refimpl.client.maintenance import compact, write_checkpoint
 from refimpl.owner.verify import Finding, Severity
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
@@ -176,6 +176,19 @@ def test_verify_reads_the_checkpoints(cli: CommandLine, warehouse: Warehouse, bu
     answer = cli("verify", "--json")
     assert answer.code == ExitCode.REFUSED
     assert "checkpoint-unreadable" in {each["code"] for each in answer.json["findings"]}
+
+
+def test_verify_reads_the_compactions(warehouse: Warehouse, busy: str) -> None:
+    table = warehouse.table(busy)
+    table.publish()
+    path = _log(warehouse, busy) / compact(table, 1, 3)
+    whole = path.read_bytes()
+    assert {each.severity for each in warehouse.verify()} <= {Severity.NOTE}
+    for content in (b"{", whole + whole):
+        path.write_bytes(content)
+        (finding,) = (each for each in warehouse.verify() if each.severity is not Severity.NOTE)
+        assert (finding.table, finding.severity, finding.code) == (busy, Severity.WARNING, "compaction-unreadable")
+        assert f"commit-owner checkpoint {busy} --compact 1:3" in finding.message
 
 
 def test_repair_finishes_a_backfill(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:

@@ -26,6 +26,7 @@ from refimpl.cli.output import ExitCode
 from refimpl.client.data_files import DataFileWriter, read_file
 from refimpl.client.data_maintenance import optimize, vacuum
 from refimpl.client.maintenance import write_checkpoint
+from refimpl.client.ownership import hand_back
 from refimpl.client.partition_values import decode_path
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.commits import Landed
@@ -33,7 +34,7 @@ from refimpl.environment import Environment, HostLock, random_uuid
 from refimpl.errors import CorruptLogError, InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.files import PosixFiles
 from refimpl.log_store import LogStore
-from refimpl.object_store import ObjectFiles, StoreError, check_store, record_store, with_stores
+from refimpl.object_store import ObjectFiles, StoreError, check_store, record_stores, with_stores
 from refimpl.owner import dropping
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from spec_tests.cli.conftest import CommandLine, cli
@@ -201,6 +202,26 @@ def test_put_that_lands_after_its_timeout_loses_no_row(directory: Path, monkeypa
             late[0]()
         table.append(rows(2))
         assert ids_in(warehouse.table("orders")) == [1, 2]
+
+
+def test_put_that_was_given_up_may_become_a_commit(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a table without an owner: the data files stay, because the log may name them later."""
+    plain, late = obstore.put, []
+
+    def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
+        if key.endswith(log_path.commit(2)):
+            late.append(lambda: plain(store, key, content, **options))
+            raise exceptions.GenericError("timeout")
+        return plain(store, key, content, **options)
+
+    with refimpl.open(directory) as warehouse:
+        location = directory / "s3.store" / "orders"
+        table = hand_back(warehouse.create_table("orders", SCHEMA, location=location, feature=MANAGED_COMMIT))
+        monkeypatch.setattr(obstore, "put", put)
+        with pytest.raises(OutcomeUnknown):
+            table.append(rows(1))
+        late[0]()
+        assert ids_in(table) == [1]
 
 
 def test_put_with_a_lost_answer_is_one_commit(directory: Path, store: str) -> None:
@@ -569,7 +590,8 @@ def test_invalid_or_unusable_store_is_refused(directory: Path, store: str, name:
         assert "\n" not in str(refused.value)
     assert sorted(directory.rglob("*.store")) == before
     with pytest.raises(InvalidRequestError, match="choose another name"):
-        refimpl.open(directory, stores={"s3": f"{store}/elsewhere"})
+        refimpl.open(directory, stores={"new": store, "s3": f"{store}/elsewhere"})
+    assert sorted(directory.rglob("*.store")) == before, "none is recorded where one is refused"
     refimpl.open(directory, stores={"s3": store}).close()
 
 
@@ -660,10 +682,10 @@ def test_store_is_recorded_durably_after_its_path_is_reserved(tmp_path: Path, mo
         files.fail_when = fails
         with monkeypatch.context() as patched, suppress(OSError):
             patched.setattr(object_store, "PosixFiles", lambda files=files: files)
-            record_store(owner, "s", "s3://bucket")
+            record_stores(owner, {"s": "s3://bucket"})
             assert failing == len(expected), "a failed effect must raise an error"
         assert seen == expected[: failing + 1]
-        record_store(owner, "s", "s3://bucket")
+        record_stores(owner, {"s": "s3://bucket"})
         assert [(folder / "s.store").read_text() for folder in (tmp_path, owner)] == ["s3://bucket\n"] * 2
 
 
