@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(["the run has no result:", *result.broken]), file=sys.stderr)
         return 3
     killed = {each.mutant.key: each.killer for each in result.verdicts if each.killer is not None}
-    stale = run.stale(entries, mutation.mutants, killed, package.targets)
+    stale = run.stale(entries, mutation.known, killed, package.targets)
     survivors = [each for each in result.verdicts if each.killer is None and each.reason is None]
     if options.json:
         verdicts = [asdict(each) for each in result.verdicts]

@@ -127,10 +127,11 @@ class Run:
         self._at_once = at_once
         self._seconds = seconds
         texts = {name: (copy / name).read_text(encoding="utf-8") for name in files_of(copy, package.targets)}
-        self.texts = {name: text for name, text in texts.items() if operators.mutants(name, text)}
+        self.known = [each for name, text in texts.items() for each in operators.mutants(name, text)]
+        """Of all files, also of those that no pattern chooses."""
+        self.texts = {each.file: texts[each.file] for each in self.known}
         self._tests = files_of(copy, package.killers)
-        wanted = [file for file in self.texts if any(fnmatch(file, f"*{pattern}*") for pattern in patterns)]
-        self.mutants = [each for file in wanted for each in operators.mutants(file, self.texts[file])]
+        self.mutants = [each for each in self.known if any(fnmatch(each.file, f"*{part}*") for part in patterns)]
         self._first = {file: _POINTS_OF_A_FILE * at for at, file in enumerate(self.texts)}
         self._checks: list[Check] = []
         self._broken: list[str] = []

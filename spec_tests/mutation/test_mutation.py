@@ -9,7 +9,7 @@ import pytest
 
 from spec_tests.mutation.__main__ import main
 from spec_tests.mutation.operators import instrumented, mutants, mutated
-from spec_tests.mutation.run import FILE, Key, Result, Run, Verdict, load, reasons, stale
+from spec_tests.mutation.run import FILE, PACKAGES, Key, Result, Run, Verdict, load, reasons, stale
 
 LOCKED = """
 with self._lock():
@@ -303,6 +303,20 @@ def test_one_entry_explains_a_class_of_mutants() -> None:
     without = [each for each in known if each.key not in explained]
     assert stale(entries, without, {}, targets=[entries[0].file])
     assert stale(entries, without, {}) == [], "another package makes only some edits in these files"
+
+
+def test_an_entry_is_not_stale_because_its_files_were_not_chosen(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (copy / "refimpl/files.py").write_text("def put(files):\n    files.fsync()\n", encoding="utf-8")
+    (tmp_path / "equivalent.toml").write_text(CLASS.replace("refimpl/*.py", PACKAGES["files"].targets[0]))
+    monkeypatch.setattr("spec_tests.mutation.run.FILE", tmp_path / "equivalent.toml")
+    monkeypatch.setattr("spec_tests.mutation.checking.copied", lambda target: copy)
+    monkeypatch.setattr(Run, "go", lambda *_: Result(verdicts=[], broken=[], unjudged=[]))
+    operator = ["--operator", "delete-effect"]
+    assert main(["--package", "files", "--files", "files.py", *operator]) == 0
+    (copy / "refimpl/log_store.py").unlink()
+    assert main(["--package", "files", *operator]) == 1, "no file has such a mutant"
 
 
 @pytest.mark.parametrize(
