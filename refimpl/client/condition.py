@@ -362,7 +362,7 @@ class And:
                 return FALSE
         can_be_true = all(truth & TRUE for truth in truths)
         can_be_false = any(truth & FALSE for truth in truths)
-        can_be_null = any(truth & NULL for truth in truths) and all(truth & (TRUE | NULL) for truth in truths)
+        can_be_null = any(truth & NULL for truth in truths)  # none of the others is only false
         return (TRUE if can_be_true else NEVER) | (FALSE if can_be_false else NEVER) | (NULL if can_be_null else NEVER)
 
     def to_arrow(self) -> pc.Expression:

@@ -109,7 +109,7 @@ def record_count(add: Add) -> int | None:
     """The number of rows of a file in its statistics, deleted rows included; None if they do not have it."""
     try:
         count = msgspec.json.decode(add.stats or "{}").get("numRecords")
-    except (msgspec.DecodeError, AttributeError):
+    except (msgspec.DecodeError, AttributeError, RecursionError):
         return None
     return count if type(count) is int else None
 

@@ -5,6 +5,7 @@ schema's names.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,19 @@ def test_two_columns_cannot_share_a_physical_name(tmp_path: Path, change: dict[s
     month |= {f"delta.columnMapping.{key}": value for key, value in change.items()}
     with pytest.raises(InvalidRequestError, match="another column's"):
         table.transaction().set_metadata(msgspec.structs.replace(before, schema_string=json.dumps(schema)))
+
+
+def test_each_column_keeps_its_own_id(tmp_path: Path) -> None:
+    """Of the first column, the last one, and each member: neither another column's id nor a new one."""
+    table = created(tmp_path / "t", "id")
+    before = table.snapshot().metadata
+    numbers = re.findall(r'"delta\.columnMapping\.id":(\d+)', before.schema_string)
+    assert len(numbers) > 3
+    for number in numbers:
+        for other in ("99", numbers[numbers.index(number) - 1]):
+            text = re.sub(rf'(columnMapping\.id":){number}\b', rf"\g<1>{other}", before.schema_string)
+            with pytest.raises(InvalidRequestError, match="another column's"):
+                table.transaction().set_metadata(msgspec.structs.replace(before, schema_string=text))
 
 
 def test_a_replaced_schema_keeps_the_earlier_types_of_columns(tmp_path: Path) -> None:

@@ -475,6 +475,12 @@ def test_a_timestamp_without_a_zone_is_refused_with_a_remedy(tmp_path: Path) -> 
 REQUIRED = [
     (pa.field("x", pa.int64(), nullable=False), [None], [1], "x"),
     (pa.field("x", pa.struct([pa.field("y", pa.int64(), nullable=False)])), [{"y": None}], [None], "x.y"),
+    (
+        pa.field("x", pa.struct([("free", pa.int64()), pa.field("y", pa.int64(), nullable=False)])),
+        [{"free": 1, "y": None}],
+        [{"free": None, "y": 1}],
+        "x.y",
+    ),
     (pa.field("x", pa.list_(pa.field("element", pa.int64(), nullable=False))), [[None]], [None], "x.element"),
     (
         pa.field("x", pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))),

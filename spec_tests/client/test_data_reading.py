@@ -13,6 +13,7 @@ import pytest
 
 from refimpl.actions import Metadata, Protocol
 from refimpl.client import schema as delta_schema
+from refimpl.client.arrow_columns import is_ancient
 from refimpl.errors import CorruptionError, CorruptLogError, InvalidRequestError, UnsupportedFeatureError
 from spec_tests.support.written_log import WrittenLog, add, definition
 
@@ -306,6 +307,12 @@ class TestTypes:
             assert caught.value.path == str(log.location / "x.parquet")
         assert read({"d": ancient}).num_rows == 1
         assert read({"d": modern, "s": {"d": modern}, "l": [], "m": [("k", None)]}, **legacy).num_rows == 1
+
+    def test_one_ancient_date_among_modern_ones_is_found(self) -> None:
+        modern, ancient = (pa.array([datetime.date(year, 1, 1)]) for year in (2020, 1500))
+        assert is_ancient(pa.chunked_array([modern, ancient, modern]))
+        assert not is_ancient(pa.chunked_array([modern, modern]))
+        assert is_ancient(pa.StructArray.from_arrays([modern, ancient], ["m", "a"]))
 
     def test_an_error_names_the_file_that_does_not_fit_the_schema(self, log: WrittenLog) -> None:
         write(log, "x.parquet", {"id": ["text"]})

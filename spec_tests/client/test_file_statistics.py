@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refimpl.client import arrow_columns
 from refimpl.client import file_statistics as f
 from refimpl.client import schema as s
 from refimpl.errors import InvalidTableError
+from spec_tests.client.conftest import adding
 
 
 def _naive(*parts: int) -> dt.datetime:
@@ -77,6 +79,14 @@ def test_a_column_with_nan_gets_no_bounds(tmp_path: Path) -> None:
     stats = _stats(tmp_path, table, with_nan={("x",)})
     assert stats["maxValues"] == {"y": 2}
     assert stats["nullCount"] == {"x": 0, "y": 0}
+
+
+def test_nan_is_found_in_the_last_member_and_column() -> None:
+    nan = pa.array([math.nan, 1.0])
+    table = pa.table(
+        {"x": [1.0, 2.0], "st": pa.StructArray.from_arrays([pa.array([1.0, 2.0]), nan], ["a", "b"]), "z": nan}
+    )
+    assert arrow_columns.leaves_with_nan(table, s.from_arrow(table.schema)) == {("st", "b"), ("z",)}
 
 
 def test_infinities_cannot_be_json_and_get_no_bounds(tmp_path: Path) -> None:
@@ -157,6 +167,13 @@ def _wide(columns: int) -> s.Struct:
     inner = s.Struct(fields=(s.Field(name="x", type=s.Primitive(name="long")),) * 2)
     plain = tuple(s.Field(name=f"c{i}", type=s.Primitive(name="long")) for i in range(columns))
     return s.Struct(fields=(s.Field(name="st", type=inner), *plain))
+
+
+@pytest.mark.parametrize(
+    "stats", ["{", "[]", "1", "[" * 10**5, '{"numRecords":"1"}', None], ids=lambda text: str(text)[:9]
+)
+def test_statistics_without_a_number_of_rows_have_none(stats: str | None) -> None:
+    assert f.record_count(adding("x", stats=stats)) is None
 
 
 def test_the_first_32_columns_are_indexed_by_default() -> None:

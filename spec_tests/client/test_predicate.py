@@ -21,7 +21,7 @@ from refimpl.actions import Add
 from refimpl.client import partition_values
 from refimpl.client.condition import FileTest
 from refimpl.client.expression import matching
-from refimpl.client.predicate import parse
+from refimpl.client.predicate import Sides, parse
 from refimpl.client.schema import Struct, from_arrow, to_arrow
 from refimpl.client.schema import parse as parse_schema
 from refimpl.errors import InvalidRequestError
@@ -294,6 +294,19 @@ class TestWhatIsRefused:
         assert "nonsuch" in str(caught.value)
         assert "st" in str(caught.value)
 
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("1 < rand()", "is not deterministic"),
+            ("q = 3 OR uuid() = p", "is not deterministic"),
+            ("q = CAST(1.7 AS INT)", "changes the number 1.7"),
+            ("q = CAST('three' AS INT)", "is no number"),
+        ],
+    )
+    def test_the_message_says_what_is_wrong(self, text: str, problem: str) -> None:
+        with pytest.raises(InvalidRequestError, match=problem):
+            test_of(text)
+
     def test_a_condition_of_a_thousand_terms_is_parsed(self) -> None:
         test = test_of(" OR ".join(f"q = {number}" for number in range(1000)))
         assert test.may_match(add(q="999"))
@@ -311,6 +324,31 @@ def test_an_exact_column_name_wins_over_one_in_another_case() -> None:
     assert column.path == ("q",)
     with pytest.raises(InvalidRequestError):
         parse("`qq` = 1").condition(twins)
+
+
+def test_a_column_of_one_side_of_a_merge_needs_no_alias() -> None:
+    target = parse_schema(json.dumps({"type": "struct", "fields": [field("inner", "long")]}))
+    sides = Sides.of(target_alias="t", target=target, source_alias="s", source=SCHEMA)
+    (column,) = set(parse("st.inner = 1").condition(sides).columns())
+    assert column.path == ("s", "st", "Inner")
+
+
+def test_equal_values_of_two_columns_are_not_less() -> None:
+    schema = from_arrow(pa.schema([("l", pa.int64()), ("k", pa.int64())]))
+    bounds = {"l": 3, "k": 3}
+    file = add(stats={"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"l": 0, "k": 0}})
+    found = {text: parse(text).test(schema, ()).may_match(file) for text in ("l < k", "l <= k", "NOT l <= k")}
+    assert found == {"l < k": False, "l <= k": True, "NOT l <= k": False}
+
+
+def test_a_member_that_was_a_float_may_be_above_its_bound() -> None:
+    """DELTA.md#type-widening: the float that is written 1.1 is the double 1.10000002384."""
+    changes = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
+    inner = {"type": "struct", "fields": [{**field("f", "double"), "metadata": changes}]}
+    schema = parse_schema(json.dumps({"type": "struct", "fields": [field("st", inner)]}))
+    bounds = {"st": {"f": 1.1}}
+    file = add(stats={"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"st": {"f": 0}}})
+    assert parse("st.f > 1.1").test(schema, ()).may_match(file)
 
 
 LONGS = st.integers(-3, 3) | st.none()

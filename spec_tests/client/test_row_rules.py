@@ -403,12 +403,12 @@ def test_delta_rs_reads_known_rules_and_refuses_the_others(warehouse: Warehouse)
     assert by_delta_rs(table.location, ("x", "y")) == [(1, 2), (3, 6)]
 
 
-def clustered(warehouse: Warehouse, columns: str) -> Table:
-    """A table of 40 columns, clustered by the given columns by another client."""
+def clustered(warehouse: Warehouse, columns: str, *more: dict[str, Any]) -> Table:
+    """A table that another client clustered by these columns. It has 40 columns, or the given ones (`more`)."""
     table = create_filesystem_table(
         warehouse.directory / "clustered",
         warehouse.environment,
-        json.dumps(struct(*(column(f"c{number}") for number in range(40)))),
+        json.dumps(struct(*(more or (column(f"c{number}") for number in range(40))))),
     )
     found = table.snapshot()
     features = ("appendOnly", "invariants", "domainMetadata", "clustering")
@@ -451,3 +451,10 @@ def test_a_clustered_table_cannot_change_its_clustering_columns_or_be_partitione
     with pytest.raises(InvalidRequestError, match="clustered"):
         transaction.commit()
     assert table.snapshot().version == 1
+
+
+def test_a_column_inside_a_struct_clusters_a_table(warehouse: Warehouse) -> None:
+    table = clustered(warehouse, '[["c1","inner"]]', column("c1", struct(column("inner"))))
+    transaction = table.transaction()
+    transaction.set_properties({"a.property": "1"})
+    assert transaction.commit().version == 2

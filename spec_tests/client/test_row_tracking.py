@@ -19,7 +19,7 @@ from refimpl.client.properties import ROW_ID_COLUMN, ROW_VERSION_COLUMN
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import Maintenance, MaintenancePolicy, NewTableDemands
-from refimpl.errors import ConcurrentModificationError, CorruptLogError, InvalidRequestError
+from refimpl.errors import ConcurrentModificationError, CorruptLogError, InvalidRequestError, InvalidTableError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding
 from spec_tests.support.builders import name_of
@@ -153,6 +153,19 @@ def test_the_error_names_an_unreadable_high_water_mark(text: str) -> None:
     domain = DomainMetadata(domain=row_tracking.DOMAIN, configuration=text, removed=False)
     with pytest.raises(CorruptLogError, match=row_tracking.DOMAIN):
         row_tracking.high_water_mark(domain)
+
+
+@pytest.mark.parametrize("missing", [ROW_ID_COLUMN, ROW_VERSION_COLUMN])
+def test_a_table_that_does_not_name_both_hidden_columns_is_invalid(setting: Setting, missing: str) -> None:
+    found = setting.table(properties=TRACKED).snapshot()
+    configuration = {key: value for key, value in found.metadata.configuration.items() if key != missing}
+    metadata = msgspec.structs.replace(found.metadata, configuration=configuration)
+    with pytest.raises(InvalidTableError, match=missing):
+        row_tracking.hidden_columns(found.protocol, metadata)
+
+
+def test_a_commit_without_new_rows_leaves_the_mark_alone() -> None:
+    assert row_tracking.numbered([], 3, 5) == []
 
 
 def test_suspended_row_tracking_assigns_no_ids(setting: Setting) -> None:

@@ -136,3 +136,17 @@ def test_the_documentation_lists_the_supported_features() -> None:
     documented = set(re.findall(r"^([a-z][A-Za-z0-9-]+)(?: {2,}|$)", features.__doc__, re.MULTILINE)) - {"feature"}
     listed = features.READ | features.WRITTEN
     assert documented == listed - {"inCommitTimestamps"}
+
+
+def test_a_reserved_name_is_found_in_the_last_column() -> None:
+    names = ("id", "_Change_Type")
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in names]
+    columns = Metadata(id="t", schema_string=json.dumps({"type": "struct", "fields": fields}))
+    with pytest.raises(InvalidRequestError, match="'_Change_Type' is reserved"):
+        features.check_no_change_columns(columns)
+
+
+def test_the_preview_of_type_widening_needs_no_second_feature() -> None:
+    preview = listing("typeWidening-preview")
+    assert features.supporting(preview, ["typeWidening"]) == preview
+    assert features.supporting(listing("typeWidening"), ["typeWidening-preview"]) != listing("typeWidening")

@@ -340,6 +340,15 @@ def reading_a(transaction: Transaction) -> None:
     transaction.add(adding("copy", "03"))
 
 
+def reading_partition(month: str) -> Callable[[Transaction], None]:
+    def work(transaction: Transaction) -> None:
+        found = transaction.read_partitions([{"month": month}])
+        assert [add.path for add in found] == ["a"] * (month == "01")
+        transaction.add(adding("copy", "03"))
+
+    return work
+
+
 def appending(path: str, month: str) -> Callable[[Transaction], None]:
     def work(transaction: Transaction) -> None:
         transaction.add(adding(path, month))
@@ -393,6 +402,8 @@ def raced(setting: Setting, mine: Step, winners: Step) -> tuple[Table, Transacti
         (overwriting, overwriting, ConcurrentAppendError),
         (reading_a, appending("x", "01"), ConcurrentAppendError),
         (reading_nothing, appending("x", "02"), ConcurrentAppendError),
+        (reading_partition("02"), appending("x", "02"), ConcurrentAppendError),
+        (reading_partition("01"), deleting_a, ConcurrentDeleteReadError),
         (reading_a, deleting_a, ConcurrentDeleteReadError),
         (deleting_a, deleting_a, ConcurrentDeleteDeleteError),
         (claiming("stream"), claiming("stream"), ConcurrentTransactionError),
@@ -417,6 +428,7 @@ def test_a_conflict_ends_the_transaction_without_a_commit(
     [
         (reading_a, appending("x", "02")),
         (reading_nothing, appending("x", "01")),
+        (reading_partition("02"), appending("x", "01")),
         (deleting_a, appending("x", "01")),
         (appending("y", "01"), overwriting),
         (claiming("stream"), claiming("other")),

@@ -231,6 +231,7 @@ RULES: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("delta.constraints.low", {"delta.constraints.low": "x < 100 AND z > 0"}, {}),
     ("generated column depends on it", {}, {"y": {"delta.generationExpression": "x * 2"}}),
     ("it is a generated column", {}, {"x": {"delta.generationExpression": "y * 2"}}),
+    ("it is an identity column", {}, {"x": {"delta.identity.start": 1, "delta.identity.step": 1}}),
     ("invariant", {}, {"x": {"delta.invariants": json.dumps({"expression": {"expression": "x > 0"}})}}),
     ("cannot be evaluated|delta.constraints.h", {"delta.constraints.h": "hash(X) > 0"}, {}),
 ]
@@ -242,7 +243,7 @@ def test_a_column_that_a_rule_uses_keeps_its_type(
 ) -> None:
     """The rule may give another value for the wider type. Only the first rule uses `z`."""
     fields = [Field(name=name, type=Primitive(name="integer"), metadata=columns.get(name, {})) for name in "xyz"]
-    features = ("typeWidening", "checkConstraints", "generatedColumns", "invariants")
+    features = ("typeWidening", "checkConstraints", "generatedColumns", "identityColumns", "invariants")
     protocol = Protocol(
         min_reader_version=3, min_writer_version=7, reader_features=features[:1], writer_features=features
     )
@@ -264,6 +265,18 @@ def test_a_column_that_a_rule_uses_keeps_its_type(
     assert log.table().snapshot().version == 0
     if "low" not in problem and "hash" not in str(properties):
         log.table().alter(types={"z": "long"})
+
+
+def test_a_rule_on_another_member_is_no_obstacle(tmp_path: Path) -> None:
+    """The twin: a rule on the member itself, and one on the last column."""
+    member = pa.struct([("a", pa.int32()), ("b", pa.int32())])
+    properties = ON | {"delta.constraints.low": "s.b > 0 AND z > 0"}
+    table = ints(tmp_path / "t", properties, s=member, z=pa.int32())
+    table.alter(types={"s.a": "long"})
+    for column in ("s.b", "z"):
+        with pytest.raises(InvalidRequestError, match=r"delta\.constraints\.low depends on it"):
+            table.alter(types={column: "long"})
+    assert table.snapshot().version == 1
 
 
 def test_a_write_from_before_the_type_change_conflicts(tmp_path: Path) -> None:
