@@ -30,15 +30,15 @@ def log(
     limit: Annotated[
         int | None, Option("--limit", "-n", min=1, metavar="N", help="show only the newest N versions")
     ] = None,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the versions of a table with their operations.
 
     Newest first; staged and inline commits are included.
     """
-    with reached(warehouse) as place:
-        entries = place.table(table).history(limit)
+    with reached(address) as warehouse:
+        entries = warehouse.table(table).history(limit)
     if json:
         output.show_json([_entry(entry) for entry in entries])
         return
@@ -84,16 +84,16 @@ def commits(
     end: Annotated[
         int | None, Option("--end", metavar="N", help="last version, inclusive (default: the latest)")
     ] = None,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the owner's answer to get_commits.
 
     The answer has the ratified commits that the owner still stores, and the latest ratified version.
     """
-    with reached(warehouse) as place:
-        found = place.owner.resolve(table)
-        answer = place.owner.get_commits(found.table_id, start, end)
+    with reached(address) as warehouse:
+        resolved = warehouse.owner.resolve(table)
+        answer = warehouse.owner.get_commits(resolved.table_id, start, end)
     if json:
         output.show_json(
             {
@@ -138,7 +138,7 @@ def _commit(commit: RatifiedCommit) -> dict[str, Any]:
 def explain(
     table: TableArgument,
     version: Annotated[int, Argument(metavar="VERSION", help="ratified version")],
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Explain how a version was decided.
@@ -148,17 +148,17 @@ def explain(
     """
     from refimpl.owner.explain import explain as explained
 
-    with opened(warehouse) as place:
-        found = explained(place.owner, table, version)
+    with opened(address) as warehouse:
+        explanation = explained(warehouse.owner, table, version)
     if json:
-        output.show_json(found)
+        output.show_json(explanation)
         return
-    _show_explanation(found)
+    _show_explanation(explanation)
 
 
-def _show_explanation(found: Explanation) -> None:
-    output.show_line(f"{found.table}, version {found.version}", style="bold")
-    for number, step in enumerate(found.steps, start=1):
+def _show_explanation(explanation: Explanation) -> None:
+    output.show_line(f"{explanation.table}, version {explanation.version}", style="bold")
+    for number, step in enumerate(explanation.steps, start=1):
         output.show_line()
         output.show_facts(_step_facts(step), title=f"{number}. {step.title}")
 
@@ -181,7 +181,7 @@ def _step_facts(step: Step) -> dict[str, Any]:
 def resolve(
     table: TableArgument,
     attempt: Annotated[str, Argument(metavar="ATTEMPT", help="attempt id: the uuid in the name of the staged file")],
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Report the outcome of a commit whose answer was lost.
@@ -190,9 +190,9 @@ def resolve(
     """
     from refimpl.commits import Landed
 
-    with reached(warehouse) as place:
-        found = place.owner.resolve(table)
-        outcome = place.owner.attempt_outcome(found.table_id, attempt)
+    with reached(address) as warehouse:
+        resolved = warehouse.owner.resolve(table)
+        outcome = warehouse.owner.attempt_outcome(resolved.table_id, attempt)
     landed = outcome.commit if isinstance(outcome, Landed) else None
     if json:
         output.show_json(

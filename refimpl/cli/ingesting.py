@@ -86,7 +86,7 @@ def ingest(
     cores: Annotated[
         int | None, Option("--cores", min=1, metavar="N", help="CPU cores for Spark (default: all)")
     ] = None,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Add the rows of CSV or Parquet files to a table, through Spark.
@@ -100,13 +100,13 @@ def ingest(
     options, kind = _options(replace_where, feature, commit_mode), _kind(files)
     csv_options = {**_csv(null, delimiter), "multiLine": str(multi_line).lower()}
     names = _columns_of_parquet(files) if kind == PARQUET else _header(files, csv_options["sep"])
-    with reached(warehouse) as place:
-        found = _table(place, table, create=create)
-        schema = None if found is None else found.snapshot().schema
+    with reached(address) as warehouse:
+        existing = _table(warehouse, table, create=create)
+        schema = None if existing is None else existing.snapshot().schema
         if schema is not None and not fill_missing:
             _check_complete(schema, names, table)
         source = _Input(kind=kind, files=files, names=names, options=csv_options, schema=schema)
-        with _connected(place, cores) as delta, _explained(delta.spark, source):
+        with _connected(warehouse, cores) as delta, _explained(delta.spark, source):
             rows = _rows(delta.spark, source)
             empty = rows.isEmpty()
             if empty and schema is None and kind != PARQUET:
@@ -117,7 +117,7 @@ def ingest(
             writer = delta.write(rows).mode(mode)
             for option, value in options:
                 writer.option(option, value)
-            if found is None and partition_by:
+            if existing is None and partition_by:
                 writer.partitionBy(*names_of(partition_by))
             written = None if empty and schema is not None and mode == "append" else writer.saveAsTable(table)
     _show(table, written, json=json)
@@ -125,15 +125,15 @@ def ingest(
 
 def _options(replace_where: str | None, feature: str | None, commit_mode: str | None) -> list[tuple[str, str]]:
     """The writer's options, checked before Spark starts."""
-    found: list[tuple[str, str]] = []
+    options: list[tuple[str, str]] = []
     if replace_where is not None:
-        found.append(("replaceWhere", replace_where))
+        options.append(("replaceWhere", replace_where))
     if feature is not None:
-        found.append(("feature", feature_named(feature).name))
+        options.append(("feature", feature_named(feature).name))
     chosen = commit_mode_named(commit_mode)
     if chosen is not None:
-        found.append(("commit_mode", chosen.value))
-    return found
+        options.append(("commit_mode", chosen.value))
+    return options
 
 
 def _kind(files: list[Path]) -> str:
@@ -148,9 +148,9 @@ def _kind(files: list[Path]) -> str:
     return kinds.pop()
 
 
-def _table(place: AnyWarehouse, name: str, *, create: bool) -> Table | None:
+def _table(warehouse: AnyWarehouse, name: str, *, create: bool) -> Table | None:
     try:
-        return place.table(name)
+        return warehouse.table(name)
     except TableNotFoundError as error:
         if create:
             return None
@@ -158,14 +158,14 @@ def _table(place: AnyWarehouse, name: str, *, create: bool) -> Table | None:
 
 
 @contextlib.contextmanager
-def _connected(place: AnyWarehouse, cores: int | None) -> Iterator[DeltaConnection]:
+def _connected(warehouse: AnyWarehouse, cores: int | None) -> Iterator[DeltaConnection]:
     """Spark for the duration of a command. A session that already runs in this process is used, and not stopped."""
     import refimpl.spark
 
     running = _running_session()
     spark = running or _quietly_started(cores)
     try:
-        yield refimpl.spark.connect(spark, place)
+        yield refimpl.spark.connect(spark, warehouse)
     finally:
         if running is None:
             spark.stop()
@@ -209,7 +209,7 @@ def _header(files: list[Path], delimiter: str) -> tuple[str, ...]:
     Raises `InvalidRequestError` for a file without a header, a file with another header, and a name that occurs twice.
     """
     first: list[str] = []
-    for path in (file for each in files for file in _inside(each)):
+    for path in (file for given in files for file in _inside(given)):
         form: dict[str, Any] = {"encoding": "utf-8-sig", "newline": ""}
         with gzip.open(path, "rt", **form) if path.suffix.lower() == ".gz" else path.open(**form) as lines:
             try:
@@ -267,10 +267,10 @@ def _inside(path: Path) -> list[Path]:
     """The files that Spark reads in a folder. For a file: the file itself."""
     if not path.is_dir():
         return [path]
-    found = [file for file in sorted(path.rglob("*")) if not _is_hidden(file.relative_to(path)) and file.is_file()]
-    if not found:
+    inner = [file for file in sorted(path.rglob("*")) if not _is_hidden(file.relative_to(path)) and file.is_file()]
+    if not inner:
         raise InvalidRequestError(f"no file in the folder {path}; expected CSV or Parquet files")
-    return found
+    return inner
 
 
 def _is_hidden(path: Path) -> bool:
@@ -356,22 +356,22 @@ def _first_misfit(spark: SparkSession, source: _Input) -> str | None:
     if row is None:
         return None
     *values, line, uri = row
-    place = next((str(path) for path in files if uri.endswith(f"/{path.name}")), uri)
+    name = next((str(path) for path in files if uri.endswith(f"/{path.name}")), uri)
     texts = next(csv.reader([line], delimiter=options["sep"]))
     if len(texts) != len(names):
         hint = "; if a quoted value continues on the next line, pass --multi-line" if line.count('"') % 2 else ""
-        return f"{place}: expected {len(names)} values, found {len(texts)}, in the line {line!r}{hint}"
+        return f"{name}: expected {len(names)} values, found {len(texts)}, in the line {line!r}{hint}"
     suspects = [
         (field, text)
         for field, value, text in zip(typed.fields, values, texts, strict=True)
         if value is None and text != options["nullValue"]
     ]
     if not suspects:
-        return f"{place}: the line {line!r} does not match the columns {', '.join(names)}"
+        return f"{name}: the line {line!r} does not match the columns {', '.join(names)}"
     field, text = max(suspects, key=lambda suspect: suspect[1] != "")  # an empty value may mean null
     kind = field.dataType.simpleString()
     return (
-        f"{place}: invalid {kind} {text!r} in the column {field.name!r}, in the line {line!r}; "
+        f"{name}: invalid {kind} {text!r} in the column {field.name!r}, in the line {line!r}; "
         f"correct it, or, if it means null, pass --null {text or repr(text)}"
     )
 

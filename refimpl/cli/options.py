@@ -148,13 +148,13 @@ def backfill_number(given: str) -> int | None:
 
 def properties_of(pairs: list[str] | None, what: str = "property", form: str = "KEY=VALUE") -> dict[str, str]:
     """`KEY=VALUE` pairs as a map."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for pair in pairs or ():
         key, equals, value = pair.partition("=")
         if not equals or not key:
             raise InvalidRequestError(f"invalid {what} {pair!r}; expected {form}")
-        found[key.strip()] = value.strip() if what == "type" else value
-    return found
+        properties[key.strip()] = value.strip() if what == "type" else value
+    return properties
 
 
 def names_of(listed: list[str] | None) -> list[str]:

@@ -267,7 +267,7 @@ def _way_to_know(error: errors.OutcomeUnknown) -> str:
 
 
 def _message_of_system(error: OSError) -> str:
-    place = f" {error.filename}" if error.filename else ""
+    file = f" {error.filename}" if error.filename else ""
     what = error.strerror or str(error)
     step = (
         "free some space, then try again"
@@ -276,7 +276,7 @@ def _message_of_system(error: OSError) -> str:
         if isinstance(error, StoreError)
         else "check the path and its permissions"
     )
-    return f"system error{place}: {what}; {step}"
+    return f"system error{file}: {what}; {step}"
 
 
 def is_of_spark(error: Exception) -> bool:

@@ -35,7 +35,7 @@ def delete(
     table: TableArgument,
     where: WhereOption = None,
     every: AllOption = False,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete rows of a table, in one commit.
@@ -43,8 +43,8 @@ def delete(
     Only files with such a row are rewritten. A row for which the condition is NULL is not deleted.
     """
     _check_where(where, every)
-    with reached(warehouse) as place:
-        done = place.table(table).delete(where)
+    with reached(address) as warehouse:
+        done = warehouse.table(table).delete(where)
     _show(table, done, f"deleted {output.counted(done.metrics['numDeletedRows'], 'row')}", json=json)
 
 
@@ -63,7 +63,7 @@ def update(
     ],
     where: WhereOption = None,
     every: AllOption = False,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Set columns of rows of a table, in one commit.
@@ -79,8 +79,8 @@ def update(
         if name.strip() in values:
             raise InvalidRequestError(f"--set names the column {name.strip()!r} twice")
         values[name.strip()] = value.strip()
-    with reached(warehouse) as place:
-        done = place.table(table).update(values, where)
+    with reached(address) as warehouse:
+        done = warehouse.table(table).update(values, where)
     _show(table, done, f"updated {output.counted(done.metrics['numUpdatedRows'], 'row')}", json=json)
 
 
@@ -110,7 +110,7 @@ def merge(
     not_matched_by_source: Annotated[
         str, Option("--not-matched-by-source", metavar="ACTION", help="target rows without a match: delete or ignore")
     ] = "ignore",
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Merge the rows of a Parquet file into a table, in one commit.
@@ -124,8 +124,8 @@ def merge(
     ):
         if value not in known:
             raise InvalidRequestError(f"invalid {option} {value!r}; choose {', '.join(known)}")
-    with reached(warehouse) as place:
-        work = place.table(table).merge(_rows_of(file), on)
+    with reached(address) as warehouse:
+        work = warehouse.table(table).merge(_rows_of(file), on)
         if matched == "update":
             work.when_matched_update_all()
         elif matched == "delete":
@@ -183,7 +183,7 @@ def changes(
         str | None, Option("--to-time", metavar="TIMESTAMP", help="last version by its time (default: the latest)")
     ] = None,
     limit: Annotated[int | None, Option("--limit", min=1, metavar="N", help="at most N changes (default: all)")] = None,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show the change data feed: rows that were inserted, updated and deleted.
@@ -194,8 +194,8 @@ def changes(
         raise InvalidRequestError("exactly one of --from N and --from-time TIMESTAMP is required")
     if to_version is not None and to_time is not None:
         raise InvalidRequestError("--to and --to-time are mutually exclusive; pass one of them")
-    with reached(warehouse) as place:
-        feed = place.table(table).changes(
+    with reached(address) as warehouse:
+        feed = warehouse.table(table).changes(
             from_version,
             to_version,
             from_timestamp=None if from_time is None else moment_ms(from_time),

@@ -32,7 +32,7 @@ commands.add_typer(tokens, name="token", rich_help_panel="Server")
 
 @commands.command("serve", rich_help_panel="Server", epilog="Example:  commit-owner serve -w /data/lake --port 8080")
 def serve(
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     host: Annotated[
         str, Option("--host", metavar="ADDRESS", help="listen address; other than loopback requires a token")
     ] = "127.0.0.1",
@@ -70,8 +70,8 @@ def serve(
 
     if log_level not in ("debug", "info", "warning", "error"):
         raise InvalidRequestError(f"invalid log level {log_level!r}; choose debug, info, warning or error")
-    with opened(warehouse) as found:  # only `init` creates a warehouse
-        directory = found.directory
+    with opened(address) as warehouse:  # only `init` creates a warehouse
+        directory = warehouse.directory
     run(
         Serving(
             warehouse=directory,
@@ -117,16 +117,16 @@ def token_add(
 def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
     """List the tokens: names, scopes and expiry; never the tokens themselves."""
     with _tokens(warehouse) as tokens:
-        found = tokens.all()
+        listed = tokens.all()
     if json:
         output.show_json(
             [
                 {"name": t.name, "scope": t.scope.value, "added_at": t.added_at, "expires_at": t.expires_at}
-                for t in found
+                for t in listed
             ]
         )
         return
-    if not found:
+    if not listed:
         output.show_line("no tokens: servers of this warehouse accept every request that reaches them")
         return
     rows = [
@@ -136,7 +136,7 @@ def token_list(warehouse: WarehouseOption = None, json: JsonOption = False) -> N
             output.moment(token.added_at),
             "never" if token.expires_at is None else output.moment(token.expires_at),
         )
-        for token in found
+        for token in listed
     ]
     output.show_table(("name", "scope", "added", "expires"), rows)
 
@@ -156,8 +156,8 @@ def token_remove(name: NameArgument, warehouse: WarehouseOption = None, json: Js
 
 
 @contextmanager
-def _tokens(warehouse: str | None) -> Iterator[Tokens]:
+def _tokens(address: str | None) -> Iterator[Tokens]:
     from refimpl.server.access import Tokens
 
-    with opened(warehouse) as place:
-        yield Tokens(place)
+    with opened(address) as warehouse:
+        yield Tokens(warehouse)

@@ -83,27 +83,27 @@ def init(
     import refimpl
     from refimpl.owner.local import OWNER_FOLDER
 
-    place = directory or default_root()
-    existed = (place / OWNER_FOLDER).is_dir()
+    target = directory or default_root()
+    existed = (target / OWNER_FOLDER).is_dir()
     stores: dict[str, str] = {}
     for name, url in map(_named_store, store or ()):
         if stores.setdefault(name, url) != url:
             raise InvalidRequestError(
                 f"--store {name} is given twice, for {stores[name]} and {url}; choose another name"
             )
-    with refimpl.open(place, roots=root or (), stores=stores, create=True) as warehouse:
+    with refimpl.open(target, roots=root or (), stores=stores, create=True) as warehouse:
         with warehouse.owner.ledger.read() as view:
             roots = [str(path) for path in view.roots()]
-        made = {"warehouse": str(warehouse.directory), "created": not existed, "roots": roots}
+        facts = {"warehouse": str(warehouse.directory), "created": not existed, "roots": roots}
     if json:
-        output.show_json(made)
+        output.show_json(facts)
         return
-    output.show_line(f"{made['warehouse']} {'is already a warehouse' if existed else 'is now a warehouse'}")
+    output.show_line(f"{facts['warehouse']} {'is already a warehouse' if existed else 'is now a warehouse'}")
     for path in roots:
         output.show_line(f"tables below {path} may be taken over")
     for name, url in stores.items():
-        output.show_line(f"tables below {made['warehouse']}/{name}{SUFFIX} are in {url}")
-    output.show_line(f"next: commit-owner create NAME --columns 'id BIGINT, name STRING' -w {made['warehouse']}")
+        output.show_line(f"tables below {facts['warehouse']}/{name}{SUFFIX} are in {url}")
+    output.show_line(f"next: commit-owner create NAME --columns 'id BIGINT, name STRING' -w {facts['warehouse']}")
 
 
 def _named_store(text: str) -> tuple[str, str]:
@@ -154,7 +154,7 @@ def create(
         Path | None,
         Option("--location", metavar="DIR", help="new or empty directory inside the warehouse (default: by the name)"),
     ] = None,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Create an empty table.
@@ -163,8 +163,8 @@ def create(
     """
     schema = _schema(columns, like)
     policy = policy_of(backfill_every, backlog_limit, allow)
-    with reached(warehouse) as place:
-        table = place.create_table(
+    with reached(address) as warehouse:
+        table = warehouse.create_table(
             name,
             schema,
             partition_columns=names_of(partition_by),
@@ -174,8 +174,8 @@ def create(
             policy=None if policy == MaintenancePolicy() else policy,
             properties=properties_of(properties),
         )
-        made = place.owner.resolve(table.table_id or name)
-    output.show(_of_owner(made), f"created {made.name} at {made.location} (version 0)", json=json)
+        created = warehouse.owner.resolve(table.table_id or name)
+    output.show(_of_owner(created), f"created {created.name} at {created.location} (version 0)", json=json)
 
 
 def _schema(columns: str | None, like: Path | None) -> Struct:
@@ -216,7 +216,7 @@ def show(
     by_path: Annotated[
         bool, Option("--by-path", help="read TABLE as a path, without the owner (may be stale)")
     ] = False,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """List all tables, or describe one table.
@@ -228,7 +228,7 @@ def show(
     if table is None:
         if by_path or version is not None or at is not None or rows:
             raise InvalidRequestError("--version, --at, --rows and --by-path need a TABLE")
-        _show_tables(warehouse, json=json)
+        _show_tables(address, json=json)
         return
     moment = None if at is None else moment_ms(at)
     if by_path:
@@ -239,21 +239,21 @@ def show(
         snapshot = handle.snapshot(version=version, timestamp=moment)
         _show_table(None, snapshot, _first_rows(handle.location, snapshot, rows), json=json)
         return
-    with reached(warehouse) as place:
-        handle = place.table(table)
+    with reached(address) as warehouse:
+        handle = warehouse.table(table)
         snapshot = handle.snapshot(version=version, timestamp=moment)
         sample = _first_rows(handle.location, snapshot, rows)
-        _show_table(place.owner.resolve(handle.table_id or table), snapshot, sample, json=json)
+        _show_table(warehouse.owner.resolve(handle.table_id or table), snapshot, sample, json=json)
 
 
-def _show_tables(warehouse: str | None, *, json: bool) -> None:
-    with reached(warehouse) as place:
-        tables = place.owner.tables()
+def _show_tables(address: str | None, *, json: bool) -> None:
+    with reached(address) as warehouse:
+        tables = warehouse.owner.tables()
     if json:
         output.show_json([_of_owner(table) for table in tables])
         return
     if not tables:
-        output.show_line(f"{place.label} has no tables; create one: commit-owner create NAME --columns SQL")
+        output.show_line(f"{warehouse.label} has no tables; create one: commit-owner create NAME --columns SQL")
         return
     output.show_table(
         ("name", "feature", "mode", "state", "version", "unpublished", "location"),
@@ -265,7 +265,7 @@ def _show_tables(warehouse: str | None, *, json: bool) -> None:
                 "halted" if table.halted else table.state.value,
                 output.plain(table.latest),
                 table.backlog,
-                _short(table.location, place.label),
+                _short(table.location, warehouse.label),
             )
             for table in tables
         ],
@@ -379,13 +379,13 @@ def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str
 
     if not count:
         return None
-    found: list[dict[str, Any]] = []
+    first: list[dict[str, Any]] = []
     for add in sorted(snapshot.files.values(), key=lambda add: add.path):
         rows = read_file(location, add, snapshot.schema, snapshot.partition_columns, objects=snapshot.objects)
-        found += rows.slice(0, count - len(found)).to_pylist()
-        if len(found) == count:
+        first += rows.slice(0, count - len(first)).to_pylist()
+        if len(first) == count:
             break
-    return found
+    return first
 
 
 _ALTER = """Examples:
@@ -410,7 +410,7 @@ def alter(
         list[str] | None,
         Option("--type", metavar="COLUMN=TYPE", help="column and its new, wider Spark SQL type (repeatable)"),
     ] = None,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Change properties, or types of columns, in one commit.
@@ -419,8 +419,8 @@ def alter(
     delta.enableTypeWidening. The column mapping mode can change from none to name.
     """
     wider = {name: _type(kind) for name, kind in properties_of(types, "type", "COLUMN=TYPE").items()}
-    with reached(warehouse) as place:
-        committed = place.table(table).alter(
+    with reached(address) as warehouse:
+        committed = warehouse.table(table).alter(
             properties=properties_of(properties), remove=names_of(removals), types=wider
         )
     output.show(
@@ -449,7 +449,7 @@ def drop(
     table: TableArgument,
     purge: Annotated[bool, Option("--purge", help="delete its files too, at once (not with a server)")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Remove a table from the warehouse, and keep its files.
@@ -459,17 +459,17 @@ def drop(
     """
     from refimpl.warehouse import Warehouse
 
-    with opened(warehouse) if purge else reached(warehouse) as place:
-        found = place.owner.resolve(table)
+    with opened(address) if purge else reached(address) as warehouse:
+        resolved = warehouse.owner.resolve(table)
         if not yes:
-            _ask(f"drop {found.name} and delete all files" if purge else f"drop {found.name}", found.location)
-        place.owner.drop_table(found.table_id)
-        if purge and isinstance(place, Warehouse):
-            place.owner.purge_table(found.table_id, older_than=0)
+            _ask(f"drop {resolved.name} and delete all files" if purge else f"drop {resolved.name}", resolved.location)
+        warehouse.owner.drop_table(resolved.table_id)
+        if purge and isinstance(warehouse, Warehouse):
+            warehouse.owner.purge_table(resolved.table_id, older_than=0)
     files = "were deleted from" if purge else "stay at"
     output.show(
-        {"name": found.name, "table_id": found.table_id, "location": str(found.location), "purged": purge},
-        f"dropped {found.name or found.table_id}; its files {files} {found.location}",
+        {"name": resolved.name, "table_id": resolved.table_id, "location": str(resolved.location), "purged": purge},
+        f"dropped {resolved.name or resolved.table_id}; its files {files} {resolved.location}",
         json=json,
     )
 
@@ -478,17 +478,17 @@ _DroppedArgument = Annotated[str, Argument(metavar="TABLE", help="name or id of 
 
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner undrop sales")
-def undrop(table: _DroppedArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
+def undrop(table: _DroppedArgument, address: WarehouseOption = None, json: JsonOption = False) -> None:
     """Bring a dropped table back, with its id and history.
 
     Its files must still exist, and no other table may have its name. If several dropped tables had this name, the
     table that was dropped last comes back.
     """
-    with opened(warehouse) as place:
-        found = place.owner.undrop_table(table)
+    with opened(address) as warehouse:
+        restored = warehouse.owner.undrop_table(table)
     output.show(
-        {"name": found.name, "table_id": found.table_id, "location": str(found.location)},
-        f"{found.name} is back, at version {found.commits.latest_ratified_version}",
+        {"name": restored.name, "table_id": restored.table_id, "location": str(restored.location)},
+        f"{restored.name} is back, at version {restored.commits.latest_ratified_version}",
         json=json,
     )
 
@@ -500,7 +500,7 @@ def purge(
         str, Option("--older-than", metavar="AGE", help="minimum time since it was dropped, for example 30d")
     ] = "7d",
     yes: Annotated[bool, Option("--yes", "-y", help="skip the confirmation")] = False,
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete the files of a dropped table.
@@ -508,12 +508,12 @@ def purge(
     The table cannot be undropped afterwards. The files of other tables stay, also of tables inside its folder.
     """
     age = duration_ms(older_than)
-    with opened(warehouse) as place:
+    with opened(address) as warehouse:
         if not yes:
-            found = place.owner.purgeable(table, older_than=age)
-            _ask(f"delete all files of the dropped table {found.name or found.table_id}", found.location)
-            table = found.table_id  # the name may mean another dropped table by now
-        done = place.owner.purge_table(table, older_than=age)
+            dropped = warehouse.owner.purgeable(table, older_than=age)
+            _ask(f"delete all files of the dropped table {dropped.name or dropped.table_id}", dropped.location)
+            table = dropped.table_id  # the name may mean another dropped table by now
+        done = warehouse.owner.purge_table(table, older_than=age)
     left = "; its folder stays, because another table is in it" if done.left else ""
     output.show(
         dataclasses.asdict(done) | {"location": str(done.location)},
@@ -545,7 +545,7 @@ def take_over(
     backfill_every: BackfillOption = "1",
     backlog_limit: BacklogOption = 1000,
     allow: AllowOption = None,
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Give a filesystem table to the owner.
@@ -559,9 +559,9 @@ def take_over(
 
     new_feature, chosen = feature_named(feature), commit_mode_named(commit_mode)
     policy = policy_of(backfill_every, backlog_limit, allow)
-    with opened(warehouse) as place:
-        table = Table.by_path(path.absolute(), place.environment)
-        owned = taken_over(table, place.owner, name, new_feature, commit_mode=chosen, policy=policy)
+    with opened(address) as warehouse:
+        table = Table.by_path(path.absolute(), warehouse.environment)
+        owned = taken_over(table, warehouse.owner, name, new_feature, commit_mode=chosen, policy=policy)
         version = owned.snapshot().version
     if json:
         facts = {"name": name, "table_id": owned.table_id, "location": str(owned.location), "version": version}
@@ -571,15 +571,15 @@ def take_over(
 
 
 @commands.command("hand-back", rich_help_panel=_OWNERSHIP, epilog="Example:  commit-owner hand-back sales")
-def hand_back(table: TableArgument, warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
+def hand_back(table: TableArgument, address: WarehouseOption = None, json: JsonOption = False) -> None:
     """Return a table to the filesystem.
 
     All commits are published first; then one commit removes the feature, and the owner rejects further commits.
     """
     from refimpl.client.ownership import hand_back as handed_back
 
-    with opened(warehouse) as place:
-        free = handed_back(place.table(table))
+    with opened(address) as warehouse:
+        free = handed_back(warehouse.table(table))
         version = free.snapshot().version
     output.show(
         {"location": str(free.location), "version": version},

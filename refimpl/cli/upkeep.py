@@ -53,18 +53,18 @@ def backfill(
     by_client: Annotated[
         bool, Option("--by-client", help="publish from this process, then report it to the owner (catalogManaged only)")
     ] = False,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Publish ratified commits, in order and durably.
 
     Each commit becomes <version>.json in the table's log. An interrupted backfill is continued.
     """
-    with reached(warehouse) as place:
+    with reached(address) as warehouse:
         if by_client:
-            done = place.table(table).publish(to)
+            done = warehouse.table(table).publish(to)
         else:
-            done = place.owner.backfill_to_version(place.owner.resolve(table).table_id, to)
+            done = warehouse.owner.backfill_to_version(warehouse.owner.resolve(table).table_id, to)
     output.show(
         done,
         f"published {output.counted(done.published, 'commit')}; the log is complete through version {done.through}",
@@ -89,7 +89,7 @@ def checkpoint(
         str | None, Option("--compact", metavar="FIRST:LAST", help="write a log compaction of these versions instead")
     ] = None,
     checksum: Annotated[bool, Option("--checksum", help="write a version checksum instead")] = False,
-    warehouse: AnyWarehouseOption = None,
+    address: AnyWarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write a checkpoint, a log compaction or a checksum.
@@ -98,8 +98,8 @@ def checkpoint(
     """
     if compact is not None and (checksum or version is not None):
         raise InvalidRequestError("--compact cannot be combined with --version or --checksum")
-    with reached(warehouse) as place:
-        handle = place.table(table)
+    with reached(address) as warehouse:
+        handle = warehouse.table(table)
         written = (
             _compacted(handle, compact) if compact is not None else _of_version(handle, version, checksum=checksum)
         )
@@ -132,7 +132,7 @@ def cleanup(
         str | None,
         Option("--older-than", metavar="AGE", help="minimum age, for example 30d (default: the table's log retention)"),
     ] = None,
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Delete old log files that no kept version needs.
@@ -143,8 +143,8 @@ def cleanup(
     from refimpl.client.maintenance import clean_up
 
     age = None if older_than is None else duration_ms(older_than)
-    with opened(warehouse) as place:
-        done = clean_up(place.table(table), older_than=age)
+    with opened(address) as warehouse:
+        done = clean_up(warehouse.table(table), older_than=age)
     if json:
         output.show_json({"cut_off": done.cut_off, "deleted": done.deleted})
     elif done.cut_off is None:
@@ -168,7 +168,7 @@ def optimize(
     table: TableArgument,
     where: _WhereOption = None,
     target_size: _TargetSizeOption = 128,
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Combine small data files into larger ones.
@@ -178,8 +178,8 @@ def optimize(
     """
     from refimpl.client.data_maintenance import optimize as optimized
 
-    with opened(warehouse) as place:
-        done = optimized(place.table(table), where, target_size=target_size * 1024 * 1024)
+    with opened(address) as warehouse:
+        done = optimized(warehouse.table(table), where, target_size=target_size * 1024 * 1024)
     _show_rewritten(done, "no two small files are in one partition", json=json)
 
 
@@ -188,7 +188,7 @@ def reorg(
     table: TableArgument,
     where: _WhereOption = None,
     target_size: _TargetSizeOption = 128,
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Rewrite data files that have deletion vectors, without the deleted rows.
@@ -198,8 +198,8 @@ def reorg(
     """
     from refimpl.client.data_maintenance import reorg as reorganized
 
-    with opened(warehouse) as place:
-        done = reorganized(place.table(table), where, target_size=target_size * 1024 * 1024)
+    with opened(address) as warehouse:
+        done = reorganized(warehouse.table(table), where, target_size=target_size * 1024 * 1024)
     _show_rewritten(done, "no file has a deletion vector", json=json)
 
 
@@ -231,7 +231,7 @@ def vacuum(
     force: Annotated[
         bool, Option("--force", help="allow an age below the table's retention, if no other process uses the table")
     ] = False,
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """List, or delete, data files that no retained version needs.
@@ -241,8 +241,8 @@ def vacuum(
     from refimpl.client.data_maintenance import vacuum as vacuumed
 
     age = None if older_than is None else duration_ms(older_than)
-    with opened(warehouse) as place:
-        done = vacuumed(place.table(table), older_than=age, dry_run=not delete, force=force)
+    with opened(address) as warehouse:
+        done = vacuumed(warehouse.table(table), older_than=age, dry_run=not delete, force=force)
     if json:
         output.show_json(dataclasses.asdict(done) | {"deleted": delete})
         return
@@ -274,16 +274,16 @@ def policy(
         int | None,
         Option("--backlog-limit", metavar="N", help="maximum unpublished commits; further ones are rejected"),
     ] = None,
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show or change the maintenance policy of a table.
 
     Checkpoints, log compactions and checksums are always allowed; every other job only if the policy lists it.
     """
-    with opened(warehouse) as place:
-        found = place.owner.resolve(table)
-        before = found.policy
+    with opened(address) as warehouse:
+        resolved = warehouse.owner.resolve(table)
+        before = resolved.policy
         after = msgspec.structs.replace(
             before,
             allowed=(before.allowed | jobs_named(allow)) - jobs_named(forbid),
@@ -291,8 +291,8 @@ def policy(
             backlog_limit=before.backlog_limit if backlog_limit is None else backlog_limit,
         )
         if after != before:
-            place.owner.set_policy(found.table_id, after)
-            after = place.owner.resolve(found.table_id).policy
+            warehouse.owner.set_policy(resolved.table_id, after)
+            after = warehouse.owner.resolve(resolved.table_id).policy
     allowed = sorted(job.value for job in after.allowed)
     if json:
         output.show_json(msgspec.structs.asdict(after) | {"allowed": allowed})
@@ -304,21 +304,21 @@ def policy(
             "backlog limit": after.backlog_limit,
             "hand-back": "allowed" if after.hand_back else "rejected",
         },
-        title=found.name or found.table_id,
+        title=resolved.name or resolved.table_id,
     )
 
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner verify -w /data/warehouse --json")
-def verify(warehouse: WarehouseOption = None, json: JsonOption = False) -> None:
+def verify(address: WarehouseOption = None, json: JsonOption = False) -> None:
     """Check the ledger and all tables, their commits and checkpoints, read-only.
 
     Exit code 1: an invariant is violated.
     """
     from refimpl.owner.verify import Severity
 
-    with opened(warehouse) as place:
-        findings = place.verify()
-        tables = len(place.owner.tables())
+    with opened(address) as warehouse:
+        findings = warehouse.verify()
+        tables = len(warehouse.owner.tables())
     wrong = [finding for finding in findings if finding.severity is Severity.ERROR]
     if json:
         output.show_json({"ok": not wrong, "tables": tables, "findings": findings})
@@ -362,7 +362,7 @@ def repair(
         bool,
         Option("--adopt-published", help="record published files above the ledger's latest version (after a restore)"),
     ] = False,
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Repair what is safe to repair.
@@ -373,8 +373,8 @@ def repair(
     from refimpl.owner.repair import repair as repaired
 
     age = duration_ms(older_than)
-    with opened(warehouse) as place:
-        actions = repaired(place.owner, orphan_age_ms=age, adopt_published=adopt_published)
+    with opened(address) as warehouse:
+        actions = repaired(warehouse.owner, orphan_age_ms=age, adopt_published=adopt_published)
     undone = [action for action in actions if not action.done]
     if json:
         output.show_json({"ok": not undone, "actions": actions})
@@ -392,7 +392,7 @@ def repair(
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner backup /backups/ledger-2026-11-21.db")
 def backup(
     target: Annotated[Path, Argument(metavar="FILE", help="path of the copy; must not exist")],
-    warehouse: WarehouseOption = None,
+    address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
     """Copy the owner's ledger while it runs.
@@ -400,8 +400,8 @@ def backup(
     The copy is consistent and durable. It does not contain the tables' files.
     """
     place_of_copy = target.absolute()
-    with opened(warehouse) as place:
-        place.owner.ledger.back_up(place_of_copy)
+    with opened(address) as warehouse:
+        warehouse.owner.ledger.back_up(place_of_copy)
     bytes_written = place_of_copy.stat().st_size
     output.show(
         {"path": str(place_of_copy), "bytes": bytes_written},

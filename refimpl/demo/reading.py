@@ -135,22 +135,22 @@ def _check_totals(stage: Stage, totals: dict[str, Any]) -> None:
     )
 
 
-def differences(expected: Mapping[str, Totals], found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+def differences(expected: Mapping[str, Totals], computed: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     """One message for each difference between Spark's totals (`rows`, `counts`, `sums`) and the input's."""
-    for part in sorted(expected.keys() ^ found.keys()):
+    for part in sorted(expected.keys() ^ computed.keys()):
         yield f"part {part} is on one side only"
-    for part in expected.keys() & found.keys():
-        yield from _differences(part, expected[part], found[part])
+    for part in expected.keys() & computed.keys():
+        yield from _differences(part, expected[part], computed[part])
 
 
-def _differences(part: str, expected: Totals, found: dict[str, Any]) -> Iterator[str]:
-    if found["rows"] != expected.rows:
-        yield f"part {part} has {found['rows']} rows, the input {expected.rows}"
+def _differences(part: str, expected: Totals, computed: dict[str, Any]) -> Iterator[str]:
+    if computed["rows"] != expected.rows:
+        yield f"part {part} has {computed['rows']} rows, the input {expected.rows}"
     for column, count in expected.counts.items():
-        if found["counts"][column] != count:
-            yield f"part {part} has {found['counts'][column]} values of {column}, the input {count}"
+        if computed["counts"][column] != count:
+            yield f"part {part} has {computed['counts'][column]} values of {column}, the input {count}"
     for column, total in expected.sums.items():
-        summed = found["sums"][column] or 0
+        summed = computed["sums"][column] or 0
         same = summed == total if isinstance(total, int) else math.isclose(summed, total, rel_tol=1e-9, abs_tol=1e-9)
         if not same:
             yield f"the sum of {column} in part {part} is {summed}, the input's {total}"

@@ -77,13 +77,13 @@ def load(given: Path | None, partition_column: str, scratch: Path) -> Source:
 
 def _flights(scratch: Path) -> Path:
     """Unpack the package's file. The package is not imported, because it needs `pkg_resources`."""
-    found = find_spec(PACKAGE)
-    if found is None or found.origin is None:
+    package = find_spec(PACKAGE)
+    if package is None or package.origin is None:
         raise InvalidRequestError(
             f"the package {PACKAGE}, which holds the demo's data, is not installed: "
             f"pip install 'delta-commit-owner[demo]', or give --input FILE"
         )
-    with zipfile.ZipFile(Path(found.origin).parent / "data" / "flights.csv.zip") as archive:
+    with zipfile.ZipFile(Path(package.origin).parent / "data" / "flights.csv.zip") as archive:
         return Path(archive.extract("flights.csv", scratch))
 
 

@@ -277,11 +277,13 @@ def _aggregates(task: ReadBack) -> list[Column]:
 
     from refimpl.spark.frames import quoted
 
-    found = [functions.count(functions.lit(1)).alias("rows")]
+    aggregates = [functions.count(functions.lit(1)).alias("rows")]
     for name, function, columns in (("counts", functions.count, task.counted), ("sums", functions.sum, task.summed)):
         if columns:
-            found.append(functions.struct(*(function(quoted(column)).alias(column) for column in columns)).alias(name))
-    return found
+            aggregates.append(
+                functions.struct(*(function(quoted(column)).alias(column) for column in columns)).alias(name)
+            )
+    return aggregates
 
 
 def main() -> None:

@@ -344,13 +344,13 @@ class Ingestion:
 
     def _check_watched(self) -> None:
         seen, faults = self._watched, self._watched["faults"]
-        found = "every part complete, no part lost, timestamps increasing"
+        verdict = "every part complete, no part lost, timestamps increasing"
         if faults:
-            found = f"{counted(len(faults), 'fault')}, the first: {faults[0]}"
+            verdict = f"{counted(len(faults), 'fault')}, the first: {faults[0]}"
         self._stage.check(
             "every snapshot holds whole parts",
             f"{counted(seen['reads'], 'read')}, {counted(seen['versions'], 'version')} read row by row, "
-            f"the last was {seen['last']}: {found}",
+            f"the last was {seen['last']}: {verdict}",
             ok=not faults and seen["last"] == len(self._stage.source.parts),
             **seen,
         )

@@ -53,15 +53,15 @@ def _columns(metadata: Metadata) -> Columns:
 
 def creation(name: str, staged: StagedTable, content: bytes) -> CreateTable:
     """The content of version 0, for a server that does not read it."""
-    found = actions.decode(content, source="version 0")
-    metadata = next(action for action in found if isinstance(action, Metadata))
-    domains = {update.domain: _domain_document(update) for update in _domains(found)}
+    decoded = actions.decode(content, source="version 0")
+    metadata = next(action for action in decoded if isinstance(action, Metadata))
+    domains = {update.domain: _domain_document(update) for update in _domains(decoded)}
     return CreateTable(
         name=name,
         location=staged.location,
         table_type=MANAGED,
         columns=_columns(metadata),
-        protocol=protocol(next(action for action in found if isinstance(action, Protocol))),
+        protocol=protocol(next(action for action in decoded if isinstance(action, Protocol))),
         partition_columns=metadata.partition_columns,
         properties=dict(metadata.configuration),
         comment=metadata.description,
@@ -89,8 +89,8 @@ def _metadata_updates(metadata: Metadata, before: LoadedTable) -> list[Update]:
     return updates
 
 
-def _domains(found: Sequence[Action]) -> list[DomainMetadata]:
-    return [action for action in found if isinstance(action, DomainMetadata) and action.domain in _KNOWN_DOMAINS]
+def _domains(decoded: Sequence[Action]) -> list[DomainMetadata]:
+    return [action for action in decoded if isinstance(action, DomainMetadata) and action.domain in _KNOWN_DOMAINS]
 
 
 def _domain_document(domain: DomainMetadata) -> dict[str, object]:
@@ -100,9 +100,9 @@ def _domain_document(domain: DomainMetadata) -> dict[str, object]:
     return {member: value for member, value in document.items() if member != "domainName"}
 
 
-def _domain_updates(found: Sequence[Action]) -> list[Update]:
+def _domain_updates(decoded: Sequence[Action]) -> list[Update]:
     set_, removed = {}, []
-    for action in _domains(found):
+    for action in _domains(decoded):
         if action.removed:
             removed.append(action.domain)
         else:
@@ -120,11 +120,11 @@ def changes(content: bytes, before: Callable[[], LoadedTable]) -> list[Update]:
     """
     if not any(f'{{"{kind}":'.encode() in content for kind in ("metaData", "protocol", "domainMetadata")):
         return []
-    found = actions.decode(content, source="the staged commit")
+    decoded = actions.decode(content, source="the staged commit")
     updates: list[Update] = []
-    for action in found:
+    for action in decoded:
         if isinstance(action, Metadata):
             updates += _metadata_updates(action, before())
         elif isinstance(action, Protocol):
             updates.append(SetProtocol(protocol=protocol(action)))
-    return updates + _domain_updates(found)
+    return updates + _domain_updates(decoded)

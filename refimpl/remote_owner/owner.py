@@ -273,23 +273,23 @@ class RemoteOwner:
         full_name, staged = self._staged[table_id]
         body = msgspec.json.encode(documents.creation(full_name.table, staged, proposal.content))
         answer = self._calls.asked("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
-        made = answer
+        loaded = answer
         if isinstance(answer, Refusal):
             if answer.status == HTTPStatus.CONFLICT:  # the name may belong to this very table
                 self._doubtful.add(table_id)
-            made = self._calls.asked("GET", self._url(full_name), LoadedTable)
-        is_mine = isinstance(made, LoadedTable) and made.metadata.table_uuid == table_id
+            loaded = self._calls.asked("GET", self._url(full_name), LoadedTable)
+        is_mine = isinstance(loaded, LoadedTable) and loaded.metadata.table_uuid == table_id
         if isinstance(answer, Refusal) and answer.status != HTTPStatus.CONFLICT and not is_mine:
             return Rejected(reason=RejectionReason.OWNER_REFUSES, detail=f"{self.address.server}: {answer}")
-        if isinstance(made, Refusal):
+        if isinstance(loaded, Refusal):
             raise OwnerUnavailableError(f"the name {full_name} was taken, and is free again; create the table again")
         if not isinstance(answer, Refusal) and not is_mine:
             raise OutcomeUnknown(
                 f"{self.address.server} answered the creation of {full_name} with another table, "
-                f"{made.metadata.table_uuid}",
+                f"{loaded.metadata.table_uuid}",
                 table_id=table_id,
             )
-        current = self._resolved(self._met(full_name, made))
+        current = self._resolved(self._met(full_name, loaded))
         if not is_mine:
             return NameTaken(winner=current)
         del self._staged[table_id]
@@ -300,7 +300,7 @@ class RemoteOwner:
             commit_mode=CommitMode.DIRECT,
             in_commit_timestamp=documents.in_commit_timestamp(proposal.content) or 0,
             size=len(proposal.content),
-            ratified_at=made.metadata.created_time or self._environment.now(),
+            ratified_at=loaded.metadata.created_time or self._environment.now(),
         )
         return Registered(table=current, commit=commit)
 

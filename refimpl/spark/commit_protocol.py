@@ -209,7 +209,7 @@ def gather(messages: pa.Table) -> JobFiles:
     table's folder; `CorruptionError` if two attempts of one task report files, which Spark rules out.
     """
     attempts: dict[int, int] = {}
-    found: list[Add | Cdc] = []
+    files: list[Add | Cdc] = []
     counts = Counter[str]()
     identities: dict[str, list[int]] = {}
     for message in messages.sort_by("split").to_pylist():
@@ -230,10 +230,10 @@ def gather(messages: pa.Table) -> JobFiles:
         for action in actions.decode(message["action"].encode(), source=f"the message of task {split}"):
             if isinstance(action, Add | Cdc):
                 _check_relative(action.path)
-                found.append(action)
+                files.append(action)
     return JobFiles(
-        added=tuple(action for action in found if isinstance(action, Add)),
-        changes=tuple(action for action in found if isinstance(action, Cdc)),
+        added=tuple(action for action in files if isinstance(action, Add)),
+        changes=tuple(action for action in files if isinstance(action, Cdc)),
         counts=counts,
         identities=identities,
     )
@@ -253,8 +253,8 @@ def delete_files(messages: pa.Table, location: Path, objects: ObjectFiles | None
     files of a killed task, and those of a task whose message had not arrived when another task failed."""
     for text in messages.column("action").drop_null().to_pylist():
         with contextlib.suppress(DeltaError):
-            found = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
-            data_files.delete(location, found, objects)
+            files = [action for action in actions.decode(text.encode(), source="a task") if _is_file(action)]
+            data_files.delete(location, files, objects)
 
 
 def _is_file(action: actions.Action) -> TypeGuard[Add | Cdc]:

@@ -116,13 +116,13 @@ def register(
 def _provider(gateway: Any) -> Any:
     from py4j.java_gateway import JavaClass
 
-    found = gateway.jvm.org.apache.spark.sql.delta.coordinatedcommits.CommitCoordinatorProvider
-    if not isinstance(found, JavaClass):
+    provider = gateway.jvm.org.apache.spark.sql.delta.coordinatedcommits.CommitCoordinatorProvider
+    if not isinstance(provider, JavaClass):
         raise InvalidRequestError(
             "this Spark session has no Delta 4 on its class path; start it with the jars of io.delta:delta-spark 4.4, "
             "io.delta:delta-storage and com.amazonaws:aws-java-sdk-dynamodb:1.12.262 in spark.jars"
         )
-    return found
+    return provider
 
 
 class _JavaObject:
@@ -193,22 +193,22 @@ class Served:
         table_id = table.getTableConf().get(TABLE_ID)
         if table_id in self._owned and self._owned[table_id].location == location:
             return table_id, self._owned[table_id]
-        found = self.owner.resolve(location if table_id is None else table_id)
-        if found.location != location:
+        resolved = self.owner.resolve(location if table_id is None else table_id)
+        if resolved.location != location:
             raise TableNotFoundError(
-                f"{location} is a copy of the table {table_id}, which is at {found.location}; to use the copy as a "
+                f"{location} is a copy of the table {table_id}, which is at {resolved.location}; to use the copy as a "
                 f"separate table, remove {COORDINATED_COMMITS.owner_property} from its newest metadata",
                 reference=str(location),
             )
         log = LogStore(location, self.environment)
-        if found.state is TableState.STAGING:
-            outcome = self.owner.adopt(found.table_id)
+        if resolved.state is TableState.STAGING:
+            outcome = self.owner.adopt(resolved.table_id)
             if isinstance(outcome, Rejected):
                 raise InvalidRequestError(f"{location} cannot be owned: {outcome.detail}", location=str(location))
             if isinstance(outcome, VersionGap):  # the engine has not written it yet; the next call adopts the table
-                return found.table_id, log
-        self._owned[found.table_id] = log
-        return found.table_id, log
+                return resolved.table_id, log
+        self._owned[resolved.table_id] = log
+        return resolved.table_id, log
 
 
 class CoordinatorClient(_JavaObject):
@@ -232,9 +232,9 @@ class CoordinatorClient(_JavaObject):
             latest = None if current_version < 0 else current_version
             name = identifier.get().getName() if identifier.isPresent() else None
             conf = metadata.getConfiguration().get(COORDINATED_COMMITS.owner_conf_property)
-            place = location_of(log_folder)
-            found = served.owner.announce(place, name, COORDINATED_COMMITS, latest, owner_conf=conf)
-            return served.java.table_conf(found.table_id)
+            location = location_of(log_folder)
+            announced = served.owner.announce(location, name, COORDINATED_COMMITS, latest, owner_conf=conf)
+            return served.java.table_conf(announced.table_id)
 
         return served.java.answered(announce)
 
@@ -337,20 +337,22 @@ class _Commit:
         ) from cause
 
     def _refuse(self, outcome: Conflict | VersionGap | Rejected | None) -> NoReturn:
-        java, version, place = self._served.java, self._version, self._log.location
+        java, version, location = self._served.java, self._version, self._log.location
         if outcome is None:
-            java.fail(f"attempt {self._attempt} at version {version} of {place} did not land", retryable=True)
+            java.fail(f"attempt {self._attempt} at version {version} of {location} did not land", retryable=True)
         if isinstance(outcome, Conflict):
             latest = outcome.latest_ratified_version
             java.fail(
-                f"version {version} of {place} is ratified already (latest {latest}); rebase and propose {latest + 1}",
+                f"version {version} of {location} is taken (latest {latest}); rebase and propose {latest + 1}",
                 retryable=True,
                 conflict=True,
             )
         if isinstance(outcome, Rejected):
-            java.fail(f"the owner rejected version {version} of {place}: {outcome.detail}", retryable=outcome.retryable)
+            java.fail(
+                f"the owner rejected version {version} of {location}: {outcome.detail}", retryable=outcome.retryable
+            )
         known = outcome.latest_ratified_version
-        java.fail(f"version {version} of {place} would leave a gap: the latest version is {known}")
+        java.fail(f"version {version} of {location} would leave a gap: the latest version is {known}")
 
 
 class _Java:
@@ -385,10 +387,10 @@ class _Java:
         return self._commit_response(self._commit_of(log, commit))
 
     def commits_answer(self, log: LogStore, commits: Sequence[RatifiedCommit], latest: Version | None) -> Any:
-        found = self._list() if commits else self._nothing
+        listed = self._list() if commits else self._nothing
         for commit in commits:
-            found.add(self._commit_of(log, commit))
-        return self._get_commits_response(found, -1 if latest is None else latest)
+            listed.add(self._commit_of(log, commit))
+        return self._get_commits_response(listed, -1 if latest is None else latest)
 
     def _commit_of(self, log: LogStore, commit: RatifiedCommit) -> Any:
         """A commit with the file that holds it: the published file if it exists, otherwise the staged file."""
@@ -397,10 +399,10 @@ class _Java:
         if published is not None:
             modified = published.modified or modified
         if published is not None or commit.file_name is None:
-            place = log.folder / log_path.commit(commit.version)
+            path = log.folder / log_path.commit(commit.version)
         else:
-            place = log.folder / COORDINATED_COMMITS.staging_folder / commit.file_name
-        status = self._file_status(commit.size, False, 1, 1, modified, self._path(f"file:{place}"))
+            path = log.folder / COORDINATED_COMMITS.staging_folder / commit.file_name
+        status = self._file_status(commit.size, False, 1, 1, modified, self._path(f"file:{path}"))
         return self._commit(commit.version, status, commit.in_commit_timestamp)
 
     def fail(self, message: str, *, retryable: bool = False, conflict: bool = False) -> NoReturn:

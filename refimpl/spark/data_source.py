@@ -355,16 +355,16 @@ class _Files(InputPartition):
 
 
 def _tasks(files: Sequence[ChangedFile]) -> list[InputPartition]:
-    found: list[InputPartition] = []
+    tasks: list[InputPartition] = []
     waiting: list[ChangedFile] = []
     size = 0
     for file in files:
         if waiting and (len(waiting) >= _TASK_FILES or size + (file.file.size or 0) > _TASK_BYTES):
-            found.append(_Files(waiting))
+            tasks.append(_Files(waiting))
             waiting, size = [], 0
         waiting.append(file)
         size += file.file.size or 0
-    return [*found, _Files(waiting)] if waiting else found
+    return [*tasks, _Files(waiting)] if waiting else tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -611,12 +611,12 @@ class _StreamWriter(DataSourceStreamArrowWriter):
 
 def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
     """The id of the streaming query, on which all tasks of the batch agree."""
-    found = {message.query_id for message in messages if isinstance(message, _Message)}
-    if len(found) != 1 or None in found:
+    ids = {message.query_id for message in messages if isinstance(message, _Message)}
+    if len(ids) != 1 or None in ids:
         raise CorruptionError(
-            f"the tasks of a batch report the query ids {sorted(map(str, found))}; expected one: without it, "
+            f"the tasks of a batch report the query ids {sorted(map(str, ids))}; expected one: without it, "
             "a repeated batch could not be recognised; nothing is committed"
         )
-    (query,) = found
+    (query,) = ids
     assert query is not None
     return query

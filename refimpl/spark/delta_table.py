@@ -224,8 +224,8 @@ class _Work:
         matching = rows.where(true)
         check_deterministic(matching, f"the condition {condition}")
         check_deterministic(rows.select(*after), "a value of set")
-        found = self.leaving(row[0] for row in matching.select(FILE_COLUMN).distinct().collect())
-        return self.rows(found, tracked=True)
+        removed = self.leaving(row[0] for row in matching.select(FILE_COLUMN).distinct().collect())
+        return self.rows(removed, tracked=True)
 
     def rows(self, files: Sequence[Add], *, with_file: bool = False, tracked: bool = False) -> DataFrame:
         """The rows of the files. `tracked`: with the columns that keep row ids, for rows that are written again."""
@@ -236,10 +236,10 @@ class _Work:
 
     def leaving(self, uris: Iterator[str]) -> list[Add]:
         """Remove these files from the table."""
-        found = [self._by_path[path_of(uri)] for uri in sorted(uris)]
-        for add in found:
+        removed = [self._by_path[path_of(uri)] for uri in sorted(uris)]
+        for add in removed:
             self.change.remove(add)
-        return found
+        return removed
 
     # Rows
 
@@ -535,8 +535,8 @@ class _MergeWork(_Work):
             column, values = target.inner(), source.selectExpr(f"{quoted(key.path[1])} AS key")
             ((count, least, most),) = values.selectExpr("approx_count_distinct(key)", "min(key)", "max(key)").collect()
             if count <= _KEYS:
-                found = [row[0] for row in values.distinct().collect()]
-                return OneOf(column=column, values=sorted(value for value in found if value is not None))
+                keys = [row[0] for row in values.distinct().collect()]
+                return OneOf(column=column, values=sorted(value for value in keys if value is not None))
             below = Comparison(column=column, operator=Operator.LESS, value=least)
             return And(
                 operands=(Not(operand=below), Comparison(column=column, operator=Operator.LESS_OR_EQUAL, value=most))
@@ -565,10 +565,10 @@ class _MergeWork(_Work):
         for clause in by_source:
             wanted = wanted | (~in_source & self._true(clause.where))
         pairs = joined.where(wanted).groupBy(FILE_COLUMN, _ROW).agg(functions.count("*").alias("pairs"))
-        found = pairs.groupBy(FILE_COLUMN).agg(functions.max("pairs").alias("most")).collect()
-        if any(row["most"] > 1 for row in found):  # even without a clause for them: the join would repeat the row
+        touched = pairs.groupBy(FILE_COLUMN).agg(functions.max("pairs").alias("most")).collect()
+        if any(row["most"] > 1 for row in touched):  # even without a clause for them: the join would repeat the row
             self._refuse_several(joined)
-        return self.leaving(row[0] for row in found)
+        return self.leaving(row[0] for row in touched)
 
     def _refuse_several(self, joined: DataFrame) -> None:
         from pyspark.sql import functions
@@ -617,13 +617,13 @@ class _MergeWork(_Work):
         return [changed, *self._changes((BEFORE, old))]
 
     def _metrics(self, counts: Mapping[str, int], source_rows: int) -> dict[str, int]:
-        found = dict.fromkeys(METRICS, 0)
+        metrics = dict.fromkeys(METRICS, 0)
         for name in METRICS:
             what = name.removeprefix("numTargetRows")
-            found[name] = sum(counts.get(f"{side}{what}", 0) for side in ("", "Matched", "NotMatchedBySource"))
-        found["numTargetRowsCopied"] = counts.get("copy", 0)
-        output = sum(found[f"numTargetRows{what}"] for what in ("Inserted", "Updated", "Copied"))
-        return {"numSourceRows": source_rows, "numOutputRows": output, **found}
+            metrics[name] = sum(counts.get(f"{side}{what}", 0) for side in ("", "Matched", "NotMatchedBySource"))
+        metrics["numTargetRowsCopied"] = counts.get("copy", 0)
+        output = sum(metrics[f"numTargetRows{what}"] for what in ("Inserted", "Updated", "Copied"))
+        return {"numSourceRows": source_rows, "numOutputRows": output, **metrics}
 
 
 def _sql_of(clause: Clause) -> Iterator[Any]:

@@ -102,7 +102,7 @@ def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False, fill
         pairs: list[tuple[Field, Field | None]] = list(zip(schema.fields, given.fields, strict=True))
     else:
         pairs, faults = _by_name(given, schema)
-    columns = [_column(wanted, found, faults) for wanted, found in _present(pairs, filled)]
+    columns = [_column(wanted, present, faults) for wanted, present in _present(pairs, filled)]
     _raise(faults)
     return frame.select(*columns)
 
@@ -110,13 +110,13 @@ def matched(frame: DataFrame, schema: Struct, *, by_position: bool = False, fill
 def check_columns_of(given: Struct, schema: Struct, *, filled: Collection[str] = ()) -> None:
     """Raise the error of `matched`, by name, for rows with the columns `given`."""
     pairs, faults = _by_name(given, schema)
-    for wanted, found in _present(pairs, filled):
-        _compare(wanted, found, faults)
+    for wanted, present in _present(pairs, filled):
+        _compare(wanted, present, faults)
     _raise(faults)
 
 
 def _present(pairs: Sequence[tuple[Field, Field | None]], filled: Collection[str]) -> list[tuple[Field, Field | None]]:
-    return [(wanted, found) for wanted, found in pairs if found is not None or wanted.name not in filled]
+    return [(wanted, present) for wanted, present in pairs if present is not None or wanted.name not in filled]
 
 
 def _raise(faults: Sequence[str]) -> None:
@@ -136,23 +136,23 @@ def _by_name(given: Struct, schema: Struct) -> tuple[list[tuple[Field, Field | N
     return pairs, faults
 
 
-def _column(wanted: Field, found: Field | None, faults: list[str]) -> Column:
+def _column(wanted: Field, present: Field | None, faults: list[str]) -> Column:
     from pyspark.sql import functions
 
-    _compare(wanted, found, faults)
+    _compare(wanted, present, faults)
     kind = spark_schema(Struct(fields=(wanted,))).fields[0].dataType
-    if found is None:
+    if present is None:
         return functions.lit(None).cast(kind).alias(wanted.name)
-    column = functions.col(quoted(found.name))
-    return (column if _same(found.type, wanted.type) else column.cast(kind)).alias(wanted.name)
+    column = functions.col(quoted(present.name))
+    return (column if _same(present.type, wanted.type) else column.cast(kind)).alias(wanted.name)
 
 
-def _compare(wanted: Field, found: Field | None, faults: list[str]) -> None:
-    if found is None:
+def _compare(wanted: Field, present: Field | None, faults: list[str]) -> None:
+    if present is None:
         if not wanted.nullable:
             faults.append(f"the column {wanted.name!r} must not be null, but the rows lack it")
-    elif not _same(found.type, wanted.type) and not _widens(found.type, wanted.type):
-        faults.append(f"the column {wanted.name!r} is {wanted.type} in the table and {found.type} in the rows")
+    elif not _same(present.type, wanted.type) and not _widens(present.type, wanted.type):
+        faults.append(f"the column {wanted.name!r} is {wanted.type} in the table and {present.type} in the rows")
 
 
 def _same(given: DataType, wanted: DataType) -> bool:

@@ -174,13 +174,13 @@ class SparkReplay:
         if sum(source.size for source in sources) <= self._bound():
             return None
         rows = self._latest(reader.log, sources, segment.version)
-        found: dict[str, list[tuple[str, str]]] = {}
+        by_kind: dict[str, list[tuple[str, str]]] = {}
         for kind, key, line in rows.where(f"kind <> '{_FILE}'").select("kind", "key", "action").collect():
-            found.setdefault(kind, []).append((key, line))
-        _raise_first(found.pop(_ERROR, ()), sources)
-        _check_checkpoint(reader.log, segment, found.pop(_SEEN, ()), found.pop("checkpointMetadata", ()))
+            by_kind.setdefault(kind, []).append((key, line))
+        _raise_first(by_kind.pop(_ERROR, ()), sources)
+        _check_checkpoint(reader.log, segment, by_kind.pop(_SEEN, ()), by_kind.pop("checkpointMetadata", ()))
         changes = Changes()
-        for lines in found.values():
+        for lines in by_kind.values():
             changes.apply(actions.decode("".join(line for _, line in lines).encode(), source="a replay task"))
         files = rows.where(f"kind = '{_FILE}'").select("action", "size", "masked")
         totals = files.selectExpr("count(size)", "sum(size)", "count_if(masked)", "count_if(size IS NULL)").first()
@@ -333,15 +333,15 @@ class _ReplayTask:
         path = str(log.folder / name)
         if source["kind"] in (_CHECKPOINT, _SIDECAR):
             return checkpoint.decode(bytes(content), path)
-        found = actions.decode(bytes(content), source=path)
+        decoded = actions.decode(bytes(content), source=path)
         if source["kind"] == _COMPACTION:
-            loading.check_reconciled(found, path)
-        return found
+            loading.check_reconciled(decoded, path)
+        return decoded
 
-    def _rows(self, source: dict[str, Any], found: Iterable[Action]) -> Iterator[pa.RecordBatch]:
+    def _rows(self, source: dict[str, Any], decoded: Iterable[Action]) -> Iterator[pa.RecordBatch]:
         rows: list[tuple[Any, ...]] = []
         first, kind = source["number"] * _LINES, source["kind"]
-        for position, action in enumerate(found, start=first):
+        for position, action in enumerate(decoded, start=first):
             identity = _identity(action)
             if identity is None or (isinstance(action, CommitInfo) and kind != _LAST_COMMIT):
                 continue

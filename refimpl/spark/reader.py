@@ -149,14 +149,14 @@ def milliseconds_of(moment: Any, time_zone: str, option: str = "timestampAsOf") 
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
     try:
-        found = moment if isinstance(moment, datetime.datetime) else datetime.datetime.fromisoformat(str(moment))
+        time = moment if isinstance(moment, datetime.datetime) else datetime.datetime.fromisoformat(str(moment))
     except ValueError:
         raise InvalidRequestError(
             f"invalid {option} {moment!r}; expected a time such as '2024-05-01 12:00:00'"
         ) from None
-    if found.tzinfo is None:
-        found = found.replace(tzinfo=_zone(time_zone))
-    return milliseconds(found)
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=_zone(time_zone))
+    return milliseconds(time)
 
 
 def _zone(name: str) -> datetime.tzinfo:

@@ -155,14 +155,14 @@ class PathTarget:
             )
         schema = planned(schema, self.options["properties"], self.access.environment.new_id)
         check_columns(schema, partition_columns, mapped=schema.is_mapped)
-        made = not self.location.exists()
+        is_new = not self.location.exists()
         try:
             self.location.mkdir(exist_ok=True)
         except OSError as error:
             raise LocationError(
                 f"cannot create a table at {self.location}: {error}", location=str(self.location)
             ) from error
-        return PendingFilesystemTable(self, schema, partition_columns, made)
+        return PendingFilesystemTable(self, schema, partition_columns, is_new)
 
 
 Target = NamedTarget | PathTarget

@@ -244,12 +244,12 @@ class WritePlan:
         )
 
     def _parameters(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+        parameters: dict[str, str] = {}
         if self.options.replace_where is not None:
-            found["predicate"] = self.options.replace_where
+            parameters["predicate"] = self.options.replace_where
         if self.options.partition_by is not None:
-            found["partitionBy"] = msgspec.json.encode(self.options.partition_by).decode()
-        return found
+            parameters["partitionBy"] = msgspec.json.encode(self.options.partition_by).decode()
+        return parameters
 
     def commit(self, transaction: Transaction, files: JobFiles) -> Written:
         """Commit durable files as one version. Deletes them if the commit certainly did not land."""
