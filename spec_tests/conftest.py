@@ -50,11 +50,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests of the Spark session in one process: another session takes as long as a hundred tests."""
+    """Run all tests of the Spark session in one process, because another session takes as long as a hundred tests; those
+    of Delta Spark, which are long, in a second one."""
     for item in items:
-        if {"spark", "delta_spark"} & set(getattr(item, "fixturenames", ())):
+        fixtures = getattr(item, "fixturenames", ())
+        if "spark" in fixtures or "delta_spark" in fixtures:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.xdist_group("delta-spark" if "delta_spark" in fixtures else "spark"))
 
 
 @pytest.fixture(scope="session")
