@@ -128,10 +128,6 @@ class TestRule6TimeTravel:
             with pytest.raises(NotFoundInHistoryError):
                 cleaned.version_at(timestamp)
 
-    def test_enabled_from_creation_every_version_carries_its_time(self) -> None:
-        times = history([], [1000, 2000], Enablement(version=0, timestamp=None))
-        assert [times.version_at(t) for t in (1000, 1999, 2000)] == [0, 0, 1]
-
     def test_few_commits_are_read(self) -> None:
         read: list[int] = []
 

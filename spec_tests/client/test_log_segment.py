@@ -146,9 +146,6 @@ class TestCheckpoints:
         assert build([*listing, classic(2), v2(2)]).checkpoint == (v2(2),)
         assert build([*listing, classic(2), v2(2, "json")]).checkpoint == (v2(2, "json"),)
 
-    def test_a_newer_classic_checkpoint_wins_over_an_older_v2_one(self) -> None:
-        assert build([*published(0, 1, 2), v2(1), classic(2)]).checkpoint == (classic(2),)
-
     def test_an_unreadable_checkpoint_is_skipped(self) -> None:
         """FB39."""
         listing = [*published(*range(5)), classic(2), classic(4)]
@@ -181,11 +178,6 @@ class TestOnlyWhatIsNew:
         with pytest.raises(CorruptLogError) as caught:
             build(published(6), known=4)
         assert caught.value.missing_version == 5
-
-
-class TestKnownCommits:
-    def test_the_history_ends_at_the_last_gap(self) -> None:
-        assert [c.version for c in known_commits([*published(1, 2, 5, 6, 7), classic(5)])] == [5, 6, 7]
 
 
 @pytest.mark.parametrize(("latest", "unclaimed"), [(1, True), (2, False)])

@@ -148,7 +148,7 @@ def is_thorough(mutant: Mutant) -> bool:
 
 
 def names(result: CaseResult, requirements: Iterable[str]) -> str | None:
-    """The first of the requirements that a violation of the result is about; None if no violation is."""
+    """The first of the requirements that a violation of the result is about; None if no violation is about one."""
     wanted = set(requirements)
     return next((each.requirements[0] for each in result.violations if each.requirements[0] in wanted), None)
 
