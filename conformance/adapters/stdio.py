@@ -155,7 +155,7 @@ class StdioSubject(Closing):
                 return gone(self._ended)
             place = self._number_of(client)
             if place not in self._processes:
-                process, answer = self._greeted()
+                process, answer = self._started_again()
                 if process is None:
                     return answer
                 self._processes[place] = process
@@ -177,7 +177,7 @@ class StdioSubject(Closing):
             self._end(process)
         return process, answer
 
-    def _greeted(self) -> tuple[Process, Answer] | tuple[None, Answer]:
+    def _started_again(self) -> tuple[Process, Answer] | tuple[None, Answer]:
         """A new process with the identity of the first one, and its answer; or None, and the reason."""
         process, answer = self._started()
         if isinstance(answer, Unknown):
@@ -200,7 +200,7 @@ class StdioSubject(Closing):
             if self._ended == CLOSED:
                 return gone(CLOSED)
             self._end_all("it was restarted, as asked")
-            process, answer = self._greeted()
+            process, answer = self._started_again()
             if process is None:
                 reason = answer.reason if isinstance(answer, Unknown) else ""
                 self._ended = f"it did not start again: {reason}"
@@ -341,7 +341,7 @@ class Process:
             with self._state:
                 if self._waiting.pop(call.id, None) is not None:
                     self._given_up.add(call.id)
-                    return Unknown(reason=f"no answer within {timeout:g} s{self._half_a_line()}")
+                    return Unknown(reason=f"no answer within {timeout:g} s{self._unfinished_line()}")
             answer = heard.get()  # the answer came at the last moment
         if isinstance(answer, AdapterError):
             raise AdapterError(f"{answer.problem} (asked: {wire.asked(call)})", answer.came, answer.says) from answer
@@ -351,7 +351,7 @@ class Process:
             raise AdapterError(self._problem)
         return gone(self._death or "it ended")
 
-    def _half_a_line(self) -> str:
+    def _unfinished_line(self) -> str:
         if not self._unfinished:
             return ""
         return f"; {self._unfinished:,} bytes came without a line feed; write one after each reply, and flush"

@@ -133,13 +133,13 @@ class HistoryTeller:
     def _answered(self, invoke: Invoke, answer: events.Answer) -> Iterator[Step]:
         client, text = _client(invoke), describe_answer(answer)
         operation = f"operation {invoke.id}"
-        self._learn(invoke, answer, operation)
+        self._record_state(invoke, answer, operation)
         self._note_answer(client, f"{text} ({operation})")
         yield from self._end(
             invoke.id, self.step(client, "answer", f"{client} gets the answer to {operation}: {text}", decides=True)
         )
 
-    def _learn(self, invoke: Invoke, answer: events.Answer, operation: str) -> None:
+    def _record_state(self, invoke: Invoke, answer: events.Answer, operation: str) -> None:
         """Record what the answer says about the owner's state."""
         attempt = getattr(invoke.request, "attempt", None)
         match answer:
@@ -181,7 +181,7 @@ class HistoryTeller:
                 text = f"{_client(invoke)} never gets an answer to operation {number}"
                 yield from self._end(number, self.step(_client(invoke), "no answer", text))
         if self._log:
-            versions = "; ".join(f"version {each.version}{self._of(each.table)} {_whose(each)}" for each in self._log)
+            versions = "; ".join(f"version {each.version}{self._of(each.table)} {_origin(each)}" for each in self._log)
             yield self.step(LOG, "final log", f"In the final log: {versions}", decides=True)
         for violation, message in self._due:
             yield self._violation(violation, f"Violation, visible at the end: {message}", LOG)
@@ -228,7 +228,7 @@ def _client(invoke: Invoke) -> str:
     return one_line(invoke.client) or "a client"
 
 
-def _whose(witness: Witness) -> str:
+def _origin(witness: Witness) -> str:
     if witness.before:
         return "from before the history"
     return f"by attempt {witness.attempt}" + (f" ({witness.commit_mode})" if witness.commit_mode else "")

@@ -175,7 +175,7 @@ def _lanes(recorded: Recorded, steps: Sequence[Step], violation: Violation) -> l
             end=start if end is None else end,
             endless=is_unknown(step),
             lines=(f"#{step.id} {request}", f"→ {outcome}"),
-            title=f"operation {step.id}: {request}, {_when(recorded.times, start, end)}: {outcome}",
+            title=f"operation {step.id}: {request}, {_time_range(recorded.times, start, end)}: {outcome}",
             kind=kind_of(step),
             number=step.id,
             mark=numbers.index(step.id) + 1 if step.id in numbers else 0,
@@ -195,7 +195,7 @@ def colour_of(recorded: Recorded, attempt: str | None) -> int | None:
     return list(recorded.letters).index(attempt) % COLOURS if attempt in recorded.letters else None
 
 
-def _when(times: Times, start: int, end: int | None) -> str:
+def _time_range(times: Times, start: int, end: int | None) -> str:
     unit = " ms" if times.real else ""
     return f"from {times.shown(start)} to {'the end' if end is None else times.shown(end) + unit}"
 

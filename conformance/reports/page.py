@@ -172,7 +172,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_seen,
+        finalize=_visible,
     )
     environment.globals |= {"origin": origin, "plural": plural}
     environment.filters["prose"] = _prose
@@ -181,7 +181,7 @@ def _environment() -> Environment:
     return environment
 
 
-def _seen(value: Any) -> Any:
+def _visible(value: Any) -> Any:
     """Make all characters of a subject's texts visible on the page."""
     return value if not isinstance(value, str) or isinstance(value, Markup) else visible(value)
 

@@ -148,7 +148,7 @@ def summarise(result: RunResult) -> Summary:
     tone, verdict = _verdict(result, requirements, cases)
     numbers = ", ".join(_numbers(requirements, cases))
     found = f"so far {numbers}" if not result.complete and requirements else numbers
-    why = _why(result, tone)
+    why = _further_reasons(result, tone)
     # violations come first: the reasons of cases without a verdict can be long
     parts = (found, *why) if requirements[RequirementVerdict.VIOLATED] else (*why, found)
     return Summary(
@@ -200,7 +200,7 @@ def _verdict(
     return (Tone.WARNING if reserved else Tone.GOOD), "conformant"
 
 
-def _why(result: RunResult, tone: Tone) -> list[str]:
+def _further_reasons(result: RunResult, tone: Tone) -> list[str]:
     """The reasons for the verdict that the numbers do not show."""
     parts = []
     if result.stopped:

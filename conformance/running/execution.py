@@ -172,11 +172,11 @@ class _Run:
         worker.silent_since = None
         return report.identity
 
-    def _answer(self, pool: WorkerPool, what: str, patience: float) -> Report | Died:
-        """The next message of the only worker. It may be silent for `patience` seconds plus the timeout of one
+    def _answer(self, pool: WorkerPool, what: str, silence: float) -> Report | Died:
+        """The next message of the only worker. It may be silent for `silence` seconds plus the timeout of one
         answer."""
         while True:
-            left, limit = self._left(), patience + self._answer_seconds
+            left, limit = self._left(), silence + self._answer_seconds
             news = pool.news(max(0.0, min(left, limit)))
             if news is None and left < limit:
                 raise UnusableError(
@@ -231,10 +231,10 @@ class _Run:
             for worker in pool.workers:
                 if worker.silent_since is None and state.pending:
                     self._give(worker, state)
-            news = pool.news(self._patience(pool, state))
+            news = pool.news(self._seconds_to_deadline(pool, state))
             if news is not None:
                 self._handle(pool, state, *news)
-            self._look_at_the_clock(pool, state)
+            self._check_deadlines(pool, state)
 
     def _give(self, worker: WorkerProcess, state: _State) -> None:
         case = state.pending.popleft()
@@ -300,7 +300,7 @@ class _Run:
     def _left(self) -> float:
         return self._started + self._options.budget_seconds - time.monotonic()
 
-    def _patience(self, pool: WorkerPool, state: _State) -> float:
+    def _seconds_to_deadline(self, pool: WorkerPool, state: _State) -> float:
         """Seconds until the next deadline."""
         return max(0.0, min([self._left(), *(self._may_be_silent(worker, state) for worker in pool.workers)]))
 
@@ -311,7 +311,7 @@ class _Run:
         limit = SILENCE_SECONDS if worker.number in state.doing else OPENING_SECONDS
         return worker.silent_since + limit + self._answer_seconds - time.monotonic()
 
-    def _look_at_the_clock(self, pool: WorkerPool, state: _State) -> None:
+    def _check_deadlines(self, pool: WorkerPool, state: _State) -> None:
         if self._left() <= 0:
             raise _Stopped(f"the budget of {self._options.budget_seconds:g} s expired")
         for worker in list(pool.workers):

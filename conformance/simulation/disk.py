@@ -605,7 +605,7 @@ class PowerCut:
             yield self._drawn(kept, at // min(count, limit), random)
 
     def _all_with(self, kept: frozenset[int]) -> Iterator[Tree]:
-        directories, files = self._standing(kept)
+        directories, files = self._reachable(kept)
         unsynced = [number for number in files if number in self._options]
         for chosen in product(*(product(*self._options[number]) for number in unsynced)):
             contents = dict(zip(unsynced, chosen, strict=True))
@@ -615,11 +615,11 @@ class PowerCut:
         """Minimise a disk that shows a problem. Returns a disk that still shows it, and the names of what that disk
         lost. With any one of these restored, the problem would disappear."""
         whole = frozenset(range(len(self._snapshot.renamings)))
-        kept = next(each for each in self._names if self._standing(each)[0] == tree.directories)
+        kept = next(each for each in self._names if self._reachable(each)[0] == tree.directories)
         files = {number: content for number, content in tree.files.items() if content != self._whole(number)}
 
         def standing(names: frozenset[int], lost: dict[Number, bytes]) -> Tree:
-            directories, reached = self._standing(names)
+            directories, reached = self._reachable(names)
             return Tree(directories, {number: lost.get(number, self._whole(number)) for number in reached})
 
         again = True
@@ -649,7 +649,7 @@ class PowerCut:
         return f"content of {names[0] if names else number}: {right} of {len(whole)} bytes are right"
 
     def _drawn(self, kept: frozenset[int], at: int, random: Random) -> Tree:
-        directories, files = self._standing(kept)
+        directories, files = self._reachable(kept)
         return Tree(
             directories,
             {number: self._content(number, drawn(self._options.get(number, ()), at, random)) for number in files},
@@ -659,7 +659,7 @@ class PowerCut:
         durable, _ = self._snapshot.files[number]
         return applied(durable, [change for option in chosen for change in option])
 
-    def _standing(self, kept: frozenset[int]) -> tuple[dict[Number, dict[str, Number]], list[Number]]:
+    def _reachable(self, kept: frozenset[int]) -> tuple[dict[Number, dict[str, Number]], list[Number]]:
         """The reachable directories, and the files in them."""
         entries = {number: dict(names) for number, names in self._snapshot.directories.items()}
         for at in sorted(kept):

@@ -117,7 +117,7 @@ class Examination:
         without one. `answers`: the `answers_hash` of the exchanges."""
         state: object = None
         try:
-            disk = _standing(left)
+            disk = _disk_to_start_on(left)
             seen = self._visible(disk)
             ask = self._start(disk)
             state = self._host.state(), answers
@@ -128,7 +128,7 @@ class Examination:
             self._examine(disk, ask, exchanges, seen, resend_first=False)
             if pending:
                 self._host.stop()
-                disk = _standing(left)
+                disk = _disk_to_start_on(left)
                 self._examine(disk, self._start(disk), exchanges, seen, resend_first=True)
         except Flaw as flaw:
             self._judged.discard(state)  # so that the same state fails again
@@ -146,7 +146,7 @@ class Examination:
     def _examine(self, disk: Disk, ask: Ask, exchanges: Sequence[Exchange], seen: Log, *, resend_first: bool) -> None:
         client = _Client(ask, self._operation, exchanges)
         found = self._recovered(client, in_order_of_answers(exchanges), seen, resend_first=resend_first)
-        self._again(disk, found)
+        self._survives_a_second_cut(disk, found)
 
     def _start(self, disk: Disk) -> Ask:
         try:
@@ -177,13 +177,13 @@ class Examination:
     def _recovered(self, client: _Client, exchanges: Sequence[Exchange], seen: Log, *, resend_first: bool) -> Recovered:
         table = self._found(client, exchanges)
         outcomes = self._resolved(client, table, exchanges, resend_first=resend_first)
-        alive = self._alive(client, exchanges)
+        alive = self._has_its_name(client, exchanges)
         log = log_of(client.ask, table)
-        self._is_whole(log, outcomes)
+        self._require_whole_log(log, outcomes)
         for version, each in seen.items():
             require(log.get(version) == each, f"version {version} was visible after the cut, but has changed since")
         if alive:
-            log = self._goes_on(client, table, log)
+            log = self._accepts_commits(client, table, log)
         client.judge(table)
         return Recovered(table, alive, outcomes, log)
 
@@ -227,11 +227,11 @@ class Examination:
             again = any(_attempt_of(later.request) == own for later in exchanges[number + 1 :])
             again = again or (client.made_again and own == self._operation.creation().attempt)
             if not (again and isinstance(exchange.answer, m.Rejected) and exchange.answer.retryable):
-                _agrees(exchange.request, exchange.answer, outcomes, "before the cut")
+                _require_agreement(exchange.request, exchange.answer, outcomes, "before the cut")
         if pending is not None and not resend_first:
             resent = self._resend(client, pending)
         if pending is not None:
-            _agrees(pending, resent, outcomes, "when it was sent again")
+            _require_agreement(pending, resent, outcomes, "when it was sent again")
         return outcomes
 
     def _resend(self, client: _Client, request: m.Request) -> m.Answer:
@@ -239,7 +239,7 @@ class Examination:
         require(not isinstance(answer, m.Unknown), f"the outcome of the resent request is unknown: {answer}")
         return answer
 
-    def _alive(self, client: _Client, exchanges: Sequence[Exchange]) -> bool:
+    def _has_its_name(self, client: _Client, exchanges: Sequence[Exchange]) -> bool:
         """Whether the table has its name. Only a drop or a hand-back may remove it."""
         answer = client.ask(m.LoadTable(name=TABLE))
         alive = isinstance(answer, m.Table)
@@ -252,7 +252,7 @@ class Examination:
             )
         return alive
 
-    def _is_whole(self, log: Log, outcomes: dict[str, int | None]) -> None:
+    def _require_whole_log(self, log: Log, outcomes: dict[str, int | None]) -> None:
         """Require a log without gaps, in which each landed attempt has its version and its content, and without any
         other commit."""
         require(
@@ -270,7 +270,7 @@ class Examination:
                 found = log.get(landed, (None, None))[0]
                 require(found == own, f"{own} landed as version {landed}, which is {found}")
 
-    def _goes_on(self, client: _Client, table: str, log: Log) -> Log:
+    def _accepts_commits(self, client: _Client, table: str, log: Log) -> Log:
         """Require that the next version lands, and that all commits can be published unchanged."""
         version = len(log)
         request = append(table, version, PROBE)
@@ -287,7 +287,7 @@ class Examination:
 
     # After a second power cut
 
-    def _again(self, disk: Disk, found: Recovered) -> None:
+    def _survives_a_second_cut(self, disk: Disk, found: Recovered) -> None:
         """Require that a second cut, which loses all unsynced changes, loses no answer given after the first cut."""
         self._host.stop()
         left = next(PowerCut(disk.snapshot()).disks(Random(0), limit=1))
@@ -366,7 +366,7 @@ class _Client:
             raise Flaw(f"the history contradicts {violation.rule}: {violation}", DURABLE)
 
 
-def _standing(left: Tree | Disk) -> Disk:
+def _disk_to_start_on(left: Tree | Disk) -> Disk:
     """A disk to start on. Without a power cut it keeps its unsynced changes, which a later cut may lose."""
     return left.copy() if isinstance(left, Disk) else Disk.holding(left, now=0)
 
@@ -375,7 +375,9 @@ def _attempt_of(request: m.Request) -> str | None:
     return request.attempt if isinstance(request, Proposal | m.AttemptOutcome) else None
 
 
-def _agrees(request: m.Request, answer: m.Answer | None, outcomes: Mapping[str, int | None], when: str) -> None:
+def _require_agreement(
+    request: m.Request, answer: m.Answer | None, outcomes: Mapping[str, int | None], when: str
+) -> None:
     """Require that an answer agrees with the outcome of its attempt."""
     own = _attempt_of(request)
     if own is None or answer is None:

@@ -394,7 +394,7 @@ def _writer_backfiller_reader(start: Start) -> Requests:
     }
 
 
-def _looker_then_asker(start: Start) -> Requests:
+def _reader_lists_first(start: Start) -> Requests:
     return {
         "writer": (proposal(start, 1, 11),),
         "reader": (m.Observe(table=start.table), m.GetCommits(table=start.table)),
@@ -417,7 +417,7 @@ def _resolving_a_delayed_request(start: Start) -> Requests:
     }
 
 
-def _giving_back(start: Start, version: int, number: int) -> m.HandBack:
+def _hand_back_request(start: Start, version: int, number: int) -> m.HandBack:
     own = attempt(number)
     actions = (
         proposals.commit_info(own, timestamp(version), "UNSET TBLPROPERTIES"),
@@ -428,10 +428,10 @@ def _giving_back(start: Start, version: int, number: int) -> m.HandBack:
 
 
 def _writer_and_hand_back(start: Start) -> Requests:
-    return {"writer": (proposal(start, 2, 11),), "migrator": (_giving_back(start, 2, 12),)}
+    return {"writer": (proposal(start, 2, 11),), "migrator": (_hand_back_request(start, 2, 12),)}
 
 
-def _taking_over(start: Start, number: int, name: str) -> m.TakeOver:
+def _take_over_request(start: Start, number: int, name: str) -> m.TakeOver:
     own = attempt(number)
     actions = (
         proposals.commit_info(own, timestamp(1), "SET TBLPROPERTIES"),
@@ -452,11 +452,11 @@ def _taking_over(start: Start, number: int, name: str) -> m.TakeOver:
 def _filesystem_writer_and_take_over(start: Start) -> Requests:
     actions = proposals.append(attempt(11), timestamp(1))
     plant = m.Plant(table=start.table, file=file_of(1), content=proposals.content(actions), if_absent=True)
-    return {"writer": (plant,), "migrator": (_taking_over(start, 12, TABLE),)}
+    return {"writer": (plant,), "migrator": (_take_over_request(start, 12, TABLE),)}
 
 
 def _two_take_overs(start: Start) -> Requests:
-    return {"alice": (_taking_over(start, 11, TABLE),), "bob": (_taking_over(start, 12, f"{TABLE}_again"),)}
+    return {"alice": (_take_over_request(start, 11, TABLE),), "bob": (_take_over_request(start, 12, f"{TABLE}_again"),)}
 
 
 def _backfiller_and_client(start: Start) -> Requests:
@@ -490,7 +490,7 @@ _SCOPES: Final[tuple[tuple[str, str, Callable[[Start], Requests], Place, int], .
     ("creators-of-a-file", "two creators of one version 0", _two_creators_of_a_file, Place.NOTHING, 0),
     ("backfiller", "a writer, a backfiller, a reader that asks, then lists", _writer_backfiller_reader,
      Place.TABLE, 1),
-    ("looker", "a writer, and a reader that lists the log, then asks the owner", _looker_then_asker, Place.TABLE, 0),
+    ("looker", "a writer, and a reader that lists the log, then asks the owner", _reader_lists_first, Place.TABLE, 0),
     ("two-backfillers", "two backfillers, and a reader that lists the log twice", _two_backfillers, Place.TABLE, 2),
     ("delayed", "an attempt that is resolved while its request is delayed", _resolving_a_delayed_request,
      Place.TABLE, 0),

@@ -230,7 +230,7 @@ class _Smoke:
     def _expect(self, request: m.Request, kind: type[A], says: str, *, see: str = "") -> A:
         """The answer, which must be of that kind."""
         answer: Any = self._ask(request)
-        return answer if isinstance(answer, kind) else self._otherwise(request, says, see)
+        return answer if isinstance(answer, kind) else self._wrong_kind(request, says, see)
 
     def _ratified(self, proposal: Callable[[], P], says: str) -> tuple[P, m.Ratified]:
         """A ratified proposal, with its answer. An owner may reject some proposals because of a policy, but not all."""
@@ -239,9 +239,9 @@ class _Smoke:
             if not isinstance(self._ask(request), m.Rejected):
                 break
         answer: Any = self.answer
-        return request, answer if isinstance(answer, m.Ratified) else self._otherwise(request, says)
+        return request, answer if isinstance(answer, m.Ratified) else self._wrong_kind(request, says)
 
-    def _otherwise(self, request: m.Request, says: str, see: str = "") -> NoReturn:
+    def _wrong_kind(self, request: m.Request, says: str, see: str = "") -> NoReturn:
         """Report an answer of another kind. A missing answer or operation is the adapter's error. An exception in this
         process, or a missing operation of a declared profile, is the owner's error."""
         where = see or name_of(request)
@@ -287,19 +287,19 @@ class _Smoke:
         self._profiles(tables)
         if self.reopen is not None and tables:
             kept = replace(tables[0], name=f"{tables[0].name}-kept", proposed={})
-            self._step("empty folder", lambda: self._forgotten(kept))
+            self._step("empty folder", lambda: self._forgets_tables(kept))
 
     def _no_table(self) -> None:
         says = "`not_found` for a table that was never created"
         request = m.GetCommits(table=f"smoke-unknown-{self.salt}")
         if not isinstance(self._ask(request), m.NotFound | m.Rejected):
-            self._otherwise(request, says)
+            self._wrong_kind(request, says)
 
     def _one_table(self, table: _Table) -> bool:
         steps: list[tuple[str, Callable[[], None]]] = [
             ("create_table", lambda: self._create(table)),
             ("commit of version 1", lambda: self._commit(table)),
-            ("get_commits and observe", lambda: self._look(table)),
+            ("get_commits and observe", lambda: self._read_log(table)),
             ("commit of version 1 by another attempt", lambda: self._conflict(table)),
             ("backfill_to_version", lambda: self._backfill(table)),
         ]
@@ -339,7 +339,7 @@ class _Smoke:
             self._wrong(f"`ratified` must have the version that was proposed, 1, not {ratified.version}", "commit")
         table.proposed[1] = (request.attempt, request.actions or ())
 
-    def _look(self, table: _Table) -> None:
+    def _read_log(self, table: _Table) -> None:
         """Every ratified version must be listed or published, with its attempt and content."""
         listed = self._expect(m.GetCommits(table=table.reference), m.Commits, "the commits and the latest version")
         unaware = 0 if table.commit_mode == "direct" else None  # an owner may not know of a direct commit yet
@@ -347,7 +347,7 @@ class _Smoke:
             self._wrong(f"`latest` must be 1, the latest ratified version, not {listed.latest}", "get_commits")
         seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
         log = Log(listed, seen)
-        with self._blame():
+        with self._attributed():
             log.check_names()
             for version, (attempt, actions) in table.proposed.items():
                 log.check_version(version, attempt, actions)
@@ -363,10 +363,10 @@ class _Smoke:
                 break
         self._expect(request, m.Done, "`done` after version 1 is published")
         seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the log, with contents")
-        with self._blame():
+        with self._attributed():
             Log(m.Commits(commits=(), latest=None), seen).check_version(1, *table.proposed[1])
 
-    def _forgotten(self, table: _Table) -> None:
+    def _forgets_tables(self, table: _Table) -> None:
         """With another, empty folder the subject must not know a table that its earlier process created. Otherwise runs
         and workers would see each other's tables, and the kit would take that for wrong answers."""
         assert self.reopen is not None
@@ -384,7 +384,7 @@ class _Smoke:
             return  # then a rejection of the other name proves nothing
         answer = self._created_anew(table)
         if isinstance(answer, m.Conflict):
-            self._outside(f"it answers that the table {table.name!r} exists")
+            self._state_outside(f"it answers that the table {table.name!r} exists")
         if isinstance(answer, m.Ratified) and answer.table is not None:
             self._has_no_old_attempts(table, answer.table)
 
@@ -404,9 +404,9 @@ class _Smoke:
         contents = ["\n".join(each.actions or ()) for each in commits] + [file.content or "" for file in files]
         found = {attempt_of(each.file_name or "") for each in commits} | set(map(proposals.attempt_of, contents))
         if found & old:
-            self._outside(f"the new table {table.name!r} has commits that were never sent to this process")
+            self._state_outside(f"the new table {table.name!r} has commits that were never sent to this process")
 
-    def _outside(self, what: str) -> NoReturn:
+    def _state_outside(self, what: str) -> NoReturn:
         self._broken(
             f"it has state outside $CONFORMANCE_DIRECTORY: started again with an empty folder, {what}. Keep all state "
             f"below that folder, or separate the runs by its name: in a database, one schema or key prefix for each",
@@ -414,7 +414,7 @@ class _Smoke:
         )
 
     @contextmanager
-    def _blame(self) -> Iterator[None]:
+    def _attributed(self) -> Iterator[None]:
         """Turn an error of `Log` into an error of the adapter or of the owner."""
         try:
             yield
@@ -490,7 +490,7 @@ class _Smoke:
         request = m.HandBack(table=table.reference, version=1, attempt=attempt, actions=actions)
         answer = self._ask(request)
         if isinstance(answer, m.Unknown | m.Unsupported):
-            self._otherwise(request, "`conflict` or `rejected` for a `hand_back` of a version that is taken")
+            self._wrong_kind(request, "`conflict` or `rejected` for a `hand_back` of a version that is taken")
         if isinstance(answer, m.Ratified):
             self._wrong("`hand_back` of version 1 was ratified, but another attempt is version 1", "hand_back")
 
@@ -501,7 +501,7 @@ class _Smoke:
     def _restart(self, table: _Table) -> None:
         self._expect(m.Restart(), m.Done, "`done` after the restart")
         seen = self._expect(m.Observe(table=table.reference), m.Observation, "the files of the table after a restart")
-        with self._blame():
+        with self._attributed():
             Log(m.Commits(commits=(), latest=None), seen).check_version(1, *table.proposed[1])
 
     def _discover(self, table: _Table) -> None:
@@ -533,7 +533,7 @@ class _Smoke:
         if isinstance(answer, m.Unsupported):
             return  # a writer or a maintenance job without snapshots for others
         if not isinstance(answer, m.SnapshotRead):
-            self._otherwise(m.Snapshot(table=table.name), says, "a-client-instead-of-an-owner")
+            self._wrong_kind(m.Snapshot(table=table.name), says, "a-client-instead-of-an-owner")
         if (answer.version, answer.files) != (table.version, table.files):
             self._wrong(f"expected {says}", "a-client-instead-of-an-owner")
 

@@ -114,7 +114,7 @@ class DeltaKernel(EngineClient):
 
         def read() -> m.Answer:
             if request.path is not None:
-                return connector.read(connector.by_path(request.path), _slash(request.path))
+                return connector.read(connector.by_path(request.path), _with_slash(request.path))
             table = connector.find(request.table or "")
             return connector.read(connector.snapshot(table, request.version, request.timestamp), table.folder)
 
@@ -183,7 +183,7 @@ class _Table:
 
     @property
     def folder(self) -> str:
-        return _slash(unquote(urlsplit(self.location).path))
+        return _with_slash(unquote(urlsplit(self.location).path))
 
 
 class _NamesTables:
@@ -281,7 +281,7 @@ class _Connector:
         files = {}
         rows = self._java.type(f"{_KERNEL}.internal.InternalScanFileUtils")
         for row in self._scanned(snapshot):
-            path = _below(rows.getAddFileStatus(row).getPath(), folder)
+            path = _relative_path(rows.getAddFileStatus(row).getPath(), folder)
             files[path] = self._as_read(rows.getPartitionValues(row).get(PARTITION_COLUMN))
         return m.SnapshotRead(
             version=snapshot.getVersion(),
@@ -416,11 +416,11 @@ def _rest_client(on: Machine, url: str, token: str, configuration: Any) -> Any:
     return kind(url, provider, on.type("java.util.HashMap")())
 
 
-def _slash(folder: str) -> str:
+def _with_slash(folder: str) -> str:
     return f"{folder.rstrip('/')}/"
 
 
-def _below(path: str, folder: str) -> str:
+def _relative_path(path: str, folder: str) -> str:
     """The path of a data file relative to the table's folder. Kernel's path is decoded, and begins with `file:`."""
     return path.removeprefix("file:").removeprefix("//").removeprefix(folder)
 

@@ -89,7 +89,7 @@ class DeltaRs(EngineClient):
 
     def _snapshot_read(self, table: Any, location: str) -> m.SnapshotRead:
         """The snapshot of the handle's version. delta-rs cannot list its applications or the times of versions."""
-        files = tuple(sorted(_in_table(uri, location) for uri in table.file_uris()))
+        files = tuple(sorted(_relative_path(uri, location) for uri in table.file_uris()))
         return m.SnapshotRead(
             version=table.version(), files=files, properties=dict(table.metadata().configuration),
             partitions=self._partitions(table),
@@ -130,7 +130,7 @@ class DeltaRs(EngineClient):
         if request.set_properties or request.add_feature:
             self._alter(table, request)
             return
-        here = {_in_table(uri, request.table) for uri in table.file_uris()}
+        here = {_relative_path(uri, request.table) for uri in table.file_uris()}
         everything = bool(here) and set(request.removes) == here
         if request.reads is not None:
             raise Unable("a transaction cannot say what it read")
@@ -222,7 +222,7 @@ class DeltaRs(EngineClient):
 
     def cleanup(self, client: str, request: m.Cleanup) -> m.Answer:
         def run() -> m.Answer:
-            with _moved(Path(request.table) / LOG, request.older_than):
+            with _aged(Path(request.table) / LOG, request.older_than):
                 return self._done(self._table(request.table, None).cleanup_metadata())
 
         return _answered(run)
@@ -259,7 +259,7 @@ def _answered(act: Callable[[], m.Answer], *, commits: bool = False) -> m.Answer
         return m.Conflict() if commits and type(error).__name__ == "CommitFailedError" else m.Rejected(reason=reason)
 
 
-def _in_table(uri: str, location: str) -> str:
+def _relative_path(uri: str, location: str) -> str:
     """The path of a file relative to the table's folder. Any other path stays as delta-rs returns it."""
     path = uri.removeprefix("file://").removeprefix(f"{location}/")
     return uri if ":" in path.partition("/")[0] else path
@@ -283,7 +283,7 @@ def _version_of(log: Path, marker: str, table: Any) -> int:
 
 
 @contextmanager
-def _moved(log: Path, older_than: int) -> Iterator[None]:
+def _aged(log: Path, older_than: int) -> Iterator[None]:
     """During a cleanup, make the log's files older, so that a file from `older_than` or earlier exceeds the
     retention."""
     before = {path: path.stat().st_mtime_ns for path in log.iterdir() if path.is_file()}

@@ -84,7 +84,7 @@ class Database:
         item = _without_none(asked["item"])
         key = item[_KEY]["s"]
         with self._lock:
-            self._arrive(key)
+            self._count_request(key)
             if asked.get("conditionExpression") and self._item(key) is not None:
                 self._raise("ConditionalCheckFailedException", "the conditional request failed")
             self._keep(key, item)
@@ -94,7 +94,7 @@ class Database:
         asked = self._asked(request)
         key = asked["key"][_KEY]["s"]
         with self._lock:
-            self._arrive(key)
+            self._count_request(key)
             item = self._item(key)
             if not asked.get("consistentRead"):
                 item = self._hidden.pop(key, item)
@@ -108,7 +108,7 @@ class Database:
         asked = self._asked(request)
         key = asked["key"][_KEY]["s"]
         with self._lock:
-            self._arrive(key)
+            self._count_request(key)
             self._reach("before-update")
             self._update(key, asked)
             self._reach("after-update")
@@ -167,7 +167,7 @@ class Database:
 
     # Faults
 
-    def _arrive(self, key: str) -> None:
+    def _count_request(self, key: str) -> None:
         """Count a request; reject it if `Fault.THROTTLING` is due."""
         if self.dead is not None:
             self._die(self.dead)

@@ -76,7 +76,7 @@ def said(error: Any) -> str:
     return f"{class_of(error)}: {error.java_exception.getMessage()}"
 
 
-def _why(program: str) -> str:
+def _output_of(program: str) -> str:
     """The output of a JVM that did not start."""
     try:
         done = subprocess.run([program, *OPTIONS, "-version"], capture_output=True, text=True, timeout=60, check=False)
@@ -115,7 +115,9 @@ class Machine:
                 server.getCallbackClient().getAddress(), self.gateway.get_callback_server().get_listening_port()
             )
         except ValueError as error:  # py4j expects a port number in the output, and found none
-            raise AdapterError(f"no Java virtual machine could be started with {program}: {_why(program)}") from error
+            raise AdapterError(
+                f"no Java virtual machine could be started with {program}: {_output_of(program)}"
+            ) from error
         except (Py4JError, OSError) as error:
             raise AdapterError(f"no Java virtual machine could be started with {program}: {error}") from error
         self.jvm: Any = self.gateway.jvm

@@ -127,7 +127,7 @@ class Life:
         self._of_thread.promised = what == "promise"
         self._of_thread.does = set()
 
-    def visibly(self) -> str:
+    def visible_effect(self) -> str:
         """The crash point for a `<v>.json` that this thread makes visible."""
         return "link" if getattr(self._of_thread, "promised", False) else "publish"
 
@@ -174,7 +174,7 @@ class _Files(EffectFiles):
             return act()
         path = Path(path)
         if operation == "link" and _is_commit(path):
-            what = life.visibly()
+            what = life.visible_effect()
             life.reach(f"before-{what}")
             found = act()
             life.reach(f"after-{what}")

@@ -227,7 +227,7 @@ class UcOwner:
                 return m.Rejected(reason=f"{file_name} is staged with other actions; every try needs a new attempt id")
         answer = self._sent(request, log, file_name)
         if isinstance(answer, m.Ratified) and request.table in self._known.publishing:
-            self._published_in_turn(request.table, request.version)
+            self._publish_if_due(request.table, request.version)
         return answer
 
     def _sent(self, request: m.Commit, log: LogFolder, file_name: str) -> m.Answer:
@@ -280,7 +280,7 @@ class UcOwner:
             return m.Conflict(latest=now.latest)
         return _rejected(reply)
 
-    def _published_in_turn(self, table: m.TableRef, version: int) -> None:
+    def _publish_if_due(self, table: m.TableRef, version: int) -> None:
         """Publish, if it is time. The commit has landed, even if publishing fails."""
         if version % BACKFILL_EVERY == BACKFILL_EVERY - 1:
             self._answered(lambda: self._backfilled(table, version))
