@@ -50,8 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run all tests of the Spark session in one process, because another session takes as long as a hundred tests; those
-    of Delta Spark, which are long, in a second one."""
+    """Run all tests of the Spark session in one process, because another session takes as long as a hundred tests. Run
+    those of Delta Spark, which are long, in a second process."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures or "delta_spark" in fixtures:

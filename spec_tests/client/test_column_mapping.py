@@ -296,7 +296,7 @@ def test_two_columns_cannot_share_a_physical_name(tmp_path: Path, change: dict[s
 
 
 def test_each_column_keeps_its_own_id(tmp_path: Path) -> None:
-    """Of the first column, the last one, and each member: neither another column's id nor a new one."""
+    """The first column, the last one and each member keep their ids: another id, used or unused, is refused."""
     table = created(tmp_path / "t", "id")
     before = table.snapshot().metadata
     numbers = re.findall(r'"delta\.columnMapping\.id":(\d+)', before.schema_string)

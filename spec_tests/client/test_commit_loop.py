@@ -266,10 +266,10 @@ def test_a_landed_attempt_keeps_its_file_despite_a_conflict(setting: Setting) ->
 
 @pytest.mark.parametrize("resolved", [False, True])
 @pytest.mark.parametrize("error", [InvalidRequestError("the token expired"), OwnerUnavailableError("busy")], ids=type)
-def test_a_conflict_whose_winners_cannot_be_read_may_be_its_own(
+def test_a_conflict_with_unreadable_winners_may_be_our_own_commit(
     setting: Setting, monkeypatch: pytest.MonkeyPatch, error: Exception, resolved: bool
 ) -> None:
-    """The proposal is delivered twice, and the client hears the second answer, a conflict. The data files stay."""
+    """The owner gets the proposal twice, and the client only its second answer, a conflict. The data files stay."""
     table = setting.table()
 
     def refuse() -> None:
@@ -284,10 +284,10 @@ def test_a_conflict_whose_winners_cannot_be_read_may_be_its_own(
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
 
 
-def test_a_conflict_whose_winners_cannot_be_read_ends_with_the_reason(
+def test_a_lost_race_with_unreadable_winners_raises_the_reason(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The twin of the one above: another commit won, and the owner says so."""
+    """Another commit won, and the owner reports that the attempt did not land."""
     table = setting.table()
     transaction = appending(table, "mine")
     setting.append(table, "theirs")
@@ -484,8 +484,8 @@ def test_a_large_inline_commit_is_staged(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize(("moved", "reason"), [(True, "was cleaned up"), (False, "ends before version 1")])
-def test_a_writer_without_its_base_version_learns_why(setting: Setting, moved: bool, reason: str) -> None:
-    """Without an owner the log alone shows whether the history went on, or back."""
+def test_the_error_for_a_missing_base_version_has_the_reason(setting: Setting, moved: bool, reason: str) -> None:
+    """The table has no owner: only the log shows whether the history was cleaned up, or went back."""
     table = setting.table(None)
     setting.append(table, "theirs")
     transaction = appending(setting.again(table), "mine")

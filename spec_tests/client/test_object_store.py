@@ -204,8 +204,8 @@ def test_put_that_lands_after_its_timeout_loses_no_row(directory: Path, monkeypa
         assert ids_in(warehouse.table("orders")) == [1, 2]
 
 
-def test_put_that_was_given_up_may_become_a_commit(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a table without an owner: the data files stay, because the log may name them later."""
+def test_data_files_stay_after_a_put_without_an_answer(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table has no owner. The client keeps the data files, because the log may name them later."""
     plain, late = obstore.put, []
 
     def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
@@ -591,7 +591,7 @@ def test_invalid_or_unusable_store_is_refused(directory: Path, store: str, name:
     assert sorted(directory.rglob("*.store")) == before
     with pytest.raises(InvalidRequestError, match="choose another name"):
         refimpl.open(directory, stores={"new": store, "s3": f"{store}/elsewhere"})
-    assert sorted(directory.rglob("*.store")) == before, "none is recorded where one is refused"
+    assert sorted(directory.rglob("*.store")) == before, "no store may be recorded if one is refused"
     refimpl.open(directory, stores={"s3": store}).close()
 
 

@@ -208,15 +208,15 @@ def test_a_rejection_after_a_lost_answer_leaves_the_outcome_unknown(
         retries.ask_until_answered(send, OutcomeUnknown("may or may not"))
 
 
-def test_a_bug_in_an_owner_is_no_lost_answer(setting: Setting) -> None:
+def test_an_unexpected_error_of_the_owner_is_not_retried(setting: Setting) -> None:
     send = Mock(side_effect=RuntimeError("a bug"))
     with pytest.raises(RuntimeError, match="a bug"):
         RetryPolicy(setting.environment, max_tries=1, label="t").ask_until_answered(send, OutcomeUnknown("?"))
     assert send.call_count == 1
 
 
-def test_a_replay_that_is_answered_as_a_conflict_is_recognised(setting: Setting) -> None:
-    """FB09: of a take-over and of a hand-back."""
+def test_an_ownership_change_recognises_its_own_commit(setting: Setting) -> None:
+    """FB09, for a take-over and for a hand-back."""
     setting.owner.faults.twice = setting.owner.faults.conflict_for_replay = True
     owned = taken(setting, setting.table(None))
     assert owned.snapshot().version == 1

@@ -164,7 +164,7 @@ def test_a_table_that_does_not_name_both_hidden_columns_is_invalid(setting: Sett
         row_tracking.hidden_columns(found.protocol, metadata)
 
 
-def test_a_commit_without_new_rows_leaves_the_mark_alone() -> None:
+def test_a_commit_without_new_rows_does_not_change_the_mark() -> None:
     assert row_tracking.numbered([], 3, 5) == []
 
 

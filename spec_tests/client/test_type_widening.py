@@ -267,8 +267,8 @@ def test_a_column_that_a_rule_uses_keeps_its_type(
         log.table().alter(types={"z": "long"})
 
 
-def test_a_rule_on_another_member_is_no_obstacle(tmp_path: Path) -> None:
-    """The twin: a rule on the member itself, and one on the last column."""
+def test_a_rule_on_another_member_does_not_prevent_the_change(tmp_path: Path) -> None:
+    """A rule on the member itself, or on the last column, prevents its change."""
     member = pa.struct([("a", pa.int32()), ("b", pa.int32())])
     properties = ON | {"delta.constraints.low": "s.b > 0 AND z > 0"}
     table = ints(tmp_path / "t", properties, s=member, z=pa.int32())
