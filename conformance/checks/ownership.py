@@ -875,13 +875,15 @@ def a_refusal_after_a_lost_take_over_proves_nothing(s: ClientScenario) -> None:
 
 @check(Family.OWNERSHIP, "PROFILE-UNKNOWN-01", side="client", needs=GIVEN)
 def a_client_recognizes_its_own_change_of_ownership(s: ClientScenario) -> None:
-    """The network delivers a take-over twice, and later a hand-back. The owner does not recognize the replay, so the
-    client hears of a conflict: it does not report a failure."""
+    """The answer to a take-over is lost, and later that to a hand-back. The owner does not recognize the same request
+    when it arrives again, and answers with a conflict: the client does not report a failure."""
     table = s.filesystem_table("imports")
-    s.owner.on(m.TakeOver, change=lambda _: m.Conflict())
+    s.owner.on(m.TakeOver, lose_answer=True)
+    s.owner.on(m.TakeOver, answer=m.Conflict())
     _succeeded(s, table, convert(s, table), 1)
     [table.reference] = s.owner.owner.tables
-    s.owner.on(m.HandBack, change=lambda _: m.Conflict())
+    s.owner.on(m.HandBack, lose_answer=True)
+    s.owner.on(m.HandBack, answer=m.Conflict())
     request = m.HandBack(table=s.name_of(table), version=2, attempt=s.attempt(), actions=())
     _succeeded(s, table, s.act("migrator", request, table), 2)
 

@@ -657,24 +657,19 @@ def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
     Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02", side="client"
 )  # fmt: skip
 def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
-    """The network delivers a commit twice. The owner does not recognize the replay, so the writer hears of a conflict;
-    then the owner refuses all requests. The writer does not report a failure, and the data files stay. In another table
-    the conflict is about another writer's commit: the writer does not report success."""
+    """The answer to a commit that landed is lost. The owner does not recognize the same commit when it arrives again:
+    it answers with a conflict, and refuses all other requests. The outcome is unknown, and the data files stay. In
+    another table the conflict is about another writer's commit: the writer does not report success."""
     table, other = s.create(), s.create("other")
-    s.owner.refuse_after(m.Commit, change=lambda _: m.Conflict())
-    doubled = append(s, table)
-    s.require(
-        not isinstance(doubled.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(doubled,),
-        expected="version 1 is taken, and the owner refused to say by which commit: the outcome is unknown",
-        observed=f"the transaction was answered {in_words(doubled.answer)}",
-    )  # fmt: skip
+    s.owner.refuse_after(m.Commit, again=m.Conflict())
+    s.not_answered_as_failed(append(s, table))
     table.versions = 2
     s.owner.rules.clear()
-    s.owner.refuse_after(m.Commit, before=lambda: s.land(other, client="winner"))
+    s.owner.refuse_after(m.Commit, again=m.Conflict(), before=lambda: s.land(other, client="winner"))
     lost = append(s, other, "lost")
     s.require(
         not isinstance(lost.answer, m.Committed), "PROFILE-CLIENT-02", evidence=(lost,), table=other,
-        expected="version 1 is the commit of another writer, and the owner refused every later request",
+        expected="version 1 is the commit of another writer: no success",
         observed=f"the transaction was answered {in_words(lost.answer)}",
     )  # fmt: skip
 

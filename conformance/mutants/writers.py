@@ -72,8 +72,14 @@ class TakesARefusalForTheOutcome(ModelClient):
 
 @mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
 class TakesAConflictForALostRace(ModelClient):
-    """Reports a commit as failed, and deletes the data files, when it is answered with a conflict and the owner refuses
-    to list the commits, although the commit may have landed."""
+    """Sends a commit again whose answer was lost, and takes a conflict for a lost race: if the owner then refuses to
+    list the commits, it reports a failure and deletes the data files."""
+
+    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
+        reply = self.owner(client, request)
+        if not isinstance(reply, m.Ratified | m.Conflict):
+            raise Unsure(f"the repetition was answered {reply}")
+        return isinstance(reply, m.Ratified)
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         try:

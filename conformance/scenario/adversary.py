@@ -163,15 +163,16 @@ class Adversary:
 
         self.on(m.Commit, before=go_silent, lose_answer=True, times=MOST_REQUESTS)
 
-    def refuse_after(self, kind: type, **what: Any) -> None:
-        """The client's next request of this kind is carried out, and its answer is lost, unless `what` (fields of
-        `Rule`) says otherwise. From then on every request of the client is refused, as by an owner that took its access
-        away."""
+    def refuse_after(self, kind: type, *, again: m.Answer | None = None, **what: Any) -> None:
+        """Carry out the client's next request of this kind, and lose its answer. From then on, refuse every request of
+        the client, as an owner that took its access away; but answer the repetition of the request with `again`."""
 
         def refuse() -> None:
+            if again is not None:
+                self.on(kind, answer=again, times=MOST_REQUESTS)
             self.on(m.Message, answer=m.Rejected(reason="no access any more"), times=MOST_REQUESTS)
 
-        self.on(kind, after=refuse, **(what or {"lose_answer": True}))
+        self.on(kind, lose_answer=True, after=refuse, **what)
 
     def after_commits_are_read(self, happens: Callable[[], object]) -> None:
         """Call a function once, after the client read the commits and before it reads any file."""

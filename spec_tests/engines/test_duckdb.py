@@ -127,6 +127,10 @@ def test_duckdb_violates_only_the_known_requirements(tmp_path: Path) -> None:
         ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-UNKNOWN-01"),
         ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-UNKNOWN-03"),
         ("a-refusal-after-a-lost-answer-proves-nothing", "PROFILE-CLIENT-02"),
+        ("a-refusal-after-a-conflict-proves-nothing", "LOG-37"),
+        ("a-refusal-after-a-conflict-proves-nothing", "PROFILE-UNKNOWN-01"),
+        ("a-refusal-after-a-conflict-proves-nothing", "PROFILE-UNKNOWN-03"),
+        ("a-refusal-after-a-conflict-proves-nothing", "PROFILE-CLIENT-02"),
         ("a-transaction-after-a-lost-race-starts-anew", "PROFILE-CLIENT-02"),
     }
 
