@@ -23,14 +23,14 @@ from spec_tests.cli.conftest import CommandLine, commit_rows
 
 
 def test_init_creates_or_keeps_a_warehouse(cli: CommandLine, tmp_path: Path) -> None:
-    place, root = tmp_path / "place", tmp_path / "root"
+    folder, root = tmp_path / "place", tmp_path / "root"
     root.mkdir()
-    first = cli("init", place, "--json")
-    assert first.json == {"warehouse": str(place), "created": True, "roots": []}
-    assert cli("create", "t", "-c", "id INT", "-w", place).code == ExitCode.OK
-    again = cli("init", place, "--root", root, "--json")
-    assert again.json == {"warehouse": str(place), "created": False, "roots": [str(root)]}
-    assert [table["name"] for table in cli("show", "-w", place, "--json").json] == ["t"]
+    first = cli("init", folder, "--json")
+    assert first.json == {"warehouse": str(folder), "created": True, "roots": []}
+    assert cli("create", "t", "-c", "id INT", "-w", folder).code == ExitCode.OK
+    again = cli("init", folder, "--root", root, "--json")
+    assert again.json == {"warehouse": str(folder), "created": False, "roots": [str(root)]}
+    assert [table["name"] for table in cli("show", "-w", folder, "--json").json] == ["t"]
 
 
 def test_init_refuses_a_root_that_is_no_directory(cli: CommandLine, tmp_path: Path) -> None:
@@ -349,11 +349,11 @@ def test_without_a_warehouse_nothing_is_created(cli: CommandLine) -> None:
 
 
 def test_directory_without_an_owner_is_rejected_and_unchanged(cli: CommandLine, tmp_path: Path) -> None:
-    place = tmp_path / "plain"
-    place.mkdir()
-    answer = cli("verify", "-w", place)
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    answer = cli("verify", "-w", folder)
     assert answer.code == ExitCode.USAGE
-    assert list(place.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 # take-over and hand-back

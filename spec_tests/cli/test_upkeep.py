@@ -92,10 +92,10 @@ def test_vacuum_deletes_only_with_the_option(cli: CommandLine, warehouse: Wareho
     assert "deletedFileRetentionDuration" in too_young.err
     listed = cli("vacuum", busy, "--older-than", "0s", "--force", "--json").json
     assert (len(listed["files"]), listed["deleted"]) == (3, False)
-    place = warehouse.table(busy).location
-    assert all((place / path).exists() for path in listed["files"])
+    folder = warehouse.table(busy).location
+    assert all((folder / path).exists() for path in listed["files"])
     assert "deleted 3 files" in cli("vacuum", busy, "--older-than", "0s", "--force", "--delete").out
-    assert not any((place / path).exists() for path in listed["files"])
+    assert not any((folder / path).exists() for path in listed["files"])
     assert cli("show", busy, "--json").json["snapshot"]["rows"] == 3
 
 

@@ -20,13 +20,13 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the unpacked wheel."""
-    place = tmp_path_factory.mktemp("wheel")
-    words = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(place), str(ROOT)]
-    subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=place)
-    (wheel,) = place.glob("*.whl")
+    target = tmp_path_factory.mktemp("wheel")
+    words = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(target), str(ROOT)]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True, cwd=target)
+    (wheel,) = target.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(place / "site")
-    return place / "site"
+        archive.extractall(target / "site")
+    return target / "site"
 
 
 def python(installed: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

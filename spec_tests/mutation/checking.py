@@ -80,7 +80,7 @@ class _Running:
     pid: int
     started: float
     deadline: float
-    place: Path
+    folder: Path
     ended: Ended = field(default_factory=Ended)
     buffer: bytes = b""
     current: str = ""
@@ -154,10 +154,10 @@ def _collected(
     return answers[0] if answers else None
 
 
-def run(jobs: Iterator[Job], held: Collected, place: Path, *, at_once: int) -> None:
+def run(jobs: Iterator[Job], held: Collected, folder: Path, *, at_once: int) -> None:
     """Run the jobs, `at_once` at a time, and pass the result of each job to its `done`. `jobs` is read as jobs end.
 
-    `place`: the folder for files of the checks.
+    `folder`: the folder for files of the checks.
     """
     chosen = selectors.DefaultSelector()
     running: dict[int, _Running] = {}
@@ -168,7 +168,7 @@ def run(jobs: Iterator[Job], held: Collected, place: Path, *, at_once: int) -> N
             if job is None:
                 more = False
                 break
-            descriptor, started = _start(job, held, place)
+            descriptor, started = _start(job, held, folder)
             running[descriptor] = started
             chosen.register(descriptor, selectors.EVENT_READ)
         for key, _ in chosen.select(timeout=0.5):
@@ -184,7 +184,7 @@ def run(jobs: Iterator[Job], held: Collected, place: Path, *, at_once: int) -> N
 
 def _start(job: Job, held: Collected, parent: Path) -> tuple[int, _Running]:
     ours, theirs = os.pipe()
-    place = Path(tempfile.mkdtemp(prefix="job-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix="job-", dir=parent))
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -192,7 +192,7 @@ def _start(job: Job, held: Collected, parent: Path) -> tuple[int, _Running]:
         try:
             os.close(ours)
             os.setsid()
-            _check(job, held, place, theirs)
+            _check(job, held, folder, theirs)
         except BaseException:
             os.write(theirs, json.dumps({"broken": traceback.format_exc()}).encode() + b"\n")
             raise
@@ -200,7 +200,7 @@ def _start(job: Job, held: Collected, parent: Path) -> tuple[int, _Running]:
             os._exit(0)
     os.close(theirs)
     now = time.monotonic()
-    return ours, _Running(job, pid, now, now + START_SECONDS, place)
+    return ours, _Running(job, pid, now, now + START_SECONDS, folder)
 
 
 def _read(running: _Running, descriptor: int) -> None:
@@ -241,7 +241,7 @@ def _end(running: _Running, descriptor: int) -> None:
     os.waitpid(running.pid, 0)
     os.close(descriptor)
     # Delete in another process: some checks leave thousands of files, and events of running checks must not wait.
-    subprocess.Popen(["rm", "-rf", str(running.place)])
+    subprocess.Popen(["rm", "-rf", str(running.folder)])
     complete = len(ended.passed) == len(running.job.checks)
     if ended.killer is None and ended.broken is None and not running.current:
         ended.broken = "the process ended before the first check" if running.finished else "no check began"
@@ -253,15 +253,15 @@ def _end(running: _Running, descriptor: int) -> None:
 # In the forked process
 
 
-def _check(job: Job, held: Collected, place: Path, pipe: int) -> None:
-    with open(place / "output", "wb", buffering=0) as output:  # noqa: PTH123  # a descriptor for all output
+def _check(job: Job, held: Collected, folder: Path, pipe: int) -> None:
+    with open(folder / "output", "wb", buffering=0) as output:  # noqa: PTH123  # a descriptor for all output
         for stream in (1, 2):
             os.dup2(output.fileno(), stream)
 
     def tell(event: dict[str, Any]) -> None:
         os.write(pipe, json.dumps(event).encode() + b"\n")
 
-    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(place)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder)
     watch = _Watch(tell)
     held.session.config.pluginmanager.register(watch)
     for file, tree in job.modules.items():

@@ -203,12 +203,12 @@ def test_it_is_durable():
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A repository with one module and its test."""
-    place = tmp_path / "copy"
+    folder = tmp_path / "copy"
     for name, text in (("refimpl/log_store.py", SOURCE), ("spec_tests/owner/test_put.py", TESTS)):
-        (place / name).parent.mkdir(parents=True)
-        (place / name).write_text(text, encoding="utf-8")
-    (place / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
-    return place
+        (folder / name).parent.mkdir(parents=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
+    return folder
 
 
 def run(copy: Path, explained: dict[Key, str]) -> Result:

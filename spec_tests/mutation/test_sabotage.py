@@ -56,16 +56,16 @@ LATEST = Sabotage(
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A repository with one module and its test."""
-    place = tmp_path / "copy"
+    folder = tmp_path / "copy"
     for name, text in (
         ("refimpl/__init__.py", ""),
         ("refimpl/log_store.py", SOURCE),
         ("spec_tests/owner/test_items.py", TESTS),
     ):
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        (place / name).write_text(text, encoding="utf-8")
-    (place / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
-    return place
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
+    return folder
 
 
 def run(copy: Path, *entries: Sabotage) -> Result:

@@ -83,17 +83,17 @@ class Runs:
         return act
 
     def once(self, faults: Callable[[], Faults], where: str) -> tuple[Path, Interruption, Faults]:
-        act, place = self.act, self.directory / "warehouse"
-        shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(self.directory / "prepared", place)
+        act, folder = self.act, self.directory / "warehouse"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.directory / "prepared", folder)
         plan = faults()
         # Opening an existing warehouse has no effects, so the first effect is the operation's.
         ended = Interruption(where)
         try:
-            ended.answer = crashed(place, plan, act)
+            ended.answer = crashed(folder, plan, act)
         except (OwnerUnavailableError, OutcomeUnknown) as error:
             ended.error = error
-        return place, ended, plan
+        return folder, ended, plan
 
     def effects(self) -> int:
         _, ended, plan = self.once(Faults, "nowhere")
@@ -103,11 +103,11 @@ class Runs:
     def crashes(self) -> Iterator[tuple[Path, Interruption]]:
         for after in range(self.effects() + 1):
             for torn in (False, True):
-                place, ended, plan = self.once(
+                folder, ended, plan = self.once(
                     lambda after=after, torn=torn: Faults(crash_after=after, torn=torn),  # type: ignore[misc]
                     f"crash after {after}, torn={torn}",
                 )
-                yield place, ended
+                yield folder, ended
                 if not plan.seen or not plan.seen[-1].startswith("create"):
                     break  # only a write can be torn, and it follows a create
 
@@ -119,13 +119,13 @@ class Runs:
                 (disk_is_broken, 1, False),
                 (disk_is_broken, 2, True),
             ):
-                place, ended, _ = self.once(
+                folder, ended, _ = self.once(
                     lambda n=number, e=error, c=count, r=reads: Faults(  # type: ignore[misc]
                         fail_from=n, error=e, fail_count=c, fail_reads=r
                     ),
                     f"{error.__name__} from {number}, count={count}, reads={reads}",
                 )
-                yield place, ended
+                yield folder, ended
 
     def interruptions(self) -> Iterator[tuple[Path, Interruption]]:
         yield from self.crashes()
@@ -184,8 +184,8 @@ def test_interrupted_commit_lands_completely_or_not_at_all(
         return act
 
     landings = 0
-    for place, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(folder) as warehouse:
             table, last = owned(warehouse, "orders"), sent["last"]
             before = {version: content for version, content in table.history().items() if version < 2}
             assert list(before) == [0, 1]
@@ -247,14 +247,14 @@ def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeat
         kept["proposal"] = DirectProposal(attempt=new_attempt(), content=first_version(feature))
 
         def act(failing: refimpl.Warehouse) -> object:
-            place = failing.directory / "place"
-            staged = failing.owner.stage_table("orders", feature, commit_mode=CommitMode.STAGED, location=place)
+            folder = failing.directory / "place"
+            staged = failing.owner.stage_table("orders", feature, commit_mode=CommitMode.STAGED, location=folder)
             return failing.owner.register_table(staged.table_id, kept["proposal"])
 
         return act
 
-    for place, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(folder) as warehouse:
             owner, proposal = warehouse.owner, kept["proposal"]
             try:
                 found = owner.resolve(warehouse.directory / "place")
@@ -287,8 +287,8 @@ def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> No
             "orders", CATALOG_MANAGED, location=failing.directory / "a" / "place"
         )
 
-    for place, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(folder) as warehouse:
             location = warehouse.directory / "a" / "place"
             try:
                 left = warehouse.owner.resolve(location)
@@ -306,8 +306,8 @@ def test_interrupted_creation_blocks_no_name(tmp_path: Path) -> None:
         proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
         return lambda failing: failing.owner.register_table(staged.table_id, proposal)
 
-    for place, ended in Runs(tmp_path, prepare).crashes():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, prepare).crashes():
+        with opened(folder) as warehouse:
             try:
                 second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.INLINE)
             except NameTakenError as error:
@@ -348,8 +348,8 @@ def take_over(warehouse: refimpl.Warehouse) -> object:
 
 def test_a_take_over_is_completed_or_forgotten(tmp_path: Path) -> None:
     """managed-commits, "Converting an existing filesystem based table": the link is the commit point."""
-    for place, ended in Runs(tmp_path, taking_over).interruptions():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, taking_over).interruptions():
+        with opened(folder) as warehouse:
             location = warehouse.directory / "plain"
             log = LogStore(location, warehouse.environment)
             visible = log.published(2)
@@ -370,8 +370,8 @@ def test_filesystem_writer_races_with_an_interrupted_take_over(tmp_path: Path) -
     """managed-commits: if another writer is first, the owner forgets about the ownership change."""
     foreign = append(START + 3)
     won = 0
-    for place, ended in Runs(tmp_path, taking_over).crashes():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, taking_over).crashes():
+        with opened(folder) as warehouse:
             log = LogStore(warehouse.directory / "plain", warehouse.environment)
             foreign_won = log.put_if_absent(log_path.commit(2), foreign)
             won += foreign_won
@@ -388,8 +388,8 @@ def test_filesystem_writer_races_with_an_interrupted_take_over(tmp_path: Path) -
 
 
 def test_interrupted_take_over_blocks_no_name(tmp_path: Path) -> None:
-    for place, _ in Runs(tmp_path, taking_over).crashes():
-        with opened(place) as warehouse:
+    for folder, _ in Runs(tmp_path, taking_over).crashes():
+        with opened(folder) as warehouse:
             LogStore(warehouse.directory / "plain", warehouse.environment).put_if_absent(
                 log_path.commit(2), append(START + 3)
             )
@@ -412,8 +412,8 @@ def test_interrupted_hand_back_happens_or_changes_nothing(tmp_path: Path, commit
         proposal = DirectProposal(attempt=last.attempt, content=last.content)
         return lambda failing: failing.owner.hand_back(table.table_id, 3, proposal)
 
-    for place, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(folder) as warehouse:
             found = warehouse.owner.resolve(next(iter(all_tables(warehouse))))
             table, last = owned(warehouse, found.table_id), sent["last"]
             before = {version: content for version, content in table.history().items() if version < 3}
@@ -437,8 +437,8 @@ def test_interrupted_drop_loses_no_version(tmp_path: Path) -> None:
 
         return act
 
-    for place, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(folder) as warehouse:
             table_id = next(iter(all_tables(warehouse)))
             with warehouse.owner.ledger.read() as view:
                 found = view.table(table_id)
@@ -459,8 +459,8 @@ def test_interrupted_undrop_happens_or_changes_nothing(tmp_path: Path) -> None:
         dropped(warehouse)
         return lambda failing: failing.owner.undrop_table("orders")
 
-    for place, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(folder) as warehouse:
             back = bool(warehouse.owner.tables())
             assert back or ended.answer is None, ended
             table = owned(warehouse, "orders") if back else None
@@ -480,8 +480,8 @@ def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
         table = dropped(warehouse)
         return lambda failing: failing.owner.purge_table(table.table_id, older_than=0)
 
-    for place, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(place) as warehouse:
+    for folder, ended in Runs(tmp_path, prepare).interruptions():
+        with opened(folder) as warehouse:
             with warehouse.owner.ledger.read() as view:
                 table, other = view.dropped()
             try:
@@ -504,16 +504,16 @@ def test_interrupted_purge_can_be_repeated(tmp_path: Path) -> None:
 
 def test_first_start_can_crash_at_every_effect(tmp_path: Path) -> None:
     for after in itertools.count():
-        place = tmp_path / str(after) / "deep" / "warehouse"
+        folder = tmp_path / str(after) / "deep" / "warehouse"
         faults = Faults(crash_after=after)
         try:
-            refimpl.open(place, environment=faults.environment(), create=True)
+            refimpl.open(folder, environment=faults.environment(), create=True)
         except SimulatedCrash:
             died = True
         else:
             died = False
         faults.abandon()
-        with opened(place) as warehouse:
+        with opened(folder) as warehouse:
             create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
             assert warehouse.owner.ledger.integrity_errors() == []
         if not died:
@@ -527,15 +527,15 @@ def test_first_start_on_a_failing_disk_is_an_error(tmp_path: Path) -> None:
     starts.abandon()
     for error in (disk_is_full, read_only, disk_is_broken):
         for number in range(1, len(starts.seen) + 1):
-            place = tmp_path / f"{error.__name__}-{number}"
+            folder = tmp_path / f"{error.__name__}-{number}"
             faults = Faults(fail_from=number, error=error)
             try:
-                refimpl.open(place, environment=faults.environment(), create=True)
+                refimpl.open(folder, environment=faults.environment(), create=True)
             except OwnerUnavailableError:
                 pass
             else:
                 assert starts.seen[number - 1].startswith("unlink")
             finally:
                 faults.abandon()
-            with opened(place) as warehouse:
+            with opened(folder) as warehouse:
                 create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)

@@ -229,19 +229,19 @@ def test_a_location_elsewhere_is_refused(warehouse: refimpl.Warehouse, tmp_path:
 
 
 def test_a_location_with_files_is_refused(warehouse: refimpl.Warehouse) -> None:
-    place = warehouse.directory / "place"
-    (place / "data").mkdir(parents=True)
+    chosen = warehouse.directory / "place"
+    (chosen / "data").mkdir(parents=True)
     with pytest.raises(LocationError):
-        stage_at(warehouse, place)
-    (place / "data").rmdir()
-    place.rmdir()
-    place.write_text("a file")
+        stage_at(warehouse, chosen)
+    (chosen / "data").rmdir()
+    chosen.rmdir()
+    chosen.write_text("a file")
     with pytest.raises(LocationError):
-        stage_at(warehouse, place)
+        stage_at(warehouse, chosen)
     with pytest.raises(LocationError):
-        stage_at(warehouse, place / "below")
-    place.unlink()
-    stage_at(warehouse, place)
+        stage_at(warehouse, chosen / "below")
+    chosen.unlink()
+    stage_at(warehouse, chosen)
 
 
 def test_tables_do_not_overlap(warehouse: refimpl.Warehouse) -> None:
@@ -288,33 +288,33 @@ def test_no_table_is_created_inside_another_table(warehouse: refimpl.Warehouse) 
     table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
     farewell = DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 1))
     assert isinstance(warehouse.owner.hand_back(table.table_id, 1, farewell), Ratified)
-    for place in (warehouse.directory / "plain", table.location):
+    for chosen in (warehouse.directory / "plain", table.location):
         with pytest.raises(LocationError):
-            stage_at(warehouse, place / "month=1" / "inner", "inner")
+            stage_at(warehouse, chosen / "month=1" / "inner", "inner")
         with pytest.raises(LocationError):
-            stage_at(warehouse, place, "inner")
+            stage_at(warehouse, chosen, "inner")
 
 
 def test_dropped_creation_frees_its_location(warehouse: refimpl.Warehouse) -> None:
-    place = warehouse.directory / "place"
-    first = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=place)
+    chosen = warehouse.directory / "place"
+    first = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=chosen)
     with pytest.raises(LocationError) as caught:
-        stage_at(warehouse, place)
+        stage_at(warehouse, chosen)
     assert first.table_id in caught.value.message, "the message names the table to drop"
     warehouse.owner.drop_table(first.table_id)
-    stage_at(warehouse, place)
+    stage_at(warehouse, chosen)
 
 
 def test_a_purged_table_frees_its_location(warehouse: refimpl.Warehouse) -> None:
     """catalog-managed, "Creating and Dropping": a hard delete may follow the soft one."""
-    place = warehouse.directory / "place"
-    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=place)
+    chosen = warehouse.directory / "place"
+    staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=chosen)
     warehouse.owner.register_table(staged.table_id, proposal_of(CATALOG_MANAGED))
     warehouse.owner.drop_table(staged.table_id)
     with pytest.raises(LocationError):
-        stage_at(warehouse, place)
-    (place / "_delta_log" / log_path.commit(0)).unlink()
-    second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=place)
+        stage_at(warehouse, chosen)
+    (chosen / "_delta_log" / log_path.commit(0)).unlink()
+    second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=chosen)
     warehouse.owner.register_table(second.table_id, proposal_of(CATALOG_MANAGED))
     owned(warehouse, "orders").land(3)
     with pytest.raises(TableNotFoundError):  # the versions there belong to another table

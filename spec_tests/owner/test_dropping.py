@@ -191,7 +191,7 @@ def test_purge_waits_for_the_publishing_lock(warehouse: refimpl.Warehouse) -> No
     table = dropped(warehouse)
     path = warehouse.owner.ledger.path.parent / f"publishing-{table.table_id}"
     held, purged = host_lock(path), warehouse.owner.purge_table
-    impatient = Environment(host_lock=lambda place: host_lock(place, timeout=lambda: 0.0))
+    impatient = Environment(host_lock=lambda folder: host_lock(folder, timeout=lambda: 0.0))
     with held(), refimpl.open(warehouse.directory, environment=impatient) as other:
         with pytest.raises(OwnerUnavailableError, match="publishing"):
             other.owner.purge_table(table.table_id, older_than=0)
@@ -326,13 +326,13 @@ def test_purge_rejects_a_link_in_place_of_the_table_or_log(
     warehouse: refimpl.Warehouse, tmp_path: Path, moved: str
 ) -> None:
     table = dropped(warehouse)
-    place = (table.location / moved).rename(tmp_path / "moved")
-    (table.location / moved).symlink_to(place)
-    before = tree(place)
+    folder = (table.location / moved).rename(tmp_path / "moved")
+    (table.location / moved).symlink_to(folder)
+    before = tree(folder)
     for act in (warehouse.owner.undrop_table, lambda name: warehouse.owner.purge_table(name, older_than=0)):
         with pytest.raises(LocationError, match="symbolic link"):
             act("orders")
-    assert tree(place) == before
+    assert tree(folder) == before
 
 
 def test_empty_folders_are_removed_under_the_lock(

@@ -387,16 +387,16 @@ def test_crash_at_any_effect_of_a_group_loses_no_acknowledged_commit(tmp_path: P
     """The process crashes after each number of effects, until both commits land. Each write and sync is an effect."""
     landed = []
     for effects in range(40):
-        place = tmp_path / str(effects)
+        folder = tmp_path / str(effects)
         threads = Threads(below_sqlite=True)
-        warehouse = threads.opened(place)
+        warehouse = threads.opened(folder)
         made = [create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, name=f"t{n}") for n in range(2)]
         threads.arm(effects, torn=True)
         attempts = [new_attempt() for _ in made]
         acts = [lambda t=t, a=a: t.commit(1, attempt=a) for t, a in zip(made, attempts, strict=True)]
         outcomes = threads.together(*acts)
         threads.abandon()
-        with opened(place) as again:
+        with opened(folder) as again:
             for table, attempt, outcome in zip(made, attempts, outcomes, strict=True):
                 found = again.owner.attempt_outcome(table.table_id, attempt)
                 assert isinstance(outcome, Ratified | SimulatedCrash)

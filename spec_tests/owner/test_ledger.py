@@ -457,14 +457,14 @@ def test_a_fork_inside_a_transaction_is_rejected(tmp_path: Path) -> None:
 
 
 def test_the_second_of_two_first_starts_keeps_the_ledger(tmp_path: Path) -> None:
-    place = tmp_path / "warehouse"
+    target = tmp_path / "warehouse"
 
     def start() -> None:
-        with opened(place) as first:
+        with opened(target) as first:
             create(first, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
 
     others = Others(before=start)
-    with refimpl.open(place, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
+    with refimpl.open(target, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
         assert others.acted
         assert owned(warehouse, "orders").latest == 1
 
@@ -494,14 +494,14 @@ class Overtaken(Watch):
 
 def test_another_first_start_may_run_at_every_step(tmp_path: Path) -> None:
     for step in itertools.count():
-        place = tmp_path / str(step) / "deep" / "warehouse"
+        target = tmp_path / str(step) / "deep" / "warehouse"
 
-        def start(place: Path = place) -> None:
-            with opened(place) as other:
+        def start(target: Path = target) -> None:
+            with opened(target) as other:
                 create(other, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
 
         overtaken = Overtaken(step, start)
-        with overtaken.opened(place) as warehouse:
+        with overtaken.opened(target) as warehouse:
             if overtaken.steps_left >= 0:
                 assert step > 10
                 return
@@ -589,10 +589,10 @@ def test_a_failed_migration_is_repeated(tmp_path: Path) -> None:
 
 
 def test_a_migration_by_another_process_is_not_repeated(tmp_path: Path) -> None:
-    place = tmp_path / "warehouse"
-    path = older(place / "_owner" / FILE_NAME)
-    others = Others(before=lambda: opened(place).close())
-    with refimpl.open(place, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
+    target = tmp_path / "warehouse"
+    path = older(target / "_owner" / FILE_NAME)
+    others = Others(before=lambda: opened(target).close())
+    with refimpl.open(target, environment=Faults().environment(host_lock=others.lock), create=True) as warehouse:
         assert others.acted
         create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
     assert version_of(path) == (SCHEMA_VERSION, "wal")

@@ -92,13 +92,13 @@ def test_an_undrop_and_a_purge(table: OwnedTable, watched: refimpl.Warehouse) ->
 
 
 def test_a_take_over(table: OwnedTable, watched: refimpl.Warehouse, tmp_path: Path) -> None:
-    place = tmp_path / "warehouse" / "imports"
-    filesystem_table(place)
+    directory = tmp_path / "warehouse" / "imports"
+    filesystem_table(directory)
     proposal = DirectProposal(attempt=new_attempt(), content=ownership_change(table.feature, START + 100))
-    outcome = watched.owner.take_over(place, "imports", table.feature, 2, proposal)
+    outcome = watched.owner.take_over(directory, "imports", table.feature, 2, proposal)
     assert isinstance(outcome, Ratified)
     assert watched.owner.resolve("imports").commits.latest_ratified_version == 2
-    assert (place / "_delta_log" / table.feature.staging_folder).is_dir()
+    assert (directory / "_delta_log" / table.feature.staging_folder).is_dir()
 
 
 def test_a_creation_that_finds_its_name_taken(table: OwnedTable, watched: refimpl.Warehouse) -> None:
@@ -136,7 +136,7 @@ def test_watch_records_changes_without_the_lock(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     return tmp_path / "warehouse"
 
 
@@ -152,42 +152,42 @@ def first(warehouse: refimpl.Warehouse, table_id: str) -> Registered | NameTaken
     return warehouse.owner.register_table(table_id, proposal)
 
 
-def killed_creation(place: Path, watch: Watch, after: str) -> tuple[refimpl.Warehouse, str]:
+def killed_creation(directory: Path, watch: Watch, after: str) -> tuple[refimpl.Warehouse, str]:
     """The id of a creation of `orders` that died after the effect `after`. Another table has the name now."""
-    with opened(place) as warehouse:
+    with opened(directory) as warehouse:
         mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
         other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
-    assert crashed(place, dies_after(after), lambda found: first(found, mine)) is None
-    watched = watch.opened(place)
+    assert crashed(directory, dies_after(after), lambda found: first(found, mine)) is None
+    watched = watch.opened(directory)
     assert isinstance(first(watched, other), Registered)
     assert watched.owner.resolve("orders").table_id == other
     return watched, mine
 
 
-def test_killed_creation_leaves_its_name_to_another(place: Path, watch: Watch) -> None:
-    killed_creation(place, watch, "write temporary")
+def test_killed_creation_leaves_its_name_to_another(directory: Path, watch: Watch) -> None:
+    killed_creation(directory, watch, "write temporary")
 
 
-def interrupted_take_over(place: Path, after: str = "link 2.json") -> str:
+def interrupted_take_over(directory: Path, after: str = "link 2.json") -> str:
     """Interrupt a take-over; by default, after its file is visible. Returns the id of a staged table of the same
     name."""
-    with opened(place) as warehouse:
-        filesystem_table(place / "imports", environment=warehouse.environment)
+    with opened(directory) as warehouse:
+        filesystem_table(directory / "imports", environment=warehouse.environment)
         other = warehouse.owner.stage_table("imports", MANAGED_COMMIT).table_id
-    assert crashed(place, dies_after(after), take_over) is None
+    assert crashed(directory, dies_after(after), take_over) is None
     return other
 
 
-def test_lost_take_over_leaves_its_name_to_another(place: Path, watch: Watch) -> None:
-    other = interrupted_take_over(place, after="create temporary")
-    assert LogStore(place / "imports", Environment()).put_if_absent(log_path.commit(2), append(START + 2))
-    assert isinstance(first(watch.opened(place), other), Registered)
+def test_lost_take_over_leaves_its_name_to_another(directory: Path, watch: Watch) -> None:
+    other = interrupted_take_over(directory, after="create temporary")
+    assert LogStore(directory / "imports", Environment()).put_if_absent(log_path.commit(2), append(START + 2))
+    assert isinstance(first(watch.opened(directory), other), Registered)
 
 
 @pytest.mark.parametrize("by", ["take_over", "stage_table", "register_table", "resolve", "describe"])
-def test_next_call_settles_a_killed_take_over(place: Path, watch: Watch, by: str) -> None:
-    other = interrupted_take_over(place)
-    watched = watch.opened(place)
+def test_next_call_settles_a_killed_take_over(directory: Path, watch: Watch, by: str) -> None:
+    other = interrupted_take_over(directory)
+    watched = watch.opened(directory)
     if by == "take_over":
         outcome = take_over(watched)
         assert isinstance(outcome, Ratified)
@@ -204,12 +204,14 @@ def test_next_call_settles_a_killed_take_over(place: Path, watch: Watch, by: str
     assert watched.owner.resolve("imports").state is TableState.ACTIVE
 
 
-def kill_during_a_commit(place: Path) -> AttemptId:
+def kill_during_a_commit(directory: Path) -> AttemptId:
     """A direct commit of version 1 whose process died when its file was visible."""
-    with opened(place) as warehouse:
+    with opened(directory) as warehouse:
         create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     attempt = new_attempt()
-    died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, attempt=attempt))
+    died = crashed(
+        directory, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, attempt=attempt)
+    )
     assert died is None
     return attempt
 
@@ -228,9 +230,9 @@ def kill_during_a_commit(place: Path) -> AttemptId:
     ],
     ids=["resolve", "commit", "backfill", "hand-back", "drop", "repair"],
 )
-def test_next_call_settles_a_killed_commit(place: Path, watch: Watch, call: Callable[..., object]) -> None:
-    attempt = kill_during_a_commit(place)
-    watched = watch.opened(place)
+def test_next_call_settles_a_killed_commit(directory: Path, watch: Watch, call: Callable[..., object]) -> None:
+    attempt = kill_during_a_commit(directory)
+    watched = watch.opened(directory)
     table = owned(watched, "orders")
     call(watched, table)
     record = watched.owner.context.place(table.table_id)
@@ -243,8 +245,8 @@ def test_next_call_settles_a_killed_commit(place: Path, watch: Watch, call: Call
 @pytest.mark.parametrize(
     "commit_mode", [CommitMode.DIRECT, CommitMode.STAGED], ids=lambda commit_mode: commit_mode.value
 )
-def test_next_call_repeats_a_failed_publication(place: Path, watch: Watch, commit_mode: CommitMode) -> None:
-    watched = watch.opened(place)
+def test_next_call_repeats_a_failed_publication(directory: Path, watch: Watch, commit_mode: CommitMode) -> None:
+    watched = watch.opened(directory)
     table = create(watched, MANAGED_COMMIT, commit_mode, commits=2)
     watch.failing = "fsync _delta_log/"
     if commit_mode is CommitMode.DIRECT:
@@ -266,8 +268,8 @@ def rewrite_effects(version: int) -> list[str]:
     return [*temporary, f"replace {version}.json", "fsync _delta_log/"]
 
 
-def test_repair_adopts_and_removes_under_the_lock(place: Path, watch: Watch) -> None:
-    watched = watch.opened(place)
+def test_repair_adopts_and_removes_under_the_lock(directory: Path, watch: Watch) -> None:
+    watched = watch.opened(directory)
     table = create(watched, CATALOG_MANAGED, CommitMode.STAGED, commits=1)
     loser = table.propose(1, append(START + 1))
     assert isinstance(table.owner.commit(table.table_id, 1, loser), Conflict)
@@ -287,29 +289,31 @@ def test_repair_adopts_and_removes_under_the_lock(place: Path, watch: Watch) -> 
     assert table.latest == 2
 
 
-def settled(place: Path) -> None:
-    with opened(place) as other:
+def settled(directory: Path) -> None:
+    with opened(directory) as other:
         table = owned(other, "orders")
         table.owner.attempt_outcome(table.table_id, new_attempt())
 
 
-def landed(place: Path) -> None:
-    with opened(place) as other:
+def landed(directory: Path) -> None:
+    with opened(directory) as other:
         assert isinstance(owned(other, "orders").commit(2), Ratified)
 
 
 @pytest.mark.parametrize(
     ("others", "done"),
     [
-        (lambda place: Others(before=lambda: settled(place)), []),
-        (lambda place: Others(after=lambda: landed(place)), ["completed the publish of version 1"]),
+        (lambda directory: Others(before=lambda: settled(directory)), []),
+        (lambda directory: Others(after=lambda: landed(directory)), ["completed the publish of version 1"]),
     ],
     ids=["another process settles first", "another process commits afterwards"],
 )
-def test_repair_reports_only_its_own_actions(place: Path, others: Callable[[Path], Others], done: list[str]) -> None:
-    kill_during_a_commit(place)
-    acting = others(place)
-    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
+def test_repair_reports_only_its_own_actions(
+    directory: Path, others: Callable[[Path], Others], done: list[str]
+) -> None:
+    kill_during_a_commit(directory)
+    acting = others(directory)
+    with refimpl.open(directory, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
         assert [action.message for action in repair(warehouse.owner)] == done
         assert acting.acted
         assert owned(warehouse, "orders").latest == (1 if not done else 2)
@@ -325,10 +329,10 @@ def test_repair_reports_only_its_own_actions(place: Path, others: Callable[[Path
     ids=["direct", "staged", "inline"],
 )
 def test_each_operation_uses_the_fewest_transactions(
-    place: Path, watch: Watch, table: tuple[TableFeature, CommitMode], transactions: int
+    directory: Path, watch: Watch, table: tuple[TableFeature, CommitMode], transactions: int
 ) -> None:
     """A direct commit takes two transactions, the promise and its record; other commits take one."""
-    watched = watch.opened(place)
+    watched = watch.opened(directory)
 
     def commits(act: Callable[[], object]) -> int:
         before = watch.seen.count("commit")
@@ -355,8 +359,8 @@ def test_each_operation_uses_the_fewest_transactions(
         assert commits(lambda: watched.owner.undrop_table("orders")) == 1
 
 
-def test_creation_that_lost_its_name_is_dropped_in_one_transaction(place: Path, watch: Watch) -> None:
-    watched, mine = killed_creation(place, watch, "link 0.json")
+def test_creation_that_lost_its_name_is_dropped_in_one_transaction(directory: Path, watch: Watch) -> None:
+    watched, mine = killed_creation(directory, watch, "link 0.json")
     before = len(watch.seen)
     assert isinstance(first(watched, mine), NameTaken)
     assert watch.seen[before:].count("commit") == 3, "one look-up, and two to settle the killed creation"
@@ -364,21 +368,21 @@ def test_creation_that_lost_its_name_is_dropped_in_one_transaction(place: Path, 
         assert watched.owner.context.required(view, mine).state is TableState.DROPPED
 
 
-def test_failed_creation_of_folders_is_forgotten_under_the_lock(place: Path, watch: Watch) -> None:
-    watched = watch.opened(place)
+def test_failed_creation_of_folders_is_forgotten_under_the_lock(directory: Path, watch: Watch) -> None:
+    watched = watch.opened(directory)
     watch.failing = "mkdir _delta_log/"
     with pytest.raises(OwnerUnavailableError):
-        watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
+        watched.owner.stage_table("orders", MANAGED_COMMIT, location=directory / "orders")
     assert watch.seen[-2:] == ["mkdir _delta_log/", "commit"], "the table is forgotten in one transaction"
     watch.failing = None
-    again = watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / "orders")
+    again = watched.owner.stage_table("orders", MANAGED_COMMIT, location=directory / "orders")
     assert isinstance(first(watched, again.table_id), Registered)
     assert "delete" in watch.inside
 
 
-def test_announced_table_is_made_durable_and_adopted_under_lock(place: Path, watch: Watch) -> None:
-    watched = watch.opened(place)
-    table = watched.owner.announce(place / "orders", "orders", COORDINATED_COMMITS, None)
+def test_announced_table_is_made_durable_and_adopted_under_lock(directory: Path, watch: Watch) -> None:
+    watched = watch.opened(directory)
+    table = watched.owner.announce(directory / "orders", "orders", COORDINATED_COMMITS, None)
     log = watched.owner.context.log(watched.owner.context.place(table.table_id))
     assert log.folder.is_dir()
     assert (log.folder / COORDINATED_COMMITS.staging_folder).is_dir()
@@ -389,8 +393,8 @@ def test_announced_table_is_made_durable_and_adopted_under_lock(place: Path, wat
     assert watched.owner.resolve("orders").state is TableState.ACTIVE
 
 
-def test_reported_files_are_made_durable_under_the_lock(place: Path, watch: Watch) -> None:
-    watched = watch.opened(place)
+def test_reported_files_are_made_durable_under_the_lock(directory: Path, watch: Watch) -> None:
+    watched = watch.opened(directory)
     table = create(watched, CATALOG_MANAGED, CommitMode.STAGED, commits=2)
     for version in (1, 2):
         commit = table.owner.get_commits(table.table_id, version, version).commits[0]
@@ -418,54 +422,54 @@ def test_reported_files_are_made_durable_under_the_lock(place: Path, watch: Watc
     assert described.catalog_properties == {"team": "a"}
 
 
-def test_loser_of_a_name_frees_its_location(place: Path, watch: Watch) -> None:
-    watched = watch.opened(place)
+def test_loser_of_a_name_frees_its_location(directory: Path, watch: Watch) -> None:
+    watched = watch.opened(directory)
     mine, other = (
-        watched.owner.stage_table("orders", MANAGED_COMMIT, location=place / each).table_id for each in ("a", "b")
+        watched.owner.stage_table("orders", MANAGED_COMMIT, location=directory / each).table_id for each in ("a", "b")
     )
     assert isinstance(first(watched, mine), Registered)
     assert isinstance(first(watched, other), NameTaken)
-    again = watched.owner.stage_table("sales", MANAGED_COMMIT, location=place / "b")
+    again = watched.owner.stage_table("sales", MANAGED_COMMIT, location=directory / "b")
     assert isinstance(first(watched, again.table_id), Registered)
     assert [table.name for table in watched.owner.tables()] == ["orders", "sales"]
 
 
-def test_commit_that_lands_during_a_drop_is_published(place: Path) -> None:
-    with opened(place) as warehouse:
+def test_commit_that_lands_during_a_drop_is_published(directory: Path) -> None:
+    with opened(directory) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
-    acting = Others(after=lambda: landed(place))
-    with refimpl.open(place, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
+    acting = Others(after=lambda: landed(directory))
+    with refimpl.open(directory, environment=Faults().environment(host_lock=acting.lock), create=True) as warehouse:
         warehouse.owner.drop_table(table.table_id)
         assert acting.acted
     assert table.published() == [0, 1, 2]
 
 
-def lost(place: Path, version: int) -> list[AttemptId]:
-    with opened(place) as warehouse, warehouse.owner.ledger.read() as view:
+def lost(directory: Path, version: int) -> list[AttemptId]:
+    with opened(directory) as warehouse, warehouse.owner.ledger.read() as view:
         table = view.table_named("orders")
         assert table is not None
         return [attempt for attempt, _ in view.lost_attempts(table, version)]
 
 
-def test_lost_attempt_is_stored_with_the_next_commit_or_on_close(place: Path, watch: Watch) -> None:
-    watched = watch.opened(place)
+def test_lost_attempt_is_stored_with_the_next_commit_or_on_close(directory: Path, watch: Watch) -> None:
+    watched = watch.opened(directory)
     table = create(watched, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
     attempt = new_attempt()
     assert isinstance(table.commit(1, attempt=attempt), Conflict)
-    assert lost(place, 1) == []
+    assert lost(directory, 1) == []
     table.land(1)
-    assert lost(place, 1) == [attempt]
+    assert lost(directory, 1) == [attempt]
     another = new_attempt()
     assert isinstance(table.commit(2, attempt=another), Conflict)
     open_before = len(watched.owner.ledger._connections)
     watched.owner.close()
-    assert lost(place, 2) == [another]
+    assert lost(directory, 2) == [another]
     assert (open_before, len(watched.owner.ledger._connections)) == (1, 0)
 
 
 @pytest.mark.parametrize("by_repair", [False, True])
-def test_killed_creation_that_lost_its_name_is_forgotten(place: Path, watch: Watch, by_repair: bool) -> None:
-    watched, mine = killed_creation(place, watch, "link 0.json")
+def test_killed_creation_that_lost_its_name_is_forgotten(directory: Path, watch: Watch, by_repair: bool) -> None:
+    watched, mine = killed_creation(directory, watch, "link 0.json")
     if by_repair:
         assert [(action.code, action.done) for action in repair(watched.owner)] == [("settle-promise", True)]
     else:
@@ -475,13 +479,13 @@ def test_killed_creation_that_lost_its_name_is_forgotten(place: Path, watch: Wat
         assert (table.state, table.promised) == (TableState.DROPPED, False)
 
 
-def test_a_creation_whose_folder_is_gone_is_forgotten(place: Path, watch: Watch) -> None:
-    with opened(place) as warehouse:
+def test_a_creation_whose_folder_is_gone_is_forgotten(directory: Path, watch: Watch) -> None:
+    with opened(directory) as warehouse:
         staged = warehouse.owner.stage_table("orders", MANAGED_COMMIT)
-    died = crashed(place, dies_after("write temporary"), lambda found: first(found, staged.table_id))
+    died = crashed(directory, dies_after("write temporary"), lambda found: first(found, staged.table_id))
     assert died is None
     shutil.rmtree(staged.location)
-    watched = watch.opened(place)
+    watched = watch.opened(directory)
     watched.owner.attempt_outcome(staged.table_id, new_attempt())
     with watched.owner.ledger.read() as view:
         assert not watched.owner.context.required(view, staged.table_id).promised
@@ -498,15 +502,15 @@ def hand_back(warehouse: refimpl.Warehouse) -> Outcome:
 
 @pytest.mark.parametrize("change", [commit_directly, hand_back], ids=lambda change: change.__name__)
 def test_a_commit_whose_folder_is_gone_stays_promised(
-    place: Path, watch: Watch, change: Callable[[refimpl.Warehouse], Outcome]
+    directory: Path, watch: Watch, change: Callable[[refimpl.Warehouse], Outcome]
 ) -> None:
     """The disk may not be mounted."""
-    with opened(place) as warehouse:
+    with opened(directory) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-    died = crashed(place, dies_after("write temporary"), change)
+    died = crashed(directory, dies_after("write temporary"), change)
     assert died is None
     elsewhere = table.location.rename(table.location.with_name("unmounted"))
-    watched = watch.opened(place)
+    watched = watch.opened(directory)
     mine = table.through(watched)
     with pytest.raises(OwnerUnavailableError):
         mine.owner.attempt_outcome(table.table_id, new_attempt())
@@ -515,13 +519,13 @@ def test_a_commit_whose_folder_is_gone_stays_promised(
     assert mine.latest == 1
 
 
-def test_attempt_that_lost_by_a_look_up_is_stored(place: Path, watch: Watch) -> None:
+def test_attempt_that_lost_by_a_look_up_is_stored(directory: Path, watch: Watch) -> None:
     """The server can answer such an attempt without a proposal to the owner."""
-    watched = watch.opened(place)
+    watched = watch.opened(directory)
     table = create(watched, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
     attempt = new_attempt()
     seen = watched.owner.look_up("orders", Version(1), attempt)
     assert seen is not None
     assert seen.lost
     table.land(1)
-    assert lost(place, 1) == [attempt]
+    assert lost(directory, 1) == [attempt]

@@ -18,14 +18,14 @@ from spec_tests.support.faults import FailingFiles, Faults, crashed, dies_after,
 CONTENT = append(START + 1)
 
 
-def interrupted(place: Path) -> AttemptId:
+def interrupted(directory: Path) -> AttemptId:
     """Create a table, and interrupt a direct commit just after its file became visible."""
-    with opened(place) as warehouse:
+    with opened(directory) as warehouse:
         create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     attempt = new_attempt()
 
     died = crashed(
-        place, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, CONTENT, attempt=attempt)
+        directory, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, CONTENT, attempt=attempt)
     )
     assert died is None
     return attempt
@@ -33,10 +33,10 @@ def interrupted(place: Path) -> AttemptId:
 
 @pytest.mark.parametrize("failing", ["fsync 1.json", "fsync _delta_log/"])
 def test_recovery_after_a_failed_sync_rewrites_the_file(tmp_path: Path, failing: str) -> None:
-    place = tmp_path / "warehouse"
-    attempt = interrupted(place)
+    directory = tmp_path / "warehouse"
+    attempt = interrupted(directory)
     faults = Faults(failing=failing, error=disk_is_broken)
-    troubled = refimpl.open(place, environment=faults.environment(), create=True)
+    troubled = refimpl.open(directory, environment=faults.environment(), create=True)
     table_id = owned(troubled, "orders").table_id
     with pytest.raises(OwnerUnavailableError):
         troubled.owner.attempt_outcome(table_id, attempt)
@@ -44,7 +44,7 @@ def test_recovery_after_a_failed_sync_rewrites_the_file(tmp_path: Path, failing:
     faults.abandon()
 
     sound = Faults()
-    again = refimpl.open(place, environment=sound.environment(), create=True)
+    again = refimpl.open(directory, environment=sound.environment(), create=True)
     outcome = again.owner.attempt_outcome(table_id, attempt)
     assert isinstance(outcome, Landed)
     assert "replace 1.json" in sound.seen, "a second fsync of the same file may succeed without writing"
@@ -55,9 +55,9 @@ def test_recovery_after_a_failed_sync_rewrites_the_file(tmp_path: Path, failing:
 
 def test_a_promise_is_kept_while_its_file_may_be_visible(tmp_path: Path) -> None:
     """The disk fails after the link, and cannot say whether the file exists."""
-    place = tmp_path / "warehouse"
+    directory = tmp_path / "warehouse"
     storage = FailingFiles()
-    with refimpl.open(place, environment=Environment(files=storage), create=True) as warehouse:
+    with refimpl.open(directory, environment=Environment(files=storage), create=True) as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
         attempt = new_attempt()
         storage.fail_when = lambda effect, path: (
@@ -79,33 +79,33 @@ def no_room() -> Faults:
 
 def test_a_full_disk_after_the_link_halts_nothing(tmp_path: Path) -> None:
     """No fsync failed, so the visible file is as durable as before. It is recorded as soon as the disk has room."""
-    place = tmp_path / "warehouse"
-    attempt = interrupted(place)
+    directory = tmp_path / "warehouse"
+    attempt = interrupted(directory)
     full = no_room()
-    troubled = refimpl.open(place, environment=full.environment(), create=True)
+    troubled = refimpl.open(directory, environment=full.environment(), create=True)
     table_id = owned(troubled, "orders").table_id
     with pytest.raises(OwnerUnavailableError):
         troubled.owner.attempt_outcome(table_id, attempt)
     assert "write temporary" in full.seen
     full.abandon()
-    with opened(place) as warehouse:
+    with opened(directory) as warehouse:
         assert warehouse.owner.resolve("orders").halted is None
         assert isinstance(warehouse.owner.attempt_outcome(table_id, attempt), Landed)
         owned(warehouse, "orders").land()
 
 
 def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> None:
-    place = tmp_path / "warehouse"
-    with opened(place) as warehouse:
+    directory = tmp_path / "warehouse"
+    with opened(directory) as warehouse:
         create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
-    died = crashed(place, dies_after("link 1.json"), lambda found: owned(found, "orders").backfill())
+    died = crashed(directory, dies_after("link 1.json"), lambda found: owned(found, "orders").backfill())
     assert died is None
     full = no_room()
-    troubled = refimpl.open(place, environment=full.environment(), create=True)
+    troubled = refimpl.open(directory, environment=full.environment(), create=True)
     with pytest.raises(OwnerUnavailableError):
         owned(troubled, "orders").backfill()
     full.abandon()
-    with opened(place) as warehouse:
+    with opened(directory) as warehouse:
         table = owned(warehouse, "orders")
         assert warehouse.owner.resolve("orders").halted is None
         table.backfill()
@@ -114,9 +114,9 @@ def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> Non
 
 
 def test_a_recovery_on_a_sound_disk_halts_nothing(tmp_path: Path) -> None:
-    place = tmp_path / "warehouse"
-    attempt = interrupted(place)
-    with opened(place) as warehouse:
+    directory = tmp_path / "warehouse"
+    attempt = interrupted(directory)
+    with opened(directory) as warehouse:
         table = owned(warehouse, "orders")
         assert isinstance(table.owner.attempt_outcome(table.table_id, attempt), Landed)
         assert warehouse.owner.resolve("orders").halted is None
@@ -138,16 +138,16 @@ def taken_over(warehouse: refimpl.Warehouse, attempt: AttemptId) -> Outcome:
 @pytest.mark.parametrize("first", [True, False], ids=["no-call-first", "another-first"])
 def test_take_over_killed_before_its_link_blocks_no_table(tmp_path: Path, by_name: bool, first: bool) -> None:
     """The next client that looks for the table completes it, or forgets it."""
-    place = tmp_path / "warehouse"
-    with opened(place) as warehouse:
-        log = filesystem_table(place / "plain", versions=2, environment=warehouse.environment)
-    died = crashed(place, dies_after("commit"), lambda found: taken_over(found, new_attempt()))
+    directory = tmp_path / "warehouse"
+    with opened(directory) as warehouse:
+        log = filesystem_table(directory / "plain", versions=2, environment=warehouse.environment)
+    died = crashed(directory, dies_after("commit"), lambda found: taken_over(found, new_attempt()))
     assert died is None
     assert not log.published(2)
     if not first:
         assert log.put_if_absent(log_path.commit(2), append(START + 2))
-    reference = "plain" if by_name else place / "plain"
-    with opened(place) as warehouse:
+    reference = "plain" if by_name else directory / "plain"
+    with opened(directory) as warehouse:
         if first:
             assert warehouse.owner.resolve(reference).state is TableState.ACTIVE
             assert isinstance(owned(warehouse, reference).commit(3), Ratified)
@@ -161,7 +161,7 @@ def test_take_over_killed_before_its_link_blocks_no_table(tmp_path: Path, by_nam
 @pytest.mark.parametrize("stored", [True, False])
 def test_unknown_outcome_of_a_take_over_names_the_table(tmp_path: Path, stored: bool) -> None:
     """The promise may be stored although its transaction failed. The table id leads to the outcome."""
-    place, attempt = tmp_path / "warehouse", new_attempt()
+    directory, attempt = tmp_path / "warehouse", new_attempt()
 
     class Failing(Faults):
         def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
@@ -171,14 +171,14 @@ def test_unknown_outcome_of_a_take_over_names_the_table(tmp_path: Path, stored: 
                 raise disk_is_broken()
             return super().effect(name, act, torn)
 
-    with opened(place) as warehouse:
-        filesystem_table(place / "plain", versions=2, environment=warehouse.environment)
+    with opened(directory) as warehouse:
+        filesystem_table(directory / "plain", versions=2, environment=warehouse.environment)
     faults = Failing()
     with pytest.raises(OutcomeUnknown) as caught:
-        taken_over(refimpl.open(place, environment=faults.environment(), create=True), attempt)
+        taken_over(refimpl.open(directory, environment=faults.environment(), create=True), attempt)
     faults.abandon()
     assert caught.value.attempt == attempt
-    with opened(place) as warehouse:
+    with opened(directory) as warehouse:
         if stored:
             outcome = warehouse.owner.attempt_outcome(caught.value.table_id, attempt)
             assert isinstance(outcome, Landed)
@@ -196,8 +196,8 @@ def test_unknown_outcome_of_a_take_over_names_the_table(tmp_path: Path, stored: 
 def test_promise_settled_by_another_process_is_kept_once(tmp_path: Path, point: str) -> None:
     """After the lock's file is unlinked, another process gets its own lock, and takes the promise for that of a dead
     process."""
-    place = tmp_path / "warehouse"
-    with opened(place) as warehouse:
+    directory = tmp_path / "warehouse"
+    with opened(directory) as warehouse:
         create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     mine = new_attempt()
 
@@ -205,13 +205,13 @@ def test_promise_settled_by_another_process_is_kept_once(tmp_path: Path, point: 
         def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
             if name == point and not self.seen.count("unlinked"):
                 self.seen.append("unlinked")
-                (place / "_owner" / "lock").unlink()
-                with opened(place) as other:
+                (directory / "_owner" / "lock").unlink()
+                with opened(directory) as other:
                     assert isinstance(owned(other, "orders").commit(2), Ratified)
             return super().effect(name, act, torn)
 
     faults = Unlinks()
-    warehouse = refimpl.open(place, environment=faults.environment(), create=True)
+    warehouse = refimpl.open(directory, environment=faults.environment(), create=True)
     outcome = owned(warehouse, "orders").commit(1, CONTENT, attempt=mine)
     assert isinstance(outcome, Ratified)
     assert (outcome.commit.version, outcome.commit.attempt) == (1, mine)

@@ -507,9 +507,9 @@ def test_abandoned_staging_table_is_named_and_can_be_removed(setting: Setting, l
 
 
 def announced(
-    warehouse: refimpl.Warehouse, place: str = "orders", latest: int | None = None, name: str | None = "orders"
+    warehouse: refimpl.Warehouse, folder: str = "orders", latest: int | None = None, name: str | None = "orders"
 ) -> ResolvedTable:
-    return warehouse.owner.announce(warehouse.directory / place, name, COORDINATED_COMMITS, latest)
+    return warehouse.owner.announce(warehouse.directory / folder, name, COORDINATED_COMMITS, latest)
 
 
 def log_of(warehouse: refimpl.Warehouse, table: ResolvedTable) -> LogStore:
@@ -537,12 +537,12 @@ def test_announced_table_is_owned_from_the_first_call_on(warehouse: refimpl.Ware
 
 def test_version_that_lands_during_the_lock_wait_is_adopted(tmp_path: Path) -> None:
     """The owner reads the log under the lock: an earlier read may be outdated."""
-    place = tmp_path / "warehouse"
-    with refimpl.open(place, create=True) as others:
+    folder = tmp_path / "warehouse"
+    with refimpl.open(folder, create=True) as others:
         table = announced(others)
         log = log_of(others, table)
         late = Others(before=lambda: put(log, 0, first_version(COORDINATED_COMMITS)))
-        with refimpl.open(place, environment=Environment(host_lock=late.lock), create=True) as warehouse:
+        with refimpl.open(folder, environment=Environment(host_lock=late.lock), create=True) as warehouse:
             assert isinstance(warehouse.owner.adopt(table.table_id), Ratified)
         assert late.acted
         assert others.owner.resolve("orders").commits.latest_ratified_version == 0
@@ -620,9 +620,9 @@ def test_every_announced_table_gets_a_unique_name(warehouse: refimpl.Warehouse, 
 
 def test_announced_location_must_be_in_the_warehouse_or_a_root(warehouse: refimpl.Warehouse, tmp_path: Path) -> None:
     outside = tmp_path / "elsewhere" / "orders"
-    for place in (outside, warehouse.directory, warehouse.directory / "_owner" / "orders"):
+    for folder in (outside, warehouse.directory, warehouse.directory / "_owner" / "orders"):
         with pytest.raises(LocationError):
-            warehouse.owner.announce(place, "orders", COORDINATED_COMMITS, None)
+            warehouse.owner.announce(folder, "orders", COORDINATED_COMMITS, None)
     assert not outside.exists()
     outside.parent.mkdir()
     warehouse.owner.add_roots([outside.parent])
@@ -639,9 +639,9 @@ def test_announcement_must_match_the_existing_log(warehouse: refimpl.Warehouse) 
 
 
 def test_secret_is_rejected_before_it_is_in_the_log(warehouse: refimpl.Warehouse) -> None:
-    place = warehouse.directory / "orders"
+    folder = warehouse.directory / "orders"
     with pytest.raises(InvalidRequestError):
-        warehouse.owner.announce(place, "orders", COORDINATED_COMMITS, None, owner_conf='{"aws.secret.key": "x"}')
-    assert not place.exists()
-    warehouse.owner.announce(place, "orders", COORDINATED_COMMITS, None, owner_conf='{"region": "x"}')
-    assert place.exists()
+        warehouse.owner.announce(folder, "orders", COORDINATED_COMMITS, None, owner_conf='{"aws.secret.key": "x"}')
+    assert not folder.exists()
+    warehouse.owner.announce(folder, "orders", COORDINATED_COMMITS, None, owner_conf='{"region": "x"}')
+    assert folder.exists()

@@ -242,14 +242,14 @@ def simulated(disk: Disk, sqlite: SimulatedSqlite, hook: Hook = unobserved) -> E
 
 def test_a_restart_rewrites_the_last_transaction_first() -> None:
     """After a failed sync, the next sync does nothing: only bytes that are written again become durable."""
-    disk, place, seen = Disk(), Path("/warehouse"), list[str]()
+    disk, folder, seen = Disk(), Path("/warehouse"), list[str]()
 
     def hook(effect: Effect) -> None:
         if effect.moment is Moment.AFTER and effect.kind not in LOOKS:
             seen.append(f"{effect.kind.value} {Path(effect.target).name}")
 
     with SimulatedSqlite() as sqlite:
-        warehouse = refimpl.open(place, environment=simulated(disk, sqlite), create=True)
+        warehouse = refimpl.open(folder, environment=simulated(disk, sqlite), create=True)
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE)
         proposal = table.propose(1, append(START + 1))
         disk.failing_sync = disk.syncs + 1
@@ -260,7 +260,7 @@ def test_a_restart_rewrites_the_last_transaction_first() -> None:
         log = disk.numbered(number)
         assert log.durable != bytes(log.content)
         warehouse.close()
-        again = refimpl.open(place, environment=simulated(disk, sqlite, hook))
+        again = refimpl.open(folder, environment=simulated(disk, sqlite, hook))
         assert log.durable == bytes(log.content)
         assert seen == [f"write {FILE_NAME}-wal", f"fsync {FILE_NAME}-wal", "fsync-directory _owner"]
         assert owned(again, "orders").latest == 1

@@ -202,12 +202,12 @@ def plain(table: Table) -> Callable[[Operation], Any]:
     return run
 
 
-def spark(place: str) -> Callable[[Operation], Any]:
+def spark(address: str) -> Callable[[Operation], Any]:
     """Operations of the pipeline on Spark."""
     from refimpl.spark import connect, local_session
 
-    _found(place)
-    delta = connect(local_session(cores=1), place)
+    _found(address)
+    delta = connect(local_session(cores=1), address)
 
     def run(operation: Operation) -> Any:
         table = delta.table(TABLE)
@@ -224,11 +224,11 @@ def spark(place: str) -> Callable[[Operation], Any]:
     return run
 
 
-def copy_changes(place: str, directory: Path) -> Callable[[], None]:
+def copy_changes(address: str, directory: Path) -> Callable[[], None]:
     """Streams the change data feed so far to another table, each row once."""
     from refimpl.spark import connect, local_session
 
-    session = connect(local_session(cores=1), place).spark
+    session = connect(local_session(cores=1), address).spark
 
     def run() -> None:
         changes = session.readStream.format("delta-owner").option("readChangeFeed", True).option("startingVersion", 1)
@@ -269,7 +269,7 @@ class Followed(msgspec.Struct):
                 self.rows[change["id"]] = change["value"]
 
 
-def work(role: str, place: str, number: int, directory: Path) -> None:
+def work(role: str, address: str, number: int, directory: Path) -> None:
     """Run one process until SIGTERM."""
     running = True
 
@@ -279,7 +279,7 @@ def work(role: str, place: str, number: int, directory: Path) -> None:
 
     recorder = Recorder(directory, number)
     try:
-        step = _steps(role, place, directory, recorder)
+        step = _steps(role, address, directory, recorder)
         signal.signal(signal.SIGTERM, stop)
         while running:
             step()
@@ -287,20 +287,20 @@ def work(role: str, place: str, number: int, directory: Path) -> None:
         recorder.note("bug", text=f"{role}: {''.join(traceback.format_exception(error))}")
 
 
-def _found(place: str) -> Table:
+def _found(address: str) -> Table:
     """The table. Waits for the server, which may have been killed and may be starting again."""
     while True:
         with contextlib.suppress(OwnerUnavailableError):
-            return refimpl.open(place).table(TABLE)
+            return refimpl.open(address).table(TABLE)
         time.sleep(0.2)
 
 
-def _steps(role: str, place: str, directory: Path, recorder: Recorder) -> Callable[[], None]:
+def _steps(role: str, address: str, directory: Path, recorder: Recorder) -> Callable[[], None]:
     if role == "spark":
-        return partial(recorder.step, spark(place))
+        return partial(recorder.step, spark(address))
     if role == "stream":
-        return copy_changes(place, directory)
-    table = _found(place)
+        return copy_changes(address, directory)
+    table = _found(address)
     if role == "plain":
         return partial(recorder.step, plain(table))
     if role == "maintain":
@@ -359,8 +359,8 @@ class Soak:
                 streams = [("stream", local)] if drivers else []
                 if streams:
                     (self._records / STREAM).mkdir()
-                for place, (role, reference) in enumerate([*writers, *others, *drivers, *streams]):
-                    self._start(place, role, reference)
+                for index, (role, reference) in enumerate([*writers, *others, *drivers, *streams]):
+                    self._start(index, role, reference)
                 while time.monotonic() - started < seconds:
                     time.sleep(self._random.uniform(0.5, 5))
                     self._kill()
@@ -380,30 +380,30 @@ class Soak:
         self._url = json.loads(self._server.stdout.readline())["url"]
         self._port = int(self._url.rsplit(":", 1)[1].split("/")[0].split("?")[0])
 
-    def _start(self, place: int, role: str, reference: str) -> None:
+    def _start(self, index: int, role: str, reference: str) -> None:
         self._started += 1
         command = [sys.executable, "-m", "spec_tests.processes.soak", "--worker", role, reference, str(self._started)]
         process = subprocess.Popen([*command, str(self._records)], stderr=subprocess.DEVNULL)
-        self._running[place] = (role, reference, process)
+        self._running[index] = (role, reference, process)
 
     def _kill(self) -> None:
         """Kill one process, and start it again. Seldom a Spark driver, because its start takes long."""
-        place = self._random.choice([*self._running, "server"])
-        if place == "server":
+        chosen = self._random.choice([*self._running, "server"])
+        if chosen == "server":
             assert self._server is not None
             self._server.kill()
             self._server.wait()
             self.summary.killed["server"] += 1
             self._serve()
             return
-        assert isinstance(place, int)
-        role, reference, process = self._running[place]
+        assert isinstance(chosen, int)
+        role, reference, process = self._running[chosen]
         if role in ("spark", "stream") and self._random.random() < 0.8:
             return
         process.kill()
         process.wait()
         self.summary.killed[role] += 1
-        self._start(place, role, reference)
+        self._start(chosen, role, reference)
 
     def _stop(self) -> None:
         for _, _, process in self._running.values():
@@ -498,8 +498,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--worker", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.worker is not None:
-        role, place, number, records = options.worker
-        work(role, place, int(number), Path(records))
+        role, address, number, records = options.worker
+        work(role, address, int(number), Path(records))
         return 0
     directory = Path(tempfile.mkdtemp(prefix="soak-"))
     last = 0.0

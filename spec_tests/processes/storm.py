@@ -102,7 +102,7 @@ class WorkerPool:
     """The number of workers killed from outside."""
     _running: dict[int, _Process] = field(default_factory=dict)
 
-    def _start(self, place: int) -> _Process:
+    def _start(self, number: int) -> _Process:
         orders_out, orders_in = os.pipe()
         notes_out, notes_in = os.pipe()
         pid = os.fork()
@@ -118,45 +118,45 @@ class WorkerPool:
                 os._exit(0)
         os.close(orders_out)
         os.close(notes_in)
-        self._running[place] = _Process(pid, orders_in, notes_out)
-        return self._running[place]
+        self._running[number] = _Process(pid, orders_in, notes_out)
+        return self._running[number]
 
     def round(self, orders: Sequence[Order], kills: dict[int, ScheduledKill]) -> Iterator[tuple[int, Note]]:
         """All notes of one round, as (worker, note), in the order in which each worker made them."""
-        workers = {place: self._running.get(place) or self._start(place) for place in range(len(orders))}
-        for place, order in enumerate(orders):
-            os.write(workers[place].orders, msgspec.json.encode(order) + b"\n")
+        workers = {number: self._running.get(number) or self._start(number) for number in range(len(orders))}
+        for number, order in enumerate(orders):
+            os.write(workers[number].orders, msgspec.json.encode(order) + b"\n")
         seen = dict.fromkeys(workers, 0)
         due: dict[int, float] = {}
         killed: set[int] = set()
         with selectors.DefaultSelector() as selector:
-            for place, worker_process in workers.items():
-                selector.register(worker_process.notes, selectors.EVENT_READ, place)
+            for number, worker_process in workers.items():
+                selector.register(worker_process.notes, selectors.EVENT_READ, number)
             started = time.monotonic()
             while workers:
                 if time.monotonic() - started > ROUND_SECONDS:
                     raise TimeoutError(f"workers {sorted(workers)} hang")
                 for key, _ in selector.select(0 if due else ROUND_SECONDS):
-                    place = key.data
-                    notes = workers[place].read()
+                    number = key.data
+                    notes = workers[number].read()
                     for note in notes or ():
-                        seen[place] += 1
-                        yield place, note
+                        seen[number] += 1
+                        yield number, note
                     done = notes is not None and any(note.what == "done" for note in notes)
-                    if notes is None or (done and place not in killed):
-                        selector.unregister(workers[place].notes)
+                    if notes is None or (done and number not in killed):
+                        selector.unregister(workers[number].notes)
                         if notes is None:
-                            self._running.pop(place).reap()
-                        del workers[place]
-                        due.pop(place, None)
-                        kills.pop(place, None)
-                    elif not done and place in kills and seen[place] >= kills[place].after_notes:
-                        due[place] = time.perf_counter() + kills.pop(place).delay
-                for place in [place for place, moment in due.items() if time.perf_counter() >= moment]:
-                    os.kill(workers[place].pid, signal.SIGKILL)
+                            self._running.pop(number).reap()
+                        del workers[number]
+                        due.pop(number, None)
+                        kills.pop(number, None)
+                    elif not done and number in kills and seen[number] >= kills[number].after_notes:
+                        due[number] = time.perf_counter() + kills.pop(number).delay
+                for number in [number for number, moment in due.items() if time.perf_counter() >= moment]:
+                    os.kill(workers[number].pid, signal.SIGKILL)
                     self.killed += 1
-                    killed.add(place)
-                    del due[place]
+                    killed.add(number)
+                    del due[number]
 
     def stop(self) -> None:
         for worker_process in self._running.values():
@@ -259,8 +259,8 @@ class Run:
 
     # Rounds
 
-    def _play(self, life: TableLife, roles: list[str], place: Path | None = None, former: str | None = None) -> None:
-        """Run one round: orders, kills, failures, notes. `place`: the location of a table without an owner. `former`:
+    def _play(self, life: TableLife, roles: list[str], location: Path | None = None, former: str | None = None) -> None:
+        """Run one round: orders, kills, failures, notes. `location`: of a table without an owner. `former`:
         its former id, which writers still use."""
         orders = []
         if self._happens("foreign", 0.6):
@@ -272,7 +272,7 @@ class Run:
             orders.append(
                 Order(
                     role=role,
-                    table=former if former and role == "write" else life.table_id or str(place or life.name),
+                    table=former if former and role == "write" else life.table_id or str(location or life.name),
                     name=life.name,
                     feature=life.feature.name,
                     commit_mode=life.commit_mode.value,

@@ -125,12 +125,12 @@ def start(directory: Path) -> int:
 @pytest.mark.processes
 def test_concurrent_first_starts_create_one_owner(tmp_path: Path) -> None:
     """STORAGE.md#journal-mode: processes that set the journal mode at the same time used to fail."""
-    place = tmp_path / "deep" / "warehouse"
-    assert race(start, place) == [0] * COUNT
-    with refimpl.open(place, create=True) as warehouse:
+    folder = tmp_path / "deep" / "warehouse"
+    assert race(start, folder) == [0] * COUNT
+    with refimpl.open(folder, create=True) as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         assert warehouse.owner.ledger.integrity_errors() == []
-    assert sorted(path.name for path in (place / "_owner").iterdir() if ".new" in path.name) == []
+    assert sorted(path.name for path in (folder / "_owner").iterdir() if ".new" in path.name) == []
 
 
 def create_orders(directory: Path) -> tuple[bool, str]:

@@ -30,9 +30,9 @@ def server_of(http: TestClient) -> Server:
     return found
 
 
-def between(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Callable[[], object]) -> None:
+def between(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, act: Callable[[], object]) -> None:
     """Run `act` once, right after the next call of `place.name`."""
-    original = getattr(place, name)
+    original = getattr(target, name)
     acted: list[bool] = []
 
     def called(*words: Any, **more: Any) -> Any:
@@ -42,7 +42,7 @@ def between(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, act: Callabl
             act()
         return found
 
-    monkeypatch.setattr(place, name, called)
+    monkeypatch.setattr(target, name, called)
 
 
 # A commit whose predecessor lands while the owner decides on it

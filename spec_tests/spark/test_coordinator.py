@@ -60,13 +60,13 @@ class Engine:
         storage.CoordinatedCommitsUtils.isCoordinatedCommitsToFSConversion.return_value = False
         storage.CoordinatedCommitsUtils.writeUnbackfilledCommitFile = self.write
         policy = MaintenancePolicy(backfill_every=None, backlog_limit=backlog_limit)
-        place = warehouse.directory / "orders"
-        table = warehouse.owner.announce(place, "orders", COORDINATED_COMMITS, None, policy=policy)
-        self.log = LogStore(place, Environment())
+        location = warehouse.directory / "orders"
+        table = warehouse.owner.announce(location, "orders", COORDINATED_COMMITS, None, policy=policy)
+        self.log = LogStore(location, Environment())
         self.table_id = table.table_id
         self.served = Served(warehouse, gateway)
         self.coordinator = CoordinatorClient("refimpl", self.served)
-        self.descriptor = descriptor(place, table.table_id)
+        self.descriptor = descriptor(location, table.table_id)
 
     def create(self) -> Engine:
         self.log.put_if_absent(log_path.commit(0), first_version(COORDINATED_COMMITS))
@@ -277,9 +277,9 @@ def served(warehouse: refimpl.Warehouse) -> Served:
 
 
 def announced(warehouse: refimpl.Warehouse, name: str = "orders") -> tuple[str, LogStore]:
-    place = warehouse.directory / name
-    found = warehouse.owner.announce(place, name, COORDINATED_COMMITS, None)
-    return found.table_id, LogStore(place, warehouse.environment)
+    location = warehouse.directory / name
+    found = warehouse.owner.announce(location, name, COORDINATED_COMMITS, None)
+    return found.table_id, LogStore(location, warehouse.environment)
 
 
 @pytest.mark.parametrize("by_id", [False, True])

@@ -282,12 +282,12 @@ def test_partition_values_are_read_in_any_spelling(delta: DeltaConnection, wareh
 
 
 def test_path_may_contain_pattern_characters(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
-    delta, place = connect(spark), tmp_path / "a {b,c} [d] 50% #?" / "x=1"
-    place.parent.mkdir()
-    delta.write(rows).save(place)
-    delta.write(rows).mode("append").save(place)
-    assert delta.read.load(place).dtypes == [("id", "bigint"), ("month", "int")]
-    assert delta.read.load(place).count() == 24
+    delta, location = connect(spark), tmp_path / "a {b,c} [d] 50% #?" / "x=1"
+    location.parent.mkdir()
+    delta.write(rows).save(location)
+    delta.write(rows).mode("append").save(location)
+    assert delta.read.load(location).dtypes == [("id", "bigint"), ("month", "int")]
+    assert delta.read.load(location).count() == 24
 
 
 def test_many_files_are_listed_without_a_job(delta: DeltaConnection, warehouse: Warehouse, spark: SparkSession) -> None:

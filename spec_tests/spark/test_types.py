@@ -131,19 +131,19 @@ def test_special_characters_in_partition_values_are_kept(spark: SparkSession, tm
         "a:b", "a b", "50%", "a/b", "a=b", "a#b?c", "ü", "'\"", "{x}[y]^\\", "*", "a%20b", "+", "&", "a\tb", "~", " ",
     ]  # fmt: skip
     rows = spark.createDataFrame(list(enumerate(values)), "row int, p string")
-    delta, place = connect(spark), tmp_path / "plain"
-    delta.write(rows).partitionBy("p").save(place)
+    delta, location = connect(spark), tmp_path / "plain"
+    delta.write(rows).partitionBy("p").save(location)
     expected = dict(enumerate(values))
-    assert {row.row: row.p for row in delta.read.load(place).collect()} == expected
-    by_arrow = delta.tables.by_path(place).snapshot().to_arrow().to_pylist()
+    assert {row.row: row.p for row in delta.read.load(location).collect()} == expected
+    by_arrow = delta.tables.by_path(location).snapshot().to_arrow().to_pylist()
     assert {row["row"]: row["p"] for row in by_arrow} == expected
-    by_delta_rs = deltalake.DeltaTable(str(place)).to_pyarrow_table().to_pylist()
+    by_delta_rs = deltalake.DeltaTable(str(location)).to_pyarrow_table().to_pylist()
     assert {row["row"]: row["p"] for row in by_delta_rs} == expected
-    paths = {add.partition_values["p"]: add.path for add in delta.tables.by_path(place).snapshot().files.values()}
+    paths = {add.partition_values["p"]: add.path for add in delta.tables.by_path(location).snapshot().files.values()}
     for value in values:
         quoted = value.replace("\\", "\\\\").replace("'", "\\'")
-        found = delta.read.where(f"p = '{quoted}'").load(place)
-        assert [unquote(file) for file in found.inputFiles()] == [f"file://{place}/{unquote(paths[value])}"]
+        found = delta.read.where(f"p = '{quoted}'").load(location)
+        assert [unquote(file) for file in found.inputFiles()] == [f"file://{location}/{unquote(paths[value])}"]
         if value in ("'\"", "a%20b"):
             assert [row.p for row in found.collect()] == [value]
 
@@ -155,10 +155,10 @@ def test_delta_rs_reads_the_same_rows(
     import deltalake
 
     frame = everything.drop("timestamp_ntz")
-    delta, place = connect(spark), tmp_path / "plain"
-    delta.write(frame).partitionBy(partition_columns).save(place)
-    found = deltalake.DeltaTable(str(place)).to_pyarrow_table()
-    expected = delta.read.load(place).toArrow()
+    delta, location = connect(spark), tmp_path / "plain"
+    delta.write(frame).partitionBy(partition_columns).save(location)
+    found = deltalake.DeltaTable(str(location)).to_pyarrow_table()
+    expected = delta.read.load(location).toArrow()
     assert _rows(found.select(expected.schema.names)) == _rows(expected)
     assert len(_rows(found)) == 5
 

@@ -547,14 +547,14 @@ def test_files_stay_when_the_outcome_is_unknown(
 
 
 def test_plain_table_at_a_path_needs_no_warehouse(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
-    delta, place = connect(spark), tmp_path / "plain"
-    assert delta.write(rows).partitionBy("month").save(place) is not None
-    delta.write(rows).mode("append").save(str(place))
+    delta, path = connect(spark), tmp_path / "plain"
+    assert delta.write(rows).partitionBy("month").save(path) is not None
+    delta.write(rows).mode("append").save(str(path))
     with pytest.raises(LocationError):
-        delta.write(rows).save(place)
+        delta.write(rows).save(path)
     replace = delta.write(rows.where("month = 1")).mode("overwrite").option("replaceWhere", "month = 1")
-    replace.save(place)
-    assert delta.read.load(place).count() == 20
+    replace.save(path)
+    assert delta.read.load(path).count() == 20
     with pytest.raises(InvalidRequestError, match="no warehouse"):
         delta.write(rows).saveAsTable("t")
     with pytest.raises(InvalidRequestError, match="no warehouse"):
@@ -582,16 +582,16 @@ def test_invalid_path_creates_no_plain_table(delta: DeltaConnection, rows: DataF
 def test_mode_applies_after_a_lost_race_for_a_path(
     mode: str, spark: SparkSession, rows: DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    delta, place = connect(spark), tmp_path / "plain"
-    _meanwhile(monkeypatch, lambda: delta.write(rows).save(place))
+    delta, path = connect(spark), tmp_path / "plain"
+    _meanwhile(monkeypatch, lambda: delta.write(rows).save(path))
     if mode == "error":
         with pytest.raises(LocationError):
-            delta.write(rows).save(place)
+            delta.write(rows).save(path)
     else:
-        delta.write(rows).mode(mode).save(place)
-    snapshot = delta.tables.by_path(place).snapshot()
+        delta.write(rows).mode(mode).save(path)
+    snapshot = delta.tables.by_path(path).snapshot()
     assert snapshot.version == (0 if mode == "error" else 1)
-    assert _data_files(place) == {add.path for add in snapshot.files.values()}
+    assert _data_files(path) == {add.path for add in snapshot.files.values()}
 
 
 def test_a_session_writes_and_reads_through_a_server(
