@@ -1,7 +1,10 @@
 """Version 0: its content, the winner of a race for it, and the clean-up by losers."""
 
 import json
+from typing import Any
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from refimpl import actions, log_path
@@ -11,9 +14,11 @@ from refimpl.client.create import Creation, create_filesystem_table, create_tabl
 from refimpl.client.features import WRITTEN, check_writable
 from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
+from refimpl.commit_owner import NewTableDemands, ResolvedTable
 from refimpl.commits import Conflict, Outcome, Rejected, RejectionReason
 from refimpl.errors import (
     CommitRejectedError,
+    CorruptionError,
     DeltaError,
     InvalidRequestError,
     LocationError,
@@ -347,3 +352,27 @@ def test_an_abandoned_creation_leaves_no_file_and_frees_the_name(setting: Settin
     with pytest.raises(TableNotFoundError):
         setting.owner.resolve("orders")
     assert setting.table().snapshot().version == 0
+
+
+def test_a_table_with_a_feature_that_cannot_be_written_leaves_no_folder(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The catalog requires the feature, and the client knows it only after the table is staged."""
+    plain, staged = setting.owner.stage_table, list[ResolvedTable]()
+
+    def demanding(*arguments: Any, **options: Any) -> Any:
+        demands = NewTableDemands(reader_features=(), writer_features=("nextFeature",), properties={})
+        staged.append(plain(*arguments, **options))
+        return msgspec.structs.replace(staged[0], demands=demands)
+
+    monkeypatch.setattr(setting.owner, "stage_table", demanding)
+    with pytest.raises(UnsupportedFeatureError, match="nextFeature"):
+        begun(setting)
+    assert not staged[0].location.exists()
+
+
+def test_damage_at_the_owner_is_shown_where_a_creation_ends(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    creation = begun(setting)
+    monkeypatch.setattr(setting.owner, "drop_table", Mock(side_effect=CorruptionError("the ledger is damaged")))
+    with pytest.raises(CorruptionError, match="the ledger is damaged"):
+        creation.abandon()

@@ -11,7 +11,7 @@ import pytest
 from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo, DeletionVector, Format, Metadata, Protocol, Txn
 from refimpl.client.conflicts import IsolationLevel
-from refimpl.client.properties import KNOWN
+from refimpl.client.properties import KNOWN, checkpoint_interval
 from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction, removal
@@ -480,6 +480,13 @@ def test_properties_of_users_are_set_and_removed(setting: Setting) -> None:
     snapshot = table.snapshot()
     assert set(snapshot.metadata.configuration) == before - {"team"} | {"owner", "delta.appendOnly"}
     assert snapshot.protocol.writes("appendOnly")
+
+
+def test_an_invalid_interval_of_another_writer_is_named() -> None:
+    for text in ("0", "-1", "ten"):
+        metadata = Metadata(id="t", schema_string="", configuration={"delta.checkpointInterval": text})
+        with pytest.raises(InvalidRequestError, match=text):
+            checkpoint_interval(metadata)
 
 
 VALUES = [
