@@ -26,7 +26,7 @@ from refimpl.errors import InvalidRequestError
 
 
 def _naive(*parts: int) -> dt.datetime:
-    return dt.datetime(*parts)  # noqa: DTZ001 - a timestamp without a zone is what is meant
+    return dt.datetime(*parts)  # noqa: DTZ001 - the tests need timestamps without a zone
 
 
 ROWS = pa.table(

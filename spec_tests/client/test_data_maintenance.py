@@ -143,7 +143,7 @@ def _with_a_race(table: Table, other: object) -> int | None:
         return commit(*arguments)  # type: ignore[arg-type]
 
     owner.commit = beaten  # type: ignore[method-assign, assignment]
-    owner.turn = lambda _table_id: contextlib.nullcontext(False)  # type: ignore[method-assign]  # `other` waits for none
+    owner.turn = lambda _table_id: contextlib.nullcontext(False)  # type: ignore[method-assign]  # `other` does not queue
     try:
         return optimize(table).version
     finally:

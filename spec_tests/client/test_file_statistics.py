@@ -21,7 +21,7 @@ from spec_tests.client.conftest import adding
 
 
 def _naive(*parts: int) -> dt.datetime:
-    return dt.datetime(*parts)  # noqa: DTZ001 - a timestamp without a zone is what is meant
+    return dt.datetime(*parts)  # noqa: DTZ001 - the tests need timestamps without a zone
 
 
 def _stats(tmp_path: Path, table: pa.Table, *, row_group_size: int = 1000, **options: Any) -> dict[str, Any]:

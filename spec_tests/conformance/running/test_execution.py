@@ -251,7 +251,7 @@ def test_a_worker_may_be_silent_for_the_time_of_one_answer(monkeypatch: pytest.M
     assert verdicts_of(result) == {Verdict.NOT_RUN}
 
 
-def test_the_error_for_a_budget_too_small_to_open_the_subject() -> None:
+def test_a_budget_too_small_to_open_the_subject_is_an_error() -> None:
     with pytest.raises(UnusableError) as refused:
         run("model", budget=0.001)
     assert refused.value.exit_code is ExitCode.INCOMPLETE
