@@ -96,13 +96,14 @@ class Handler:
         except (TypeError, ValueError):  # written in C: it takes no argument
             parameters = []
         needed = [
-            each.name
-            for each in parameters
-            if each.default is each.empty and each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+            parameter.name
+            for parameter in parameters
+            if parameter.default is parameter.empty
+            and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         ]
-        owners = [each.name for each in parameters if each.name == "owner"]
+        owners = [parameter.name for parameter in parameters if parameter.name == "owner"]
         owners = owners or [name for name in needed if name != "directory"][:1]
-        others = [each for each in needed if each not in (*owners, "directory")]
+        others = [parameter for parameter in needed if parameter not in (*owners, "directory")]
         if others:
             raise UsageError(
                 f"{name!r}: its constructor requires {', '.join(others)}; only `directory`, its own folder, and, for a "
@@ -112,7 +113,7 @@ class Handler:
             name=name,
             make=kind,
             owner_parameter=owners[0] if owners else None,
-            directory_parameter=any(each.name == "directory" for each in parameters),
+            directory_parameter=any(parameter.name == "directory" for parameter in parameters),
         )
 
     @property

@@ -547,10 +547,10 @@ def _end_marked(mark: str) -> None:
 
 
 def _marked(mark: bytes) -> Iterator[int]:
-    for each in Path("/proc").glob("[0-9]*/environ"):
+    for file in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # the process ended, or is another user's
-            if mark in each.read_bytes():
-                yield int(each.parent.name)
+            if mark in file.read_bytes():
+                yield int(file.parent.name)
 
 
 def _end_group(leader: int) -> None:

@@ -142,7 +142,7 @@ def _explained(error: msgspec.ValidationError, text: bytes) -> str:
         said = _sentence(f"{said}{near(str(answer.get('outcome', '')), outcomes)}")
         return f"{said} The outcomes are {', '.join(outcomes)}"
     unknown = _FIELD.search(said)
-    fields = [each.name for each in msgspec.structs.fields(kind)]
+    fields = [field.name for field in msgspec.structs.fields(kind)]
     if unknown is not None and unknown["path"] == ".answer":
         said = _sentence(f"{said}{near(unknown['field'], fields)}")
         return f"{said} The fields of `{name_of(kind)}` are {', '.join(fields)}"

@@ -158,7 +158,7 @@ class Owner:
     def do_observe(self, request: Message, table: Table) -> Message:
         """The log as an external observer lists it."""
         files = []
-        for path in sorted(each for each in table.log.rglob("*.json") if each.is_file()):
+        for path in sorted(path for path in table.log.rglob("*.json") if path.is_file()):
             text, status = path.read_text(), path.stat()
             files.append({"name": path.relative_to(table.log).as_posix(), "size": status.st_size, "content": text,
                           "modified": status.st_mtime_ns // 1_000_000})  # fmt: skip

@@ -33,13 +33,13 @@ def to_json(result: RunResult) -> str:
 
     found = tuple(
         Cause(
-            headline=each.headline,
-            hints=each.hints,
-            requirements=tuple(requirement.requirement for requirement in each.requirements),
-            cases=tuple(case.case for case in each.cases),
-            warning=each.warning,
+            headline=cause.headline,
+            hints=cause.hints,
+            requirements=tuple(requirement.requirement for requirement in cause.requirements),
+            cases=tuple(case.case for case in cause.cases),
+            warning=cause.warning,
         )
-        for each in causes(result)
+        for cause in causes(result)
     )
     return encoded(msgspec.structs.replace(result, causes=found))
 

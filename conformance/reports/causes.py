@@ -80,7 +80,7 @@ _SIGNS: Final[dict[str, str]] = {
 _BY_REQUIREMENT: Final = {
     **{
         name: rules[0].value
-        for name in {each for names in REQUIREMENTS.values() for each in names}
+        for name in {name for names in REQUIREMENTS.values() for name in names}
         if len(rules := [rule for rule, names in REQUIREMENTS.items() if name in names]) == 1
     },
     **dict.fromkeys(REQUIREMENTS[Rule.RATIFIED_BUT_LOST], TWO_RATIFIED),
@@ -127,7 +127,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def cases(self) -> tuple[CaseResult, ...]:
-        return tuple(case for each in self.evidence for case in each.cases)
+        return tuple(case for evidence in self.evidence for case in evidence.cases)
 
 
 class _Member(msgspec.Struct, kw_only=True):
@@ -152,17 +152,21 @@ def causes(result: RunResult) -> list[Cause]:
         recorded = recorded_of(case)
         found = direct_first(case.violations) or [_UNEXPLAINED]
         for warning in (False, True):
-            of_kind = [each for each in found if fails(each, levels, strict=result.strict) is not warning]
+            of_kind = [
+                violation for violation in found if fails(violation, levels, strict=result.strict) is not warning
+            ]
             if of_kind:
                 members.append(_member(case, of_kind, recorded, warning=warning))
-    grouped = [_cause(result, each) for each in _groups(members)]
-    grouped += _without_case(result, {each.requirement for cause in grouped for each in cause.requirements})
+    grouped = [_cause(result, group) for group in _groups(members)]
+    grouped += _without_case(
+        result, {requirement.requirement for cause in grouped for requirement in cause.requirements}
+    )
     return sorted(grouped, key=_sort_key)
 
 
 def _sort_key(cause: Cause) -> tuple[object, ...]:
-    plain = min((each.violation.rule is not None for each in cause.evidence), default=True)
-    operations = min((each.case.operations for each in cause.evidence), default=0)
+    plain = min((evidence.violation.rule is not None for evidence in cause.evidence), default=True)
+    operations = min((evidence.case.operations for evidence in cause.evidence), default=0)
     return cause.warning, not cause.evidence, -len(cause.evidence), plain, operations, cause.headline
 
 
@@ -179,14 +183,14 @@ def recorded_of(case: CaseResult) -> Recorded | None:
 
 def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None, *, warning: bool) -> _Member:
     first = found[0].requirements[0] if found[0].requirements else ""
-    shown = {each.rule or _BY_REQUIREMENT.get("".join(each.requirements[:1])) for each in found}
+    shown = {violation.rule or _BY_REQUIREMENT.get("".join(violation.requirements[:1])) for violation in found}
     sign = next((sign for sign in _SIGNS if sign in shown), first)
     lost = "" if recorded is None else _lost_whole(recorded)
     if recorded is not None and _skips_a_version(recorded):
         sign = Rule.RATIFIED_OUT_OF_ORDER.value
     sign = lost or sign
     plainest = min(found, key=lambda each: not _shows_sign(each, sign))
-    others = [each for each in found if each is not plainest]
+    others = [violation for violation in found if violation is not plainest]
     pair = None if recorded is None else two_ratified(recorded)
     if pair is not None and not lost:
         sign, plainest = TWO_RATIFIED, with_evidence(plainest, pair)
@@ -267,7 +271,9 @@ def _skips_a_version(recorded: Recorded) -> bool:
 
 def _is_taken(recorded: Recorded, found: Iterable[Violation]) -> bool:
     """Whether the log has another attempt at the version of a lost commit."""
-    lost = {(each.table, each.version) for each in found if each.rule == Rule.RATIFIED_BUT_LOST.value}
+    lost = {
+        (violation.table, violation.version) for violation in found if violation.rule == Rule.RATIFIED_BUT_LOST.value
+    }
     return any((witness.table, witness.version) in lost for witness in recorded.log)
 
 
@@ -281,14 +287,14 @@ def _follows_a_restart(recorded: Recorded, found: Iterable[Violation]) -> bool:
     restart = _first_restart(recorded)
     begun = {step.id: began(step) for step in recorded.steps}
     return restart is not None and any(
-        violation.contradicting < 2 or any(begun.get(each, 0) > restart for each in violation.operations[:2])
+        violation.contradicting < 2 or any(begun.get(operation, 0) > restart for operation in violation.operations[:2])
         for violation in found
     )
 
 
 def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
     """Groups of members that have the same sign, or the same explanation except for the table feature."""
-    never_without = {each.sign for each in members} - {each.sign for each in members if not each.restarted}
+    never_without = {member.sign for member in members} - {member.sign for member in members if not member.restarted}
     parents: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def root(token: tuple[str, ...]) -> tuple[str, ...]:
@@ -311,15 +317,17 @@ def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
 
 def _cause(result: RunResult, members: list[_Member]) -> Cause:
     checks: dict[str, list[_Member]] = {}
-    for each in members:
-        checks.setdefault(each.case.check, []).append(each)
-    restarted = all(each.restarted for each in members)
-    signs = Counter(each.sign for each in members if each.sign in _SIGNS)
+    for member in members:
+        checks.setdefault(member.case.check, []).append(member)
+    restarted = all(member.restarted for member in members)
+    signs = Counter(member.sign for member in members if member.sign in _SIGNS)
     best = max(signs, key=lambda sign: (signs[sign], -list(_SIGNS).index(sign)), default="")
     ordered = sorted(checks.values(), key=lambda found: _plainness(found[0], best))
-    named = Counter(name for each in members for found in (each.violation, *each.others) for name in found.requirements)
+    named = Counter(
+        name for member in members for found in (member.violation, *member.others) for name in found.requirements
+    )
     first = ordered[0][0]
-    requirements = [each for each in result.requirements if named[each.requirement]]
+    requirements = [requirement for requirement in result.requirements if named[requirement.requirement]]
     own = first.violation.requirements[:1]
     requirements.sort(
         key=lambda each: (
@@ -357,17 +365,17 @@ _BEFORE: Final = {
 
 def _hints(result: RunResult, members: Sequence[_Member]) -> Iterable[str]:
     """What distinguishes the failing cases from passed ones, or precedes most failures."""
-    checks = {each.case.check for each in members}
-    failed = {(each.case.feature, each.case.commit_mode) for each in members}
+    checks = {member.case.check for member in members}
+    failed = {(member.case.feature, member.case.commit_mode) for member in members}
     passed = {
         (case.feature, case.commit_mode) for case in result.cases if case.check in checks and case.verdict == "passed"
     }
     for place, of in ((0, "tables with {}"), (1, "{} commits")):
-        only = {each[place] for each in failed}
-        if len(only) == 1 and passed and only.isdisjoint({each[place] for each in passed}):
+        only = {variant[place] for variant in failed}
+        if len(only) == 1 and passed and only.isdisjoint({variant[place] for variant in passed}):
             yield f"only {of.format(*only)}: the same checks pass on the others"
     if len(checks) > 1:
-        before = Counter(name for each in members for name in _earlier(each))
+        before = Counter(name for member in members for name in _earlier(member))
         for name, words in _BEFORE.items():
             if before[name] >= _MOST * len(members):
                 yield f"{before[name]} of the {len(members)} cases have {words} before the wrong answer"
@@ -393,16 +401,20 @@ def _name(request: object) -> str:
 def _without_case(result: RunResult, explained: set[str]) -> list[Cause]:
     """Causes for requirements that the result calls violated, but that no case in it shows."""
     shown = (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
-    left = [each for each in result.requirements if each.verdict in shown and each.requirement not in explained]
+    left = [
+        requirement
+        for requirement in result.requirements
+        if requirement.verdict in shown and requirement.requirement not in explained
+    ]
     return [
         Cause(
-            headline=each.paraphrase,
+            headline=requirement.paraphrase,
             hints=("the result holds no case that shows it",),
-            requirements=(each,),
+            requirements=(requirement,),
             evidence=(),
-            warning=each.verdict is RequirementVerdict.WARNED,
+            warning=requirement.verdict is RequirementVerdict.WARNED,
         )
-        for each in left
+        for requirement in left
     ]
 
 
@@ -435,10 +447,10 @@ def changes(before: RunResult, after: RunResult) -> dict[str, dict[str, str]]:
 def mutants_like(result: RunResult, cause: Cause) -> list[str]:
     """Bad subjects of the kit with a similar defect. The first ones violate the cause's first requirement, and share
     most words with the cause."""
-    names = [each.requirement for each in cause.requirements]
-    said = _stems(" ".join([cause.headline, *cause.hints, *(each.case.title for each in cause.evidence)]))
-    found = [each for each in all_mutants().values() if each.side == result.subject.side and each.violates]
-    near = [each for each in found if not set(names).isdisjoint(each.violates)]
+    names = [requirement.requirement for requirement in cause.requirements]
+    said = _stems(" ".join([cause.headline, *cause.hints, *(evidence.case.title for evidence in cause.evidence)]))
+    found = [mutant for mutant in all_mutants().values() if mutant.side == result.subject.side and mutant.violates]
+    near = [mutant for mutant in found if not set(names).isdisjoint(mutant.violates)]
 
     def likeness(each: Mutant) -> tuple[object, ...]:
         words = _stems(each.title)

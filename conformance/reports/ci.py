@@ -66,7 +66,7 @@ def _case(suite: ElementTree.Element, result: RunResult, case: CaseResult) -> No
     if where is Standing.FAILED:
         _append(element, "failure", _headline(case), _explanation(result, case), kind="violation")
     elif where is Standing.KNOWN:
-        reasons = dict.fromkeys(filter(None, (reason_for(result, case, each) for each in case.violations)))
+        reasons = dict.fromkeys(filter(None, (reason_for(result, case, violation) for violation in case.violations)))
         _append(element, "skipped", f"known failure: {'; '.join(reasons)}", _explanation(result, case))
     elif where is Standing.WARNED:
         ElementTree.SubElement(element, "system-out").text = visible(f"warning: {_explanation(result, case)}")
@@ -93,7 +93,7 @@ def _headline(case: CaseResult) -> str:
 
 
 def _explanation(result: RunResult, case: CaseResult) -> str:
-    parts = [case.title, *(_violation_text(each) for each in direct_first(case.violations))]
+    parts = [case.title, *(_violation_text(violation) for violation in direct_first(case.violations))]
     parts.append(f"Again: {run_command(result, case)}")
     return "\n\n".join(parts)
 
@@ -110,7 +110,7 @@ def _violation_text(violation: Violation) -> str:
 def _run_itself(root: ElementTree.Element, result: RunResult) -> None:
     """Results that belong to no single case: outdated known failures, and a run that proves nothing."""
     summary = summarise(result)
-    red = any(each.tag in ("failure", "error") for each in root.iter())
+    red = any(element.tag in ("failure", "error") for element in root.iter())
     if not result.stale and (red or summary.tone in (Tone.GOOD, Tone.WARNING)):
         return
     suite = _suite(root, result, "the-run")
@@ -183,8 +183,8 @@ def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
     yield f"- Cases: {escaped(summary.counted)}"
     yield ""
     found = causes(result)
-    yield from _causes(result, folder, [each for each in found if not each.warning], "Violated")
-    yield from _causes(result, folder, [each for each in found if each.warning], "Advice that is not followed")
+    yield from _causes(result, folder, [cause for cause in found if not cause.warning], "Violated")
+    yield from _causes(result, folder, [cause for cause in found if cause.warning], "Advice that is not followed")
     yield from _stale(result)
     yield from _open(result)
     yield "The same run again:"
@@ -200,7 +200,7 @@ def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
 
 def _causes(result: RunResult, folder: Path | None, found: list[Cause], heading: str) -> Iterator[str]:
     if found:
-        names = {each.requirement for cause in found for each in cause.requirements}
+        names = {requirement.requirement for cause in found for requirement in cause.requirements}
         yield f"## {heading}: {plural(len(names), 'requirement')}, {plural(len(found), 'probable cause')}"
         yield ""
     for number, each in enumerate(found, 1):

@@ -58,7 +58,7 @@ def history_story(text: Buffer, violations: Sequence[Violation], *, name: str, t
     shown = list(_shown_events(text, violations[0] if violations else None))
     if not shown or not isinstance(header := shown[0], Header):
         raise InvalidHistoryError("a history begins with its header" if shown else "the history is empty", 1)
-    left_out = sum(each.number for each in shown if isinstance(each, LeftOut))
+    left_out = sum(event.number for event in shown if isinstance(event, LeftOut))
     here = violations[:1] if left_out else violations
     teller = HistoryTeller(shown, here, text)
     steps = tuple(step for event in shown for step in teller.steps_of(event)) + tuple(teller.rest())
@@ -77,7 +77,7 @@ def history_story(text: Buffer, violations: Sequence[Violation], *, name: str, t
 
 
 def in_short(violations: Sequence[Violation], more: int) -> str:
-    names = ", ".join(dict.fromkeys(each.requirements[0] for each in violations if each.requirements))
+    names = ", ".join(dict.fromkeys(violation.requirements[0] for violation in violations if violation.requirements))
     number = len(violations) + more
     return (
         f"{number} violation{'s' * (number > 1)} of {names or 'no named requirement'}." if number else "No violation."
@@ -89,13 +89,13 @@ class HistoryTeller:
 
     def __init__(self, shown: Sequence[Event | LeftOut], violations: Sequence[Violation], text: Buffer) -> None:
         times = times_of(str(text[: 1 << 16], "utf-8", "replace"))
-        self._due = [(each, times.in_words(each.message)) for each in violations]
-        self._asked = {each.id: each for each in shown if isinstance(each, Invoke)}
-        self.clients = tuple(dict.fromkeys(_client(each) for each in self._asked.values()))
-        attempts = [getattr(each.request, "attempt", None) for each in self._asked.values()]
-        self.letters = letters_of([*attempts, *(each.attempt for each in shown if isinstance(each, Witness))])
-        self._several = len({each.table for each in shown if isinstance(each, Invoke | FileLook)}) > 1
-        self._rules = {each.id for each in load().requirements}
+        self._due = [(violation, times.in_words(violation.message)) for violation in violations]
+        self._asked = {event.id: event for event in shown if isinstance(event, Invoke)}
+        self.clients = tuple(dict.fromkeys(_client(invoke) for invoke in self._asked.values()))
+        attempts = [getattr(invoke.request, "attempt", None) for invoke in self._asked.values()]
+        self.letters = letters_of([*attempts, *(event.attempt for event in shown if isinstance(event, Witness))])
+        self._several = len({event.table for event in shown if isinstance(event, Invoke | FileLook)}) > 1
+        self._rules = {requirement.id for requirement in load().requirements}
         self._ended: set[int] = set()
         self._log: list[Witness] = []
         self._versions: dict[tuple[str, int], dict[str, str]] = {}
@@ -188,7 +188,7 @@ class HistoryTeller:
         self._due.clear()
 
     def _violation(self, violation: Violation, text: str, lane: str) -> Step:
-        rule = next((each for each in violation.requirements if each in self._rules), None)
+        rule = next((requirement for requirement in violation.requirements if requirement in self._rules), None)
         return self.step(lane, "violation", text, decides=True, rule=rule, violates=True)
 
     def step(self, lane: str, kind: str, text: str, **more: Any) -> Step:
@@ -217,7 +217,7 @@ class HistoryTeller:
         return View(
             ledger=(*earlier, *rows[-MOST_ROWS:], *latest),
             log=tuple(files[-MOST_ROWS:]),
-            readers=tuple((each, self.short(self._answers[each])) for each in self.clients if each in recent),
+            readers=tuple((client, self.short(self._answers[client])) for client in self.clients if client in recent),
         )
 
     def _of(self, table: str) -> str:
@@ -244,10 +244,10 @@ def _shown_events(text: Buffer, violation: Violation | None) -> Iterator[Event |
         if number := _lines(text, shown_until, start):
             yield LeftOut(number)
         here = list(read_events(io.BytesIO(text[start:end]), first=_lines(text, 0, start) + 1))
-        asked = {each.id for each in here if isinstance(each, Invoke)}
-        for each in here:
-            if isinstance(each, events.Ok | events.Fail | events.Info) and each.id not in asked:
-                yield from _request(text, each.id, start)
+        asked = {event.id for event in here if isinstance(event, Invoke)}
+        for event in here:
+            if isinstance(event, events.Ok | events.Fail | events.Info) and event.id not in asked:
+                yield from _request(text, event.id, start)
         yield from here
         shown_until = end
     if number := _lines(text, shown_until, len(text)):

@@ -117,8 +117,8 @@ def to_html(result: RunResult, folder: Path | None = None) -> str:
         "page.html.jinja",
         result=result,
         summary=summarise(result),
-        violated=[each for each in parts if not each.cause.warning],
-        warned=[each for each in parts if each.cause.warning],
+        violated=[part for part in parts if not part.cause.warning],
+        warned=[part for part in parts if part.cause.warning],
         places=_places(parts),
         documents=documents(result.requirements),
         families=families(result),
@@ -156,7 +156,7 @@ def to_player(result: RunResult) -> str:
     of the verdict, perhaps on a phone, does not load the steps of forty histories.
     """
     stories = []
-    evidence = [each for cause in causes(result) for each in cause.evidence[:MOST_EXPLAINED]]
+    evidence = [evidence for cause in causes(result) for evidence in cause.evidence[:MOST_EXPLAINED]]
     for found in evidence[:MOST_DRAWINGS]:
         with contextlib.suppress(InvalidHistoryError):
             text = (found.case.history or "").encode("utf-8", "surrogatepass")
@@ -222,22 +222,24 @@ def _document(source: str) -> str:
 def documents(requirements: Iterable[RequirementResult]) -> list[DocumentPart]:
     """Requirements by document and section, in the order of their first requirements."""
     found: dict[str, dict[str, list[tuple[RequirementResult, str]]]] = {}
-    for each in requirements:
-        section = "" if "#" in each.section else each.section  # all rules of a page are in one list
-        found.setdefault(each.source, {}).setdefault(section, []).append((each, side_of(each)))
+    for requirement in requirements:
+        section = "" if "#" in requirement.section else requirement.section  # all rules of a page are in one list
+        found.setdefault(requirement.source, {}).setdefault(section, []).append((requirement, side_of(requirement)))
     return [
         DocumentPart(
             name=_document(source),
             id=f"document-{number}",
-            sections=tuple((section, tuple(each)) for section, each in sections.items()),
-            counts=_counts([each for part in sections.values() for each, _ in part]),
+            sections=tuple((section, tuple(requirements)) for section, requirements in sections.items()),
+            counts=_counts([requirement for part in sections.values() for requirement, _ in part]),
         )
         for number, (source, sections) in enumerate(found.items(), 1)
     ]
 
 
 def _counts(requirements: Sequence[RequirementResult]) -> str:
-    numbers = {verdict: sum(each.verdict is verdict for each in requirements) for verdict in RequirementVerdict}
+    numbers = {
+        verdict: sum(requirement.verdict is verdict for requirement in requirements) for verdict in RequirementVerdict
+    }
     order = (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED, RequirementVerdict.INCONCLUSIVE)
     ordered = [*order, *(verdict for verdict in RequirementVerdict if verdict not in order)]
     return ", ".join(f"{numbers[verdict]} {WORDS[verdict]}" for verdict in ordered if numbers[verdict])
@@ -256,7 +258,7 @@ def _check(result: RunResult, cases: Sequence[CaseResult]) -> CheckPart:
     return CheckPart(
         name=cases[0].check,
         title=cases[0].title,
-        requirements=tuple(dict.fromkeys(each for case in cases for each in case.requirements)),
+        requirements=tuple(dict.fromkeys(requirement for case in cases for requirement in case.requirements)),
         variants=tuple((case, standing(result, case)) for case in cases),
     )
 
@@ -366,9 +368,9 @@ class _Explanations:
             id=f"{self.prefix}cause-{number}",
             number=number,
             cause=cause,
-            explained=tuple(self._explain(each) for each in cause.evidence[:MOST_EXPLAINED]),
-            named=tuple((case, self._replay(case)) for each in further for case in each.cases),
-            sides={each.requirement: side_of(each) for each in cause.requirements},
+            explained=tuple(self._explain(evidence) for evidence in cause.evidence[:MOST_EXPLAINED]),
+            named=tuple((case, self._replay(case)) for evidence in further for case in evidence.cases),
+            sides={requirement.requirement: side_of(requirement) for requirement in cause.requirements},
             compare=tuple(mutants_like(self.result, cause)),
         )
 
@@ -384,11 +386,13 @@ class _Explanations:
         drawing = None if recorded is None else draw(recorded, violation)
         composed = headline(violation.expected, violation.observed)
         steps = set() if recorded is None else {step.id for step in recorded.steps}
-        missing = [str(each) for each in violation.operations if recorded is not None and each not in steps]
+        missing = [
+            str(operation) for operation in violation.operations if recorded is not None and operation not in steps
+        ]
         return Explained(
             id=f"{self.prefix}finding-{self.explained}",
             case=case,
-            variants=tuple((each, standing(self.result, each), self._replay(each)) for each in found.cases),
+            variants=tuple((case, standing(self.result, case), self._replay(case)) for case in found.cases),
             known=reason_for(self.result, case, violation),
             message=_marked("" if violation.message == composed else violation.message, recorded),
             expected=_marked(violation.expected, recorded),
@@ -396,7 +400,7 @@ class _Explanations:
             sides=() if recorded is None else _sides(recorded, violation),
             against=_against(violation),
             missing=", ".join(missing[:MOST_ALIKE]),
-            alike=tuple(_marked(each.message, recorded) for each in found.others[:MOST_ALIKE]),
+            alike=tuple(_marked(other.message, recorded) for other in found.others[:MOST_ALIKE]),
             more=max(0, len(found.others) - MOST_ALIKE),
             shortened=case.reproduction is not None or (drawing is not None and drawing.drawn < drawing.of),
             drawing=drawing,
@@ -422,14 +426,14 @@ class _Explanations:
 def _marked(text: str, recorded: Recorded | None) -> Markup:
     """The text, with words in backticks as code, and each attempt as its letter in the drawing's colour."""
     marked = _prose(text)
-    long = [each for each in ({} if recorded is None else recorded.letters) if len(each) > LONGEST_ATTEMPT]
+    long = [attempt for attempt in ({} if recorded is None else recorded.letters) if len(attempt) > LONGEST_ATTEMPT]
     if recorded is None or not long:
         return marked
     letters = {
-        str(escape(visible(each))): Markup('<b class="attempt attempt-{}" title="{}">{}</b>').format(
-            colour_of(recorded, each), visible(each), recorded.letters[each]
+        str(escape(visible(attempt))): Markup('<b class="attempt attempt-{}" title="{}">{}</b>').format(
+            colour_of(recorded, attempt), visible(attempt), recorded.letters[attempt]
         )
-        for each in long
+        for attempt in long
     }
     names = "|".join(map(re.escape, sorted(letters, key=len, reverse=True)))
     return Markup(re.sub(names, lambda found: letters[found[0]], str(marked)))
@@ -438,7 +442,7 @@ def _marked(text: str, recorded: Recorded | None) -> Markup:
 def _sides(recorded: Recorded, violation: Violation) -> tuple[Markup, ...]:
     steps = {step.id: step for step in recorded.steps}
     words = [recorded.times.in_words(describe(steps[number])) for number in sides(recorded, violation)]
-    return tuple(_marked(each, recorded) for each in words)
+    return tuple(_marked(word, recorded) for word in words)
 
 
 def _against(violation: Violation) -> str:
@@ -502,13 +506,15 @@ def to_matrix(columns: Sequence[Column], folder: Path | None = None) -> str:
 
     Raises `ReportError` without the extra `conformance`.
     """
-    runs = [_run(f"run-{number}-", each, folder) for number, each in enumerate(columns, 1) if each.result is not None]
-    sides = dict.fromkeys(each.result.subject.side for each in runs)
+    runs = [
+        _run(f"run-{number}-", column, folder) for number, column in enumerate(columns, 1) if column.result is not None
+    ]
+    sides = dict.fromkeys(run.result.subject.side for run in runs)
     return rendered(
         "matrix.html.jinja",
-        grids=[_grid(side, [each for each in runs if each.result.subject.side == side]) for side in sides],
+        grids=[_grid(side, [run for run in runs if run.result.subject.side == side]) for side in sides],
         runs=runs,
-        missing=[each for each in columns if each.result is None],
+        missing=[column for column in columns if column.result is None],
     )
 
 
@@ -521,7 +527,7 @@ def _run(prefix: str, column: Column, folder: Path | None) -> _Run:
         result=column.result,
         summary=summarise(column.result),
         parts=tuple(parts),
-        verdicts={each.requirement: each for each in column.result.requirements},
+        verdicts={requirement.requirement: requirement for requirement in column.result.requirements},
         places=_findings_by_requirement(parts),
     )
 
@@ -544,12 +550,12 @@ def _grid(side: str, runs: Sequence[_Run]) -> _Grid:
     """The table with all requirements that have a row."""
     rows: dict[str, RequirementResult] = {}
     for run in runs:
-        for each in run.result.requirements:
-            if each.verdict in _SHOWN:
-                rows.setdefault(each.requirement, each)
-    order = list(dict.fromkeys(each.requirement for run in runs for each in run.result.requirements))
+        for requirement in run.result.requirements:
+            if requirement.verdict in _SHOWN:
+                rows.setdefault(requirement.requirement, requirement)
+    order = list(dict.fromkeys(requirement.requirement for run in runs for requirement in run.result.requirements))
     shown = [rows[name] for name in order if name in rows]
-    found = {each.verdict for run in runs for each in run.verdicts.values()}
+    found = {verdict.verdict for run in runs for verdict in run.verdicts.values()}
     return _Grid(
         title=_TITLES.get(side, side),
         side=side,

@@ -49,9 +49,9 @@ class Recorded:
 
 def letters_of(attempts: Iterable[str | None]) -> dict[str, str]:
     """For each attempt, its letter: A for the first, B for the second. A short name is kept."""
-    found = {each: one_line(each) for each in attempts if each}
-    long = [each for each, shown in found.items() if len(shown) > LONGEST_ATTEMPT]
-    return {**found, **{each: _letter(number) for number, each in enumerate(long)}}
+    found = {attempt: one_line(attempt) for attempt in attempts if attempt}
+    long = [attempt for attempt, shown in found.items() if len(shown) > LONGEST_ATTEMPT]
+    return {**found, **{attempt: _letter(number) for number, attempt in enumerate(long)}}
 
 
 def read_history(text: str) -> Recorded:
@@ -80,9 +80,9 @@ def read_history(text: str) -> Recorded:
             raise
         ended = {step.id for step in steps}
         steps += [
-            Operation(id=each.id, client=each.client, table=each.table, request=each.request, invoked=each.at)
-            for each in read
-            if isinstance(each, events.Invoke) and each.id not in ended
+            Operation(id=event.id, client=event.client, table=event.table, request=event.request, invoked=event.at)
+            for event in read
+            if isinstance(event, events.Invoke) and event.id not in ended
         ]
     if header is None:
         raise InvalidHistoryError("it has no header")
@@ -112,12 +112,12 @@ def in_letters(text: str, recorded: Recorded | None) -> str:
 
 def with_evidence(violation: Violation, pair: tuple[Operation, Operation]) -> Violation:
     """The violation, with two attempts that were both answered as ratified for one version as its evidence."""
-    numbers = tuple(each.id for each in pair)
+    numbers = tuple(operation.id for operation in pair)
     if set(violation.operations[:2]) == set(numbers):
         return violation
     version = getattr(pair[0].answer, "version", None)
-    attempts = " and ".join(str(getattr(each.request, "attempt", "")) for each in pair)
-    related = tuple(each for each in violation.operations if each not in numbers)
+    attempts = " and ".join(str(getattr(operation.request, "attempt", "")) for operation in pair)
+    related = tuple(operation for operation in violation.operations if operation not in numbers)
     message = f"Attempts {attempts} were both answered `ratified` for version {version}. {violation.message}"
     return msgspec.structs.replace(
         violation, message=message, operations=numbers + related, contradicting=2, table=pair[0].table, version=version

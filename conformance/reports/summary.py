@@ -99,10 +99,14 @@ def standing(result: RunResult, case: CaseResult) -> Standing:
     if case.verdict is not Verdict.FAILED:
         return _OTHERS[case.verdict]
     levels = levels_of(result)
-    failing = [each for each in case.violations if fails(each, levels, strict=result.strict)]
+    failing = [violation for violation in case.violations if fails(violation, levels, strict=result.strict)]
     if case.violations and not failing:
         return Standing.WARNED
-    return Standing.KNOWN if failing and all(reason_for(result, case, each) for each in failing) else Standing.FAILED
+    return (
+        Standing.KNOWN
+        if failing and all(reason_for(result, case, violation) for violation in failing)
+        else Standing.FAILED
+    )
 
 
 _OTHERS: Final = {
@@ -115,7 +119,7 @@ _OTHERS: Final = {
 
 def levels_of(result: RunResult) -> dict[str, Level]:
     """The level of each requirement, from the result: the result may come from another version of the kit."""
-    return {each.requirement: each.level for each in result.requirements}
+    return {requirement.requirement: requirement.level for requirement in result.requirements}
 
 
 def reason_for(result: RunResult, case: CaseResult, violation: Violation) -> str:
@@ -143,7 +147,7 @@ def side_of(requirement: RequirementResult) -> str:
 
 def summarise(result: RunResult) -> Summary:
     """The summary of a run."""
-    requirements = Counter(each.verdict for each in result.requirements)
+    requirements = Counter(requirement.verdict for requirement in result.requirements)
     cases = Counter(standing(result, case) for case in result.cases)
     tone, verdict = _verdict(result, requirements, cases)
     numbers = ", ".join(_numbers(requirements, cases))
@@ -159,8 +163,8 @@ def summarise(result: RunResult) -> Summary:
         short=", ".join(_short(requirements)) if tone is not Tone.UNKNOWN else verdict,
         exit_meaning=f"exit code {result.exit_code}: {_exit_meaning(result, requirements, cases)}",
         counted=_counted(result, cases),
-        requirements={each: requirements[each] for each in RequirementVerdict},
-        cases={each: cases[each] for each in Standing},
+        requirements={verdict: requirements[verdict] for verdict in RequirementVerdict},
+        cases={standing: cases[standing] for standing in Standing},
         subject=one_line(f"{result.subject.name} {result.subject.version}"),
     )
 

@@ -51,7 +51,9 @@ def read(file: Path) -> tuple[KnownFailure, ...]:
     except msgspec.ValidationError as error:
         form = "[[known-failure]] with case, reason and, if only one is known, requirement"
         raise UnusableError(f"the list of known failures {file}: {error}; its entries are {form}") from error
-    found = tuple(KnownFailure(case=each.case, reason=each.reason, requirement=each.requirement) for each in entries)
+    found = tuple(
+        KnownFailure(case=entry.case, reason=entry.reason, requirement=entry.requirement) for entry in entries
+    )
     for number, entry in enumerate(found, 1):
         problem = _problem(entry)
         if problem:
@@ -75,8 +77,8 @@ def _problem(entry: KnownFailure) -> str:
 def is_known(case: CaseResult, known: Iterable[KnownFailure], *, strict: bool = False) -> bool:
     """Whether all failures of the case are known."""
     entries = list(known)
-    failing = [each for each in case.violations if fails(each, strict=strict)]
-    return bool(failing) and all(any(entry.covers(case.case, each) for entry in entries) for each in failing)
+    failing = [violation for violation in case.violations if fails(violation, strict=strict)]
+    return bool(failing) and all(any(entry.covers(case.case, violation) for entry in entries) for violation in failing)
 
 
 def stale(
@@ -107,7 +109,11 @@ def generate(subject: str, cases: Iterable[CaseResult], known: Iterable[KnownFai
     parts = [_HEADING.format(subject=visible(" ".join(subject.split())))]
     failed: dict[tuple[str, str], list[tuple[CaseResult, Violation]]] = {}
     for case in judged:
-        named = {each.requirements[0]: each for each in reversed(case.violations) if fails(each, strict=strict)}
+        named = {
+            violation.requirements[0]: violation
+            for violation in reversed(case.violations)
+            if fails(violation, strict=strict)
+        }
         for requirement, violation in named.items():
             failed.setdefault((case.check, requirement), []).append((case, violation))
     for (check, requirement), found in failed.items():

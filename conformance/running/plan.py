@@ -69,11 +69,13 @@ def select(
     checks = all_checks()
     for pattern in check:
         if not any(
-            named(pattern, each, name)
-            for each in checks
-            for name in [each.case(Variant(feature=d, commit_mode=w)) for d in each.features for w in each.commit_modes]
+            named(pattern, check, name)
+            for check in checks
+            for name in [
+                check.case(Variant(feature=d, commit_mode=w)) for d in check.features for w in check.commit_modes
+            ]
         ):
-            raise UnusableError(_unknown("check", pattern, [each.name for each in checks]))
+            raise UnusableError(_unknown("check", pattern, [check.name for check in checks]))
     return Selection(
         check=tuple(check),
         requirement=requirements_named(requirement),
@@ -84,7 +86,7 @@ def select(
 
 def requirements_named(patterns: Iterable[str]) -> tuple[str, ...]:
     """The ids that match the patterns. Raises `UnusableError` for a pattern without a match."""
-    known = [each.id for each in load().requirements]
+    known = [requirement.id for requirement in load().requirements]
     found: list[str] = []
     for pattern in patterns:
         named_ = [name for name in known if matches(pattern, name)]

@@ -24,13 +24,13 @@ _NO_ANSWER: Final = re.compile(rf"\b(?:{GONE}: |no answer within |HTTP status )"
 
 def fails(violation: Violation, *, strict: bool = False) -> bool:
     """Like `results.fails`, with the levels of the catalogue."""
-    levels = {each: load().requirement(each).level for each in violation.requirements}
+    levels = {requirement: load().requirement(requirement).level for requirement in violation.requirements}
     return results.fails(violation, levels, strict=strict)
 
 
 def failing(cases: Iterable[CaseResult], *, strict: bool = False) -> list[CaseResult]:
     """The cases that make the subject not conformant."""
-    return [case for case in cases if any(fails(each, strict=strict) for each in case.violations)]
+    return [case for case in cases if any(fails(violation, strict=strict) for violation in case.violations)]
 
 
 def requirement_results(cases: Iterable[CaseResult], identity: Identity) -> tuple[RequirementResult, ...]:
@@ -42,10 +42,11 @@ def requirement_results(cases: Iterable[CaseResult], identity: Identity) -> tupl
             continue
         for requirement in case.requirements:
             evidence.setdefault(requirement, []).append(case)
-        for requirement in dict.fromkeys(each for violation in case.violations for each in violation.requirements):
+        for requirement in dict.fromkeys(name for violation in case.violations for name in violation.requirements):
             against.setdefault(requirement, []).append(case)
     return tuple(
-        _result(each, evidence.get(each.id, []), against.get(each.id, []), identity) for each in load().requirements
+        _result(requirement, evidence.get(requirement.id, []), against.get(requirement.id, []), identity)
+        for requirement in load().requirements
     )
 
 
@@ -63,7 +64,7 @@ def _result(
         source=source,
         paraphrase=paraphrase,
         rule=place.text,
-        links=tuple(results.Link(title=each.title, url=each.url) for each in place.links),
+        links=tuple(results.Link(title=link.title, url=link.url) for link in place.links),
         verdict=verdict,
         cases=tuple(names),
         note=note,
@@ -112,8 +113,10 @@ def not_applicable(requirement: Requirement, identity: Identity) -> str:
     """Why the requirement does not bind the subject; empty if it does."""
     if (requirement.side is Side.OWNER) != (identity.side == "owner"):
         return f"binds a {requirement.side}; the subject is of the side {identity.side}"
-    offered = [each for each in OTHER_FEATURE if each in identity.features and identity.commit_modes.get(each)]
-    if offered and all(requirement.id.startswith(OTHER_FEATURE[each]) for each in offered):
+    offered = [
+        feature for feature in OTHER_FEATURE if feature in identity.features and identity.commit_modes.get(feature)
+    ]
+    if offered and all(requirement.id.startswith(OTHER_FEATURE[feature]) for feature in offered):
         return f"binds another table feature; the subject offers {', '.join(offered)} only"
     if requirement.profile is not Profile.CORE and requirement.profile.value not in identity.profiles:
         return f"is a promise of {requirement.profile}, which the subject does not declare"
@@ -131,7 +134,7 @@ def profiles_without_verdict(cases: Sequence[CaseResult], identity: Identity) ->
 
 
 def _is_about(case: CaseResult, profile: str) -> bool:
-    return any(load().requirement(each).profile.value == profile for each in case.requirements)
+    return any(load().requirement(requirement).profile.value == profile for requirement in case.requirements)
 
 
 def without_verdict_in_words(profiles: Sequence[str]) -> str:

@@ -277,9 +277,12 @@ def _with_explanations(case: CaseResult, change: Callable[[str], str]) -> CaseRe
     """The case, with `change` applied to the texts of its violations."""
     changed = tuple(
         msgspec.structs.replace(
-            each, message=change(each.message), expected=change(each.expected), observed=change(each.observed)
+            violation,
+            message=change(violation.message),
+            expected=change(violation.expected),
+            observed=change(violation.observed),
         )
-        for each in case.violations
+        for violation in case.violations
     )
     return msgspec.structs.replace(case, violations=changed)
 

@@ -74,7 +74,7 @@ class WorkerProcess:
         self._ended = False
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _START, json.dumps([str(Path(each).absolute()) for each in sys.path])],
+                [sys.executable, "-P", "-c", _START, json.dumps([str(Path(folder).absolute()) for folder in sys.path])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -267,12 +267,12 @@ class Disk:
         number = self._required(path)
         self._entries(number, path)
         fails = self._sync_fails()
-        chosen = settled(self._renamings, {at for at, each in enumerate(self._renamings) if each.is_in(number)})
+        chosen = settled(self._renamings, {at for at, renaming in enumerate(self._renamings) if renaming.is_in(number)})
         for at in sorted(chosen) if not fails else ():
             for directory, name, found in self._renamings[at].names:
                 put(self._durable[directory], name, found)
         if chosen:
-            self._renamings = [each for at, each in enumerate(self._renamings) if at not in chosen]
+            self._renamings = [renaming for at, renaming in enumerate(self._renamings) if at not in chosen]
             self.revision += 1
         if fails:
             raise _error(errno.EIO, path)
@@ -317,7 +317,7 @@ class Disk:
             (number, bytes(file.content), file.durable, len(file.unsynced))
             for number, file in sorted(self._files.items())
         )
-        names = (tuple(sorted(each.items())) for each in (*self._directories.values(), *self._durable.values()))
+        names = (tuple(sorted(entries.items())) for entries in (*self._directories.values(), *self._durable.values()))
         return hash((tuple(files), tuple(names), len(self._renamings)))
 
     @classmethod
@@ -588,7 +588,9 @@ class PowerCut:
         self._options: dict[Number, tuple[tuple[Option, ...], ...]] = {
             number: options_of(durable, changes) for number, (durable, changes) in snapshot.files.items() if changes
         }
-        self.choices = len(self._names) * math.prod(len(one) for each in self._options.values() for one in each)
+        self.choices = len(self._names) * math.prod(
+            len(option) for options in self._options.values() for option in options
+        )
         """The number of combinations of choices. Several combinations may lead to the same disk."""
 
     def disks(self, random: Random, *, limit: int) -> Iterator[Tree]:
@@ -615,7 +617,7 @@ class PowerCut:
         """Minimise a disk that shows a problem. Returns a disk that still shows it, and the names of what that disk
         lost. With any one of these restored, the problem would disappear."""
         whole = frozenset(range(len(self._snapshot.renamings)))
-        kept = next(each for each in self._names if self._reachable(each)[0] == tree.directories)
+        kept = next(kept for kept in self._names if self._reachable(kept)[0] == tree.directories)
         files = {number: content for number, content in tree.files.items() if content != self._whole(number)}
 
         def standing(names: frozenset[int], lost: dict[Number, bytes]) -> Tree:
@@ -626,7 +628,7 @@ class PowerCut:
         while again:
             again = False
             for number in sorted(files):
-                fewer = {each: content for each, content in files.items() if each != number}
+                fewer = {other: content for other, content in files.items() if other != number}
                 if shows(standing(kept, fewer)):
                     files, again = fewer, True
             for at in sorted(whole - kept):
@@ -634,16 +636,19 @@ class PowerCut:
                 if more in self._names and shows(standing(more, files)):
                     kept, again = more, True
         names = [f"the name {name}" for at in sorted(whole - kept) for _, name, _ in self._snapshot.renamings[at].names]
-        return standing(kept, files), (*names, *(self._lost_of(number, each) for number, each in sorted(files.items())))
+        return standing(kept, files), (
+            *names,
+            *(self._lost_of(number, content) for number, content in sorted(files.items())),
+        )
 
     def _whole(self, number: Number) -> bytes:
         durable, changes = self._snapshot.files[number]
         return applied(durable, changes)
 
     def _lost_of(self, number: Number, left: bytes) -> str:
-        entries = (each.items() for each in self._snapshot.directories.values())
-        names = [name for each in entries for name, found in each if found == number]
-        names += [name for each in self._snapshot.renamings for _, name, found in each.names if found == number]
+        entries = (directory.items() for directory in self._snapshot.directories.values())
+        names = [name for entry in entries for name, found in entry if found == number]
+        names += [name for renaming in self._snapshot.renamings for _, name, found in renaming.names if found == number]
         whole = self._whole(number)
         right = sum(mine == yours for mine, yours in zip(left, whole, strict=False))
         return f"content of {names[0] if names else number}: {right} of {len(whole)} bytes are right"
@@ -733,12 +738,15 @@ def drawn(options: Sequence[Sequence[Option]], at: int, random: Random) -> list[
     number, pattern = divmod(at - 1, len(patterns))
     if at == 0 or number > count:
         weight = random.random()
-        wanted = [1 if random.random() < weight else random.randrange(len(each)) for each in options]
+        wanted = [1 if random.random() < weight else random.randrange(len(option)) for option in options]
     else:
-        wanted = [patterns[pattern](each, count - number) for each in range(count)]
+        wanted = [patterns[pattern](position, count - number) for position in range(count)]
     if at == 0:
         wanted = [0] * count
-    return [each[which] if which >= 0 else random.choice(each[1:]) for each, which in zip(options, wanted, strict=True)]
+    return [
+        option[which] if which >= 0 else random.choice(option[1:])
+        for option, which in zip(options, wanted, strict=True)
+    ]
 
 
 def identity(tree: Tree) -> int:

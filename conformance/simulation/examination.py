@@ -180,8 +180,8 @@ class Examination:
         alive = self._has_its_name(client, exchanges)
         log = log_of(client.ask, table)
         self._require_whole_log(log, outcomes)
-        for version, each in seen.items():
-            require(log.get(version) == each, f"version {version} was visible after the cut, but has changed since")
+        for version, commit in seen.items():
+            require(log.get(version) == commit, f"version {version} was visible after the cut, but has changed since")
         if alive:
             log = self._accepts_commits(client, table, log)
         client.judge(table)
@@ -330,8 +330,8 @@ class _Client:
             return
         self._sent.append(exchange.request)
         number = self._recording.invoke(client, TABLE, exchange.request)
-        for each in exchange.meanwhile:
-            self._before(each, "meanwhile")
+        for other in exchange.meanwhile:
+            self._before(other, "meanwhile")
         if exchange.answer is None:
             self._recording.lost(number, "the power went")
         else:

@@ -196,8 +196,8 @@ def _races(path: list[_Node], at: int, step: Step) -> None:
 
 def _blocked_races(scheduler: Scheduler, path: list[_Node]) -> None:
     """Record the races of deadlocked clients with the holders of the locks that they wait for."""
-    for name, each in scheduler.pending().items():
-        _races(path, len(path), Step(name, each.kind, each.target, each.invokes))
+    for name, pending in scheduler.pending().items():
+        _races(path, len(path), Step(name, pending.kind, pending.target, pending.invokes))
 
 
 def by_priorities(

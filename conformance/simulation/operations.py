@@ -74,7 +74,7 @@ class Exchange:
 
 
 def in_order_of_answers(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    return [each for exchange in exchanges for each in (*in_order_of_answers(exchange.meanwhile), exchange)]
+    return [other for exchange in exchanges for other in (*in_order_of_answers(exchange.meanwhile), exchange)]
 
 
 def _nested(requests: Sequence[m.Request]) -> Exchange:

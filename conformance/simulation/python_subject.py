@@ -122,8 +122,8 @@ class _PythonHost(Closing):
         if scope.commit_mode not in identity.commit_modes.get(scope.feature, ()) or scope.place is Place.FILESYSTEM:
             return False
         start = Start(table="t", feature=scope.feature, commit_mode=scope.commit_mode, identity=identity)
-        requests = [*scope.prepared(start), *(each for todo in scope.requests(start).values() for each in todo)]
-        return all(self._has(name_of(each)) for each in requests)
+        requests = [*scope.prepared(start), *(request for todo in scope.requests(start).values() for request in todo)]
+        return all(self._has(name_of(request)) for request in requests)
 
     def can_do(self, operation: Operation) -> bool:
         commit_modes = self.identity.commit_modes.get(operation.feature, ())

@@ -152,9 +152,9 @@ class Scheduler:
     def enabled(self) -> dict[str, Pending]:
         """The next effects of the clients that can continue. Raises `Deadlock` if every client is blocked."""
         waiting = self.pending()
-        found = {name: each for name, each in waiting.items() if not self._blocked(each)}
+        found = {name: pending for name, pending in waiting.items() if not self._blocked(pending)}
         if waiting and not found:
-            raise Deadlock("; ".join(self._waits(name, each) for name, each in sorted(waiting.items())))
+            raise Deadlock("; ".join(self._waits(name, pending) for name, pending in sorted(waiting.items())))
         return found
 
     def _blocked(self, each: Pending) -> bool:

@@ -134,7 +134,7 @@ class Outcome:
     @property
     def requirements(self) -> frozenset[str]:
         """The violated requirements."""
-        return frozenset(each.partition(":")[0] for each in self.violations)
+        return frozenset(violation.partition(":")[0] for violation in self.violations)
 
 
 def attempt(number: int) -> m.AttemptId:
@@ -222,7 +222,7 @@ class ScopeRun:
                 subject=events.Subject(name=start.identity.name, version=start.identity.version),
                 feature=scope.feature,  # type: ignore[arg-type]
                 profiles=start.identity.profiles,
-                promises=tuple(each for each in events.Promise if each.value in start.identity.promises),
+                promises=tuple(promise for promise in events.Promise if promise.value in start.identity.promises),
                 note=scope.id,
             )
         )
@@ -230,7 +230,7 @@ class ScopeRun:
             self._recording.ended(self._recording.invoke("setup", TABLE, request), request, answer)
         self.scheduler = Scheduler()
         requests = scope.requests(start)
-        self._cleaned = any(isinstance(each, m.Cleanup) for todo in requests.values() for each in todo)
+        self._cleaned = any(isinstance(request, m.Cleanup) for todo in requests.values() for request in todo)
         self._subjects = host.start(requests, self.scheduler.hook, threads=scope.threads)
         self.scheduler.start((client, self._client(client, todo)) for client, todo in requests.items())
 
@@ -274,7 +274,7 @@ class ScopeRun:
         if isinstance(answer, m.Observation):
             names = {file.name for file in answer.files}
             last = self._start.versions + len(self._answers)
-            absent = [each for each in range(self._start.before, last) if file_of(each) not in names]
+            absent = [version for version in range(self._start.before, last) if file_of(version) not in names]
             self._recording.look(TABLE, times[0], answer.files, absent)
         return answer
 

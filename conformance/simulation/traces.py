@@ -152,7 +152,7 @@ class _Shrinking:
     def without_a_client(self) -> bool:
         return len(self.requests) > 1 and any(
             self.shows(
-                {name: each for name, each in self.requests.items() if name != client},
+                {name: numbers for name, numbers in self.requests.items() if name != client},
                 [step.client for step in self.steps if step.client != client],
             )
             for client in sorted(self.requests)
@@ -181,7 +181,7 @@ class _Shrinking:
 
 def turns(steps: Iterable[Step]) -> tuple[Turn, ...]:
     grouped = groupby(step.client for step in steps)
-    return tuple(Turn(client=client, effects=len(list(each))) for client, each in grouped)
+    return tuple(Turn(client=client, effects=len(list(group))) for client, group in grouped)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -238,7 +238,7 @@ def explore_scope(
             if outcome.violations and not found.bad:
                 bad.append((list(runs[0].scheduler.steps), min(outcome.requirements)))
             found.bad += bool(outcome.violations)
-            new = [each for each in outcome.violations if each not in found.violations]
+            new = [violation for violation in outcome.violations if violation not in found.violations]
             found.violations += new[: VIOLATIONS_KEPT - len(found.violations)]
             yield
 
@@ -267,7 +267,7 @@ def _run(
     watch: Callable[[Any], None] = lambda _run: None,
 ) -> tuple[Outcome, list[Step]]:
     start = prepare(scope, host)
-    wanted = {client: tuple(todo[each] for each in requests[client]) for client, todo in scope.requests(start).items()
+    wanted = {client: tuple(todo[at] for at in requests[client]) for client, todo in scope.requests(start).items()
               if client in requests}  # fmt: skip
     smaller = replace(scope, requests=lambda _start: wanted)
     outcome, steps = follow(lambda: ScopeRun(smaller, host, start), list(clients), watch)
@@ -286,5 +286,5 @@ def _trace(
         requirement=requirement,
         violations=outcome.violations,
         effects=tuple(str(step) for step in steps),
-        answers={client: tuple(in_words(each) for each in answers) for client, answers in outcome.answers},
+        answers={client: tuple(in_words(answer) for answer in answers) for client, answers in outcome.answers},
     )

@@ -239,7 +239,7 @@ def _mutant(kind: str, identifier: str) -> Any:
     mutant = all_mutants().get(identifier)
     if mutant is not None and bool(mutant.violates) == (kind == "mutant"):
         return mutant.make
-    known = {each.id: each for each in all_mutants().values() if bool(each.violates) == (kind == "mutant")}
+    known = {mutant.id: mutant for mutant in all_mutants().values() if bool(mutant.violates) == (kind == "mutant")}
     if mutant is not None:
         right = "good" if kind == "mutant" else "mutant"
         raise UsageError(f"unknown subject '{kind}:{identifier}'; did you mean '{right}:{identifier}'?")
@@ -289,7 +289,7 @@ def engine_of(name: str, rest: str) -> tuple[type[EngineClient], str | None]:
 
 def known_engines() -> dict[str, tuple[str, str]]:
     """Module and class of each engine that this package has."""
-    return {each: place for each, place in ENGINES.items() if find_spec(place[0]) is not None}
+    return {engine: place for engine, place in ENGINES.items() if find_spec(place[0]) is not None}
 
 
 def _class(name: str, rest: str) -> Any:

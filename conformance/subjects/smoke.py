@@ -401,8 +401,8 @@ class _Smoke:
         commits = listed.commits if isinstance(listed, m.Commits) else ()
         seen = self._ask(m.Observe(table=reference))
         files = seen.files if isinstance(seen, m.Observation) else ()
-        contents = ["\n".join(each.actions or ()) for each in commits] + [file.content or "" for file in files]
-        found = {attempt_of(each.file_name or "") for each in commits} | set(map(proposals.attempt_of, contents))
+        contents = ["\n".join(commit.actions or ()) for commit in commits] + [file.content or "" for file in files]
+        found = {attempt_of(commit.file_name or "") for commit in commits} | set(map(proposals.attempt_of, contents))
         if found & old:
             self._state_outside(f"the new table {table.name!r} has commits that were never sent to this process")
 

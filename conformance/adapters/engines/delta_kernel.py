@@ -298,7 +298,7 @@ class _Connector:
         """The value of the partition column in the rows of a file. Kernel's method is private until Delta 4.3."""
         if value is None:
             return None
-        kinds = [self._java.reflected(each) for each in (f"{_KERNEL}.types.DataType", "java.lang.String")]
+        kinds = [self._java.reflected(class_name) for class_name in (f"{_KERNEL}.types.DataType", "java.lang.String")]
         method = self._java.reflected(f"{_KERNEL}.internal.util.PartitionUtils").getDeclaredMethod(
             "literalForPartitionValue", self._array("java.lang.Class", kinds)
         )
@@ -400,7 +400,7 @@ class _Connector:
 def _names_tables(on: Machine) -> bool:
     """Whether this Kernel belongs to Delta 4.4 or newer, whose catalog client takes options."""
     constructors = on.reflected(f"{_UC}.UCDeltaTokenBasedRestClient").getConstructors()
-    return any(each.getParameterCount() == 2 for each in constructors)
+    return any(constructor.getParameterCount() == 2 for constructor in constructors)
 
 
 def _rest_client(on: Machine, url: str, token: str, configuration: Any) -> Any:

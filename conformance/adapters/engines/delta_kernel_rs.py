@@ -133,7 +133,7 @@ class DeltaKernelRs(EngineClient):
 def program(version: str) -> Path:
     """The path of that version's program, built or not. Its folder's name holds the digest of its source."""
     digest = hashlib.sha256()
-    for path in sorted(each for each in SOURCE.rglob("*") if each.is_file()):
+    for path in sorted(path for path in SOURCE.rglob("*") if path.is_file()):
         digest.update(path.read_bytes())
     return jars.cache() / f"delta-kernel-rs-{version}-{digest.hexdigest()[:12]}" / PROGRAM
 

@@ -134,7 +134,7 @@ class DeltaRs(EngineClient):
         everything = bool(here) and set(request.removes) == here
         if request.reads is not None:
             raise Unable("a transaction cannot say what it read")
-        actions = [self._add(request, each, table) for each in request.adds]
+        actions = [self._add(request, add, table) for add in request.adds]
         overwrites = everything and bool(actions)
         if request.removes and not overwrites:
             actions += [self._remove(request, path) for path in request.removes]
@@ -157,7 +157,7 @@ class DeltaRs(EngineClient):
             )
             return
         features = getattr(self.library, "TableFeatures", None)
-        names = {str(each).rpartition(".")[2]: each for each in vars(features).values()} if features else {}
+        names = {str(feature).rpartition(".")[2]: feature for feature in vars(features).values()} if features else {}
         name = request.add_feature[0].upper() + request.add_feature[1:]
         if name not in names:
             raise Unable(f"no feature {request.add_feature}")
@@ -268,7 +268,7 @@ def _relative_path(uri: str, location: str) -> str:
 def _values(batch: Any, name: str) -> list[Any]:
     """A column of a batch that comes from pyarrow or from arro3."""
     column = batch.column(name) if hasattr(batch, "column") else batch[name]
-    return [each.as_py() if hasattr(each, "as_py") else each for each in column]
+    return [value.as_py() if hasattr(value, "as_py") else value for value in column]
 
 
 def _version_of(log: Path, marker: str, table: Any) -> int:

@@ -406,7 +406,7 @@ class Spark:
             properties=self.as_dict(snapshot.metadata().configuration()),
             partitions=paths,
             applications=self.as_dict(snapshot.transactions()),
-            domains={each.domain(): each.configuration() for each in self.items(snapshot.domainMetadata())},
+            domains={domain.domain(): domain.configuration() for domain in self.items(snapshot.domainMetadata())},
         )
 
     def failure(self, thrown: Any, *, proposed: bool) -> m.Answer:

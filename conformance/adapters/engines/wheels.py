@@ -43,11 +43,11 @@ def missing(wheel: str, version: str | None, engine: str) -> str:
     """What to install for that version, and how; empty: nothing is missing."""
     here = installed(wheel)
     if version is None:
-        absent = [each for each in (wheel, *PARTS.get(wheel, ())) if installed(each) is None]
+        absent = [name for name in (wheel, *PARTS.get(wheel, ())) if installed(name) is None]
         return f"the wheel {absent[0]} is not installed; run: pip install {' '.join(absent)}" if absent else ""
     if not _VERSION.fullmatch(version):
         return _invalid(version)
-    if version == here and all(installed(each) == here for each in PARTS.get(wheel, ())):
+    if version == here and all(installed(name) == here for name in PARTS.get(wheel, ())):
         return ""
     if (folder(wheel, version) / wheel).is_dir():
         return ""

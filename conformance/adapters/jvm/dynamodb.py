@@ -197,7 +197,7 @@ class Database:
 def _without_none(value: Any) -> Any:
     """An attribute without its null fields: Java's class has a field for every type."""
     if isinstance(value, dict):
-        return {name: _without_none(each) for name, each in value.items() if each is not None}
+        return {name: _without_none(member) for name, member in value.items() if member is not None}
     if isinstance(value, list):
-        return [_without_none(each) for each in value]
+        return [_without_none(member) for member in value]
     return value

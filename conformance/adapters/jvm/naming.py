@@ -127,7 +127,7 @@ def _words(text: str) -> list[str]:
 
 def _faults(name: str, text: str, possible: frozenset[Fault]) -> frozenset[Fault]:
     """The faults in the name, which commas separate."""
-    found = frozenset(each for each in Fault if each in text.split(","))
+    found = frozenset(fault for fault in Fault if fault in text.split(","))
     if text and (len(found) != len(text.split(",")) or not found <= possible):
         known = ", ".join(sorted(possible))
         raise UnknownError(f"jvm:{name}:{text} is unknown; its variants are {known}, or several with commas")
@@ -154,10 +154,10 @@ def _by_class(words: Sequence[str]) -> Named:
     if "." not in options.class_name and not options.classpath:
         known = ", ".join(f"jvm:{name}" for name in _NAMES)
         raise UnknownError(f"jvm:{options.class_name} is unknown; there are {known}, and jvm:CLASS --classpath JARS")
-    theirs = [str(Path(each).absolute()) for each in options.classpath.split(os.pathsep) if each]
+    theirs = [str(Path(path).absolute()) for path in options.classpath.split(os.pathsep) if path]
     return Named(
         name=options.class_name,
-        version=", ".join(Path(each).name for each in theirs) or "unknown",
+        version=", ".join(Path(jar).name for jar in theirs) or "unknown",
         classpath=os.pathsep.join([*theirs, jars.classpath("dynamodb", hadoop=True)]),
         class_name=options.class_name,
         conf=conf,
@@ -167,7 +167,7 @@ def _by_class(words: Sequence[str]) -> Named:
 def _constructed(machine: Machine, name: str, kind: Any, batch: int) -> Any:
     """Call the constructor that takes the size of a batch; if the class has none, the constructor without
     parameters."""
-    parameters = [[each.getName() for each in made.getParameterTypes()] for made in kind.getConstructors()]
+    parameters = [[parameter.getName() for parameter in made.getParameterTypes()] for made in kind.getConstructors()]
     if ["long"] in parameters:
         return machine.type(name)(batch)
     if [] in parameters:

@@ -307,7 +307,7 @@ def _creator(table: ResolvedTable, environment: Environment) -> str | None:
         content = LogStore(table.location, environment).read(name)
     except FileNotFoundError:
         return None
-    infos = (each for each in actions.decode(content, source=name) if isinstance(each, CommitInfo))
+    infos = (action for action in actions.decode(content, source=name) if isinstance(action, CommitInfo))
     first = next(infos, None)
     return None if first is None else first.txn_id
 

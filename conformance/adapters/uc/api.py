@@ -99,7 +99,7 @@ def address_of(rest: str) -> Address:
         token=os.environ.get(TOKEN_VARIABLE) or None,
         name=given.get("name") or "uc-delta-api",
         version=given.get("version") or None,
-        without=tuple(each for each in given.get("without", "").split(",") if each),
+        without=tuple(profile for profile in given.get("without", "").split(",") if profile),
     )
 
 
@@ -218,13 +218,13 @@ class TableUpdate(_Document, frozen=True, kw_only=True):
     @property
     def problem(self) -> str:
         """Why the request is invalid; empty: it is valid."""
-        actions = [each.action for each in self.updates]
-        unknown = [each for each in actions if each not in UPDATES]
+        actions = [update.action for update in self.updates]
+        unknown = [action for action in actions if action not in UPDATES]
         missing = [
-            each.action
-            for each in self.updates
-            if (each.action == UPDATES[0] and each.commit is None)
-            or (each.action == UPDATES[1] and each.latest_published_version is None)
+            update.action
+            for update in self.updates
+            if (update.action == UPDATES[0] and update.commit is None)
+            or (update.action == UPDATES[1] and update.latest_published_version is None)
         ]
         if not actions:
             return "at least one update is required"
@@ -236,20 +236,25 @@ class TableUpdate(_Document, frozen=True, kw_only=True):
 
     @property
     def table_id(self) -> str | None:
-        return next((each.uuid for each in self.requirements or () if each.type == "assert-table-uuid"), None)
+        return next(
+            (requirement.uuid for requirement in self.requirements or () if requirement.type == "assert-table-uuid"),
+            None,
+        )
 
     @property
     def etag(self) -> str | None:
-        return next((each.etag for each in self.requirements or () if each.type == "assert-etag"), None)
+        return next(
+            (requirement.etag for requirement in self.requirements or () if requirement.type == "assert-etag"), None
+        )
 
     @property
     def commit(self) -> ApiCommit | None:
-        return next((each.commit for each in self.updates if each.action == UPDATES[0]), None)
+        return next((update.commit for update in self.updates if update.action == UPDATES[0]), None)
 
     @property
     def published(self) -> int | None:
         """The client reports that all versions up to this one are published."""
-        return next((each.latest_published_version for each in self.updates if each.action == UPDATES[1]), None)
+        return next((update.latest_published_version for update in self.updates if update.action == UPDATES[1]), None)
 
 
 class Config(_Document, frozen=True, kw_only=True):

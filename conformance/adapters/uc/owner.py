@@ -241,7 +241,7 @@ class UcOwner:
             problem = _publish(log, full.unpublished)
             if problem is None and full.latest is not None:
                 report = {"action": "set-latest-backfilled-version", "latest-published-version": full.latest}
-                others = [each for each in updates if each["action"] != report["action"]]
+                others = [update for update in updates if update["action"] != report["action"]]
                 reply = self._update(request, file_name, requirements, [*others, report])
         return m.Ratified(version=request.version) if reply is None else self._refused(request, reply)
 
@@ -291,8 +291,8 @@ class UcOwner:
         def ask() -> m.Answer:
             _, table = self._loaded(request.table)
             first, last = request.start or 0, request.end
-            wanted = (each for each in table.unpublished if first <= each.version)
-            commits = tuple(_entry(each) for each in wanted if last is None or each.version <= last)
+            wanted = (commit for commit in table.unpublished if first <= commit.version)
+            commits = tuple(_entry(commit) for commit in wanted if last is None or commit.version <= last)
             return m.Commits(commits=commits, latest=table.latest)
 
         return self._answered(ask)
@@ -316,7 +316,7 @@ class UcOwner:
         if reply is None:
             return m.Done()
         _, after = self._loaded(table)
-        return _rejected(reply) if any(each.version <= version for each in after.unpublished) else m.Done()
+        return _rejected(reply) if any(commit.version <= version for commit in after.unpublished) else m.Done()
 
     # Reading and changing the log's files for the kit
 
