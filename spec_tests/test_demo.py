@@ -272,12 +272,12 @@ def test_equal_totals_have_no_difference() -> None:
     [(("1", "rows"), 3), (("1", "counts", "n"), 1), (("1", "sums", "n"), 31), (("1", "sums", "price"), 0.31)],
 )
 def test_one_different_total_is_one_difference(path: tuple[str, ...], value: float) -> None:
-    found = deepcopy(FOUND)
-    place: Any = found
+    computed = deepcopy(FOUND)
+    place: Any = computed
     for key in path[:-1]:
         place = place[key]
     place[path[-1]] = value
-    assert len(list(differences(EXPECTED, found))) == 1
+    assert len(list(differences(EXPECTED, computed))) == 1
 
 
 def test_missing_or_additional_part_is_a_difference() -> None:

@@ -51,9 +51,9 @@ def text_of(page: str) -> str:
 
 def blocks_of(page: str) -> list[Block]:
     blocks = []
-    for found in BLOCK.finditer(text_of(page)):
-        kind, _, argument = (found["mark"] or "").partition(": ")
-        blocks.append(Block(kind=kind, argument=argument, language=found["language"], code=found["code"]))
+    for match in BLOCK.finditer(text_of(page)):
+        kind, _, argument = (match["mark"] or "").partition(": ")
+        blocks.append(Block(kind=kind, argument=argument, language=match["language"], code=match["code"]))
     return blocks
 
 

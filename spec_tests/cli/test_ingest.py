@@ -112,8 +112,8 @@ def test_special_column_names_are_quoted_for_spark(
     first = {"_c0": 1, "Solar.R": 190, "`a`.b": 0.5, "age.65": "x", "Month.x": 5}
     second = {"_c0": 2, "Solar.R": None, "`a`.b": 1.5, "age.65": None, "Month.x": 6}
     table = warehouse.table("air")
-    found = table.snapshot().to_arrow().to_pylist()
-    assert sorted(found, key=lambda row: row["_c0"]) == [first, first, second, second]
+    rows = table.snapshot().to_arrow().to_pylist()
+    assert sorted(rows, key=lambda row: row["_c0"]) == [first, first, second, second]
     assert connect(spark, warehouse).read.where("`Month.x` = 6").table("air").toArrow().to_pylist() == [second, second]
 
 

@@ -26,8 +26,8 @@ def news(tmp_path: Path) -> Path:
 
 
 def rows(warehouse: Warehouse) -> list[tuple[int, str | None]]:
-    found = warehouse.table("sales").snapshot().to_arrow().to_pylist()
-    return sorted((row["id"], row["name"]) for row in found)
+    records = warehouse.table("sales").snapshot().to_arrow().to_pylist()
+    return sorted((row["id"], row["name"]) for row in records)
 
 
 @pytest.mark.usefixtures("sales")

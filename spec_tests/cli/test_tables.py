@@ -199,8 +199,8 @@ def test_show_by_path_reads_published_versions_with_a_warning(
 
 
 def test_a_table_is_found_by_name_id_and_path(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    found = warehouse.owner.resolve(sales)
-    for reference in (found.name, found.table_id, found.location):
+    resolved = warehouse.owner.resolve(sales)
+    for reference in (resolved.name, resolved.table_id, resolved.location):
         assert cli("show", reference, "--json").json["owner"]["name"] == "sales"
 
 

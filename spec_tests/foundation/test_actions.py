@@ -105,11 +105,11 @@ def test_actions_are_read_back_unchanged_one_in_each_line(written: list[Action])
 @given(st.binary(max_size=80))
 def test_any_bytes_are_actions_or_a_corrupt_log_error(content: bytes) -> None:
     try:
-        found = actions.decode(content, source="test")
+        decoded = actions.decode(content, source="test")
     except CorruptLogError as error:
         assert error.path == "test"
     else:
-        assert actions.decode(actions.encode([CommitInfo({}), *found]), source="test")[1:] == found
+        assert actions.decode(actions.encode([CommitInfo({}), *decoded]), source="test")[1:] == decoded
 
 
 def test_unknown_actions_and_unknown_fields_are_ignored() -> None:

@@ -80,15 +80,15 @@ ANCHORS = {name: anchors(path) for name, path in PAGES.items()}
 
 def public_sections() -> dict[str, list[str]]:
     """The sections of each public document that SOURCES.md links."""
-    found: dict[str, list[str]] = {}
+    sections: dict[str, list[str]] = {}
     document = ""
     for line in PAGES["SOURCES.md"].read_text(encoding="utf-8").splitlines():
         if line.startswith("### "):
             document = line.removeprefix("### ")
-            found[document] = []
+            sections[document] = []
         elif document and (item := re.fullmatch(r"- \[(.+)\]\(https://\S+\)", line)):
-            found[document].append(item[1].casefold())
-    return found
+            sections[document].append(item[1].casefold())
+    return sections
 
 
 LINKED = public_sections()
@@ -129,7 +129,7 @@ def broken_links(page: Path, text: str) -> Iterator[str]:
 
 
 def test_every_citation_has_a_target() -> None:
-    assert {path: found for path, text in TEXTS.items() if (found := sorted(set(wrong(path, text))))} == {}
+    assert {path: dangling for path, text in TEXTS.items() if (dangling := sorted(set(wrong(path, text))))} == {}
 
 
 def test_page_names_are_unique() -> None:
@@ -140,8 +140,8 @@ def test_page_names_are_unique() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_anchors_of_a_page_are_unique(name: str) -> None:
-    found = ANCHOR.findall(PAGES[name].read_text(encoding="utf-8"))
-    assert sorted(found) == sorted(set(found))
+    anchors = ANCHOR.findall(PAGES[name].read_text(encoding="utf-8"))
+    assert sorted(anchors) == sorted(set(anchors))
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from refimpl.files import HAS_DESCRIPTION_LOCKS, PosixFiles, lock_description, r
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """All syncs: the inode, and the size at the time of the sync."""
-    found: list[tuple[int, int]] = []
+    syncs: list[tuple[int, int]] = []
 
     def fsync(descriptor: int) -> None:
         status = os.fstat(descriptor)
-        found.append((status.st_ino, status.st_size))
+        syncs.append((status.st_ino, status.st_size))
 
     monkeypatch.setattr(os, "fsync", fsync)
-    return found
+    return syncs
 
 
 def test_new_file_is_synced_with_all_its_bytes(tmp_path: Path, synced: list[tuple[int, int]]) -> None:

@@ -36,10 +36,10 @@ def words_of(name: str) -> str:
 
 def docstrings_of(tree: ast.Module) -> dict[ast.Constant, str]:
     """The docstrings of a module with their first lines, and its other stand-alone strings with an empty text."""
-    found: dict[ast.Constant, str] = {}
+    docstrings: dict[ast.Constant, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            found[node.value] = ""
+            docstrings[node.value] = ""
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
@@ -48,8 +48,8 @@ def docstrings_of(tree: ast.Module) -> dict[ast.Constant, str]:
                 statement = node.body[0]
                 assert isinstance(statement, ast.Expr)
                 assert isinstance(statement.value, ast.Constant)
-                found[statement.value] = text.partition("\n\n")[0]
-    return found
+                docstrings[statement.value] = text.partition("\n\n")[0]
+    return docstrings
 
 
 def texts_of(path: Path) -> Iterator[tuple[int, str]]:
@@ -86,12 +86,12 @@ def faults(path: Path) -> list[str]:
 
 
 def files() -> dict[str, list[Path]]:
-    found: dict[str, list[Path]] = {}
+    by_package: dict[str, list[Path]] = {}
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*")):
             if path.suffix in SUFFIXES and path not in QUOTED:
-                found.setdefault(package_of(path), []).append(path)
-    return found
+                by_package.setdefault(package_of(path), []).append(path)
+    return by_package
 
 
 FILES = files()

@@ -63,18 +63,18 @@ def statements(body: list[ast.stmt], *, for_types: bool) -> Iterator[ast.stmt]:
 def imports_of(module: str, *, for_types: bool = False) -> frozenset[str]:
     """The full names of all packages, modules and names that a module imports. `for_types`: also the imports for type
     checkers."""
-    found: set[str] = set()
+    imports: set[str] = set()
     package = module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
     for node in statements(tree_of(module).body, for_types=for_types):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
                 parents = package.split(".")[: len(package.split(".")) - node.level + 1]
                 base = ".".join([*parents, base] if base else parents)
-            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
-    return frozenset(found)
+            imports |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    return frozenset(imports)
 
 
 def below(name: str, *packages: str) -> bool:
@@ -140,8 +140,8 @@ def rank_of(module: str) -> tuple[str, int]:
     layers = REFERENCE_LAYERS if top == "refimpl" else KIT_LAYERS
     units = {unit: number for number, line in enumerate(layers) for unit in line if below(inside, unit)}
     assert units, f"{module} is in no line of the table of layers"
-    (found,) = units.items()
-    return found
+    (rank,) = units.items()
+    return rank
 
 
 ROOTS = ("refimpl", "conformance")
@@ -159,13 +159,13 @@ def edges() -> Iterator[tuple[str, str]]:
 
 
 def upward() -> set[tuple[str, str]]:
-    found = set()
+    pairs = set()
     for module, name in edges():
         (unit, line), (other, lower) = rank_of(module), rank_of(name)
         uninvited = other in ONLY_FROM and unit not in ONLY_FROM[other]
         if unit != other and (lower <= line or uninvited):
-            found.add((module.partition(".")[2], other))
-    return found
+            pairs.add((module.partition(".")[2], other))
+    return pairs
 
 
 def test_no_package_imports_a_higher_package() -> None:
@@ -179,7 +179,7 @@ def circles() -> set[str]:
         # A package is imported before its modules; this import is not in the source.
         if not below(module, name):
             below_it.setdefault(module, set()).add(name)
-    found = set()
+    modules = set()
     for module in below_it:
         seen, waiting = set[str](), [module]
         while waiting:
@@ -188,8 +188,8 @@ def circles() -> set[str]:
                     seen.add(name)
                     waiting.append(name)
         if module in seen:
-            found.add(module)
-    return found
+            modules.add(module)
+    return modules
 
 
 def test_no_module_imports_itself_through_others() -> None:
@@ -197,22 +197,22 @@ def test_no_module_imports_itself_through_others() -> None:
 
 
 def private_uses() -> set[tuple[str, str]]:
-    found = set()
+    uses = set()
     for module in MODULES:
         modules: set[str] = set()
         for node in statements(tree_of(module).body, for_types=False):
             if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PACKAGES:
                 names = {alias.name for alias in node.names}
                 modules |= {alias.asname or alias.name for alias in node.names}
-                found |= {(module, name) for name in names if name.startswith("_") and not name.startswith("__")}
+                uses |= {(module, name) for name in names if name.startswith("_") and not name.startswith("__")}
         if not re.search(rf"\b({'|'.join(modules)})\s*\.\s*_", text_of(module)):
             continue
         for node in walk(tree_of(module)):
             if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)):
                 continue
             if node.value.id in modules and node.attr.startswith("_") and not node.attr.startswith("__"):
-                found.add((module, f"{node.value.id}.{node.attr}"))
-    return found
+                uses.add((module, f"{node.value.id}.{node.attr}"))
+    return uses
 
 
 def test_no_private_name_of_another_module_is_used() -> None:
@@ -233,13 +233,13 @@ def test_client_imports_no_ledger_lock_spark_or_owner() -> None:
 
 def test_only_the_ledger_and_its_simulation_import_sqlite() -> None:
     """The simulated disk is the layer below SQLite, and no second ledger."""
-    found = [module for module in MODULES if any(below(name, "apsw", "sqlite3") for name in imports_of(module))]
-    assert found == ["refimpl.owner.ledger", "conformance.simulation.sqlite_vfs"]
+    importing = [module for module in MODULES if any(below(name, "apsw", "sqlite3") for name in imports_of(module))]
+    assert importing == ["refimpl.owner.ledger", "conformance.simulation.sqlite_vfs"]
 
 
 def test_only_the_environment_imports_the_file_lock() -> None:
-    found = [module for module in MODULES if any(below(name, "filelock") for name in imports_of(module))]
-    assert found == ["refimpl.environment"]
+    importing = [module for module in MODULES if any(below(name, "filelock") for name in imports_of(module))]
+    assert importing == ["refimpl.environment"]
 
 
 def test_the_ledger_touches_no_table() -> None:
@@ -248,8 +248,8 @@ def test_the_ledger_touches_no_table() -> None:
 
 def test_spark_is_imported_where_spark_is_used() -> None:
     allowed = ("refimpl.spark", "refimpl.demo", "refimpl.cli")
-    found = [m for m in MODULES if any(below(n, "pyspark") for n in imports_of(m)) and not below(m, *allowed)]
-    assert found == []
+    importing = [m for m in MODULES if any(below(n, "pyspark") for n in imports_of(m)) and not below(m, *allowed)]
+    assert importing == []
 
 
 def test_modules_of_tasks_never_import_the_owner() -> None:
@@ -327,20 +327,20 @@ DATA_FILES = {"refimpl.client.data_files", "refimpl.client.deletion_vectors"}
 
 @cache
 def file_effects(module: str) -> list[tuple[str, int]]:
-    found = []
+    effects = []
     for node in walk(tree_of(module)):
         if not isinstance(node, ast.Call):
             continue
         function = node.func
         if isinstance(function, ast.Name) and function.id == "open":
-            found.append(("open", node.lineno))
+            effects.append(("open", node.lineno))
         elif isinstance(function, ast.Attribute):
             receiver = function.value
             name = receiver.id if isinstance(receiver, ast.Name) else getattr(receiver, "attr", "")
             ours = name in EFFECT_OBJECTS or name == "self"
             if name in ("os", "shutil", "io", "tempfile") or (function.attr in PATH_METHODS and not ours):
-                found.append((function.attr, node.lineno))
-    return found
+                effects.append((function.attr, node.lineno))
+    return effects
 
 
 OF_THE_LOG = [
@@ -365,7 +365,7 @@ def test_every_byte_of_a_log_goes_through_files() -> None:
 
 def test_every_documented_exception_is_used() -> None:
     for module, what in ALLOWED:
-        assert what in {found for found, _ in file_effects(module)}, f"{module} does not use {what} any more"
+        assert what in {used for used, _ in file_effects(module)}, f"{module} does not use {what} any more"
 
 
 # Cost and size
@@ -407,7 +407,7 @@ def test_no_utils_module_and_no_manager_class() -> None:
 
 def test_no_code_branches_on_the_feature() -> None:
     """Every difference is a field of `TableFeature`."""
-    features, found = {"MANAGED_COMMIT", "CATALOG_MANAGED"}, []
+    features, branches = {"MANAGED_COMMIT", "CATALOG_MANAGED"}, []
     for module in MODULES:
         if not any(feature in text_of(module) for feature in features):
             continue
@@ -416,5 +416,5 @@ def test_no_code_branches_on_the_feature() -> None:
                 names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
                 names |= {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
                 if names & features:
-                    found.append(f"{module}:{node.lineno}")
-    assert found == []
+                    branches.append(f"{module}:{node.lineno}")
+    assert branches == []

@@ -22,31 +22,31 @@ def test_every_written_name_is_parsed_to_its_version(version: int) -> None:
         (log_path.checksum(version), FileKind.CHECKSUM),
         (log_path.classic_checkpoint(version), FileKind.CLASSIC_CHECKPOINT),
     ):
-        found = log_path.parse(name, size=7, modified=9)
-        assert found is not None
-        assert (found.kind, found.version, found.name, found.size, found.modified) == (kind, version, name, 7, 9)
+        parsed = log_path.parse(name, size=7, modified=9)
+        assert parsed is not None
+        assert (parsed.kind, parsed.version, parsed.name, parsed.size, parsed.modified) == (kind, version, name, 7, 9)
         assert len(name.split(".")[0]) == 20
 
 
 @given(versions, uuids)
 def test_staged_name_has_its_version_and_attempt(version: int, uuid: str) -> None:
-    found = log_path.parse_staged(log_path.staged_commit(version, uuid))
-    assert found is not None
-    assert (found.kind, found.version, found.uuid) == (FileKind.STAGED_COMMIT, version, uuid)
+    parsed = log_path.parse_staged(log_path.staged_commit(version, uuid))
+    assert parsed is not None
+    assert (parsed.kind, parsed.version, parsed.uuid) == (FileKind.STAGED_COMMIT, version, uuid)
 
 
 @given(versions, versions)
 def test_compaction_name_has_its_first_and_last_version(first: int, second: int) -> None:
     start, end = sorted((first, second))
-    found = log_path.parse(log_path.compaction(start, end))
-    assert found is not None
-    assert (found.kind, found.start_version, found.version) == (FileKind.COMPACTION, start, end)
+    parsed = log_path.parse(log_path.compaction(start, end))
+    assert parsed is not None
+    assert (parsed.kind, parsed.start_version, parsed.version) == (FileKind.COMPACTION, start, end)
 
 
 @given(st.text(max_size=60))
 def test_parsing_any_text_never_fails(name: str) -> None:
-    for found in (log_path.parse(name), log_path.parse_staged(name)):
-        assert found is None or (found.name == name and name.isascii() and 0 <= found.version <= MAX_VERSION)
+    for parsed in (log_path.parse(name), log_path.parse_staged(name)):
+        assert parsed is None or (parsed.name == name and name.isascii() and 0 <= parsed.version <= MAX_VERSION)
 
 
 @given(versions, uuids)
@@ -71,9 +71,9 @@ def test_staged_and_published_names_differ(version: int, uuid: str) -> None:
     ],
 )
 def test_each_documented_name_has_its_kind(name: str, kind: FileKind) -> None:
-    found = log_path.parse(name)
-    assert found is not None
-    assert found.kind is kind
+    parsed = log_path.parse(name)
+    assert parsed is not None
+    assert parsed.kind is kind
 
 
 @pytest.mark.parametrize(

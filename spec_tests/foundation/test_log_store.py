@@ -243,12 +243,12 @@ def test_a_listing_shows_log_files_and_nothing_staged(log: LogStore) -> None:
     (log.folder / "notes.txt").write_text("x")
     (log.folder / log_path.commit(2)).mkdir()
     (log.folder / FOLDER / log_path.staged_commit(2, new_attempt())).mkdir()
-    found = log.listing()
-    assert [path.name for path in found] == sorted(
+    listing = log.listing()
+    assert [path.name for path in listing] == sorted(
         [log_path.commit(0), log_path.classic_checkpoint(0), log_path.checksum(1), log_path.commit(1)],
         key=lambda name: (name[:20], name),
     )
-    assert all(path.size == 2 and path.modified > 0 for path in found)
+    assert all(path.size == 2 and path.modified > 0 for path in listing)
     assert [path.version for path in log.staged_listing(FOLDER)] == [1]
 
 

@@ -125,11 +125,11 @@ def collect(copy: Path, tests: Sequence[str], files: Sequence[str], body: Callab
             os._exit(0)
     os.close(theirs)
     with os.fdopen(ours, "rb") as pipe:
-        found = pipe.read()
+        received = pipe.read()
     os.waitpid(pid, 0)
-    if not found:
+    if not received:
         raise ValueError(said.read_text(encoding="utf-8", errors="replace")[-4000:])
-    return found[1:]
+    return received[1:]
 
 
 def _collected(
@@ -340,8 +340,8 @@ def enter(copy: Path) -> None:
 class Functions:
     """The functions of some files of the copy, in this process."""
 
-    def __init__(self, found: Mapping[str, list[FunctionType]]) -> None:
-        self._found = found
+    def __init__(self, functions: Mapping[str, list[FunctionType]]) -> None:
+        self._found = functions
 
     def put_in_place(self, file: str, tree: ast.Module) -> None:
         """Give the functions of the file the code of the tree, so that every reference to them has the new code.
@@ -366,11 +366,11 @@ def functions_of(copy: Path, files: Iterable[str]) -> Functions:
     for file in files:
         importlib.import_module(module_of(file))
     paths = {str(copy / file): file for file in files}
-    found: dict[str, list[FunctionType]] = {file: [] for file in files}
+    functions: dict[str, list[FunctionType]] = {file: [] for file in files}
     for each in gc.get_objects():
         if isinstance(each, FunctionType) and each.__code__.co_filename in paths:
-            found[paths[each.__code__.co_filename]].append(each)
-    return Functions(found)
+            functions[paths[each.__code__.co_filename]].append(each)
+    return Functions(functions)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

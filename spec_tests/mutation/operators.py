@@ -95,14 +95,14 @@ def mutants(file: str, text: str) -> list[Mutant]:
     tree = ast.parse(text)
     points: dict[int, int] = {}
     seen: Counter[tuple[str, str, str]] = Counter()
-    found = []
+    listed = []
     for number, edit in enumerate(edits(tree)):
         key = (edit.function, edit.operator, edit.source)
         seen[key] += 1
         point = points.setdefault(id(edit.anchor), len(points))
         if not edit.matters:
             continue
-        found.append(
+        listed.append(
             Mutant(
                 file=file,
                 function=edit.function,
@@ -115,7 +115,7 @@ def mutants(file: str, text: str) -> list[Mutant]:
                 point=point,
             )
         )
-    return found
+    return listed
 
 
 def mutated(text: str, number: int) -> ast.Module:
@@ -326,9 +326,9 @@ def _transactions(function: str, scope: Scope) -> Iterator[tuple[str, str, list[
     for body in _bodies(scope):
         for statement in body:
             for item in statement.items if isinstance(statement, ast.With) else ():
-                found = transaction_of(item)
-                if found is not None:
-                    yield *found, list(_bodies(statement))
+                transaction = transaction_of(item)
+                if transaction is not None:
+                    yield *transaction, list(_bodies(statement))
 
 
 # Guards
@@ -646,10 +646,10 @@ def calls(node: ast.AST) -> list[ast.Call]:
     """Every call in the node, without calls in functions that it only defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
         return []
-    found = [node] if isinstance(node, ast.Call) else []
+    inner = [node] if isinstance(node, ast.Call) else []
     for child in ast.iter_child_nodes(node):
-        found += calls(child)
-    return found
+        inner += calls(child)
+    return inner
 
 
 def is_effect(statement: ast.stmt) -> bool:

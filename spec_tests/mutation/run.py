@@ -289,26 +289,26 @@ class Explained:
 def load(text: str) -> list[Explained]:
     """The entries. Raises `ValueError` for an entry that is incomplete, has no reason, or occurs twice."""
     try:
-        found = [Explained(**entry) for entry in tomllib.loads(text).get("mutant", [])]
+        entries = [Explained(**entry) for entry in tomllib.loads(text).get("mutant", [])]
     except TypeError as error:
         raise ValueError(f"invalid entry in the list of explained mutants: {error}") from error
-    keys = [each.key for each in found]
-    for each in found:
+    keys = [each.key for each in entries]
+    for each in entries:
         if len(each.reason.split()) < 5:
             raise ValueError(f"{each.key} has no reason that explains it")
         if keys.count(each.key) > 1:
             raise ValueError(f"{each.key} is explained twice")
-    return found
+    return entries
 
 
 def reasons(entries: Collection[Explained], known: Iterable[Mutant]) -> dict[Key, str]:
     """The reasons why these mutants may survive."""
-    found: dict[Key, str] = {}
+    by_key: dict[Key, str] = {}
     for mutant in known:
         reason = next((entry.reason for entry in entries if entry.explains(mutant)), None)
         if reason is not None:
-            found[mutant.key] = reason
-    return found
+            by_key[mutant.key] = reason
+    return by_key
 
 
 def stale(
@@ -321,13 +321,13 @@ def stale(
     killed. A class must have a mutant only if its pattern is one of the `targets`, because other packages make only
     some edits in these files."""
     files = {mutant.file for mutant in known}
-    found = []
+    faults = []
     for entry in entries:
         where = f"{entry.file} {entry.function}: {entry.operator} of `{entry.source}`"
         keys = [mutant.key for mutant in known if entry.explains(mutant)]
         looked_at = entry.function != "*" or entry.file in targets
         if not keys and looked_at and any(fnmatch(file, entry.file) for file in files):
-            found.append(f"{where} is explained, but there is no such mutant; remove the entry")
+            faults.append(f"{where} is explained, but there is no such mutant; remove the entry")
         elif keys and all(key in killed for key in keys):
-            found.append(f"{where} is explained, but {killed[keys[0]]} kills it; remove the entry")
-    return found
+            faults.append(f"{where} is explained, but {killed[keys[0]]} kills it; remove the entry")
+    return faults

@@ -68,13 +68,13 @@ class Result(msgspec.Struct, kw_only=True):
 def load(text: str) -> list[Sabotage]:
     """The entries. Raises `ValueError` for an entry that is incomplete, or whose id is not unique."""
     try:
-        found = [
+        entries = [
             Sabotage(**{**entry, "tests": tuple(entry["tests"])}) for entry in tomllib.loads(text).get("sabotage", [])
         ]
     except (TypeError, KeyError) as error:
         raise ValueError(f"invalid entry in the catalogue of sabotages: {error}") from error
-    ids = [each.id for each in found]
-    for each in found:
+    ids = [each.id for each in entries]
+    for each in entries:
         if ids.count(each.id) > 1:
             raise ValueError(f"{each.id}: the id is not unique")
         if not each.tests:
@@ -82,7 +82,7 @@ def load(text: str) -> list[Sabotage]:
         for what, sentence in (("harm", each.harm), ("explanation", each.explained)):
             if sentence is not None and len(sentence.split()) < 5:
                 raise ValueError(f"{each.id}: the {what} must be a sentence, not {sentence!r}")
-    return found
+    return entries
 
 
 def sabotaged(text: str, sabotage: Sabotage) -> str:

@@ -24,8 +24,8 @@ def module(body: str, header: str = "def put(self, name, content):") -> str:
 
 def made(text: str, operator: str) -> list[str]:
     """The results of the operator on the body of a function."""
-    found = [ast.unparse(mutated(text, each.number)) for each in mutants("m.py", text) if each.operator == operator]
-    return [dedent(each.partition("\n")[2]) for each in found]
+    results = [ast.unparse(mutated(text, each.number)) for each in mutants("m.py", text) if each.operator == operator]
+    return [dedent(each.partition("\n")[2]) for each in results]
 
 
 def spelled(*bodies: str) -> list[str]:
@@ -213,10 +213,10 @@ def copy(tmp_path: Path) -> Path:
 
 def run(copy: Path, explained: dict[Key, str]) -> Result:
     """Run all mutants, and one that cannot be made."""
-    found = Run(copy, [""], at_once=2, seconds=10.0)
-    chosen = [each for each in found.mutants if each.operator in ("delete-effect", "swap-effects")]
+    mutation_run = Run(copy, [""], at_once=2, seconds=10.0)
+    chosen = [each for each in mutation_run.mutants if each.operator in ("delete-effect", "swap-effects")]
     chosen.insert(0, replace(chosen[0], number=99))
-    return found.go(chosen, explained)
+    return mutation_run.go(chosen, explained)
 
 
 def test_removed_fsync_is_killed_and_an_unseen_edit_survives(copy: Path) -> None:

@@ -257,23 +257,23 @@ def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeat
         with opened(folder) as warehouse:
             owner, proposal = warehouse.owner, kept["proposal"]
             try:
-                found = owner.resolve(warehouse.directory / "place")
+                resolved = owner.resolve(warehouse.directory / "place")
             except TableNotFoundError:
                 assert not isinstance(ended.answer, Registered), ended
                 create(warehouse, feature, CommitMode.STAGED).land(2)
                 continue
-            outcome = owner.attempt_outcome(found.table_id, proposal.attempt)
+            outcome = owner.attempt_outcome(resolved.table_id, proposal.attempt)
             if isinstance(outcome, Landed):
                 assert not ended.nothing_landed, ended
                 table = owned(warehouse, "orders")
-                assert table.table_id == found.table_id
+                assert table.table_id == resolved.table_id
                 assert table.history() == {0: proposal.content}
-                again = owner.register_table(found.table_id, proposal)
+                again = owner.register_table(resolved.table_id, proposal)
                 assert isinstance(again, Registered)
             else:
                 assert not isinstance(ended.answer, Registered), ended
-                refused(owner.register_table(found.table_id, proposal), RejectionReason.ATTEMPT_RESOLVED)
-                owner.drop_table(found.table_id)
+                refused(owner.register_table(resolved.table_id, proposal), RejectionReason.ATTEMPT_RESOLVED)
+                owner.drop_table(resolved.table_id)
                 table = create(warehouse, feature, CommitMode.STAGED)
             if owner.resolve("orders").halted is None:
                 table.land(2)
@@ -414,8 +414,8 @@ def test_interrupted_hand_back_happens_or_changes_nothing(tmp_path: Path, commit
 
     for folder, ended in Runs(tmp_path, prepare).interruptions():
         with opened(folder) as warehouse:
-            found = warehouse.owner.resolve(next(iter(all_tables(warehouse))))
-            table, last = owned(warehouse, found.table_id), sent["last"]
+            resolved = warehouse.owner.resolve(next(iter(all_tables(warehouse))))
+            table, last = owned(warehouse, resolved.table_id), sent["last"]
             before = {version: content for version, content in table.history().items() if version < 3}
             assert list(before) == [0, 1, 2]
             if settled(table, last, before, ended):
@@ -423,7 +423,7 @@ def test_interrupted_hand_back_happens_or_changes_nothing(tmp_path: Path, commit
                 assert warehouse.owner.resolve(table.location).state is TableState.HANDED_BACK
                 refused(table.commit(4), RejectionReason.NOT_ACTIVE)
                 assert table.log.put_if_absent(log_path.commit(4), append(START + 4)), "filesystem commits continue"
-            elif found.halted is None:
+            elif resolved.halted is None:
                 table.land()
 
 
@@ -441,16 +441,16 @@ def test_interrupted_drop_loses_no_version(tmp_path: Path) -> None:
         with opened(folder) as warehouse:
             table_id = next(iter(all_tables(warehouse)))
             with warehouse.owner.ledger.read() as view:
-                found = view.table(table_id)
-            assert found is not None
-            assert found.latest == 2, ended
+                record = view.table(table_id)
+            assert record is not None
+            assert record.latest == 2, ended
             dropped = not warehouse.owner.tables()
             assert dropped or ended.answer is None, ended
             if not dropped:
                 table = owned(warehouse, table_id)
                 assert list(table.history()) == [0, 1, 2]
                 warehouse.owner.drop_table(table_id)
-            assert LogStore(found.location, warehouse.environment).published_versions() == {0, 1, 2}, ended
+            assert LogStore(record.location, warehouse.environment).published_versions() == {0, 1, 2}, ended
             create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
 
 

@@ -169,8 +169,8 @@ def test_commits_must_have_the_commit_mode_of_the_table(table: OwnedTable) -> No
 # The content
 
 
-def lines(*found: Action) -> bytes:
-    return actions.encode(found)
+def lines(*given: Action) -> bytes:
+    return actions.encode(given)
 
 
 R = RejectionReason
@@ -257,9 +257,9 @@ def test_a_commit_has_a_size_limit(
 
 
 def changed(feature: TableFeature, *, protocol: Protocol | None = None, metadata: Metadata | None = None) -> bytes:
-    found: list[Action] = [info(START + 1)]
-    found += [action for action in (protocol, metadata) if action is not None]
-    return actions.encode(found)
+    content: list[Action] = [info(START + 1)]
+    content += [action for action in (protocol, metadata) if action is not None]
+    return actions.encode(content)
 
 
 def configured(feature: TableFeature, **changes: str | None) -> Metadata:

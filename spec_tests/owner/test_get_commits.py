@@ -224,9 +224,9 @@ def test_a_visible_hand_back_ends_the_ownership(warehouse: refimpl.Warehouse, fe
     refused(table.commit(3), RejectionReason.NOT_ACTIVE)
     assert warehouse.owner.resolve(table.location).state is TableState.HANDED_BACK
     with warehouse.owner.ledger.read() as view:
-        found = view.table(table.table_id)
-    assert found is not None
-    assert found.latest == 1, "later versions belong to the filesystem"
+        record = view.table(table.table_id)
+    assert record is not None
+    assert record.latest == 1, "later versions belong to the filesystem"
 
 
 def test_a_change_of_the_named_owner_ends_the_ownership(warehouse: refimpl.Warehouse) -> None:

@@ -55,11 +55,11 @@ class Threads(Faults):
             return super().effect(name, act, torn)
         if self._at_commit:
             self._at_commit.pop(0)()
-        found = super().effect(name, act, torn)
+        result = super().effect(name, act, torn)
         after, self._after_commit = self._after_commit, None
         if after is not None:
             after()
-        return found
+        return result
 
     def together(self, *acts: Act) -> list[Any]:
         """The results, or the exceptions, of acts that form one group. The acts arrive in this order."""
@@ -241,10 +241,10 @@ def test_error_of_one_member_does_not_affect_the_others(
         return unknown(context, table)
 
     def write(writer: Writer, table: TableRecord, *values: Any, **more: Any) -> Any:
-        found = ratify(writer, table, *values, **more)
+        result = ratify(writer, table, *values, **more)
         if failing == "written" and table.table_id == bad.table_id:
             raise disk_is_broken()
-        return found
+        return result
 
     with monkeypatch.context() as patched:
         patched.setattr(Context, "unknown_published_version", look)
@@ -398,9 +398,9 @@ def test_crash_at_any_effect_of_a_group_loses_no_acknowledged_commit(tmp_path: P
         threads.abandon()
         with opened(folder) as again:
             for table, attempt, outcome in zip(made, attempts, outcomes, strict=True):
-                found = again.owner.attempt_outcome(table.table_id, attempt)
+                resolved = again.owner.attempt_outcome(table.table_id, attempt)
                 assert isinstance(outcome, Ratified | SimulatedCrash)
-                assert isinstance(found, Landed) or not isinstance(outcome, Ratified)
+                assert isinstance(resolved, Landed) or not isinstance(outcome, Ratified)
         landed.append(sum(isinstance(outcome, Ratified) for outcome in outcomes))
         if landed[-1] == 2:
             break

@@ -538,11 +538,11 @@ def test_interruption_after_begin_leaves_no_open_transaction(tmp_path: Path) -> 
         armed = False
 
         def execute(self, statement: str, *values: Any, **more: Any) -> Any:  # type: ignore[override]
-            found = super().execute(statement, *values, **more)
+            cursor = super().execute(statement, *values, **more)
             if statement == "BEGIN IMMEDIATE" and Interrupted.armed:
                 Interrupted.armed = False
                 raise KeyboardInterrupt
-            return found
+            return cursor
 
     environment = Environment(connect=lambda path: Interrupted(str(path)))
     with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
@@ -723,15 +723,15 @@ def test_ledger_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:
         path = warehouse.owner.ledger.path
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-    faults, found = Faults(), list[list[str]]()
+    faults, before_connect = Faults(), list[list[str]]()
 
     def connect(path: Path) -> apsw.Connection:
-        found.append(list(faults.seen))
+        before_connect.append(list(faults.seen))
         return apsw.Connection(str(path))
 
     environment = Environment(files=faults.environment().files, connect=connect)
     with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
-        assert found == [["fsync _owner/"]]
+        assert before_connect == [["fsync _owner/"]]
         assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1
 
 

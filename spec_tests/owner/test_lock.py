@@ -157,7 +157,7 @@ def killed_creation(directory: Path, watch: Watch, after: str) -> tuple[refimpl.
     with opened(directory) as warehouse:
         mine = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
         other = warehouse.owner.stage_table("orders", MANAGED_COMMIT).table_id
-    assert crashed(directory, dies_after(after), lambda found: first(found, mine)) is None
+    assert crashed(directory, dies_after(after), lambda dying: first(dying, mine)) is None
     watched = watch.opened(directory)
     assert isinstance(first(watched, other), Registered)
     assert watched.owner.resolve("orders").table_id == other
@@ -210,7 +210,7 @@ def kill_during_a_commit(directory: Path) -> AttemptId:
         create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
     attempt = new_attempt()
     died = crashed(
-        directory, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, attempt=attempt)
+        directory, dies_after("link 1.json"), lambda dying: owned(dying, "orders").commit(1, attempt=attempt)
     )
     assert died is None
     return attempt
@@ -482,7 +482,7 @@ def test_killed_creation_that_lost_its_name_is_forgotten(directory: Path, watch:
 def test_a_creation_whose_folder_is_gone_is_forgotten(directory: Path, watch: Watch) -> None:
     with opened(directory) as warehouse:
         staged = warehouse.owner.stage_table("orders", MANAGED_COMMIT)
-    died = crashed(directory, dies_after("write temporary"), lambda found: first(found, staged.table_id))
+    died = crashed(directory, dies_after("write temporary"), lambda dying: first(dying, staged.table_id))
     assert died is None
     shutil.rmtree(staged.location)
     watched = watch.opened(directory)

@@ -25,7 +25,7 @@ def interrupted(directory: Path) -> AttemptId:
     attempt = new_attempt()
 
     died = crashed(
-        directory, dies_after("link 1.json"), lambda found: owned(found, "orders").commit(1, CONTENT, attempt=attempt)
+        directory, dies_after("link 1.json"), lambda dying: owned(dying, "orders").commit(1, CONTENT, attempt=attempt)
     )
     assert died is None
     return attempt
@@ -98,7 +98,7 @@ def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> Non
     directory = tmp_path / "warehouse"
     with opened(directory) as warehouse:
         create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=2)
-    died = crashed(directory, dies_after("link 1.json"), lambda found: owned(found, "orders").backfill())
+    died = crashed(directory, dies_after("link 1.json"), lambda dying: owned(dying, "orders").backfill())
     assert died is None
     full = no_room()
     troubled = refimpl.open(directory, environment=full.environment(), create=True)
@@ -141,7 +141,7 @@ def test_take_over_killed_before_its_link_blocks_no_table(tmp_path: Path, by_nam
     directory = tmp_path / "warehouse"
     with opened(directory) as warehouse:
         log = filesystem_table(directory / "plain", versions=2, environment=warehouse.environment)
-    died = crashed(directory, dies_after("commit"), lambda found: taken_over(found, new_attempt()))
+    died = crashed(directory, dies_after("commit"), lambda dying: taken_over(dying, new_attempt()))
     assert died is None
     assert not log.published(2)
     if not first:

@@ -151,13 +151,13 @@ def test_description_shows_one_version_while_commits_land(tmp_path: Path) -> Non
 
         def find(view: View) -> TableRecord:
             nonlocal looks
-            found = view.table_named("orders")
-            assert found is not None
-            assert found.state is TableState.ACTIVE
+            record = view.table_named("orders")
+            assert record is not None
+            assert record.state is TableState.ACTIVE
             looks += 1
             if looks <= 2:
                 land()
-            return found
+            return record
 
         description = warehouse.owner.context.describe(find)
         assert description.table.commits.latest_ratified_version == 3

@@ -144,15 +144,15 @@ def test_a_timestamp_far_ahead_of_the_clock_is_a_warning(setting: Setting) -> No
     """`verify` warns about the first such version: each later commit is one ms later, whatever the clocks say."""
     setting.commit(1)
     times = [commit.in_commit_timestamp for commit in setting.owner.get_commits(setting.table.table_id).commits]
-    found: list[list[tuple[str, str]]] = []
+    reported: list[list[tuple[str, str]]] = []
     for now in (times[-1], times[-1] - AHEAD_MS, times[-1] - AHEAD_MS - 1):
         environment = replace(setting.warehouse.environment, now=lambda now=now: now)
         with refimpl.open(setting.directory, environment=environment) as warehouse:
             codes = [
                 (each.severity.value, each.code) for each in verify(warehouse.owner) if "version 1" in each.message
             ]
-            found.append(codes)
-    assert found == [[], [], [("warning", "timestamp-ahead")]]
+            reported.append(codes)
+    assert reported == [[], [], [("warning", "timestamp-ahead")]]
 
 
 def restore_the_ledger_of(setting: Setting, while_it_was: Callable[[], None]) -> None:
@@ -383,8 +383,8 @@ def test_process_writes_into_the_replacing_ledger(setting: Setting) -> None:
     with setting.owner.context.lock(), setting.owner.ledger.write() as writer:
         table = setting.owner.context.required(writer, setting.table.table_id)
         writer.halt(table, "written just now")
-    found = refimpl.open(setting.directory, create=True).owner.resolve("t")
-    assert found.halted == "written just now"
+    resolved = refimpl.open(setting.directory, create=True).owner.resolve("t")
+    assert resolved.halted == "written just now"
 
 
 def test_process_reads_the_replacing_ledger(setting: Setting) -> None:
@@ -471,9 +471,9 @@ def test_only_losers_of_the_newest_version_are_orphaned(setting: Setting) -> Non
 
 def test_verify_names_the_folder_of_a_dropped_table(setting: Setting) -> None:
     setting.owner.drop_table(setting.table.table_id)
-    (found,) = verify(setting.owner)
-    assert (found.code, found.severity) == ("dropped-files", Severity.NOTE)
-    assert str(setting.table.location) in found.message
+    (finding,) = verify(setting.owner)
+    assert (finding.code, finding.severity) == ("dropped-files", Severity.NOTE)
+    assert str(setting.table.location) in finding.message
     shutil.rmtree(setting.table.location)
     assert verify(setting.owner) == []
 
@@ -490,9 +490,9 @@ def test_abandoned_staging_table_is_named_and_can_be_removed(setting: Setting, l
         (staged.location / "part-0.parquet").write_bytes(b"x")
     elif left == "version 0":
         (staged.location / "_delta_log" / log_path.commit(0)).write_bytes(made.version_0())
-    (found,) = verify(owner)
-    assert found.code == "never-registered"
-    assert str(staged.location) in found.message
+    (finding,) = verify(owner)
+    assert finding.code == "never-registered"
+    assert str(staged.location) in finding.message
     done = [action.code for action in repair(owner, orphan_age_ms=STAGING_AGE_MS)]
     assert done == ([] if left == "version 0" else ["forget-abandoned"])
     assert staged.location.exists() is (left != "nothing")

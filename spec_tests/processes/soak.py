@@ -436,8 +436,8 @@ class Soak:
         self.summary.answers = Counter(
             line.text if line.what == "did" else line.what for line in lines if line.what != "sent"
         )
-        found = self.summary.violations
-        found += [line.text for line in lines if line.what == "bug"]
+        violations = self.summary.violations
+        violations += [line.text for line in lines if line.what == "bug"]
         sent = {line.number: line.operation for line in lines if line.operation is not None}
         rows: Rows = {}
         versions: dict[int, int] = {}
@@ -448,16 +448,20 @@ class Soak:
             for number in numbers:
                 operation = sent.get(number)
                 if number in versions or operation is None:
-                    found.append(f"version {version} has operation {number}, which was {versions.get(number, 'never')}")
+                    violations.append(
+                        f"version {version} has operation {number}, which was {versions.get(number, 'never')}"
+                    )
                     continue
                 versions[number] = version
                 operation.apply(rows)
             if len(numbers) != 1 and (numbers or info["operation"] in ("WRITE", "DELETE", "UPDATE", "MERGE")):
-                found.append(f"version {version} ({info['operation']}) has the operations {sorted(numbers)}")
+                violations.append(f"version {version} ({info['operation']}) has the operations {sorted(numbers)}")
         for line in lines:
             expected = {"landed": line.version, "nothing": None, "refused": None}
             if line.number > 0 and line.what in expected and versions.get(line.number) != expected[line.what]:
-                found.append(f"operation {line.number} was answered {line}, but is version {versions.get(line.number)}")
+                violations.append(
+                    f"operation {line.number} was answered {line}, but is version {versions.get(line.number)}"
+                )
         self._compare(warehouse, table, rows)
 
     def _compare(self, warehouse: refimpl.Warehouse, table: Table, rows: Rows) -> None:

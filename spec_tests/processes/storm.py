@@ -225,10 +225,10 @@ class Run:
 
     def _note_violations(self, life: TableLife, texts: Iterable[str]) -> None:
         where = f"round {self.summary.rounds}, {life.name} ({life.feature.name}, {life.commit_mode.value})"
-        found = [f"{where}: {text}" for text in texts]
-        life.violated = life.violated or bool(found)
-        self.summary.violations += found
-        for text in found:
+        violations = [f"{where}: {text}" for text in texts]
+        life.violated = life.violated or bool(violations)
+        self.summary.violations += violations
+        for text in violations:
             print(text, file=sys.stderr, flush=True)
 
     def stop(self, *_: object) -> None:
@@ -450,9 +450,9 @@ class Run:
     def _handed_back(self, life: TableLife) -> bool:
         with opened(self._directory) as warehouse:
             assert life.table_id is not None
-            found = warehouse.owner.resolve(life.table_id).state is TableState.HANDED_BACK
-        self.summary.hand_backs += found
-        return found
+            handed_back = warehouse.owner.resolve(life.table_id).state is TableState.HANDED_BACK
+        self.summary.hand_backs += handed_back
+        return handed_back
 
     def _resolve_all(self, warehouse: refimpl.Warehouse, life: TableLife, table_id: str) -> None:
         for each in list(life.attempts.values()):

@@ -137,23 +137,23 @@ class TableLife:
         contents = table.history()
         if warehouse.owner.resolve(self.table_id).state is TableState.HANDED_BACK:  # clients continue without an owner
             contents |= {v: table.log.read(log_path.commit(v)) for v in table.published() if v not in contents}
-        found = list(self._identified(contents))
+        sentences = list(self._identified(contents))
         history = self._remembered(min(contents)) | {v: digest_of(content) for v, content in contents.items()}
         published = [*range(min(contents)), *table.published()]
-        found += violations(history, published, self.attempts, self.seen)
-        found += self._replays(table, contents, choices)
-        found += self._files(warehouse)
+        sentences += violations(history, published, self.attempts, self.seen)
+        sentences += self._replays(table, contents, choices)
+        sentences += self._files(warehouse)
         halted = warehouse.owner.resolve(self.table_id).halted
         if halted is not None:
-            found.append(f"halted: {halted}")
+            sentences.append(f"halted: {halted}")
         self.seen = history
-        return found
+        return sentences
 
     def _identified(self, contents: dict[int, bytes]) -> Iterator[str]:
         """Find the commits of clients by the names of their files, because clients choose version and bytes
         themselves."""
         clients = {each.attempt: each for each in self.attempts.values() if not each.digest}  # not found yet
-        found: dict[str, int] = {}
+        versions: dict[str, int] = {}
         for version, content in contents.items():
             if version in self.seen:
                 continue
@@ -161,15 +161,15 @@ class TableLife:
                 each = clients.get(attempt_of(action.path)) if isinstance(action, Add) else None
                 if each is None:
                     continue
-                if each.attempt in found:
-                    yield f"the transaction {each.attempt} is version {found[each.attempt]} and version {version}"
-                found[each.attempt] = version
+                if each.attempt in versions:
+                    yield f"the transaction {each.attempt} is version {versions[each.attempt]} and version {version}"
+                versions[each.attempt] = version
                 each.digest = digest_of(content)
                 if each.answer is not Answer.RATIFIED:
                     each.version = version
         for each in clients.values():
             if each.answer is Answer.IN_FLIGHT and each.resolved is None:
-                each.resolved = each.attempt in found
+                each.resolved = each.attempt in versions
 
     def _remembered(self, first: int) -> dict[int, str]:
         """The versions that a cleanup removed: their bytes as seen before, otherwise those that were acknowledged."""
@@ -275,10 +275,10 @@ def violations(
         yield from _about(each, history, owners.get(each.digest))
 
 
-def _about(each: Attempt, history: Mapping[int, Digest], found: int | None) -> Iterator[str]:
+def _about(each: Attempt, history: Mapping[int, Digest], landed_at: int | None) -> Iterator[str]:
     label = f"attempt {each.attempt} for version {each.version}"
-    if found is not None and found != each.version:
-        yield f"{label} is version {found}"
+    if landed_at is not None and landed_at != each.version:
+        yield f"{label} is version {landed_at}"
     landed = history.get(each.version) == each.digest
     if each.answer is Answer.RATIFIED and not landed:
         yield f"{label} was acknowledged, but is not in the log"

@@ -41,9 +41,9 @@ def test_health_reports_whether_the_ledger_answers(http: TestClient, warehouse: 
 
 
 def sample(http: TestClient, name: str) -> float:
-    found = [line for line in http.get("/metrics").text.splitlines() if line.startswith(name)]
-    assert len(found) == 1, (name, found)
-    return float(found[0].rpartition(" ")[2])
+    samples = [line for line in http.get("/metrics").text.splitlines() if line.startswith(name)]
+    assert len(samples) == 1, (name, samples)
+    return float(samples[0].rpartition(" ")[2])
 
 
 def test_commits_conflicts_backlog_and_latency_are_counted(serve: Serve) -> None:
@@ -115,12 +115,12 @@ def test_internal_error_is_logged_and_not_shown_to_the_client(
 
 def test_connections_send_answers_without_delay() -> None:
     """Every accepted connection has the option TCP_NODELAY."""
-    found: list[int] = []
+    options: list[int] = []
 
     def connected() -> asyncio.Protocol:
         class Connected(asyncio.Protocol):
             def connection_made(self, transport: Any) -> None:
-                found.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+                options.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
                 transport.close()
 
         return Connected()
@@ -133,7 +133,7 @@ def test_connections_send_answers_without_delay() -> None:
             writer.close()
 
     asyncio.run(play())
-    assert found == [1]
+    assert options == [1]
 
 
 def test_bound_address_cannot_be_bound_again() -> None:
@@ -335,8 +335,8 @@ def test_generated_requests_are_answered_as_described(table: WireTable, http: Te
     """Every status and every body is described, no answer is a 500, and the table survives."""
     schema = schemathesis.openapi.from_asgi("/openapi.json", http.app, headers=HERE)
     http_calls = 0
-    for found in schema.get_all_operations():
-        operation = found.ok()
+    for described in schema.get_all_operations():
+        operation = described.ok()
         if operation.method.upper() == "DELETE":
             continue  # this call would sometimes drop the table
 

@@ -305,9 +305,9 @@ def test_answers_have_the_fields_that_other_engines_need(table: WireTable, http:
 
 def test_configuration_lists_the_supported_calls(http: TestClient) -> None:
     config = "/api/2.1/unity-catalog/delta/v1/config"
-    found = http.get(config, params={"catalog": "unity", "protocol-versions": "1.0"}).json()
-    assert found["protocol-version"] == "1.0"
-    assert "POST /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}" in found["endpoints"]
+    answer = http.get(config, params={"catalog": "unity", "protocol-versions": "1.0"}).json()
+    assert answer["protocol-version"] == "1.0"
+    assert "POST /v1/catalogs/{catalog}/schemas/{schema}/tables/{table}" in answer["endpoints"]
     assert refusal(http.get(config, params={"catalog": "nope"})) == (404, "NoSuchCatalogException")
     assert refusal(http.get(config, params={"catalog": "unity", "protocol-versions": "9.0"})) == BAD
     assert refusal(http.get("/api/2.0/settings/types/default_namespace_ws/names/default")) == (404, "NotFoundException")

@@ -295,6 +295,6 @@ def test_commit_of_a_killed_server_is_resolved_at_the_next_one(tmp_path: Path) -
         outcome = remote.owner.attempt_outcome(table.table_id or "", unknown.value.attempt)
         assert isinstance(outcome, Landed)
         assert outcome.commit.version == 2
-        found = remote.table("orders")
-        found.append(pa.table({"id": [3]}))
-        assert sorted(found.snapshot().to_arrow()["id"].to_pylist()) == [1, 2, 3]
+        handle = remote.table("orders")
+        handle.append(pa.table({"id": [3]}))
+        assert sorted(handle.snapshot().to_arrow()["id"].to_pylist()) == [1, 2, 3]

@@ -310,13 +310,13 @@ POST = f"POST {DELTA}/catalogs/unity/schemas/default/staging-tables HTTP/1.1\r\n
 
 def answers_of(connection: socket.socket) -> bytes:
     """All bytes until the other side closes. Raises `TimeoutError` if it does not close."""
-    found = b""
+    received = b""
     try:
         while more := connection.recv(65536):
-            found += more
+            received += more
     except ConnectionError:  # closed while bytes of the test were under way
         pass
-    return found
+    return received
 
 
 def sent_to(address: tuple[str, int], stack: ExitStack, sent: bytes) -> socket.socket:

@@ -26,8 +26,8 @@ UNKNOWN = (500, "CommitStateUnknownException")
 
 
 def server_of(http: TestClient) -> Server:
-    found: Server = http.app_state["server"]
-    return found
+    server: Server = http.app_state["server"]
+    return server
 
 
 def between(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, act: Callable[[], object]) -> None:
@@ -36,11 +36,11 @@ def between(monkeypatch: pytest.MonkeyPatch, target: Any, name: str, act: Callab
     acted: list[bool] = []
 
     def called(*words: Any, **more: Any) -> Any:
-        found = original(*words, **more)
+        result = original(*words, **more)
         if not acted:
             acted.append(True)
             act()
-        return found
+        return result
 
     monkeypatch.setattr(target, name, called)
 

@@ -13,8 +13,8 @@ ENABLED = {"delta.enableInCommitTimestamps": "true"}
 
 
 def properties(table: WireTable) -> dict[str, str]:
-    found: dict[str, str] = table.load()["metadata"]["properties"]
-    return found
+    loaded: dict[str, str] = table.load()["metadata"]["properties"]
+    return loaded
 
 
 def test_metadata_and_etag_change_with_the_commit_that_changes_them(table: WireTable) -> None:
@@ -144,6 +144,6 @@ def test_server_and_log_have_the_same_metadata(table: WireTable, warehouse: refi
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
     assert table.propose(staged).status_code == 200
     snapshot = warehouse.table("orders").snapshot()
-    found = properties(table)
-    assert {key: found[key] for key in snapshot.metadata.configuration} == snapshot.metadata.configuration
-    assert found["delta.minWriterVersion"] == str(snapshot.protocol.min_writer_version)
+    served = properties(table)
+    assert {key: served[key] for key in snapshot.metadata.configuration} == snapshot.metadata.configuration
+    assert served["delta.minWriterVersion"] == str(snapshot.protocol.min_writer_version)

@@ -151,14 +151,14 @@ def test_answer_to_a_lost_race_has_the_table(
     table.append(rows(1))
     sent = Sent(url, table_id)
     owner = RemoteOwner(sent.address, Environment(), connection=sent)
-    found = owner.resolve("orders")
-    attempt, winner = str(uuid.uuid4()), found.commits.commits[0].file_name or ""
+    resolved = owner.resolve("orders")
+    attempt, winner = str(uuid.uuid4()), resolved.commits.commits[0].file_name or ""
     name = table.log.stage("_staged_commits", 1, attempt, table.log.read_staged("_staged_commits", winner))
     table.append(rows(2))
     sent.methods.clear()
-    outcome = owner.commit(found.table_id, 1, StagedProposal(attempt=attempt, file_name=name))
+    outcome = owner.commit(resolved.table_id, 1, StagedProposal(attempt=attempt, file_name=name))
     assert sent.methods == requests
-    assert outcome == Conflict(latest_ratified_version=2, winners=owner.get_commits(found.table_id, 1).commits)
+    assert outcome == Conflict(latest_ratified_version=2, winners=owner.get_commits(resolved.table_id, 1).commits)
     owner.close()
 
 
@@ -258,8 +258,8 @@ def test_tables_of_the_catalog_are_found_by_name_id_and_path(catalog: str, reach
     made = {name: writer.create_table(name, SCHEMA) for name in (f"t{number:03}" for number in range(102))}
     made["t101"].append(rows(1, 2))
     for reference in ("t101", "s1.t101", "main.s1.t101", made["t101"].table_id or "", made["t101"].location):
-        found = reach(catalog, **PLACE).table(reference)
-        assert (found.name, ids_in(found), ids_in(found, version=0)) == ("t101", [1, 2], [])
+        table = reach(catalog, **PLACE).table(reference)
+        assert (table.name, ids_in(table), ids_in(table, version=0)) == ("t101", [1, 2], [])
     assert reach(catalog, **PLACE).tables() == sorted(made)
 
 

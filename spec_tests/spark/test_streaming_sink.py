@@ -324,9 +324,9 @@ def test_merge_schema_widens_types(warehouse: Warehouse, narrow: Table) -> None:
     rows = pa.RecordBatch.from_pylist([{"id": 2, "n": 2**40, "s": {"f": 0.1}}])
     writer = source(warehouse, path="narrow", mergeSchema="true").writer(WIDER, False)
     writer.commit([again(again(writer.work).run(iter([rows]), split=0, attempt=0))])
-    found = narrow.snapshot()
-    assert found.to_arrow().sort_by("id").to_pylist() == [{"id": 1, "n": 7, "s": {"f": 0.5}}, *rows.to_pylist()]
-    assert found.schema["n"].metadata["delta.typeChanges"] == [{"fromType": "integer", "toType": "long"}]
+    snapshot = narrow.snapshot()
+    assert snapshot.to_arrow().sort_by("id").to_pylist() == [{"id": 1, "n": 7, "s": {"f": 0.5}}, *rows.to_pylist()]
+    assert snapshot.schema["n"].metadata["delta.typeChanges"] == [{"fromType": "integer", "toType": "long"}]
 
 
 @pytest.mark.parametrize(

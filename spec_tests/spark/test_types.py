@@ -142,10 +142,10 @@ def test_special_characters_in_partition_values_are_kept(spark: SparkSession, tm
     paths = {add.partition_values["p"]: add.path for add in delta.tables.by_path(location).snapshot().files.values()}
     for value in values:
         quoted = value.replace("\\", "\\\\").replace("'", "\\'")
-        found = delta.read.where(f"p = '{quoted}'").load(location)
-        assert [unquote(file) for file in found.inputFiles()] == [f"file://{location}/{unquote(paths[value])}"]
+        read = delta.read.where(f"p = '{quoted}'").load(location)
+        assert [unquote(file) for file in read.inputFiles()] == [f"file://{location}/{unquote(paths[value])}"]
         if value in ("'\"", "a%20b"):
-            assert [row.p for row in found.collect()] == [value]
+            assert [row.p for row in read.collect()] == [value]
 
 
 @pytest.mark.parametrize("partition_columns", [[], ["date", "timestamp", "medium", "boolean"]])
@@ -157,10 +157,10 @@ def test_delta_rs_reads_the_same_rows(
     frame = everything.drop("timestamp_ntz")
     delta, location = connect(spark), tmp_path / "plain"
     delta.write(frame).partitionBy(partition_columns).save(location)
-    found = deltalake.DeltaTable(str(location)).to_pyarrow_table()
+    read = deltalake.DeltaTable(str(location)).to_pyarrow_table()
     expected = delta.read.load(location).toArrow()
-    assert _rows(found.select(expected.schema.names)) == _rows(expected)
-    assert len(_rows(found)) == 5
+    assert _rows(read.select(expected.schema.names)) == _rows(expected)
+    assert len(_rows(read)) == 5
 
 
 def test_timestamps_mean_the_same_moment_in_every_time_zone(

@@ -331,8 +331,8 @@ def test_a_missing_column_becomes_null_and_numbers_are_widened(delta: DeltaConne
     delta.write(spark.sql("select 1L a, 1.5D b, cast(2.5 as decimal(5,2)) c, 'x' d")).saveAsTable("t")
     narrower = spark.sql("select cast(2 as byte) a, cast(0.5 as float) b, cast(3 as byte) c")
     delta.write(narrower).mode("append").saveAsTable("t")
-    found = {row.a: (row.b, str(row.c), row.d) for row in delta.read.table("t").collect()}
-    assert found == {1: (1.5, "2.50", "x"), 2: (0.5, "3.00", None)}
+    read = {row.a: (row.b, str(row.c), row.d) for row in delta.read.table("t").collect()}
+    assert read == {1: (1.5, "2.50", "x"), 2: (0.5, "3.00", None)}
 
 
 def test_columns_of_a_new_table_are_nullable(delta: DeltaConnection, spark: SparkSession) -> None:

@@ -198,10 +198,10 @@ class OwnedTable:
         if stored:
             assert list(stored) == list(range(min(stored), max(stored) + 1)), "the answer has a gap"
         published = set(self.published())
-        found: dict[Version, bytes] = {}
+        contents: dict[Version, bytes] = {}
         for version in range(min(published, default=0), answer.latest_ratified_version + 1):
-            found[version] = stored[version] if version in stored else self.log.read(log_path.commit(version))
-        return found
+            contents[version] = stored[version] if version in stored else self.log.read(log_path.commit(version))
+        return contents
 
     def _stored(self, commit: RatifiedCommit) -> bytes:
         if commit.content is not None:
@@ -242,13 +242,13 @@ def dropped(warehouse: refimpl.Warehouse, commits: int = 2) -> OwnedTable:
 
 def owned(warehouse: refimpl.Warehouse, reference: str | Path) -> OwnedTable:
     """The owner's table with this name, id or path."""
-    found = warehouse.owner.resolve(reference)
+    resolved = warehouse.owner.resolve(reference)
     return OwnedTable(
         owner=warehouse.owner,
-        table_id=found.table_id,
-        feature=found.feature,
-        commit_mode=found.commit_mode,
-        location=found.location,
+        table_id=resolved.table_id,
+        feature=resolved.feature,
+        commit_mode=resolved.commit_mode,
+        location=resolved.location,
         environment=warehouse.environment,
     )
 

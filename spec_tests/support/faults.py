@@ -254,10 +254,10 @@ def dies_after(effect: str) -> Faults:
 
     class Dies(Faults):
         def effect(self, name, act, torn=None):  # type: ignore[no-untyped-def]
-            found = super().effect(name, act, torn)
+            result = super().effect(name, act, torn)
             if name == effect:
                 self.arm(0)
-            return found
+            return result
 
     return Dies()
 

@@ -20,8 +20,8 @@ def by_delta_rs(location: Path, columns: Sequence[str] = ("id", "month"), versio
     fewer features."""
     query = f"SELECT {', '.join(columns)} FROM found"
     table = deltalake.DeltaTable(str(location), version=version)
-    found = pa.table(deltalake.QueryBuilder().register("found", table).execute(query))
-    return _in_order(found)
+    rows = pa.table(deltalake.QueryBuilder().register("found", table).execute(query))
+    return _in_order(rows)
 
 
 def by_duckdb(
@@ -54,12 +54,12 @@ def by_duckdb(
     ) as connection:
         connection.execute(f"LOAD '{extension}'")
         connection.execute(f"ATTACH '{location}' AS found ({', '.join(options)})")
-        found = connection.execute(f"SELECT {', '.join(columns)} FROM found").to_arrow_table()
-        return _in_order(found)
+        rows = connection.execute(f"SELECT {', '.join(columns)} FROM found").to_arrow_table()
+        return _in_order(rows)
 
 
-def _in_order(found: pa.Table) -> Rows:
-    rows = [tuple(row.values()) for row in found.to_pylist()]
+def _in_order(unsorted: pa.Table) -> Rows:
+    rows = [tuple(row.values()) for row in unsorted.to_pylist()]
     try:
         return sorted(rows)
     except TypeError:  # nulls and structs have no order

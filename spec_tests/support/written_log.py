@@ -196,10 +196,10 @@ class StatedOwner:
 
     def get_commits(self, table_id: str, start: int | None = None, end: int | None = None) -> CommitsAnswer:
         self.asked.append((start, end))
-        found = self._answer(start, end)
+        given = self._answer(start, end)
         if self.after_answer:
             self.after_answer.pop(0)()
-        return found
+        return given
 
     def _answer(self, start: int | None, end: int | None) -> CommitsAnswer:
         commits = [
@@ -224,10 +224,10 @@ class WatchedFiles(PosixFiles):
 
     def list_directory(self, directory: Path) -> list[FileStatus]:
         self.listings += 1
-        found = super().list_directory(directory)
+        listing = super().list_directory(directory)
         if self.after_listing:
             self.after_listing.pop(0)()
-        return found
+        return listing
 
     def stat(self, path: Path) -> FileStatus | None:
         self.looks.append(path.name)
