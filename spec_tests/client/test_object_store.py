@@ -425,8 +425,8 @@ def test_tables_do_not_overlap_in_overlapping_stores(tmp_path: Path, store: str)
     with refimpl.open(tmp_path / "warehouse", create=True, stores=stores) as warehouse:
 
         def stage(name: str, location: str) -> None:
-            place = warehouse.directory / location
-            warehouse.owner.stage_table(name, CATALOG_MANAGED, location=place)
+            folder = warehouse.directory / location
+            warehouse.owner.stage_table(name, CATALOG_MANAGED, location=folder)
 
         stage("first", "inner.store/a/b")
         for other in ("outer.store/lake/a/b/c", "outer.store/lake/a", "same.store/a/b", "outer.store/lake"):
@@ -556,14 +556,14 @@ def test_failed_write_deletes_its_objects(directory: Path, store: str) -> None:
 
 
 def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: CommandLine) -> None:
-    place = str(tmp_path / "lake")
-    cli("init", place, "--store", f"s3={store}")
+    lake = str(tmp_path / "lake")
+    cli("init", lake, "--store", f"s3={store}")
     location = str(tmp_path / "lake" / "s3.store" / "orders")
-    cli("create", "orders", "--columns", "id BIGINT", "-w", place, "--location", location)
-    assert cli("show", "orders", "-w", place, "--rows", "1", "--json").json["owner"]["location"] == location
-    assert cli("verify", "-w", place).code == 0
+    cli("create", "orders", "--columns", "id BIGINT", "-w", lake, "--location", location)
+    assert cli("show", "orders", "-w", lake, "--rows", "1", "--json").json["owner"]["location"] == location
+    assert cli("verify", "-w", lake).code == 0
     for wrong in ("s3", "s3=https://host"):
-        assert cli("init", place, "--store", wrong).code == ExitCode.USAGE
+        assert cli("init", lake, "--store", wrong).code == ExitCode.USAGE
     assert f"orders/_delta_log/{0:020}.json" in objects(store)
 
 
@@ -583,9 +583,9 @@ def test_store_is_named_on_the_command_line(tmp_path: Path, store: str, cli: Com
 def test_invalid_or_unusable_store_is_refused(directory: Path, store: str, name: str, url: str, problem: str) -> None:
     bucket = store.split("/")[2]
     before = sorted(directory.rglob("*.store"))
-    for place in (directory, directory / "new"):
+    for folder in (directory, directory / "new"):
         with pytest.raises(InvalidRequestError, match=problem) as refused:
-            refimpl.open(place, create=True, stores={name: url.format(bucket=bucket)})
+            refimpl.open(folder, create=True, stores={name: url.format(bucket=bucket)})
         assert "SECRET@" not in str(refused.value)
         assert "\n" not in str(refused.value)
     assert sorted(directory.rglob("*.store")) == before

@@ -131,11 +131,11 @@ def test_the_untestable_requirements_are_listed_here() -> None:
 def test_every_cited_requirement_can_be_read() -> None:
     """A requirement has a public address, or the text of its rule; a promise and a ruling have both."""
     for requirement in (each for each in load().requirements if each.level is not Level.MAY):
-        place = place_of(requirement.source, requirement.passage)
-        assert all(link.url.startswith("https://") for link in place.links), requirement.id
-        assert bool(place.text) == bool(requirement.rule), requirement.id
-        assert "<a id" not in place.text and "](" not in place.text and len(place.text) < 800, requirement.id
-        assert place.links or requirement.source == "PROFILES.md", requirement.id
+        cited = place_of(requirement.source, requirement.passage)
+        assert all(link.url.startswith("https://") for link in cited.links), requirement.id
+        assert bool(cited.text) == bool(requirement.rule), requirement.id
+        assert "<a id" not in cited.text and "](" not in cited.text and len(cited.text) < 800, requirement.id
+        assert cited.links or requirement.source == "PROFILES.md", requirement.id
 
 
 def test_a_contract_has_a_link() -> None:

@@ -160,7 +160,7 @@ class Maker:
             return
         table = f"{prefix}{name}"
         for statement in (create, *statements):
-            self.spark.sql(statement.replace("{t}", table).replace("{place}", str(self.warehouse.directory / name)))
+            self.spark.sql(statement.replace("{t}", table).replace("{location}", str(self.warehouse.directory / name)))
         self._keep(name, table)
 
     def _keep(self, name: str, table: str) -> None:
@@ -209,15 +209,17 @@ def _plain(value: Any) -> Any:
 def main(*wanted: str) -> int:
     jars.fetch()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        place, classes = Path(name) / "warehouse", Path(name) / "classes"
+        directory, classes = Path(name) / "warehouse", Path(name) / "classes"
         classes.mkdir()
-        warehouse = stack.enter_context(refimpl.open(place, create=True))
+        warehouse = stack.enter_context(refimpl.open(directory, create=True))
         settings = {**delta_settings(classes), **TINY, "spark.sql.session.timeZone": "UTC"}
         spark = local_session(cores=2, shuffle_partitions=1, settings=settings)
         stack.callback(spark.stop)
         properties = coordinator.register(spark, warehouse)
         owned = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
-        create = f"CREATE TABLE {{t}} ({COLUMNS}) USING delta PARTITIONED BY (day) LOCATION '{{place}}' TBLPROPERTIES "
+        create = (
+            f"CREATE TABLE {{t}} ({COLUMNS}) USING delta PARTITIONED BY (day) LOCATION '{{location}}' TBLPROPERTIES "
+        )
         maker = Maker(spark, warehouse, wanted)
         maker.make("coordinated", f"{create} ({OFTEN}, {NO_VECTORS}, {owned})", (*WORK, "OPTIMIZE {t}"))
         upgrade = f"ALTER TABLE {{t}} SET TBLPROPERTIES ({owned})"
@@ -228,9 +230,9 @@ def main(*wanted: str) -> int:
         several = ", ".join(f"({number}, 'x', DATE'2026-01-01')" for number in range(1, 7))  # in one file
         maker.make("deletion_vectors", vectors, (f"INSERT INTO {{t}} VALUES {several}", "DELETE FROM {t} WHERE id = 1"))
         for name, (columns, rest, statements) in FEATURES.items():
-            maker.make(name, f"CREATE TABLE {{t}} ({columns}) USING delta {rest} LOCATION '{{place}}'", statements)
+            maker.make(name, f"CREATE TABLE {{t}} ({columns}) USING delta {rest} LOCATION '{{location}}'", statements)
         compile_catalog(classes)
-        session = catalog_session(spark, stack.enter_context(served(place)))
+        session = catalog_session(spark, stack.enter_context(served(directory)))
         managed = f"CREATE TABLE {{t}} ({COLUMNS}) USING delta PARTITIONED BY (day) TBLPROPERTIES "
         managed += f"('delta.feature.catalogManaged' = 'supported', {NO_VECTORS}, {OFTEN})"
         Maker(session, warehouse, wanted).make("catalog_managed", managed, WORK, prefix="unity.default.")

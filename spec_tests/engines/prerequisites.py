@@ -106,14 +106,14 @@ class Engine:
         """The rows of the result."""
         return [tuple(row) for row in self.spark.sql(statement).collect()]
 
-    def place(self, name: str) -> Path:
+    def location(self, name: str) -> Path:
         return self.warehouse.directory / name
 
     def create(self, name: str, columns: str = "id BIGINT, name STRING", *, owned: bool = True) -> Table:
         """Create a table with Delta Spark's CREATE; return it as our client sees it, through its owner."""
         properties = f" TBLPROPERTIES ({self.properties})" if owned else ""
-        self.sql(f"CREATE TABLE {name} ({columns}) USING delta LOCATION '{self.place(name)}'{properties}")
-        return self.table(name) if owned else Table.by_path(self.place(name))
+        self.sql(f"CREATE TABLE {name} ({columns}) USING delta LOCATION '{self.location(name)}'{properties}")
+        return self.table(name) if owned else Table.by_path(self.location(name))
 
     def insert(self, name: str, *rows: tuple[Any, ...]) -> None:
         self.sql(f"INSERT INTO {name} VALUES {', '.join(map(str, rows))}")
@@ -124,7 +124,7 @@ class Engine:
         return sorted(self.sql(f"SELECT * FROM {name}"))
 
     def table(self, name: str) -> Table:
-        return self.warehouse.table(self.place(name))
+        return self.warehouse.table(self.location(name))
 
     def forget(self) -> None:
         """Clear Delta's cache of logs."""

@@ -55,8 +55,8 @@ def catalog(
     delta_spark: SparkSession, java_classes: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Catalog]:
     compile_catalog(java_classes)
-    place = tmp_path_factory.mktemp("catalog") / "warehouse"
-    with refimpl.open(place, create=True) as warehouse, served(place) as url:
+    directory = tmp_path_factory.mktemp("catalog") / "warehouse"
+    with refimpl.open(directory, create=True) as warehouse, served(directory) as url:
         yield Catalog(catalog_session(delta_spark, url), warehouse)
 
 

@@ -63,7 +63,7 @@ def owner(engine: Engine) -> ScriptedOwner:
 
 
 def latest(engine: Engine, name: str) -> int | None:
-    return engine.warehouse.owner.resolve(engine.place(name)).commits.latest_ratified_version
+    return engine.warehouse.owner.resolve(engine.location(name)).commits.latest_ratified_version
 
 
 def appended(engine: Engine, name: str, row: tuple[int, str]) -> Callable[[], object]:
@@ -195,7 +195,7 @@ def test_a_filesystem_table_is_taken_over_and_handed_back(engine: Engine) -> Non
     assert latest(engine, "orders") == 3
     assert rows_of(engine.table("orders")) == [(1, "one"), (2, "two")]
     engine.sql(f"ALTER TABLE orders DROP FEATURE `{COORDINATED_COMMITS.name}`")
-    assert owner.resolve(engine.place("orders")).state is TableState.HANDED_BACK
+    assert owner.resolve(engine.location("orders")).state is TableState.HANDED_BACK
     engine.insert("orders", (3, "three"))
     assert rows_of(by_path) == engine.rows("orders") == [(1, "one"), (2, "two"), (3, "three")]
     with pytest.raises(TableNotFoundError):
@@ -225,7 +225,7 @@ def test_statements_that_change_a_tables_metadata_commit(engine: Engine) -> None
 
 def test_delta_reads_and_writes_a_table_of_our_client(engine: Engine) -> None:
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
-    table = engine.warehouse.create_table("ours", schema, feature=COORDINATED_COMMITS, location=engine.place("ours"))
+    table = engine.warehouse.create_table("ours", schema, feature=COORDINATED_COMMITS, location=engine.location("ours"))
     table.append(pa.table({"id": [1], "name": ["ours"]}))
     name = f"delta.`{table.location}`"
     engine.insert(name, (2, "theirs"))
@@ -235,7 +235,7 @@ def test_delta_reads_and_writes_a_table_of_our_client(engine: Engine) -> None:
 
 def test_a_table_is_created_with_its_rows(engine: Engine) -> None:
     coordinator.register(engine.spark, engine.warehouse, new_tables=True)
-    engine.sql(f"CREATE TABLE copy USING delta LOCATION '{engine.place('copy')}' AS SELECT 7 AS id, 'x' AS name")
+    engine.sql(f"CREATE TABLE copy USING delta LOCATION '{engine.location('copy')}' AS SELECT 7 AS id, 'x' AS name")
     assert rows_of(engine.warehouse.table("copy")) == [(7, "x")]
     assert latest(engine, "copy") == 0
     coordinator.register(engine.spark, engine.warehouse)
@@ -262,16 +262,17 @@ def test_a_second_registration_replaces_the_first(engine: Engine) -> None:
     assert latest(engine, "orders") == 3
 
 
-@pytest.mark.parametrize("place", ["elsewhere", "warehouse/secret"])
-def test_a_table_that_cannot_be_owned_is_not_created(engine: Engine, tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("folder", ["elsewhere", "warehouse/secret"])
+def test_a_table_that_cannot_be_owned_is_not_created(engine: Engine, tmp_path: Path, folder: str) -> None:
     """The table is outside of the warehouse, or has a secret in its configuration, which every reader of the storage
     would see.
     """
-    secret = '{"password": "x"}' if place.endswith("secret") else "{}"
+    location = tmp_path / folder
+    secret = '{"password": "x"}' if folder.endswith("secret") else "{}"
     properties = engine.properties.replace("{}", secret)
     with pytest.raises(REFUSED):
-        engine.sql(f"CREATE TABLE t (id BIGINT) USING delta LOCATION '{tmp_path / place}' TBLPROPERTIES ({properties})")
-    assert not (tmp_path / place / "_delta_log" / log_path.commit(0)).exists()
+        engine.sql(f"CREATE TABLE t (id BIGINT) USING delta LOCATION '{location}' TBLPROPERTIES ({properties})")
+    assert not (location / "_delta_log" / log_path.commit(0)).exists()
     assert engine.warehouse.tables() == []
     engine.create("t")
     assert engine.rows("t") == []

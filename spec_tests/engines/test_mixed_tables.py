@@ -97,13 +97,13 @@ def test_every_engine_reads_the_others_v2_checkpoints(engine: Engine, tmp_path: 
     assert write_checkpoint(table).sidecars == 1
     for version in range(4):
         table.log.delete(log_path.commit(version))
-    place = f"delta.`{location}`"
-    assert sorted(engine.sql(f"SELECT * FROM {place}")) == expected
+    by_path = f"delta.`{location}`"
+    assert sorted(engine.sql(f"SELECT * FROM {by_path}")) == expected
     for number in range(4, 8):
-        engine.sql(f"INSERT INTO {place} VALUES ({number}, 'delta')")
+        engine.sql(f"INSERT INTO {by_path} VALUES ({number}, 'delta')")
         expected.append((number, "delta"))
-    engine.sql(f"ALTER TABLE {place} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
-    engine.sql(f"INSERT INTO {place} VALUES (8, 'delta')")
+    engine.sql(f"ALTER TABLE {by_path} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    engine.sql(f"INSERT INTO {by_path} VALUES (8, 'delta')")
     expected.append((8, "delta"))
     found = Table.by_path(location).snapshot()
     assert found.segment.checkpoint_version == found.version == 10

@@ -42,8 +42,8 @@ def made(
 ) -> Table:
     schema = json.dumps({"type": "struct", "fields": columns})
     named = {key.replace("__", "."): value for key, value in properties.items()}
-    place, environment = engine.place(name), engine.warehouse.environment
-    return create_filesystem_table(place, environment, schema, partition_columns=partitioned, properties=named)
+    location, environment = engine.location(name), engine.warehouse.environment
+    return create_filesystem_table(location, environment, schema, partition_columns=partitioned, properties=named)
 
 
 def attempt(engine: Engine, statement: str) -> str:
@@ -241,8 +241,8 @@ def test_the_feed_of_deletion_vectors_equals_delta_sparks(engine: Engine) -> Non
     """Our client and our pipeline read the same feed as Delta Spark, for DELETE, UPDATE and RESTORE with deletion
     vectors.
     """
-    place = engine.place("vectors")
-    name = f"delta.`{place}`"
+    location = engine.location("vectors")
+    name = f"delta.`{location}`"
     on = "'delta.enableChangeDataFeed' = 'true', 'delta.enableDeletionVectors' = 'true'"
     engine.sql(f"CREATE TABLE {name} (id BIGINT) USING delta TBLPROPERTIES ({on})")
     engine.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id FROM range(20)")
@@ -251,11 +251,11 @@ def test_the_feed_of_deletion_vectors_equals_delta_sparks(engine: Engine) -> Non
         "RESTORE TABLE {} TO VERSION AS OF 2", "DELETE FROM {} WHERE id < 100",
     ):  # fmt: skip
         engine.sql(statement.format(name))
-    table = Table.by_path(place)
+    table = Table.by_path(location)
     assert any(remove.deletion_vector for remove in table.snapshot().tombstones.values())
     columns = ["_commit_version", "_change_type", "id"]
-    theirs = sorted(engine.sql(f"SELECT {', '.join(columns)} FROM table_changes_by_path('{place}', 1)"))
+    theirs = sorted(engine.sql(f"SELECT {', '.join(columns)} FROM table_changes_by_path('{location}', 1)"))
     assert len(theirs) > 20
     assert sorted(tuple(row.values()) for row in table.changes(1).read_all().select(columns).to_pylist()) == theirs
-    ours = connect(engine.spark, engine.warehouse).table_at(place).changes(1).select(*columns)
+    ours = connect(engine.spark, engine.warehouse).table_at(location).changes(1).select(*columns)
     assert sorted(tuple(row) for row in ours.collect()) == theirs

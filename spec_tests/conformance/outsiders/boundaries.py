@@ -393,8 +393,8 @@ class OddReferences(ModelOwner):
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         fields = {each: getattr(request, each) for each in request.__struct_fields__}
-        place = request.path or f"{self.storage.root}/t{len(self.tables)}"
-        return super().create_table(client, m.CreateTable(**{**fields, "path": place}))
+        path = request.path or f"{self.storage.root}/t{len(self.tables)}"
+        return super().create_table(client, m.CreateTable(**{**fields, "path": path}))
 
 
 @outsider("legal owner", 'catalog-managed, "Creating and Dropping": a soft delete first, the hard delete later')

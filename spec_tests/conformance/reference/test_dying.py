@@ -54,8 +54,8 @@ def creating(owner: Asking) -> tuple[m.Request, Look]:
 
 
 def creating_in_place(owner: Asking) -> tuple[m.Request, Look]:
-    place = f"{owner.identity.storage}/here"
-    return found(owner, owner.creation(path=place), path=place)
+    location = f"{owner.identity.storage}/here"
+    return found(owner, owner.creation(path=location), path=location)
 
 
 def taking_over(owner: Asking) -> tuple[m.Request, Look]:

@@ -65,14 +65,14 @@ def test_a_full_backlog_rejects_commits_until_it_has_room(owner: Asking) -> None
 
 @both
 def test_a_table_may_be_created_at_a_given_location(owner: Asking, feature: str) -> None:
-    place = f"{owner.identity.storage}/here"
-    creation = owner.creation(feature=feature, path=place)
+    location = f"{owner.identity.storage}/here"
+    creation = owner.creation(feature=feature, path=location)
     made = owner.expect(m.Ratified, creation)
-    assert owner.expect(m.Table, m.LoadTable(path=place)).table == made.table
+    assert owner.expect(m.Table, m.LoadTable(path=location)).table == made.table
     assert owner.expect(m.Ratified, creation).table == made.table
-    owner.expect(m.Conflict, owner.creation("another", feature, path=place))
+    owner.expect(m.Conflict, owner.creation("another", feature, path=location))
     owner.expect(m.NotFound, m.LoadTable(name="another"))
-    owner.expect(m.Rejected, owner.creation("another", feature, path=f"{place}/below"))
+    owner.expect(m.Rejected, owner.creation("another", feature, path=f"{location}/below"))
     owner.expect(m.Rejected, owner.creation("another", feature, path="/tmp/elsewhere"))
 
 

@@ -176,7 +176,7 @@ def palettes() -> Iterator[dict[str, str]]:
 
 def luminance(colour: str) -> float:
     """WCAG 2.1, relative luminance."""
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
     red, green, blue = (each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4 for each in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
