@@ -196,7 +196,7 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
             whole = "." not in node.this and "e" not in node.this.lower()
             try:
                 return pc.scalar(pa.scalar(int(node.this), pa.int64()) if whole else pa.scalar(number))
-            except (OverflowError, pa.ArrowInvalid):
+            except (OverflowError, ValueError):
                 predicate.refuse(node, "has too many digits")
         case exp.Cast() if node.find(exp.Column):
             return _as_date(node.this, node, scope)

@@ -276,7 +276,9 @@ def test_a_client_publishes_listed_commits_and_reports_them(setting: Setting, mo
     listed = {commit.version: table.reader.content(commit) for commit in table.reader.ask().commits}  # type: ignore[union-attr]
     assert table.publish(2) == Backfilled(through=2, published=2)
     assert table.log.published_versions() == {0, 1, 2}
-    assert table.publish() == Backfilled(through=4, published=2)
+    with pytest.raises(InvalidRequestError, match=r"version 5 .* is not ratified"):
+        table.publish(5)
+    assert table.publish(4) == Backfilled(through=4, published=2)
     assert {version: table.log.read(log_path.commit(version)) for version in listed} == listed
     assert setting.owner.get_commits(table.table_id or "").commits == (), "the owner may stop listing reported commits"
     assert table.publish() == Backfilled(through=4, published=0)

@@ -197,6 +197,7 @@ REFUSED: list[tuple[str, Callable[[Table], object]]] = [
     ("a fraction for an integer", lambda table: table.update({"id": "1.5"})),
     ("a float that is no integer", lambda table: table.update({"id": 1.5})),
     ("a number of too many digits", lambda table: table.update({"id": "id + 99999999999999999999"})),
+    ("a number too long for Python", lambda table: table.update({"id": "id + " + "9" * 5000})),
     ("an overflow", lambda table: table.update({"month": "month + 2147483647"})),
     ("text for a number", lambda table: table.update({"id": "name"})),
 ]

@@ -150,3 +150,10 @@ def test_the_preview_of_type_widening_needs_no_second_feature() -> None:
     preview = listing("typeWidening-preview")
     assert features.supporting(preview, ["typeWidening"]) == preview
     assert features.supporting(listing("typeWidening"), ["typeWidening-preview"]) != listing("typeWidening")
+
+
+def test_a_rule_counts_if_the_table_has_its_own_feature() -> None:
+    rules = metadata({"delta.invariants": "x"}, **{"delta.constraints.low": "id > 0"})
+    invariant, constraint = ("delta.invariants", "x"), ("delta.constraints.low", "id > 0")
+    assert features.rules_of_rows(listing("invariants", readers=False), rules) == {invariant}
+    assert features.rules_of_rows(listing("checkConstraints", readers=False), rules) == {constraint}
