@@ -132,9 +132,9 @@ def timed_check(columns: HistoryColumns) -> float:
     """Operations per second from columns to the verdict."""
     gc.collect()
     start = time.perf_counter()
-    found, _ = judge(columns)
+    violations, _ = judge(columns)
     seconds = time.perf_counter() - start
-    assert found == []
+    assert violations == []
     return columns.operations / seconds
 
 
@@ -142,9 +142,9 @@ def timed_whole(path: Path) -> tuple[float, HistoryColumns]:
     gc.collect()
     start = time.perf_counter()
     columns = HistoryColumns(operations(read(path)))
-    found, _ = judge(columns)
+    violations, _ = judge(columns)
     seconds = time.perf_counter() - start
-    assert found == []
+    assert violations == []
     return columns.operations / seconds, columns
 
 
@@ -172,10 +172,10 @@ def main() -> int:
             "read": lambda: timed_reading(path),
             "whole": lambda: timed_whole(path)[0],
         }
-        found = measure.interleaved(options.rounds, works)
-        report.add("check, reading excluded", [v / 1000 for v in found["check"]], "1000 op/s", at_least=500)
-        report.add("read and pair, without judging", [v / 1000 for v in found["read"]], "1000 op/s")
-        report.add("file to verdict", [v / 1000 for v in found["whole"]], "1000 op/s")
+        figures = measure.interleaved(options.rounds, works)
+        report.add("check, reading excluded", [v / 1000 for v in figures["check"]], "1000 op/s", at_least=500)
+        report.add("read and pair, without judging", [v / 1000 for v in figures["read"]], "1000 op/s")
+        report.add("file to verdict", [v / 1000 for v in figures["whole"]], "1000 op/s")
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         report.add("resident memory at the peak", [resident / 1e6], "MB")
         tenth = max(options.operations // 10, 1000)

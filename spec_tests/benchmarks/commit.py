@@ -107,7 +107,7 @@ def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[fl
         "staged": commit_staged,
     }
     names = list(works)
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+    by_name: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     for number in range(rounds):
         took: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
         for each in range(commits):
@@ -118,12 +118,12 @@ def measured(folder: Path, rounds: int, commits: int) -> dict[str, list[tuple[fl
                 works[name](content, attempt)
                 took[name].append((time.perf_counter() - start, time.process_time() - processor))
         for name, times in took.items():
-            found[name].append(tuple(statistics.median(column) for column in zip(*times, strict=True)))
-        medians = ", ".join(f"{name} {values[-1][0] * 1e6:.0f}" for name, values in found.items())
+            by_name[name].append(tuple(statistics.median(column) for column in zip(*times, strict=True)))
+        medians = ", ".join(f"{name} {values[-1][0] * 1e6:.0f}" for name, values in by_name.items())
         measure.progress(f"round {number + 1} of {rounds}, microseconds: {medians}")
     warehouse.close()
     database.close()
-    return found
+    return by_name
 
 
 def threads_of_one_process(folder: Path, rounds: int, commits: int) -> dict[str, list[float]]:
@@ -154,42 +154,42 @@ def threads_of_one_process(folder: Path, rounds: int, commits: int) -> dict[str,
 def syncs_of(folder: Path) -> dict[str, float]:
     """The number of syncs that a commit waits for."""
     faults = Faults(durable=True, below_sqlite=True)
-    found: dict[str, float] = {}
+    syncs: dict[str, float] = {}
     with refimpl.open(folder, environment=faults.environment(), create=True) as warehouse:
         for commit_mode in (CommitMode.INLINE, CommitMode.STAGED):
             made = create(warehouse, table.FEATURE, commit_mode, name=commit_mode.value, commits=1)
             faults.seen.clear()
             made.land(10)
-            found[commit_mode.value] = sum(effect.startswith("fsync") for effect in faults.seen) / 10
-    return found
+            syncs[commit_mode.value] = sum(effect.startswith("fsync") for effect in faults.seen) / 10
+    return syncs
 
 
 def main() -> int:
     options = measure.arguments("durable commits against the raw limit", rounds=9, commits=200)
     report = measure.Report("durable commits by one process: the median commit")
     places = {"disk": tempfile.gettempdir()} | ({"RAM disk": str(RAM_DISK)} if RAM_DISK.is_dir() else {})
-    for place, parent in places.items():
+    for storage, parent in places.items():
         with tempfile.TemporaryDirectory(dir=parent) as name:
-            found = measured(Path(name), options.rounds, options.commits)
-        for work, values in found.items():
-            report.add(f"{place}: {work}", [wall * 1e6 for wall, _ in values], "us")
-            report.add(f"{place}: {work}, processor time", [cpu * 1e6 for _, cpu in values], "us")
-        target = {"at_least": 0.7} if place == "disk" else {}  # a RAM disk has no syncs to wait for
+            medians = measured(Path(name), options.rounds, options.commits)
+        for work, values in medians.items():
+            report.add(f"{storage}: {work}", [wall * 1e6 for wall, _ in values], "us")
+            report.add(f"{storage}: {work}, processor time", [cpu * 1e6 for _, cpu in values], "us")
+        target = {"at_least": 0.7} if storage == "disk" else {}  # a RAM disk has no syncs to wait for
         pairs = {"raw inline": "inline", "raw staged": "staged", "raw inline, descriptor lock": "inline"}
         for raw, ours in pairs.items():
-            ratios = [b[0] / a[0] for a, b in zip(found[ours], found[raw], strict=True)]
-            report.add(f"{place}: {ours} against {raw}", ratios, "x", **({} if "descriptor" in raw else target))
+            ratios = [b[0] / a[0] for a, b in zip(medians[ours], medians[raw], strict=True)]
+            report.add(f"{storage}: {ours} against {raw}", ratios, "x", **({} if "descriptor" in raw else target))
         for raw in ("raw inline", "raw inline, descriptor lock"):
-            ratios = [a[1] / b[1] for a, b in zip(found["inline"], found[raw], strict=True)]
+            ratios = [a[1] / b[1] for a, b in zip(medians["inline"], medians[raw], strict=True)]
             report.add(
-                f"{place}: processor time of inline against {raw}", ratios, "x",
+                f"{storage}: processor time of inline against {raw}", ratios, "x",
                 **({} if "descriptor" in raw else {"at_most": 1.5}),
             )  # fmt: skip
         with tempfile.TemporaryDirectory(dir=parent) as name:
             rates = threads_of_one_process(Path(name), options.rounds, options.commits // 4)
-        report.add_all(rates, "commits/s", f"{place}: inline, {{}}")
+        report.add_all(rates, "commits/s", f"{storage}: inline, {{}}")
         one, many = rates.values()
-        report.add_ratio(f"{place}: {THREADS} threads against one", many, one)
+        report.add_ratio(f"{storage}: {THREADS} threads against one", many, one)
     with tempfile.TemporaryDirectory() as name:
         for commit_mode, count in syncs_of(Path(name) / "warehouse").items():
             report.add(

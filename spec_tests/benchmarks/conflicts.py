@@ -86,7 +86,7 @@ def main() -> int:
         "other partitions and removals": commits_of(options.winners, options.files, blind=False, removals=True),
         "blind appends": commits_of(options.winners, options.files, blind=True, removals=False),
     }
-    works = {name: (lambda found=found: milliseconds(summary, found)) for name, found in kinds.items()}  # type: ignore[misc]
+    works = {name: (lambda commits=commits: milliseconds(summary, commits)) for name, commits in kinds.items()}  # type: ignore[misc]
     report = measure.Report(f"conflict check against {options.winners} winners of {options.files} files")
     report.add_all(measure.interleaved(options.rounds, works), "ms", at_most=100)
     return report.finish(as_json=options.json)

@@ -85,14 +85,14 @@ def run(make: Callable[[str], Callable[[], object]], directory: str, writers: in
     processes = [SPAWN.Process(target=writer, args=(make, directory, seconds, ready, results)) for _ in range(writers)]
     for process in processes:
         process.start()
-    found = [results.get(timeout=seconds + 120) for _ in processes]
+    measured = [results.get(timeout=seconds + 120) for _ in processes]
     for process in processes:
         process.join()
-    return found
+    return measured
 
 
-def commits_per_second(found: list[Any], seconds: float) -> float:
-    return sum(len(took) - failures for took, failures in found) / seconds
+def commits_per_second(measured: list[Any], seconds: float) -> float:
+    return sum(len(took) - failures for took, failures in measured) / seconds
 
 
 def fairness(report: measure.Report, rounds: int, seconds: int, writers: int) -> None:
@@ -103,17 +103,17 @@ def fairness(report: measure.Report, rounds: int, seconds: int, writers: int) ->
             with refimpl.open(name, create=True) as warehouse:
                 table.create(warehouse, "contended", CommitMode.INLINE)
             alone = run(append_actions, name, 1, seconds / 4)[0][0]
-            found = run(append_actions, name, writers, seconds)
+            measured = run(append_actions, name, writers, seconds)
             alone += run(append_actions, name, 1, seconds / 4)[0][0]
-        counts = [len(took) for took, _ in found]
-        everything = sorted(t for took, _ in found for t in took)
+        counts = [len(took) for took, _ in measured]
+        everything = sorted(t for took, _ in measured for t in took)
         fair_share = writers * statistics.median(alone)
         slowest.append(min(counts) / max(counts))
         p99 = everything[int(len(everything) * 0.99)]
         tail.append(p99 / fair_share)
         even.append(p99 / statistics.mean(everything))
-        landed.append(commits_per_second(found, seconds))
-        failed += sum(failures for _, failures in found)
+        landed.append(commits_per_second(measured, seconds))
+        failed += sum(failures for _, failures in measured)
         measure.progress(
             f"round {number + 1} of {rounds}: {landed[-1]:.0f} commits/s, slowest/fastest {slowest[-1]:.2f}, "
             f"p99 {tail[-1]:.1f} fair shares of {fair_share * 1000:.1f} ms, {failed} failures"

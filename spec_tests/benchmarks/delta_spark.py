@@ -41,8 +41,8 @@ TRACKING_ROWS: Final = ", tracking rows"
 class Bench:
     """Each call creates its own table, and drops it after the clock has stopped."""
 
-    def __init__(self, place: Path, inserts: int) -> None:
-        self.place = place
+    def __init__(self, location: Path, inserts: int) -> None:
+        self.place = location
         self.inserts = inserts
 
     def in_place(self, spark: SparkSession, properties: dict[str, str]) -> float:
@@ -70,33 +70,33 @@ def main() -> int:
     options = measure.arguments("a one-row INSERT by Delta Spark", rounds=7, inserts=12)
     jars.fetch()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        place, classes = Path(name) / "warehouse", Path(name) / "classes"
+        directory, classes = Path(name) / "warehouse", Path(name) / "classes"
         classes.mkdir()
-        warehouse = stack.enter_context(refimpl.open(place, create=True))
+        warehouse = stack.enter_context(refimpl.open(directory, create=True))
         spark = local_session(cores=2, shuffle_partitions=1, settings=delta_settings(classes))
         stack.callback(spark.stop)
         owned = dict(coordinator.register(spark, warehouse))
-        bench = Bench(place, options.inserts)
+        bench = Bench(directory, options.inserts)
         works: dict[str, Callable[[], float]] = {
             "plain Delta": lambda: bench.in_place(spark, {}),
             "our coordinator": lambda: bench.in_place(spark, owned),
         }
         if shutil.which("javac") is not None:
             compile_catalog(classes)
-            session = catalog_session(spark, stack.enter_context(served(place)))
+            session = catalog_session(spark, stack.enter_context(served(directory)))
             works["our server"] = lambda: bench.in_catalog(session, UNTRACKED)
             works["plain Delta" + TRACKING_ROWS] = lambda: bench.in_place(spark, TRACKED)
             works["our server" + TRACKING_ROWS] = lambda: bench.in_catalog(session, TRACKED)
         else:
             measure.progress("no javac: the server's part is skipped")
         measure.interleaved(3, works)  # warm-up
-        found = measure.interleaved(options.rounds, works)
+        figures = measure.interleaved(options.rounds, works)
     report = measure.Report(f"a one-row INSERT by Delta Spark, median of {options.inserts} per round")
-    report.add_all(found, "ms")
+    report.add_all(figures, "ms")
     limits = (("our coordinator", "", 1.1), ("our server", "", 1.3), ("our server", TRACKING_ROWS, 1.3))
     for label, beside, most in limits:
-        if label + beside in found:
-            ours, plain = found[label + beside], found["plain Delta" + beside]
+        if label + beside in figures:
+            ours, plain = figures[label + beside], figures["plain Delta" + beside]
             report.add_ratio(f"{label} / plain Delta{beside}", ours, plain, "", at_most=most)
     return report.finish(as_json=options.json)
 

@@ -71,10 +71,10 @@ def alone(work: Callable[[Path, int, Path], Figures], location: Path, files: int
         tempfile.TemporaryDirectory() as scratch,
         ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool,
     ):
-        found = pool.submit(work, location, files, Path(scratch)).result()
+        figures = pool.submit(work, location, files, Path(scratch)).result()
     for name in (log_path.classic_checkpoint(COMMITS), log_path.LAST_CHECKPOINT):
         (location / log_path.LOG_FOLDER / name).unlink()
-    return found
+    return figures
 
 
 def main() -> int:

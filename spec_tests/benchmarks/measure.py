@@ -50,9 +50,9 @@ class Report:
     def add(self, name: str, values: Sequence[float], unit: str, **target: float) -> None:
         self.claims.append(Claim(name=name, values=list(values), unit=unit, **target))
 
-    def add_all(self, found: Mapping[Any, Sequence[float]], unit: str, name: str = "{}", **target: float) -> None:
+    def add_all(self, figures: Mapping[Any, Sequence[float]], unit: str, name: str = "{}", **target: float) -> None:
         """Add a line for each figure. Its key replaces the braces in `name`."""
-        for key, values in found.items():
+        for key, values in figures.items():
             self.add(name.format(key), values, unit, **target)
 
     def add_ratio(
@@ -108,10 +108,10 @@ def progress(message: str) -> None:
 
 def interleaved(rounds: int, works: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
     """Run every program once per round, in rotating order; return its figures."""
-    found: dict[str, list[float]] = {name: [] for name in works}
+    figures: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for number in range(rounds):
         for name in names[number % len(names) :] + names[: number % len(names)]:
-            found[name].append(works[name]())
-        progress(f"round {number + 1} of {rounds}: " + ", ".join(f"{n} {v[-1]:.4g}" for n, v in found.items()))
-    return found
+            figures[name].append(works[name]())
+        progress(f"round {number + 1} of {rounds}: " + ", ".join(f"{n} {v[-1]:.4g}" for n, v in figures.items()))
+    return figures

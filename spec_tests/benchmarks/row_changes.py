@@ -94,9 +94,11 @@ def main() -> int:
 
             work(ours), work(theirs)  # imports
             used.clear()
-            found = measure.interleaved(options.rounds, {"ours": lambda: work(ours), "delta-rs": lambda: work(theirs)})
-            report.add_all(found, "s", f"{operation}, {{}}")
-            report.add_ratio(f"{operation}, ours / delta-rs", found["ours"], found["delta-rs"], at_most=1.0)
+            figures = measure.interleaved(
+                options.rounds, {"ours": lambda: work(ours), "delta-rs": lambda: work(theirs)}
+            )
+            report.add_all(figures, "s", f"{operation}, {{}}")
+            report.add_ratio(f"{operation}, ours / delta-rs", figures["ours"], figures["delta-rs"], at_most=1.0)
             label = f"{operation}, processor time, ours / delta-rs"
             report.add_ratio(label, used["ours"], used["theirs"], at_most=1.0)
     return report.finish(as_json=options.json)

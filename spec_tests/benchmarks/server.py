@@ -154,10 +154,10 @@ def run(kind: type[InProcess | OverHttp], place: str, names: list[str], seconds:
     processes = [SPAWN.Process(target=client, args=(kind, place, name, seconds, ready, results)) for name in names]
     for process in processes:
         process.start()
-    found = [results.get(timeout=seconds + 120) for _ in processes]
+    commits = [results.get(timeout=seconds + 120) for _ in processes]
     for process in processes:
         process.join()
-    return [landed for landed, _ in found], sum(used for _, used in found)
+    return [landed for landed, _ in commits], sum(used for _, used in commits)
 
 
 def processor_seconds(server: int) -> tuple[float, float]:

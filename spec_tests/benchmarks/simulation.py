@@ -49,12 +49,12 @@ def rate(scope: Scope, host: SimulatedClients, schedules: int) -> Callable[[], f
 def main() -> int:
     options = measure.arguments((__doc__ or "").partition("\n")[0], rounds=5, schedules=200, profile=0)
     report = measure.Report("simulated schedules of two writers, per core")
-    found = scopes(lambda scope: scope.name == "two-writers")
+    selected = scopes(lambda scope: scope.name == "two-writers")
     with SimulatedClients() as host:
-        works = {scope.id: rate(scope, host, options.schedules) for scope in found}
+        works = {scope.id: rate(scope, host, options.schedules) for scope in selected}
         if options.profile:
             profile = cProfile.Profile()
-            profile.runcall(works[found[0].id])
+            profile.runcall(works[selected[0].id])
             pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
         report.add_all(measure.interleaved(options.rounds, works), "1/s", at_least=PER_SECOND)
     return report.finish(as_json=options.json)

@@ -143,7 +143,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         location = Path(name) / "filesystem"
         filesystem_table(location, options.commits)
-        found = measure.interleaved(
+        figures = measure.interleaved(
             options.rounds,
             {
                 "ours": lambda: load_seconds(location, options.commits),
@@ -156,8 +156,8 @@ def main() -> int:
         measure.progress(f"building a table of {options.files} files")
         many = measure.interleaved(options.rounds, Checkpointed(Path(name) / "many", options.files).works())
     report = measure.Report(f"snapshots of {options.commits} JSON commits, checkpoints of {options.files} files")
-    report.add_all(found, "s", "load, {}")
-    report.add_ratio("load, delta-rs / ours", found["delta-rs"], found["ours"], at_least=1.0)
+    report.add_all(figures, "s", "load, {}")
+    report.add_ratio("load, delta-rs / ours", figures["delta-rs"], figures["ours"], at_least=1.0)
     report.add_all(refreshes, "ms", "refresh by one commit, after {} commits")
     label = f"refresh, {options.commits} / 100 commits"
     report.add_ratio(label, refreshes[options.commits], refreshes[100], at_most=1.5)

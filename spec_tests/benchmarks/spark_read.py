@@ -84,13 +84,13 @@ def main() -> int:
         for _ in range(2):
             for work in works.values():
                 work()
-        found = measure.interleaved(options.rounds, works)
+        figures = measure.interleaved(options.rounds, works)
     spark.stop()
     report = measure.Report(f"Spark reads of {options.rows:,} rows, {CORES} cores")
-    report.add_all(found, "s")
+    report.add_all(figures, "s")
     for label in [label.removeprefix("plain, ") for label in works if label.startswith("plain")]:
         target = {} if "small" in label else {"at_least": 0.95}
-        report.add_ratio(f"{label}: plain / ours", found[f"plain, {label}"], found[f"ours, {label}"], "", **target)
+        report.add_ratio(f"{label}: plain / ours", figures[f"plain, {label}"], figures[f"ours, {label}"], "", **target)
     return report.finish(as_json=options.json)
 
 

@@ -45,8 +45,8 @@ def plain(delta: DeltaConnection, location: Path, operation: str, where: str, ne
 
     spark = delta.spark
     everything = spark.read.parquet(str(location)).withColumn("file", functions.input_file_name())
-    found = everything.join(news.select("id"), "id", "left_semi") if operation == "MERGE" else everything.where(where)
-    files = [row.file for row in found.select("file").distinct().collect()]
+    matched = everything.join(news.select("id"), "id", "left_semi") if operation == "MERGE" else everything.where(where)
+    files = [row.file for row in matched.select("file").distinct().collect()]
     touched = spark.read.parquet(*files)
     if operation == "DELETE":
         result = touched.where(f"NOT ({where})")
@@ -86,12 +86,12 @@ def main() -> int:
                 return took
 
             work("ours"), work("plain")  # warm-up of Spark
-            found = measure.interleaved(
+            figures = measure.interleaved(
                 options.rounds,
                 {who: lambda who=who: work(who) for who in ("ours", "plain")},  # type: ignore[misc]
             )
-            report.add_all(found, "s", f"{operation}, {{}}")
-            ratios = [mine / peer for mine, peer in zip(found["ours"], found["plain"], strict=True)]
+            report.add_all(figures, "s", f"{operation}, {{}}")
+            ratios = [mine / peer for mine, peer in zip(figures["ours"], figures["plain"], strict=True)]
             report.add(f"{operation}, ours / plain Spark", ratios, "x", at_most=1.3)
     delta.spark.stop()
     return report.finish(as_json=options.json)

@@ -41,11 +41,11 @@ def main() -> int:
 
         works = {"Parquet": lambda: batch("parquet"), "ours": lambda: batch("delta-owner")}
         measure.interleaved(1, works)
-        found = measure.interleaved(options.rounds, works)
+        figures = measure.interleaved(options.rounds, works)
     spark.stop()
     report = measure.Report(f"a micro-batch of {options.rows:,} rows")
-    report.add_all(found, "s")
-    report.add_ratio("ours / Parquet", found["ours"], found["Parquet"], "", at_most=1.3)
+    report.add_all(figures, "s")
+    report.add_ratio("ours / Parquet", figures["ours"], figures["Parquet"], "", at_most=1.3)
     return report.finish(as_json=options.json)
 
 

@@ -64,13 +64,13 @@ class Bench:
         self.parted = partitioned_rows(delta.spark, count)
 
     def plain(self, frame: DataFrame, *columns: str) -> float:
-        place = self.scratch / uuid.uuid4().hex
+        location = self.scratch / uuid.uuid4().hex
 
         def write() -> None:
-            frame.write.partitionBy(*columns).parquet(str(place))
-            sync_tree(place)
+            frame.write.partitionBy(*columns).parquet(str(location))
+            sync_tree(location)
 
-        return self._seconds(write, place)
+        return self._seconds(write, location)
 
     def ours(self, frame: DataFrame, *columns: str) -> float:
         name = f"t{uuid.uuid4().hex}"
@@ -84,13 +84,13 @@ class Bench:
         shutil.rmtree(made.location)
         return seconds
 
-    def _seconds(self, write: Callable[[], None], place: Path | None) -> float:
+    def _seconds(self, write: Callable[[], None], location: Path | None) -> float:
         os.sync()
         start = time.perf_counter()
         write()
         seconds = time.perf_counter() - start
-        if place is not None:
-            shutil.rmtree(place)
+        if location is not None:
+            shutil.rmtree(location)
         return seconds
 
     def small(self, *, on_driver: bool) -> float:
@@ -122,14 +122,14 @@ def main() -> int:
         for _ in range(2):
             for work in works(warm).values():
                 work()
-        found = measure.interleaved(options.rounds, works(bench))
+        figures = measure.interleaved(options.rounds, works(bench))
     spark.stop()
     report = measure.Report(f"Spark writes of {options.rows:,} rows, {CORES} cores, durable on both sides")
-    report.add_all(found, "s")
+    report.add_all(figures, "s")
     label = f"{PARTITIONS} partitions: plain / ours"
-    report.add_ratio(label, found["plain, parted"], found["ours, parted"], "", at_least=1.0)
-    report.add_ratio("unpartitioned: plain / ours", found["plain"], found["ours"], "", at_least=0.6)
-    report.add_ratio("100 rows: a job / on the driver", found["small, job"], found["small, driver"], "")
+    report.add_ratio(label, figures["plain, parted"], figures["ours, parted"], "", at_least=1.0)
+    report.add_ratio("unpartitioned: plain / ours", figures["plain"], figures["ours"], "", at_least=0.6)
+    report.add_ratio("100 rows: a job / on the driver", figures["small, job"], figures["small, driver"], "")
     return report.finish(as_json=options.json)
 
 

@@ -149,8 +149,8 @@ def busy(table: Table) -> Table:
 
 def feed_of(table: Table, first: int = 1, last: int | None = None) -> list[tuple[Any, ...]]:
     """The sorted changes, without their times."""
-    found = table.changes(first, last).read_all().drop_columns("_commit_timestamp").to_pylist()
-    return sorted(((row["_commit_version"], row["_change_type"], row["id"], row["month"]) for row in found), key=str)
+    changes = table.changes(first, last).read_all().drop_columns("_commit_timestamp").to_pylist()
+    return sorted(((row["_commit_version"], row["_change_type"], row["id"], row["month"]) for row in changes), key=str)
 
 
 BUSY = [
@@ -190,9 +190,9 @@ def test_other_readers_see_the_same_rows_and_the_same_feed(warehouse: Warehouse)
     assert table.table_id is not None
     warehouse.owner.backfill_to_version(table.table_id)
     assert by_delta_rs(table.location) == by_duckdb(table.location) == [(7, 7)]
-    found = pa.table(deltalake.DeltaTable(table.location).load_cdf(starting_version=1, ending_version=6).read_all())
+    feed = pa.table(deltalake.DeltaTable(table.location).load_cdf(starting_version=1, ending_version=6).read_all())
     names = ("_commit_version", "_change_type", "id", "month")
-    theirs = [tuple(row[name] for name in names) for row in found.select(list(names)).to_pylist()]
+    theirs = [tuple(row[name] for name in names) for row in feed.select(list(names)).to_pylist()]
     assert sorted(theirs, key=str) == feed_of(table) == sorted(BUSY, key=str)
 
 

@@ -145,8 +145,8 @@ def test_files_are_skipped_by_physical_names(table: Written, mode: str) -> None:
     stats = {"numRecords": 1, "minValues": values, "maxValues": values}
     table.file({numbered("x", 1): [1], numbered("id", 2): [2]}, stats, q="5", p="6")
     snapshot = table.log.table().snapshot()
-    (found,) = snapshot.files.values()
-    tests = {where: snapshot.file_test(where).may_match(found) for where in ("id = 1", "id = 2", "p = 5", "p = 6")}
+    (file,) = snapshot.files.values()
+    tests = {where: snapshot.file_test(where).may_match(file) for where in ("id = 1", "id = 2", "p = 5", "p = 6")}
     assert tests == {"id = 1": True, "id = 2": False, "p = 5": True, "p = 6": False}
     assert table.rows("id = 1 AND p = 5") == [{"id": 1, "x": 2, "p": 5}]
 
@@ -272,9 +272,9 @@ def test_columns_are_renamed_dropped_and_added_without_a_rewrite(tmp_path: Path)
     after = table.snapshot()
     assert after.metadata.configuration["delta.columnMapping.maxColumnId"] == "7"
     assert after.schema["new"].field_id == 7
-    found = after.to_arrow().sort_by("the month").to_pylist()
-    assert found[1] == {"the month": 1, "id": "01", "new": None}
-    assert found == [
+    rows = after.to_arrow().sort_by("the month").to_pylist()
+    assert rows[1] == {"the month": 1, "id": "01", "new": None}
+    assert rows == [
         dict(zip(("the month", "id", "new"), row, strict=True))
         for row in by_delta_rs(table.location, ['"the month"', "id", "new"])
     ]
@@ -364,8 +364,8 @@ def test_the_mode_can_change_from_none_to_name(tmp_path: Path) -> None:
         transaction = table.transaction()
         transaction.set_metadata(msgspec.structs.replace(metadata, schema_string=changed))
         transaction.commit()
-    found = table.snapshot().to_arrow().sort_by("number").to_pylist()
-    assert found == [{"number": n, "month": m, "id": None} for n, m in ((1, "01"), (3, "01"), (12, "02"))]
+    rows = table.snapshot().to_arrow().sort_by("number").to_pylist()
+    assert rows == [{"number": n, "month": m, "id": None} for n, m in ((1, "01"), (3, "01"), (12, "02"))]
     kinds = [row["_change_type"] for row in table.changes(1, 4).read_all().to_pylist()]
     assert sorted(kinds) == ["insert"] * 3 + ["update_postimage", "update_preimage"]
 

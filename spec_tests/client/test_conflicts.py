@@ -476,9 +476,9 @@ def conflict_table() -> str:
     for mine, (reads, actions) in operations("mine").items():
         for theirs, (winner_read, winner) in operations("theirs").items():
             won = [info(blind=is_blind_append(winner_read, winner)), *winner]
-            found = [conflict_of(actions, reads, level, won) for level in IsolationLevel]
-            if any(found):
-                cells = ["is rebased" if kind is None else kind.__name__.removesuffix("Error") for kind in found]
+            errors = [conflict_of(actions, reads, level, won) for level in IsolationLevel]
+            if any(errors):
+                cells = ["is rebased" if kind is None else kind.__name__.removesuffix("Error") for kind in errors]
                 rows.append(f"| {mine} | {theirs} | {' | '.join(cells)} |")
     return "\n".join(rows)
 

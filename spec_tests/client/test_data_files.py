@@ -203,12 +203,12 @@ PRIMITIVE_COLUMNS = [
 def test_partition_values_of_every_primitive_type_are_read_back(column: str, tmp_path: Path) -> None:
     table = ALL_TYPES.select([column]).append_column("row", pa.array([0, 1, 2]))
     kind = s.from_arrow(table.schema)[column].type
-    found = {}
+    read = {}
     for add in _write(tmp_path, table, (column,)):
         for row in _rows(tmp_path, add):
-            found[row["row"]] = partition_values.from_text(add.partition_values[column], kind)
+            read[row["row"]] = partition_values.from_text(add.partition_values[column], kind)
     expected = [value if value != "" else None for value in table[column].to_pylist()]
-    assert found == dict(enumerate(expected))
+    assert read == dict(enumerate(expected))
 
 
 @given(

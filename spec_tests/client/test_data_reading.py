@@ -371,9 +371,9 @@ class TestWidenedTypes:
     ) -> None:
         text = json.dumps({"numRecords": 1, "minValues": {"x": value}, "maxValues": {"x": value}}, default=str)
         log = self.table(tmp_path, old, value, new, text)
-        found = log.table().snapshot().to_arrow()
-        assert found.schema.field("x").type == new
-        assert found.to_pylist() == [{"x": read, "l": [{"m": read}]}]
+        rows = log.table().snapshot().to_arrow()
+        assert rows.schema.field("x").type == new
+        assert rows.to_pylist() == [{"x": read, "l": [{"m": read}]}]
         literal = f"TIMESTAMP_NTZ '{read}'" if isinstance(read, datetime.datetime) else str(read)
         assert log.table().snapshot().to_arrow(where=f"x = {literal}").num_rows == 1
 

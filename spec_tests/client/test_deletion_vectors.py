@@ -34,7 +34,7 @@ def z85(content: bytes) -> str:
     padded = content + bytes(-len(content) % 4)
     text = ""
     for (number,) in struct.iter_unpack(">I", padded):
-        text += "".join(ALPHABET[number // 85**place % 85] for place in (4, 3, 2, 1, 0))
+        text += "".join(ALPHABET[number // 85**power % 85] for power in (4, 3, 2, 1, 0))
     return text
 
 
@@ -122,7 +122,7 @@ def test_a_padded_last_group_is_read(table: Table, rows: tuple[int, ...]) -> Non
     content = bitmap(*rows)
     assert len(content) % 4 == 2
     number = int.from_bytes(content[-2:])
-    tail = "##" + "".join(ALPHABET[number // 85**place % 85] for place in (2, 1, 0))
+    tail = "##" + "".join(ALPHABET[number // 85**power % 85] for power in (2, 1, 0))
     vector = msgspec.structs.replace(inline(table.location, *rows), path_or_inline_dv=z85(content[:-2]) + tail)
     mask(table, vector)
     assert ids(table) == [number for number in range(12) if number not in rows]
@@ -293,8 +293,8 @@ def test_a_stream_of_the_feed_has_the_rows_by_which_vectors_differ(table: Table)
     begin = stream.initial()
     files = stream.files(begin, stream.end(begin))
     reader = FeedReader.of(table.snapshot())
-    found = pa.Table.from_batches(reader.read(files)).select(["_commit_version", "_change_type", "id"]).to_pylist()
-    assert sorted(tuple(row.values()) for row in found) == changed(table, 4)
+    changes = pa.Table.from_batches(reader.read(files)).select(["_commit_version", "_change_type", "id"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in changes) == changed(table, 4)
 
 
 def test_change_files_win_over_vectors(table: Table) -> None:

@@ -106,7 +106,7 @@ def test_a_checkpoint_replaces_missing_partition_values_by_an_empty_map(tmp_path
     write_checkpoint(log.table())
     written = pq.read_table(log.folder / log_path.classic_checkpoint(6))["add"].drop_null().to_pylist()
     expected = {f"a{number}": [] for number in range(5)} | {"b": [("month", "01")]}
-    assert {found["path"]: found["partitionValues"] for found in written} == expected
+    assert {added["path"]: added["partitionValues"] for added in written} == expected
 
 
 PATHS = st.sampled_from(["a", "b%2fc", "b%2Fc", "FILE:///x", "/x", "ü%c3"])

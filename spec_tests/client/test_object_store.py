@@ -95,7 +95,7 @@ def directory(tmp_path: Path, store: str) -> Path:
 
 def objects(url: str) -> set[str]:
     """The names of all objects below the store."""
-    return {found["path"] for page in obstore.list(from_url(url)) for found in page}
+    return {entry["path"] for page in obstore.list(from_url(url)) for entry in page}
 
 
 def test_table_is_created_written_read_published_and_checkpointed(directory: Path, store: str) -> None:
@@ -387,11 +387,11 @@ def test_files_with_urls_are_read_and_kept(directory: Path, store: str) -> None:
             storage_type="p", path_or_inline_dv=f"{store.replace('s3:', 's3a:')}/orders/a%20b.bin", offset=1,
             size_in_bytes=len(content), cardinality=1,
         )  # fmt: skip
-        for path, found in ((f"{store}/orders/{add.path}", None), (f"{store}/orders/{add.path}", vector)):
+        for path, chosen in ((f"{store}/orders/{add.path}", None), (f"{store}/orders/{add.path}", vector)):
             transaction = table.transaction()
             transaction.add_feature("deletionVectors")
-            new = msgspec.structs.replace(add, path=path, deletion_vector=found, data_change=found is not None)
-            transaction.remove(*transaction.read_whole_table(), data_change=found is not None)
+            new = msgspec.structs.replace(add, path=path, deletion_vector=chosen, data_change=chosen is not None)
+            transaction.remove(*transaction.read_whole_table(), data_change=chosen is not None)
             transaction.add(new)
             transaction.commit()
         obstore.put(bucket, "orders/old.parquet", b"rows")
@@ -506,10 +506,10 @@ def test_delta_rs_reads_the_published_objects(directory: Path, store: str) -> No
         table.append(rows(3))
         warehouse.owner.backfill_to_version(table.table_id or "")
         table.append(rows(4))
-    found = deltalake.DeltaTable(f"{store}/orders")
-    assert found.version() in (2, 3)
-    expected = list(range(1, found.version() + 2))
-    assert sorted(pa.table(found.to_pyarrow_table())["id"].to_pylist()) == expected
+    peer = deltalake.DeltaTable(f"{store}/orders")
+    assert peer.version() in (2, 3)
+    expected = list(range(1, peer.version() + 2))
+    assert sorted(pa.table(peer.to_pyarrow_table())["id"].to_pylist()) == expected
 
 
 def test_failed_commit_deletes_its_objects(directory: Path, store: str) -> None:

@@ -338,8 +338,8 @@ def test_equal_values_of_two_columns_are_not_less() -> None:
     schema = from_arrow(pa.schema([("l", pa.int64()), ("k", pa.int64())]))
     bounds = {"l": 3, "k": 3}
     file = add(stats={"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"l": 0, "k": 0}})
-    found = {text: parse(text).test(schema, ()).may_match(file) for text in ("l < k", "l <= k", "NOT l <= k")}
-    assert found == {"l < k": False, "l <= k": True, "NOT l <= k": False}
+    matches = {text: parse(text).test(schema, ()).may_match(file) for text in ("l < k", "l <= k", "NOT l <= k")}
+    assert matches == {"l < k": False, "l <= k": True, "NOT l <= k": False}
 
 
 def test_a_member_that_was_a_float_may_be_above_its_bound() -> None:
@@ -374,9 +374,9 @@ def test_a_file_with_a_matching_row_is_kept_for_column_comparisons(
     schema = pa.schema([("l", pa.int64()), ("k", pa.int64()), ("g", pa.float64()), ("h", pa.float64())])
     table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=schema)
     test = parse(f"{columns[0]} {operator} {columns[1]}").test(from_arrow(schema), ())
-    found = matching(table, test.condition.to_arrow()).to_pylist()
+    matched = matching(table, test.condition.to_arrow()).to_pylist()
     pairs = [tuple(row[schema.get_field_index(name)] for name in columns) for row in rows]
-    assert found == [_compares(operator, *pair) for pair in pairs]
+    assert matched == [_compares(operator, *pair) for pair in pairs]
     bounds = {name: bounds_of(table.column(name).to_pylist()) for name in schema.names}
     stats = {
         "numRecords": len(rows),
@@ -384,7 +384,7 @@ def test_a_file_with_a_matching_row_is_kept_for_column_comparisons(
         "maxValues": {name: b["high"] for name, b in bounds.items() if b["high"] is not None},
         "nullCount": {name: table.column(name).null_count for name in schema.names},
     }
-    assert test.may_match(add(stats=stats)) or not any(found)
+    assert test.may_match(add(stats=stats)) or not any(matched)
 
 
 def test_a_decimal_and_a_float_column_are_compared_as_floats() -> None:

@@ -36,8 +36,8 @@ ROWS = rows((1, 1, "a"), (2, 1, None), (None, 1, "c"), (4, 2, "d"), (5, 2, "e"),
 
 
 def contents(table: Table) -> list[tuple[Any, ...]]:
-    found = [tuple(row.values()) for row in table.snapshot().to_arrow().to_pylist()]
-    return sorted(found, key=lambda row: tuple((value is not None, value) for value in row))
+    rows = [tuple(row.values()) for row in table.snapshot().to_arrow().to_pylist()]
+    return sorted(rows, key=lambda row: tuple((value is not None, value) for value in row))
 
 
 def data_files_of(table: Table) -> set[Path]:
@@ -155,8 +155,8 @@ class TestFiles:
         table.append(ROWS)
         assert list(table.location.glob("_change_data/**/*.parquet")) == []
         table.update({"month": "3"}, "id = 4")
-        found = sorted(path.parent.name for path in table.location.glob("_change_data/*/cdc-00000-*.parquet"))
-        assert found == ["month=2", "month=3"]
+        folders = sorted(path.parent.name for path in table.location.glob("_change_data/*/cdc-00000-*.parquet"))
+        assert folders == ["month=2", "month=3"]
         table.delete("month = 1")
         assert len(list(table.location.glob("_change_data/**/*.parquet"))) == 2
 

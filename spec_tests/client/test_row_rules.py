@@ -58,8 +58,8 @@ def made(warehouse: Warehouse, *columns: dict[str, Any], **properties: str) -> T
 
 
 def rows_of(table: Table) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = table.snapshot().to_arrow().to_pylist()
-    return sorted(found, key=lambda row: tuple((value is not None, str(value)) for value in row.values()))
+    rows: list[dict[str, Any]] = table.snapshot().to_arrow().to_pylist()
+    return sorted(rows, key=lambda row: tuple((value is not None, str(value)) for value in row.values()))
 
 
 def refused(table: Table, rows: pa.Table) -> InvalidRequestError:
@@ -410,9 +410,9 @@ def clustered(warehouse: Warehouse, columns: str, *more: dict[str, Any]) -> Tabl
         warehouse.environment,
         json.dumps(struct(*(more or (column(f"c{number}") for number in range(40))))),
     )
-    found = table.snapshot()
+    snapshot = table.snapshot()
     features = ("appendOnly", "invariants", "domainMetadata", "clustering")
-    protocol = msgspec.structs.replace(found.protocol, min_writer_version=7, writer_features=features)
+    protocol = msgspec.structs.replace(snapshot.protocol, min_writer_version=7, writer_features=features)
     domain = DomainMetadata(
         domain="delta.clustering", configuration=f'{{"clusteringColumns":{columns}}}', removed=False
     )

@@ -144,8 +144,8 @@ def test_a_required_property_enables_row_tracking_completely(setting: Setting, m
 
     monkeypatch.setattr(setting.owner, "stage_table", demanding)
     table = setting.table()
-    found = table.snapshot()
-    assert len(row_tracking.hidden_columns(found.protocol, found.metadata)) == 2
+    snapshot = table.snapshot()
+    assert len(row_tracking.hidden_columns(snapshot.protocol, snapshot.metadata)) == 2
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"rowIdHighWaterMark":"1"}', "[" * 10**5], ids=len)
@@ -157,11 +157,11 @@ def test_the_error_names_an_unreadable_high_water_mark(text: str) -> None:
 
 @pytest.mark.parametrize("missing", [ROW_ID_COLUMN, ROW_VERSION_COLUMN])
 def test_a_table_that_does_not_name_both_hidden_columns_is_invalid(setting: Setting, missing: str) -> None:
-    found = setting.table(properties=TRACKED).snapshot()
-    configuration = {key: value for key, value in found.metadata.configuration.items() if key != missing}
-    metadata = msgspec.structs.replace(found.metadata, configuration=configuration)
+    snapshot = setting.table(properties=TRACKED).snapshot()
+    configuration = {key: value for key, value in snapshot.metadata.configuration.items() if key != missing}
+    metadata = msgspec.structs.replace(snapshot.metadata, configuration=configuration)
     with pytest.raises(InvalidTableError, match=missing):
-        row_tracking.hidden_columns(found.protocol, metadata)
+        row_tracking.hidden_columns(snapshot.protocol, metadata)
 
 
 def test_a_commit_without_new_rows_does_not_change_the_mark() -> None:
@@ -185,7 +185,7 @@ def stable(table: Table, key: str = "id") -> dict[int, tuple[int, int]]:
     """The row id and row commit version of each row, by its `key`, computed as PROTOCOL.md tells readers."""
     snapshot = table.snapshot()
     names = [snapshot.metadata.configuration[key] for key in (ROW_ID_COLUMN, ROW_VERSION_COLUMN)]
-    found: dict[int, tuple[int, int]] = {}
+    ids: dict[int, tuple[int, int]] = {}
     logical = {column.physical_name: column.name for column in snapshot.schema.fields}
     for add in snapshot.files.values():
         assert add.base_row_id is not None
@@ -193,12 +193,12 @@ def stable(table: Table, key: str = "id") -> dict[int, tuple[int, int]]:
         rows = pq.read_table(table.location / add.path, partitioning=None).rename_columns(logical).to_pylist()
         for number, row in enumerate(rows):
             row_id, version = row.get(names[0]), row.get(names[1])
-            found[row[key]] = (
+            ids[row[key]] = (
                 add.base_row_id + number if row_id is None else row_id,
                 add.default_row_commit_version if version is None else version,
             )
-    assert len({row_id for row_id, _ in found.values()}) == len(found)
-    return found
+    assert len({row_id for row_id, _ in ids.values()}) == len(ids)
+    return ids
 
 
 def preserved(table: Table) -> str:

@@ -249,8 +249,8 @@ def feed_of(table: Table, stream: TableStream, **limits: int) -> list[Sequence[t
     reader, batches = FeedReader.of(table.snapshot()), []
     start = stream.initial()
     while (end := stream.end(start, **limits)) != start:
-        found = [row for batch in reader.read(stream.files(start, end)) for row in batch.to_pylist()]
-        batches.append([(row["_change_type"], row["id"], row["_commit_version"]) for row in found])
+        changes = [row for batch in reader.read(stream.files(start, end)) for row in batch.to_pylist()]
+        batches.append([(row["_change_type"], row["id"], row["_commit_version"]) for row in changes])
         start = end
     return [batch for batch in batches if batch]
 

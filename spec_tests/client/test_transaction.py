@@ -342,8 +342,8 @@ def reading_a(transaction: Transaction) -> None:
 
 def reading_partition(month: str) -> Callable[[Transaction], None]:
     def work(transaction: Transaction) -> None:
-        found = transaction.read_partitions([{"month": month}])
-        assert [add.path for add in found] == ["a"] * (month == "01")
+        files = transaction.read_partitions([{"month": month}])
+        assert [add.path for add in files] == ["a"] * (month == "01")
         transaction.add(adding("copy", "03"))
 
     return work

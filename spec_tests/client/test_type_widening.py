@@ -50,8 +50,8 @@ TYPES = [
 
 
 def test_the_permitted_changes_are_those_of_the_protocol() -> None:
-    found = {old: {new for new in TYPES if widens(type_named(old), type_named(new))} for old in TYPES}
-    assert found == {old: {*PERMITTED.get(old, "").split()} for old in TYPES}
+    permitted = {old: {new for new in TYPES if widens(type_named(old), type_named(new))} for old in TYPES}
+    assert permitted == {old: {*PERMITTED.get(old, "").split()} for old in TYPES}
 
 
 def test_a_reader_accepts_each_decimal_that_holds_all_values() -> None:
@@ -108,8 +108,8 @@ def test_rows_of_both_types_are_read(tmp_path: Path, partitioned: bool) -> None:
         assert by_duckdb(table.location, ("id", *names)) == expected
     write_checkpoint(table)
     assert read() == expected
-    found = parse(table.snapshot().metadata.schema_string)
-    changes = [found[name].metadata["delta.typeChanges"] for name in names]
+    stored = parse(table.snapshot().metadata.schema_string)
+    changes = [stored[name].metadata["delta.typeChanges"] for name in names]
     assert changes == [[{"fromType": old, "toType": new}] for old, new, *_ in CASES]
     assert table.delete("id = 2").metrics["numDeletedRows"] == 1
     table.update({"id": "id + 10"}, "id = 1")
@@ -358,8 +358,8 @@ def test_the_feed_is_read_with_the_wider_type(warehouse: Warehouse) -> None:
     table.delete("id = 2")
     feed = table.changes(1).read_all()
     assert feed.schema.field("x").type == pa.int64()
-    found = sorted((row["_commit_version"], row["_change_type"], row["id"], row["x"]) for row in feed.to_pylist())
-    assert found == [
+    changes = sorted((row["_commit_version"], row["_change_type"], row["id"], row["x"]) for row in feed.to_pylist())
+    assert changes == [
         (1, "insert", 1, 1), (1, "insert", 2, 2),
         (2, "update_postimage", 1, 11), (2, "update_preimage", 1, 1),
         (4, "update_postimage", 1, 9_000_000_000), (4, "update_preimage", 1, 11),

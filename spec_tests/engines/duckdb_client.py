@@ -74,8 +74,8 @@ def write(url: str, table: str, numbers: list[int]) -> tuple[int, int]:
 
 
 def _there(connection: duckdb.DuckDBPyConnection, table: str, number: int) -> bool:
-    found = connection.execute(f"SELECT count(*) FROM unity.default.{table} WHERE id = {number}")
-    return found.fetchall() != [(0,)]
+    count = connection.execute(f"SELECT count(*) FROM unity.default.{table} WHERE id = {number}")
+    return count.fetchall() != [(0,)]
 
 
 def main() -> None:

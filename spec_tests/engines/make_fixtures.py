@@ -173,11 +173,11 @@ class Maker:
 
     def _read(self, table: str) -> list[dict[str, Any]]:
         """What Delta reads of every version, oldest first."""
-        found = []
+        versions = []
         history = self.spark.sql(f"DESCRIBE HISTORY {table}").collect()
         for entry in sorted(history, key=lambda row: row.version):
             rows = self.spark.sql(f"SELECT * FROM {table} VERSION AS OF {entry.version}").collect()
-            found.append(
+            versions.append(
                 {
                     "version": entry.version,
                     "operation": entry.operation,
@@ -185,7 +185,7 @@ class Maker:
                     "rows": sorted(({k: _plain(v) for k, v in row.asDict().items()} for row in rows), key=_by_id),
                 }
             )
-        return found
+        return versions
 
 
 def _by_id(row: dict[str, Any]) -> int:

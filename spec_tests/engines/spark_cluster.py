@@ -148,8 +148,8 @@ class Jobs:
         rows = self.delta.read.table(name)
         notes = self._notes(f"read-{name}")
         frame = rows.mapInArrow(Disturbed(fault=EXECUTOR, notes=notes, written=None).__call__, rows.schema)
-        (found,) = frame.selectExpr("count(*)", "sum(id)").collect()
-        _report(name, notes, rows=found[0], sum=found[1])
+        (totals,) = frame.selectExpr("count(*)", "sum(id)").collect()
+        _report(name, notes, rows=totals[0], sum=totals[1])
 
     def merge(self, name: str) -> None:
         """Merge the rows 900 to 1099 into the rows 0 to 999."""

@@ -105,8 +105,8 @@ def test_every_engine_reads_the_others_v2_checkpoints(engine: Engine, tmp_path: 
     engine.sql(f"ALTER TABLE {by_path} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
     engine.sql(f"INSERT INTO {by_path} VALUES (8, 'delta')")
     expected.append((8, "delta"))
-    found = Table.by_path(location).snapshot()
-    assert found.segment.checkpoint_version == found.version == 10
-    assert found.segment.checkpoint[0].kind is FileKind.V2_CHECKPOINT
+    snapshot = Table.by_path(location).snapshot()
+    assert snapshot.segment.checkpoint_version == snapshot.version == 10
+    assert snapshot.segment.checkpoint[0].kind is FileKind.V2_CHECKPOINT
     assert rows_of(Table.by_path(location)) == expected
     assert by_delta_rs(location, COLUMNS) == by_duckdb(location, COLUMNS) == expected

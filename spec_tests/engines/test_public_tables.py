@@ -41,8 +41,8 @@ def folder() -> Path:
         if shutil.which("cargo") is None:
             pytest.skip("no cargo: the crate with the tables cannot be fetched")
         subprocess.run(["cargo", "info", f"{CRATE}@{VERSION}"], check=True, capture_output=True, cwd="/")
-    (found,) = home.glob(where)
-    return found
+    (directory,) = home.glob(where)
+    return directory
 
 
 def unpacked(folder: Path, target: Path) -> dict[str, Path]:
@@ -87,13 +87,13 @@ def test_each_version_is_read_as_by_other_readers(folder: Path, tmp_path: Path) 
                 with pytest.raises(CorruptionError, match="is missing"):
                     ours(table, version)
                 continue
-            found = rows(partial(ours, table, version))
+            mine = rows(partial(ours, table, version))
             for error, read in theirs.items():
                 if error is DeltaError and version in REFUSED_BY_DELTA_RS.get(name, ()):
                     with pytest.raises(DeltaError, match="TypeWidening"):
                         read()
                     continue
-                assert found == rows(read), (name, version, read)
+                assert mine == rows(read), (name, version, read)
                 compared += 1
         assert [warning for warning in newest.warnings if WARNED.get(name, "\0") not in warning] == [], name
     assert len(tables) == 35

@@ -201,9 +201,9 @@ def test_types_are_widened_in_turn(engine: Engine) -> None:
     assert sorted(tuple(row) for row in pipeline.read.load(table.location).collect()) == expected
     feed = "SELECT _commit_version, _change_type, id, a FROM table_changes_by_path('{}', {})"
     ours = table.changes(1).read_all().select(["_commit_version", "_change_type", "id", "a"]).to_pylist()
-    found = sorted(tuple(row.values()) for row in ours)
-    assert sorted(engine.sql(feed.format(table.location, 6))) == [row for row in found if row[0] >= 6]
-    assert [row[:3] for row in found if row[0] < 6] == [(1, "insert", 1), (3, "insert", 2)]
+    changes = sorted(tuple(row.values()) for row in ours)
+    assert sorted(engine.sql(feed.format(table.location, 6))) == [row for row in changes if row[0] >= 6]
+    assert [row[:3] for row in changes if row[0] < 6] == [(1, "insert", 1), (3, "insert", 2)]
     assert "DELTA_CHANGE_DATA_FEED_INCOMPATIBLE" in attempt(engine, feed.format(table.location, 1))
     pipeline.table_at(table.location).update({"b": "b + 1", "c": "c * 2"}, "id < 3")
     engine.forget()

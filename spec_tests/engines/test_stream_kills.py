@@ -43,8 +43,8 @@ def test_each_row_is_there_once_after_a_kill_at_each_step(tmp_path: Path) -> Non
             assert run(tmp_path, step, str(batch)) == -signal.SIGKILL, step
         assert run(tmp_path) == 0
         sink = warehouse.table("sink")
-        found = Counter(sink.snapshot().to_arrow()["id"].to_pylist())
-        assert found == Counter(range(ROWS))
+        copied = Counter(sink.snapshot().to_arrow()["id"].to_pylist())
+        assert copied == Counter(range(ROWS))
         (recorded,) = sink.snapshot().transactions.values()
         assert recorded.version == ROWS - 1
         batches = [entry.parameters["epochId"] for entry in sink.history() if entry.operation == "STREAMING UPDATE"]
