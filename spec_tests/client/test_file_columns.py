@@ -259,3 +259,10 @@ class TestTypes:
         log.write(log_path.classic_checkpoint(1), content.replace(b"marker", b"mark\xffr"))
         (warning,) = log.table().snapshot().warnings
         assert log_path.classic_checkpoint(1) in warning
+
+
+@pytest.mark.parametrize("name", ["modificationTime", "size"])
+def test_a_time_in_place_of_a_number_is_refused(name: str) -> None:
+    moments = pa.array([1], pa.timestamp("ms"))
+    with pytest.raises(ValueError, match=rf"{name} is timestamp\[ms\]; expected int64"):
+        FileRows.checked(Add, pa.StructArray.from_arrays([moments], [name]))

@@ -190,3 +190,8 @@ def test_times_before_the_enablement_come_from_files() -> None:
     """The history ends before the enablement, as the history of an old version does."""
     times = history([10, 20], [], Enablement(version=5, timestamp=99))
     assert (times.of(0), times.of(1), times.version_at(20)) == (10, 20, 1)
+
+
+def test_the_enablement_is_found_while_it_is_the_newest_version() -> None:
+    times = history([10, 20], [30], Enablement(version=2, timestamp=30))
+    assert (times.version_at(29), times.version_at(30)) == (1, 2)

@@ -1,5 +1,6 @@
 """A refresh of a snapshot reads only the new commits, and gives the same snapshot as loading it anew."""
 
+import gc
 import tempfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from refimpl import log_path
 from refimpl.actions import Action, DeletionVector, DomainMetadata, Txn
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.client.table_state import Changes, ReplayedState
+from refimpl.client.table_state import Changes, ReplayedState, collector_paused
 from refimpl.errors import CorruptLogError
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.written_log import FEATURES, WatchedFiles, WrittenLog, add, classic_content, definition, remove
@@ -312,3 +313,16 @@ def test_a_refresh_equals_a_new_load(commits: list[list[Action]], looks: list[bo
             if looks[version - 1]:
                 assert content(table.snapshot()) == content(handle().snapshot())
         assert content(table.snapshot()) == content(handle().snapshot())
+
+
+def test_the_garbage_collector_pauses_and_goes_on_as_before() -> None:
+    before = gc.isenabled()
+    try:
+        for switch in (gc.enable, gc.disable):
+            switch()
+            outside = gc.isenabled()
+            with collector_paused():
+                assert not gc.isenabled()
+            assert gc.isenabled() is outside
+    finally:
+        (gc.enable if before else gc.disable)()
