@@ -492,8 +492,8 @@ def _body(line: str | None, kind: str) -> dict[str, Any]:
 
 def _time_of(content: str) -> int | None:
     """The in-commit timestamp of a commit, in ms."""
-    found = (proposals.body_of(content.partition("\n")[0], "commitInfo") or {}).get("inCommitTimestamp")
-    return found if isinstance(found, int) else None
+    time = (proposals.body_of(content.partition("\n")[0], "commitInfo") or {}).get("inCommitTimestamp")
+    return time if isinstance(time, int) else None
 
 
 _NESTED: Final = {

@@ -67,14 +67,14 @@ class LogFolder:
     def files(self, *, contents: bool) -> tuple[m.LogFile, ...]:
         """Every file below the log folder, sorted. Files that another process removes during the listing are left
         out."""
-        found = []
+        files = []
         for path in sorted(path for path in self.folder.rglob("*") if path.is_file()):
             with suppress(FileNotFoundError):
                 status = path.stat()
                 content = path.read_bytes().decode("utf-8", "surrogateescape") if contents else None
                 name, modified = self.shown(path.relative_to(self.folder)), status.st_mtime_ns // 1_000_000
-                found.append(m.LogFile(name=name, size=status.st_size, content=content, modified=modified))
-        return tuple(sorted(found, key=lambda file: file.name))
+                files.append(m.LogFile(name=name, size=status.st_size, content=content, modified=modified))
+        return tuple(sorted(files, key=lambda file: file.name))
 
     def shown(self, path: PurePath) -> str:
         """The name of a file in the kit's messages."""

@@ -114,25 +114,25 @@ def answered_by(text: bytes) -> int | None:
 def meant_as_reply(text: bytes) -> bool:
     """Whether an invalid line was meant as a reply, rather than other output."""
     try:
-        found: Any = json.loads(text)
+        value: Any = json.loads(text)
     except RecursionError:
         return True
     except ValueError:
         return False
-    return isinstance(found, dict) and not found.keys().isdisjoint({"id", "answer", "outcome"})
+    return isinstance(value, dict) and not value.keys().isdisjoint({"id", "answer", "outcome"})
 
 
 def _explained(error: msgspec.ValidationError, text: bytes) -> str:
     """The message of a schema error, with suggestions."""
     said = str(error)
     try:
-        found: Any = json.loads(text)
+        value: Any = json.loads(text)
     except (ValueError, RecursionError):
         return said
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         return f"{said}. A reply is one JSON object, such as {EXAMPLE}"
-    answer = found.get("answer")
-    if answer is None and "outcome" in found:
+    answer = value.get("answer")
+    if answer is None and "outcome" in value:
         return f'{said}. The outcome belongs in the field "answer", as in {EXAMPLE}'
     if not isinstance(answer, dict):
         return f"{said}. A reply is {EXAMPLE}"

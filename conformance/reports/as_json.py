@@ -31,7 +31,7 @@ def to_json(result: RunResult) -> str:
     sorted."""
     from conformance.reports.causes import causes  # slow to import, because it reads histories
 
-    found = tuple(
+    summaries = tuple(
         Cause(
             headline=cause.headline,
             hints=cause.hints,
@@ -41,7 +41,7 @@ def to_json(result: RunResult) -> str:
         )
         for cause in causes(result)
     )
-    return encoded(msgspec.structs.replace(result, causes=found))
+    return encoded(msgspec.structs.replace(result, causes=summaries))
 
 
 def encoded(value: msgspec.Struct) -> str:

@@ -309,10 +309,10 @@ def _groups(members: Sequence[_Member]) -> list[list[_Member]]:
         mine = (kind, _RESTART[1]) if each.sign in never_without else (kind, "sign", each.sign)
         tokens.append(mine)
         parents[root((kind, each.case.check, text))] = root(mine)
-    found: dict[tuple[str, ...], list[_Member]] = {}
+    groups: dict[tuple[str, ...], list[_Member]] = {}
     for each, token in zip(members, tokens, strict=True):
-        found.setdefault(root(token), []).append(each)
-    return list(found.values())
+        groups.setdefault(root(token), []).append(each)
+    return list(groups.values())
 
 
 def _cause(result: RunResult, members: list[_Member]) -> Cause:
@@ -449,8 +449,8 @@ def mutants_like(result: RunResult, cause: Cause) -> list[str]:
     most words with the cause."""
     names = [requirement.requirement for requirement in cause.requirements]
     said = _stems(" ".join([cause.headline, *cause.hints, *(evidence.case.title for evidence in cause.evidence)]))
-    found = [mutant for mutant in all_mutants().values() if mutant.side == result.subject.side and mutant.violates]
-    near = [mutant for mutant in found if not set(names).isdisjoint(mutant.violates)]
+    candidates = [mutant for mutant in all_mutants().values() if mutant.side == result.subject.side and mutant.violates]
+    near = [mutant for mutant in candidates if not set(names).isdisjoint(mutant.violates)]
 
     def likeness(each: Mutant) -> tuple[object, ...]:
         words = _stems(each.title)

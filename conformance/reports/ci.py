@@ -78,11 +78,11 @@ def _case(suite: ElementTree.Element, result: RunResult, case: CaseResult) -> No
 
 
 def _append(element: ElementTree.Element, tag: str, message: str, text: str, kind: str = "") -> None:
-    found = ElementTree.SubElement(element, tag, message=one_line(message))
+    child = ElementTree.SubElement(element, tag, message=one_line(message))
     if kind:
-        found.set("type", kind)
+        child.set("type", kind)
     if text:
-        found.text = visible(text)
+        child.text = visible(text)
 
 
 def _headline(case: CaseResult) -> str:
@@ -182,9 +182,9 @@ def _lines(result: RunResult, folder: Path | None) -> Iterator[str]:
     yield f"- Run: profile {escaped(result.profile)}, seed {result.seed}{selection}; {escaped(summary.exit_meaning)}"
     yield f"- Cases: {escaped(summary.counted)}"
     yield ""
-    found = causes(result)
-    yield from _causes(result, folder, [cause for cause in found if not cause.warning], "Violated")
-    yield from _causes(result, folder, [cause for cause in found if cause.warning], "Advice that is not followed")
+    all_causes = causes(result)
+    yield from _causes(result, folder, [cause for cause in all_causes if not cause.warning], "Violated")
+    yield from _causes(result, folder, [cause for cause in all_causes if cause.warning], "Advice that is not followed")
     yield from _stale(result)
     yield from _open(result)
     yield "The same run again:"

@@ -209,21 +209,21 @@ def _flags(recorded: Recorded, steps: Sequence[Step]) -> list[Box]:
     drawn = {step.id for step in steps}
     last = max((max(began(step), ended(step) or 0) for step in steps), default=0)
     starts = [began(step) for step in recorded.steps]
-    found = []
+    boxes = []
     for fault in recorded.faults:
         place = bisect_right(starts, fault.at)
         if any(step.id in drawn for step in recorded.steps[max(0, place - 1) : place + 1]) or not starts:
-            found.append(_fault(fault, recorded.times))
+            boxes.append(_fault(fault, recorded.times))
     missing = 0
     for step in recorded.steps:
         if step.id not in drawn:
             missing += 1
         elif missing:
-            found.append(_left_out(missing, began(step), recorded.times))
+            boxes.append(_left_out(missing, began(step), recorded.times))
             missing = 0
     if missing:
-        found.append(_left_out(missing, last, recorded.times))
-    return sorted(found, key=lambda box: box.start)
+        boxes.append(_left_out(missing, last, recorded.times))
+    return sorted(boxes, key=lambda box: box.start)
 
 
 def _fault(fault: Fault, times: Times) -> Box:

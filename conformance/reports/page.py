@@ -202,16 +202,16 @@ def _prose(text: str) -> Markup:
 
 def _places(parts: Sequence[CausePart]) -> dict[str, str]:
     """For each requirement and each case, the place of its first explanation on the page."""
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for part in parts:
         for requirement in part.cause.requirements:
-            found.setdefault(requirement.requirement, part.id)
+            places.setdefault(requirement.requirement, part.id)
         for explained in part.explained:
             for case, _, _ in explained.variants:
-                found.setdefault(case.case, explained.id)
+                places.setdefault(case.case, explained.id)
         for case, _ in part.named:
-            found.setdefault(case.case, part.id)
-    return found
+            places.setdefault(case.case, part.id)
+    return places
 
 
 def _document(source: str) -> str:
@@ -221,10 +221,12 @@ def _document(source: str) -> str:
 
 def documents(requirements: Iterable[RequirementResult]) -> list[DocumentPart]:
     """Requirements by document and section, in the order of their first requirements."""
-    found: dict[str, dict[str, list[tuple[RequirementResult, str]]]] = {}
+    sections_by_source: dict[str, dict[str, list[tuple[RequirementResult, str]]]] = {}
     for requirement in requirements:
         section = "" if "#" in requirement.section else requirement.section  # all rules of a page are in one list
-        found.setdefault(requirement.source, {}).setdefault(section, []).append((requirement, side_of(requirement)))
+        sections_by_source.setdefault(requirement.source, {}).setdefault(section, []).append(
+            (requirement, side_of(requirement))
+        )
     return [
         DocumentPart(
             name=_document(source),
@@ -232,7 +234,7 @@ def documents(requirements: Iterable[RequirementResult]) -> list[DocumentPart]:
             sections=tuple((section, tuple(requirements)) for section, requirements in sections.items()),
             counts=_counts([requirement for part in sections.values() for requirement, _ in part]),
         )
-        for number, (source, sections) in enumerate(found.items(), 1)
+        for number, (source, sections) in enumerate(sections_by_source.items(), 1)
     ]
 
 
@@ -247,11 +249,11 @@ def _counts(requirements: Sequence[RequirementResult]) -> str:
 
 def families(result: RunResult) -> list[tuple[str, list[CheckPart], str]]:
     """Cases by family and check, and for each family the number of cases of each standing."""
-    found: dict[str, dict[str, list[CaseResult]]] = {}
+    checks_by_family: dict[str, dict[str, list[CaseResult]]] = {}
     for case in result.cases:
-        found.setdefault(case.family, {}).setdefault(case.check, []).append(case)
+        checks_by_family.setdefault(case.family, {}).setdefault(case.check, []).append(case)
     return [(family, [_check(result, cases) for cases in checks.values()], _standings(result, checks.values()))
-            for family, checks in found.items()]  # fmt: skip
+            for family, checks in checks_by_family.items()]  # fmt: skip
 
 
 def _check(result: RunResult, cases: Sequence[CaseResult]) -> CheckPart:
@@ -270,15 +272,15 @@ def _standings(result: RunResult, checks: Iterable[Sequence[CaseResult]]) -> str
 
 def reasons(result: RunResult) -> list[ReasonPart]:
     """The reasons why cases have no verdict; first those of cases that should have one."""
-    found: dict[tuple[Standing, str], list[str]] = {}
+    cases_by_reason: dict[tuple[Standing, str], list[str]] = {}
     for case in result.cases:
         where = standing(result, case)
         if where in (Standing.INCONCLUSIVE, Standing.NOT_RUN, Standing.SKIPPED):
-            found.setdefault((where, case.reason), []).append(case.case)
+            cases_by_reason.setdefault((where, case.reason), []).append(case.case)
     order = list(Standing)
     return [
         ReasonPart(standing=where, reason=reason, cases=tuple(cases[:MOST_NAMES]), more=max(0, len(cases) - MOST_NAMES))
-        for (where, reason), cases in sorted(found.items(), key=lambda pair: order.index(pair[0][0]))
+        for (where, reason), cases in sorted(cases_by_reason.items(), key=lambda pair: order.index(pair[0][0]))
     ]
 
 
@@ -534,16 +536,16 @@ def _run(prefix: str, column: Column, folder: Path | None) -> _Run:
 
 def _findings_by_requirement(parts: Sequence[CausePart]) -> dict[str, str]:
     """For each requirement, the finding that shows its violation, or otherwise its cause."""
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
     for part in parts:
         for explained in part.explained:
             for violation in explained.case.violations:
                 for requirement in violation.requirements:
-                    found.setdefault(requirement, explained.id)
+                    places.setdefault(requirement, explained.id)
     for part in parts:
         for each in part.cause.requirements:
-            found.setdefault(each.requirement, part.id)
-    return found
+            places.setdefault(each.requirement, part.id)
+    return places
 
 
 def _grid(side: str, runs: Sequence[_Run]) -> _Grid:
@@ -555,11 +557,11 @@ def _grid(side: str, runs: Sequence[_Run]) -> _Grid:
                 rows.setdefault(requirement.requirement, requirement)
     order = list(dict.fromkeys(requirement.requirement for run in runs for requirement in run.result.requirements))
     shown = [rows[name] for name in order if name in rows]
-    found = {verdict.verdict for run in runs for verdict in run.verdicts.values()}
+    verdicts = {verdict.verdict for run in runs for verdict in run.verdicts.values()}
     return _Grid(
         title=_TITLES.get(side, side),
         side=side,
         runs=tuple(runs),
         documents=tuple(documents(shown)),
-        first=_BAD if _BAD & found else frozenset(RequirementVerdict),
+        first=_BAD if _BAD & verdicts else frozenset(RequirementVerdict),
     )

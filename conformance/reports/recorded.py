@@ -49,9 +49,9 @@ class Recorded:
 
 def letters_of(attempts: Iterable[str | None]) -> dict[str, str]:
     """For each attempt, its letter: A for the first, B for the second. A short name is kept."""
-    found = {attempt: one_line(attempt) for attempt in attempts if attempt}
-    long = [attempt for attempt, shown in found.items() if len(shown) > LONGEST_ATTEMPT]
-    return {**found, **{attempt: _letter(number) for number, attempt in enumerate(long)}}
+    names = {attempt: one_line(attempt) for attempt in attempts if attempt}
+    long = [attempt for attempt, shown in names.items() if len(shown) > LONGEST_ATTEMPT]
+    return {**names, **{attempt: _letter(number) for number, attempt in enumerate(long)}}
 
 
 def read_history(text: str) -> Recorded:
@@ -211,8 +211,8 @@ def _versions(step: Step) -> set[int]:
     """The versions that the step is about, for a proposal, a publication or a single answer."""
     if isinstance(step, FileLook):
         return {file.version for file in step.published[-1:]} | set(step.absent)
-    found = {getattr(step.request, "version", None), getattr(step.answer, "version", None)}
-    return {version for version in found if version is not None}
+    versions = {getattr(step.request, "version", None), getattr(step.answer, "version", None)}
+    return {version for version in versions if version is not None}
 
 
 # Labels of a drawing: short, without client and time, because the position shows both

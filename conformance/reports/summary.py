@@ -48,7 +48,7 @@ class Tone(StrEnum):
 
     GOOD = "good"
     WARNING = "warning"
-    """Conformant, with warnings or known failures."""
+    """Conformant, with warnings, known failures or inconclusive cases."""
     BAD = "bad"
     UNKNOWN = "unknown"
     """The run proves nothing."""
@@ -151,10 +151,10 @@ def summarise(result: RunResult) -> Summary:
     cases = Counter(standing(result, case) for case in result.cases)
     tone, verdict = _verdict(result, requirements, cases)
     numbers = ", ".join(_numbers(requirements, cases))
-    found = f"so far {numbers}" if not result.complete and requirements else numbers
+    counted = f"so far {numbers}" if not result.complete and requirements else numbers
     why = _further_reasons(result, tone)
     # violations come first: the reasons of cases without a verdict can be long
-    parts = (found, *why) if requirements[RequirementVerdict.VIOLATED] else (*why, found)
+    parts = (counted, *why) if requirements[RequirementVerdict.VIOLATED] else (*why, counted)
     return Summary(
         tone=tone,
         verdict=verdict,

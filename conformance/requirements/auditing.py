@@ -108,13 +108,13 @@ class _Block(msgspec.Struct, kw_only=True):
 
 def anchors(page: str) -> dict[str, str]:
     """The anchors of a page's rules, `<a id="overlap"></a>`, each with the heading of its chapter."""
-    found: dict[str, str] = {}
+    chapters: dict[str, str] = {}
     chapter = ""
     for line in page.splitlines():
         if heading := _CHAPTER.fullmatch(line):
             chapter = heading["title"]
-        found |= dict.fromkeys(_ANCHOR.findall(line), chapter)
-    return found
+        chapters |= dict.fromkeys(_ANCHOR.findall(line), chapter)
+    return chapters
 
 
 def sentences(markdown: str, *, flattened: bool = False) -> Iterator[Sentence]:

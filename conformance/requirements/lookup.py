@@ -84,8 +84,8 @@ def _rule(page: str, anchor: str) -> tuple[str, tuple[Link, ...]]:
 
 
 def _first_anchor(text: str, begin: int) -> int:
-    found = _ANCHOR.search(text, begin)
-    return len(text) if found is None else found.start()
+    match = _ANCHOR.search(text, begin)
+    return len(text) if match is None else match.start()
 
 
 def _links(markdown: str, definitions: dict[str, str]) -> tuple[Link, ...]:

@@ -87,13 +87,13 @@ def select(
 def requirements_named(patterns: Iterable[str]) -> tuple[str, ...]:
     """The ids that match the patterns. Raises `UnusableError` for a pattern without a match."""
     known = [requirement.id for requirement in load().requirements]
-    found: list[str] = []
+    selected: list[str] = []
     for pattern in patterns:
         named_ = [name for name in known if matches(pattern, name)]
         if not named_:
             raise UnusableError(_unknown("requirement", pattern, known))
-        found += named_
-    return tuple(found)
+        selected += named_
+    return tuple(selected)
 
 
 def _member(what: str, kind: type[_Member], value: str) -> _Member:
@@ -260,7 +260,7 @@ _SECONDS: Final = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 def seconds(text: str, option: str) -> float:
     """A duration in seconds from `90`, `90s`, `1.5m` or `2h`. Raises `UnusableError`, which names the option."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or not (value := float(found[1]) * _SECONDS[found[2]]):
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not (value := float(match[1]) * _SECONDS[match[2]]):
         raise UnusableError(f"invalid {option} {text!r}; expected a time above zero, such as 60s, 500ms, 5m or 2h")
     return value

@@ -125,12 +125,12 @@ def not_applicable(requirement: Requirement, identity: Identity) -> str:
 
 def profiles_without_verdict(cases: Sequence[CaseResult], identity: Identity) -> tuple[str, ...]:
     """Declared profiles without any case that came to a verdict."""
-    found = []
+    open_profiles = []
     for profile in identity.profiles:
         about = [case for case in cases if case.verdict is not Verdict.SKIPPED and _is_about(case, profile)]
         if about and not any(case.verdict in JUDGED for case in about):
-            found.append(profile)
-    return tuple(found)
+            open_profiles.append(profile)
+    return tuple(open_profiles)
 
 
 def _is_about(case: CaseResult, profile: str) -> bool:
@@ -154,10 +154,10 @@ def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
     judged = sum(case.verdict in JUDGED for case in cases)
     open_ = [case for case in cases if case.verdict is Verdict.INCONCLUSIVE and not case.reason.startswith(NO_SUCH_JOB)]
     silent = [case for case in open_ if _NO_ANSWER.search(case.reason)]
-    found = []
+    problems = []
     if silent:
         number = "1 case" if len(silent) == 1 else f"{len(silent)} cases"
-        found.append(f"{number} ended because no answer came; the first is {silent[0].case}: {silent[0].reason}")
+        problems.append(f"{number} ended because no answer came; the first is {silent[0].case}: {silent[0].reason}")
     if judged and len(open_) > judged:
-        found.append(f"only {judged} of {judged + len(open_)} cases came to a verdict, fewer than half")
-    return tuple(found)
+        problems.append(f"only {judged} of {judged + len(open_)} cases came to a verdict, fewer than half")
+    return tuple(problems)

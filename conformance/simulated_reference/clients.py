@@ -67,13 +67,13 @@ class SimulatedClients(Closing):
         shutil.rmtree(self.root, ignore_errors=True)
         self.root.mkdir()
         with self._started("setup", 0, unobserved) as subject:
-            found = ask(subject)
+            result = ask(subject)
             subject.handler.allow_cleanup()
         with contextlib.closing(ledger.connect(self._ledger)) as database:
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         found_files = sorted(self.root.rglob("*"))
         self._kept = {str(path): None if path.is_dir() else path.read_bytes() for path in found_files}
-        return found
+        return result
 
     @property
     def _ledger(self) -> Path:
@@ -230,8 +230,8 @@ class _ThreadLocal:
         current = greenlet.getcurrent()
         if current not in self.of:
             self.of[current] = self.spaces.pop() if self.spaces else SimpleNamespace()
-        found: SimpleNamespace = self.of[current]
-        return found
+        namespace: SimpleNamespace = self.of[current]
+        return namespace
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._space(), name)
@@ -431,8 +431,8 @@ class _Files(EffectFiles):
         return sorted((_timed(status) for status in super().list_directory(directory)), key=lambda each: each.name)
 
     def stat(self, path: Path) -> FileStatus | None:
-        found = super().stat(path)
-        return None if found is None else _timed(found)
+        status = super().stat(path)
+        return None if status is None else _timed(status)
 
 
 def _timed(status: FileStatus) -> FileStatus:

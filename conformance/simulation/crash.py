@@ -133,24 +133,24 @@ def _resends(_operation: Operation, ask: Ask, stalled: m.Request | None) -> None
 
 
 def _resolve(ask: Ask, stalled: m.Request | None) -> None:
-    found = ask(m.LoadTable(name=TABLE))
+    table = ask(m.LoadTable(name=TABLE))
     own = getattr(stalled, "attempt", None)
-    if isinstance(found, m.Table) and own is not None:
-        ask(m.AttemptOutcome(table=found.table, attempt=own))
+    if isinstance(table, m.Table) and own is not None:
+        ask(m.AttemptOutcome(table=table.table, attempt=own))
 
 
 def _commits(operation: Operation, ask: Ask, stalled: m.Request | None) -> None:
     """An actor that proposes the version of the stalled request, or the next one, and publishes all commits."""
-    found = ask(m.LoadTable(name=TABLE))
-    if not isinstance(found, m.Table):
+    table = ask(m.LoadTable(name=TABLE))
+    if not isinstance(table, m.Table):
         if isinstance(stalled, m.CreateTable | m.TakeOver):
             ask(operation.creation(attempt(RIVAL)))
         return
     late = isinstance(stalled, m.AttemptOutcome)
-    latest = -1 if found.latest is None else found.latest
+    latest = -1 if table.latest is None else table.latest
     version = stalled.version if isinstance(stalled, m.Commit | m.HandBack) else latest + 1
-    ask(append(found.table, version, stalled.attempt if late else attempt(RIVAL + version)))  # type: ignore[union-attr]
-    ask(m.BackfillToVersion(table=found.table, version=version))
+    ask(append(table.table, version, stalled.attempt if late else attempt(RIVAL + version)))  # type: ignore[union-attr]
+    ask(m.BackfillToVersion(table=table.table, version=version))
 
 
 ACTORS: Final[tuple[tuple[str, Callable[[Operation, Ask, m.Request | None], None]], ...]] = (
@@ -349,22 +349,22 @@ class _Exploration:
     def _deaths(self) -> dict[tuple[int, Moment], State]:
         """The states before and after every effect, from one run. An effect without an end has failed; the state after
         it is the state before the next effect."""
-        found: dict[tuple[int, Moment], State] = {}
+        states: dict[tuple[int, Moment], State] = {}
         disks: dict[int, Disk] = {}
 
         def keep(number: int, at: Moment) -> None:
             disk = disks.get(run.disk.revision)
             if disk is None:
                 disk = disks[run.disk.revision] = run.disk.copy()
-            found[number, at] = disk, tuple(run.exchanges)
+            states[number, at] = disk, tuple(run.exchanges)
 
         run = self._one_run(keep)
         last = run.go(self._script)[-1]
         self._host.stop()
         for number in range(len(run.effects), 0, -1):
-            found.setdefault((number, Moment.AFTER), last)
-            last = found[number, Moment.BEFORE]
-        return found
+            states.setdefault((number, Moment.AFTER), last)
+            last = states[number, Moment.BEFORE]
+        return states
 
     def _answer_lost(self, number: int) -> list[State]:
         def fail(at: int, when: Moment) -> None:

@@ -148,10 +148,10 @@ class Disk:
             entries = self._directories.get(at)
             if entries is None:
                 return None
-            found = entries.get(part)
-            if found is None:
+            number = entries.get(part)
+            if number is None:
                 return None
-            at = found
+            at = number
         return at
 
     def is_directory(self, number: Number) -> bool:
@@ -361,10 +361,10 @@ class Disk:
         return entries
 
     def _required(self, path: PurePath | str) -> Number:
-        found = self.find(path)
-        if found is None:
+        number = self.find(path)
+        if number is None:
             raise _error(errno.ENOENT, path)
-        return found
+        return number
 
     def _number(self) -> Number:
         self._next += 1
@@ -502,30 +502,30 @@ class SimulatedFiles:
         the same. `FileNotFoundError` if the directory does not exist."""
         self._before(Kind.LIST, directory)
         names = sorted(self.disk.names(directory).items(), key=lambda entry: crc32(entry[0].encode()))
-        found = [self._status(name, number) for name, number in names]
+        entries = [self._status(name, number) for name, number in names]
         self._after(Kind.LIST, directory)
-        return found
+        return entries
 
     def read(self, path: Path) -> bytes:
         self._before(Kind.READ, path)
-        found = bytes(self.disk.file(path).content)
+        content = bytes(self.disk.file(path).content)
         self._after(Kind.READ, path)
-        return found
+        return content
 
     def stat(self, path: Path) -> Status | None:
         """The status of the file or directory; None if the name is free."""
         self._before(Kind.STAT, path)
         number = self.disk.find(path)
-        found = None if number is None else self._status(path.name, number)
+        status = None if number is None else self._status(path.name, number)
         self._after(Kind.STAT, path)
-        return found
+        return status
 
     def exists(self, path: str) -> bool:
         """Whether a file or directory has this name. It takes text, because it is called often."""
         self._before(Kind.STAT, path)
-        found = self.disk.find(path) is not None
+        exists = self.disk.find(path) is not None
         self._after(Kind.STAT, path)
-        return found
+        return exists
 
     def identity(self, path: str) -> object:
         """The identity of the file with this name; None if the name is free. It is not an effect here, because subjects
@@ -688,25 +688,25 @@ def names_kept(renamings: Sequence[Renaming]) -> list[frozenset[int]]:
     """All sets of name changes that may survive, as positions. For very many changes, only all first parts."""
     if len(renamings) > MOST_NAMES:
         return [frozenset(range(kept)) for kept in range(len(renamings) + 1)]
-    found = {frozenset[int]()}
+    subsets = {frozenset[int]()}
     for at in range(len(renamings)):
         needed = frozenset(settled(tuple(renamings[: at + 1]), {at}))
-        found |= {kept | needed for kept in found}
-    return sorted(found, key=lambda kept: (len(kept), sorted(kept)))
+        subsets |= {kept | needed for kept in subsets}
+    return sorted(subsets, key=lambda kept: (len(kept), sorted(kept)))
 
 
 def options_of(durable: bytes, changes: Sequence[Change]) -> tuple[tuple[Option, ...], ...]:
     """For each unsynced change of one file, the parts that may survive: first nothing, second all of it."""
     size = len(durable)
-    found: list[tuple[Option, ...]] = []
+    options: list[tuple[Option, ...]] = []
     for change in changes:
         if isinstance(change, Truncate):
-            found.append(((), (change,)))
+            options.append(((), (change,)))
             size = change.size
         else:
-            found.append(((), (change,), *torn(change, size)))
+            options.append(((), (change,), *torn(change, size)))
             size = max(size, change.offset + len(change.data))
-    return tuple(found)
+    return tuple(options)
 
 
 def torn(write: Write, size: int) -> Iterator[Option]:

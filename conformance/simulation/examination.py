@@ -145,8 +145,8 @@ class Examination:
 
     def _examine(self, disk: Disk, ask: Ask, exchanges: Sequence[Exchange], seen: Log, *, resend_first: bool) -> None:
         client = _Client(ask, self._operation, exchanges)
-        found = self._recovered(client, in_order_of_answers(exchanges), seen, resend_first=resend_first)
-        self._survives_a_second_cut(disk, found)
+        recovered = self._recovered(client, in_order_of_answers(exchanges), seen, resend_first=resend_first)
+        self._survives_a_second_cut(disk, recovered)
 
     def _start(self, disk: Disk) -> Ask:
         try:
@@ -158,7 +158,7 @@ class Examination:
 
     def _visible(self, disk: Disk) -> Log:
         """The published commits, as an external observer sees them."""
-        found: Log = {}
+        log: Log = {}
         for path, number in disk.walk():
             name = path.rpartition("/")[2]
             stem, _, ending = name.partition(".")
@@ -169,8 +169,8 @@ class Examination:
                 require(own in self._truth, f"{name} is visible and is no commit: {content[:60]!r}", rule)
                 whole = self._truth[own or ""] == (int(stem), content)
                 require(whole, f"{name} is visible, torn: {content[-60:]!r}", rule)
-                found[int(stem)] = own, content
-        return found
+                log[int(stem)] = own, content
+        return log
 
     # After the start
 

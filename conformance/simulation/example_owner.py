@@ -124,8 +124,8 @@ class ExampleOwner:
         if not self._files.exists(str(folder)):
             return m.Observation(files=())
         names = sorted(entry.name for entry in self._files.list_directory(folder))
-        found = {name: self._files.read(folder / name).decode() for name in names if name.endswith(".json")}
-        return m.Observation(files=tuple(m.LogFile(name=n, size=len(c), content=c) for n, c in found.items()))
+        contents = {name: self._files.read(folder / name).decode() for name in names if name.endswith(".json")}
+        return m.Observation(files=tuple(m.LogFile(name=n, size=len(c), content=c) for n, c in contents.items()))
 
     # Durability: a visible file is complete, and an answered request is durable
 
@@ -138,8 +138,8 @@ class ExampleOwner:
         self._files.unlink(temporary)
 
     def _ledger(self) -> Ledger:
-        found: Ledger = json.loads(self._files.read(LEDGER)) if self._files.exists(str(LEDGER)) else {}
-        return found
+        ledger: Ledger = json.loads(self._files.read(LEDGER)) if self._files.exists(str(LEDGER)) else {}
+        return ledger
 
     def _changed(self, decide: Callable[[Ledger], m.Answer]) -> m.Answer:
         try:

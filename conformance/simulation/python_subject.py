@@ -153,9 +153,9 @@ class PythonClients(_PythonHost):
 
     def prepare(self, ask: Callable[[Any], Any]) -> Any:
         self._boot(Disk())
-        found = ask(self._process(0, unobserved, waits=True))
+        result = ask(self._process(0, unobserved, waits=True))
         self._kept = self._disk
-        return found
+        return result
 
     def start(self, clients: Iterable[str], hook: Hook, *, threads: bool) -> Mapping[str, InProcess]:  # noqa: ARG002
         self._boot(self._kept.copy())

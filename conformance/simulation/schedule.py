@@ -152,10 +152,10 @@ class Scheduler:
     def enabled(self) -> dict[str, Pending]:
         """The next effects of the clients that can continue. Raises `Deadlock` if every client is blocked."""
         waiting = self.pending()
-        found = {name: pending for name, pending in waiting.items() if not self._blocked(pending)}
-        if waiting and not found:
+        enabled = {name: pending for name, pending in waiting.items() if not self._blocked(pending)}
+        if waiting and not enabled:
             raise Deadlock("; ".join(self._waits(name, pending) for name, pending in sorted(waiting.items())))
-        return found
+        return enabled
 
     def _blocked(self, each: Pending) -> bool:
         return each.kind in _TAKES and self._held.get(each.target) is not None

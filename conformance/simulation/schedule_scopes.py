@@ -305,13 +305,13 @@ class ScopeRun:
         listed = subject.ask(client, m.GetCommits(table=table))
         files = subject.ask(client, m.Observe(table=table))
         commits = (listed.commits or ()) if isinstance(listed, m.Commits) else ()
-        found = files.files if isinstance(files, m.Observation) else ()
+        files_seen = files.files if isinstance(files, m.Observation) else ()
         if self._cleaned:
-            there = {file.name for file in found}
-            found += tuple(file for file in self._start.archived if file.name not in there)
+            there = {file.name for file in files_seen}
+            files_seen += tuple(file for file in self._start.archived if file.name not in there)
         log = witnesses(
             TABLE,
-            found,
+            files_seen,
             commits,
             commit_mode=self._scope.commit_mode,
             before=self._start.before,
@@ -319,7 +319,7 @@ class ScopeRun:
         )
         self._recording.final_log(log)
         self._recording.complete()
-        return _times_out_of_order(final_contents(found, commits))
+        return _times_out_of_order(final_contents(files_seen, commits))
 
     def _table(self) -> str:
         """The table's reference at the end. Its creation or a change of owner may have given it one."""
@@ -348,10 +348,10 @@ def _times_out_of_order(log: Mapping[int, tuple[str | None, str | None]]) -> lis
 def _time_of(content: str) -> int | None:
     """The in-commit timestamp in ms since the epoch; None if it does not have one."""
     try:
-        found = msgspec.json.decode(content.partition("\n")[0])["commitInfo"]["inCommitTimestamp"]
+        time = msgspec.json.decode(content.partition("\n")[0])["commitInfo"]["inCommitTimestamp"]
     except (msgspec.DecodeError, KeyError, TypeError):
         return None
-    return found if isinstance(found, int) else None
+    return time if isinstance(time, int) else None
 
 
 def _meant(plant: m.Plant) -> m.Commit:

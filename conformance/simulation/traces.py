@@ -171,9 +171,12 @@ class _Shrinking:
 
     def without_a_switch(self) -> bool:
         """Join two turns of one client, before or after the turns between them."""
-        found = [[turn.client] * turn.effects for turn in turns(self.steps)]
-        for at in range(len(found) - 1):
-            for moved in ([*found[:at], found[at + 1], found[at], *found[at + 2 :]], [*found[:at], *found[at + 1 :]]):
+        turns_made = [[turn.client] * turn.effects for turn in turns(self.steps)]
+        for at in range(len(turns_made) - 1):
+            for moved in (
+                [*turns_made[:at], turns_made[at + 1], turns_made[at], *turns_made[at + 2 :]],
+                [*turns_made[:at], *turns_made[at + 1 :]],
+            ):
                 if self.shows(self.requests, [client for turn in moved for client in turn], fewer_switches=True):
                     return True
         return False

@@ -134,8 +134,8 @@ class _SavedFiles(MutableMapping[str, bytes]):
             raise KeyError(name) from None
 
     def __iter__(self) -> Iterator[str]:
-        found = [path.name.removeprefix("table-") for path in self._folder.glob("table-*")]
-        return iter(sorted(unquote(name) for name in found))
+        names = [path.name.removeprefix("table-") for path in self._folder.glob("table-*")]
+        return iter(sorted(unquote(name) for name in names))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

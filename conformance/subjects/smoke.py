@@ -268,9 +268,9 @@ class _Smoke:
 
     def _identity(self) -> None:
         self.request, self.answer = m.Hello(), self.identity
-        found = contradictions(self.identity)
-        if found:
-            self._broken("; ".join(found), "hello")
+        problems = contradictions(self.identity)
+        if problems:
+            self._broken("; ".join(problems), "hello")
 
     # An owner
 
@@ -402,8 +402,8 @@ class _Smoke:
         seen = self._ask(m.Observe(table=reference))
         files = seen.files if isinstance(seen, m.Observation) else ()
         contents = ["\n".join(commit.actions or ()) for commit in commits] + [file.content or "" for file in files]
-        found = {attempt_of(commit.file_name or "") for commit in commits} | set(map(proposals.attempt_of, contents))
-        if found & old:
+        attempts = {attempt_of(commit.file_name or "") for commit in commits} | set(map(proposals.attempt_of, contents))
+        if attempts & old:
             self._state_outside(f"the new table {table.name!r} has commits that were never sent to this process")
 
     def _state_outside(self, what: str) -> NoReturn:

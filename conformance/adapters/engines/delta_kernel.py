@@ -262,9 +262,9 @@ class _Connector:
         """Raises `Py4JJavaError`."""
         identifier = self._identifier(name)
         info = self._uc.loadTable(identifier)
-        found = _Table(name=name, id=info.getTableId().toString(), location=info.getLocation())
-        self._named.names[found.id] = identifier
-        return found
+        table = _Table(name=name, id=info.getTableId().toString(), location=info.getLocation())
+        self._named.names[table.id] = identifier
+        return table
 
     def snapshot(self, table: _Table, version: int | None = None, timestamp: int | None = None) -> Any:
         """Raises `Py4JJavaError`."""
@@ -430,12 +430,12 @@ def _relative_path(path: str, folder: str) -> str:
 
 def _causes(error: Any) -> list[tuple[str, Any]]:
     """The exception that Java threw and its causes, each with its class name."""
-    found: list[tuple[str, Any]] = []
+    causes: list[tuple[str, Any]] = []
     thrown = error.java_exception
-    while thrown is not None and len(found) < _MOST_CAUSES:
-        found.append((str(thrown.getClass().getName()), thrown))
+    while thrown is not None and len(causes) < _MOST_CAUSES:
+        causes.append((str(thrown.getClass().getName()), thrown))
         thrown = thrown.getCause()
-    return found
+    return causes
 
 
 def _said(causes: Sequence[tuple[str, Any]]) -> str:

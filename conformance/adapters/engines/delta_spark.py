@@ -173,8 +173,8 @@ class DeltaSpark(EngineClient):
         folder = self._spark.machine.gateway.new_array(self._spark.machine.jvm.java.lang.String, 1)
         folder[0] = SCHEMA
         identifier = self._spark.type("org.apache.spark.sql.connector.catalog.Identifier").of(folder, name)
-        found = catalog.loadTable(identifier).catalogTable()
-        return Table(self._spark, session, self._spark.log(session, found.get(), client), found)
+        entry = catalog.loadTable(identifier).catalogTable()
+        return Table(self._spark, session, self._spark.log(session, entry.get(), client), entry)
 
     def _make_room(self, name: str) -> None:
         """Forget the logs of all tables if this table is one too many."""
@@ -333,16 +333,16 @@ class Spark:
         return self._collected(items).toSeq()
 
     def scala_map(self, items: Mapping[str, Any]) -> Any:
-        found = self.type("java.util.HashMap")()
+        java_map = self.type("java.util.HashMap")()
         for key, value in items.items():
-            found.put(key, value)
-        return getattr(self.type("scala.collection.immutable.Map"), "from")(self._conversions.asScala(found))
+            java_map.put(key, value)
+        return getattr(self.type("scala.collection.immutable.Map"), "from")(self._conversions.asScala(java_map))
 
     def _collected(self, items: Iterable[Any]) -> Any:
-        found = self.type("java.util.ArrayList")()
+        java_list = self.type("java.util.ArrayList")()
         for item in items:
-            found.add(item)
-        return self._conversions.asScala(found)
+            java_list.add(item)
+        return self._conversions.asScala(java_list)
 
     def as_dict(self, items: Any) -> dict[Any, Any]:
         return dict(self._conversions.asJava(items))
@@ -568,10 +568,10 @@ def _classpath() -> str:
 def _javac() -> str:
     """The compiler of the Java that runs. Raises `NoJavaError`."""
     beside = Path(jvm.java()).resolve().with_name("javac")
-    found = str(beside) if beside.is_file() else shutil.which("javac")
-    if found is None:
+    compiler = str(beside) if beside.is_file() else shutil.which("javac")
+    if compiler is None:
         raise NoJavaError("no `javac` beside `java` or on the PATH; install a JDK, version 17 or newer")
-    return found
+    return compiler
 
 
 def put_before(classes: Path, group: str, changes: Mapping[tuple[str, str], Mapping[bytes, bytes]]) -> None:

@@ -140,11 +140,11 @@ class DuckDb(EngineClient):
         kept = (client, table) in self._writers
         connection = self._connection(client, table) if kept else self.connect(client)
         try:
-            found = connection.execute(f"SELECT id FROM {source}").fetchall()
+            rows = connection.execute(f"SELECT id FROM {source}").fetchall()
         finally:
             if not kept:
                 connection.close()
-        return self.files.names(number for (number,) in found)
+        return self.files.names(number for (number,) in rows)
 
     def connect(self, client: str) -> Any:
         import duckdb

@@ -117,8 +117,8 @@ class EngineClient:
     def newest_named(self, client: str, table: str) -> int | None:
         """The latest version in the owner's answers to this client about the table of this name; None: there was
         none."""
-        found = self._tables.get(table)
-        latest = None if found is None else self._latest.get((client, found.table))
+        resolved = self._tables.get(table)
+        latest = None if resolved is None else self._latest.get((client, resolved.table))
         return None if latest == -1 else latest
 
     def begin(self) -> None:

@@ -132,8 +132,8 @@ class Database:
     # How it is done
 
     def _asked(self, request: Any) -> Item:
-        found: Item = json.loads(self._machine.type(_JACKSON).toJsonString(request))
-        return found
+        item: Item = json.loads(self._machine.type(_JACKSON).toJsonString(request))
+        return item
 
     def _update(self, key: str, asked: Item) -> None:
         """All or nothing, if every attribute is as expected."""

@@ -73,15 +73,15 @@ def attempt_in(content: str) -> str | None:
         info = _parsed(content.partition("\n")[0]).get("commitInfo")
     except ValueError:
         return None
-    found = info.get("txnId") if isinstance(info, dict) else None
-    return found if isinstance(found, str) and found else None
+    attempt = info.get("txnId") if isinstance(info, dict) else None
+    return attempt if isinstance(attempt, str) and attempt else None
 
 
 def _parsed(action: str) -> dict[str, Any]:
-    found = json.loads(action)
-    if not isinstance(found, dict):
+    body = json.loads(action)
+    if not isinstance(body, dict):
         raise ValueError(f"{action[:60]!r} is no action")  # noqa: TRY004 - the content is wrong, not the call
-    return found
+    return body
 
 
 # Files

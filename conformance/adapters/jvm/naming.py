@@ -127,11 +127,11 @@ def _words(text: str) -> list[str]:
 
 def _faults(name: str, text: str, possible: frozenset[Fault]) -> frozenset[Fault]:
     """The faults in the name, which commas separate."""
-    found = frozenset(fault for fault in Fault if fault in text.split(","))
-    if text and (len(found) != len(text.split(",")) or not found <= possible):
+    faults = frozenset(fault for fault in Fault if fault in text.split(","))
+    if text and (len(faults) != len(text.split(",")) or not faults <= possible):
         known = ", ".join(sorted(possible))
         raise UnknownError(f"jvm:{name}:{text} is unknown; its variants are {known}, or several with commas")
-    return found
+    return faults
 
 
 class _Options(argparse.ArgumentParser):

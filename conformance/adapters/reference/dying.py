@@ -116,12 +116,12 @@ class Life:
 
     def commit_point(self) -> str | None:
         """What the open transaction decides; None for a transaction without a crash point."""
-        found: set[str] = getattr(self._of_thread, "does", set())
-        if "promise" in found:
+        decisions: set[str] = getattr(self._of_thread, "does", set())
+        if "promise" in decisions:
             return "promise"
-        if "ratify" in found:
-            return "record" if "keep" in found else "ratify"
-        return next((what for what in ("forget", "tombstone", "drop") if what in found), None)
+        if "ratify" in decisions:
+            return "record" if "keep" in decisions else "ratify"
+        return next((what for what in ("forget", "tombstone", "drop") if what in decisions), None)
 
     def committed(self, what: str | None) -> None:
         self._of_thread.promised = what == "promise"
@@ -151,11 +151,11 @@ class _Connection(LedgerConnection):
         what = self.life.commit_point()
         if what is not None:
             self.life.reach(f"before-{what}")
-        found = self.database.execute(statement, *values)
+        cursor = self.database.execute(statement, *values)
         self.life.committed(what)
         if what is not None:
             self.life.reach(f"after-{what}")
-        return found
+        return cursor
 
 
 class _Files(EffectFiles):

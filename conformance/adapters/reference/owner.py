@@ -369,10 +369,10 @@ def _load(warehouse: refimpl.Warehouse, request: m.LoadTable) -> m.Answer:
 
 
 def _feature_named(name: str) -> TableFeature:
-    found = DOCUMENTED_FEATURES.get(name)
-    if found is None:
+    feature = DOCUMENTED_FEATURES.get(name)
+    if feature is None:
         raise InvalidRequestError(f"unknown table feature {name!r}; expected {' or '.join(DOCUMENTED_FEATURES)}")
-    return found
+    return feature
 
 
 def _commit_mode_named(name: str) -> CommitMode:

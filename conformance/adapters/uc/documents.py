@@ -40,15 +40,15 @@ def content_of(actions: Iterable[str]) -> bytes:
 
 def parsed(content: bytes) -> list[dict[str, Any]]:
     """The actions of a file that can be parsed. The others are left out: the server has to reject them."""
-    found = []
+    actions = []
     for line in content.decode("utf-8", "replace").split("\n"):
         try:
             action = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(action, dict):
-            found.append(action)
-    return found
+            actions.append(action)
+    return actions
 
 
 def body_of(actions: Actions, kind: str) -> dict[str, Any] | None:
@@ -59,14 +59,14 @@ def body_of(actions: Actions, kind: str) -> dict[str, Any] | None:
 
 def attempt_of(actions: Actions) -> str | None:
     """The attempt of the commit: its `txnId`."""
-    found = (body_of(actions[:1], "commitInfo") or {}).get("txnId")
-    return found if isinstance(found, str) else None
+    attempt = (body_of(actions[:1], "commitInfo") or {}).get("txnId")
+    return attempt if isinstance(attempt, str) else None
 
 
 def timestamp_of(actions: Actions) -> int | None:
     """The in-commit timestamp, in ms."""
-    found = (body_of(actions[:1], "commitInfo") or {}).get("inCommitTimestamp")
-    return found if isinstance(found, int) else None
+    time = (body_of(actions[:1], "commitInfo") or {}).get("inCommitTimestamp")
+    return time if isinstance(time, int) else None
 
 
 # A new table

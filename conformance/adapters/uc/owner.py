@@ -189,13 +189,13 @@ class UcOwner:
         """The table's name, and the server's answer to loading it. Raises `TableGone` if the name now belongs to
         another table, and `LoadRejected`."""
         name, _, uuid = table.rpartition("@")
-        found = self._api.load(name) if name else None
-        if isinstance(found, Refused) and found.status != 404:
-            raise LoadRejected(found)
-        if not isinstance(found, Loaded) or found.metadata.table_uuid != uuid:
+        loaded = self._api.load(name) if name else None
+        if isinstance(loaded, Refused) and loaded.status != 404:
+            raise LoadRejected(loaded)
+        if not isinstance(loaded, Loaded) or loaded.metadata.table_uuid != uuid:
             raise TableGone(table)
-        self._reference_of(name, found)
-        return name, found
+        self._reference_of(name, loaded)
+        return name, loaded
 
     def _log(self, table: m.TableRef) -> LogFolder:
         """Raises `TableGone`."""
