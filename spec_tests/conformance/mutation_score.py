@@ -177,9 +177,9 @@ def _note(result: RunResult) -> str:
         for each in result.requirements
         if each.verdict in (RequirementVerdict.VIOLATED, RequirementVerdict.WARNED)
     ]
-    found = [f"{each.requirements[0]}: {each.message}" for case in result.cases for each in case.violations]
+    violations = [f"{each.requirements[0]}: {each.message}" for case in result.cases for each in case.violations]
     return " | ".join(
-        [*([", ".join(against)] if against else []), *found[:2], *([result.stopped] if not found else [])]
+        [*([", ".join(against)] if against else []), *violations[:2], *([result.stopped] if not violations else [])]
     )
 
 
@@ -237,22 +237,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _kills(pattern: str, *, as_json: bool) -> int:
-    found = []
+    rows = []
     for mutant in kills.bad():
         if not fnmatchcase(mutant.id, pattern):
             continue
         each = kills.kill(mutant)
-        found.append(each)
+        rows.append(each)
         if not as_json:
             print(_line(each), flush=True)
-    killed = sum(each.fate is Fate.KILLED for each in found)
+    killed = sum(each.fate is Fate.KILLED for each in rows)
     if as_json:
-        print(json.dumps({"killed": killed, "mutants": [asdict(each) for each in found]}, indent=2))
-    elif not found:
+        print(json.dumps({"killed": killed, "mutants": [asdict(each) for each in rows]}, indent=2))
+    elif not rows:
         print(f"no mutant matches {pattern!r}", file=sys.stderr)
     else:
-        print(f"{killed} of {len(found)} killed by a requirement that they violate")
-    return 0 if found and killed == len(found) else 1
+        print(f"{killed} of {len(rows)} killed by a requirement that they violate")
+    return 0 if rows and killed == len(rows) else 1
 
 
 def _line(kill: Kill) -> str:
@@ -262,40 +262,40 @@ def _line(kill: Kill) -> str:
 
 
 def _plain(pattern: str, *, as_json: bool) -> int:
-    found = []
+    rows = []
     for each in all_plain(pattern):
-        found.append(each)
+        rows.append(each)
         if not as_json:
             verdict = "right" if each.right else "WRONG"
             print(
                 f"{verdict} {each.subject:45} exit {each.exit_code}  {each.seconds:5.1f} s  {each.note[:200]}",
                 flush=True,
             )
-    right = sum(each.right for each in found)
+    right = sum(each.right for each in rows)
     if as_json:
-        print(json.dumps({"right": right, "subjects": [asdict(each) for each in found]}, indent=2))
-    elif not found:
+        print(json.dumps({"right": right, "subjects": [asdict(each) for each in rows]}, indent=2))
+    elif not rows:
         print(f"no subject matches {pattern!r}", file=sys.stderr)
     else:
-        print(f"{right} of {len(found)} runs without options have the right verdict")
-    return 0 if found and right == len(found) else 1
+        print(f"{right} of {len(rows)} runs without options have the right verdict")
+    return 0 if rows and right == len(rows) else 1
 
 
 def _outsiders(pattern: str, *, as_json: bool) -> int:
-    found = []
+    rows = []
     for outsider, each in outsiders(pattern):
-        found.append((outsider, each))
+        rows.append((outsider, each))
         if not as_json:
             verdict = "right" if each.right else "not seen" if outsider.unseen else "WRONG"
             print(f"{verdict:8} {outsider.kind:11} {outsider.subject.__name__:30} {each.note[:200]}", flush=True)
-    bad = [each.right for outsider, each in found if outsider.bad]
-    accused = sum(not each.right for outsider, each in found if not outsider.bad)
+    bad = [each.right for outsider, each in rows if outsider.bad]
+    accused = sum(not each.right for outsider, each in rows if not outsider.bad)
     if as_json:
-        subjects = [{"kind": outsider.kind, **asdict(each)} for outsider, each in found]
+        subjects = [{"kind": outsider.kind, **asdict(each)} for outsider, each in rows]
         print(json.dumps({"bad": len(bad), "found": sum(bad), "accused": accused, "subjects": subjects}, indent=2))
     else:
-        print(f"{sum(bad)} of {len(bad)} bad ones found, {accused} of {len(found) - len(bad)} legal ones accused")
-    return 0 if found and all(each.right or outsider.unseen for outsider, each in found) else 1
+        print(f"{sum(bad)} of {len(bad)} bad ones found, {accused} of {len(rows) - len(bad)} legal ones accused")
+    return 0 if rows and all(each.right or outsider.unseen for outsider, each in rows) else 1
 
 
 def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:
@@ -316,22 +316,22 @@ def _clean(scenarios: int, *, every: int | None, as_json: bool) -> int:
 
 def _figures(scenarios: int, *, as_json: bool) -> int:
     named, testable = checked()
-    found = all_kills()
-    killed = sum(each.fate is Fate.KILLED for each in found)
+    every_kill = all_kills()
+    killed = sum(each.fate is Fate.KILLED for each in every_kill)
     runs = clean(scenarios)
     if as_json:
         figures = {
-            "testable_requirements": testable, "checked": named, "mutants": len(found), "killed": killed,
+            "testable_requirements": testable, "checked": named, "mutants": len(every_kill), "killed": killed,
             "clean_scenarios": runs.scenarios, "false_alarms": len(runs.alarms),
         }  # fmt: skip
         print(json.dumps(figures, indent=2))
     else:
         print(f"{named} of {testable} testable requirements are checked ({100 * named / testable:.1f}%)")
-        print(f"{killed} of {len(found)} mutants are found by a requirement that they violate")
+        print(f"{killed} of {len(every_kill)} mutants are found by a requirement that they violate")
         print(
             f"{len(runs.alarms)} false alarms in {runs.scenarios} generated scenarios on {runs.subjects} good subjects"
         )
-    return 0 if (named, killed, len(runs.alarms)) == (testable, len(found), 0) else 1
+    return 0 if (named, killed, len(runs.alarms)) == (testable, len(every_kill), 0) else 1
 
 
 if __name__ == "__main__":

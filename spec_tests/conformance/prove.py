@@ -307,8 +307,8 @@ def compare(seed: int, numbers: range) -> Figures:
     """Judge some histories in both ways."""
     figures = Figures()
     for number in numbers:
-        found, perturbed = history(seed, number)
-        items = list(operations(found))
+        lines, perturbed = history(seed, number)
+        items = list(operations(lines))
         findings, _ = judge(HistoryColumns(items))
         explain(findings, items)
         expected = is_linearizable(items)
@@ -319,21 +319,21 @@ def compare(seed: int, numbers: range) -> Figures:
         seen = [item for item in items if isinstance(item, Operation)]
         figures.operations += len(seen)
         figures.outcomes.update({_tag(operation) for operation in seen})
-        figures.traits.update(traits(seen, found))
-        on_record = violated_without_final_log(found)
+        figures.traits.update(traits(seen, lines))
+        on_record = violated_without_final_log(lines)
         figures.traits["a violation without the final log"] += on_record
         if expected == bool(findings) or (not perturbed and not expected) or (on_record and expected):
             figures.disagreements.append(number)
     return figures
 
 
-def violated_without_final_log(found: list[Event]) -> bool:
+def violated_without_final_log(lines: list[Event]) -> bool:
     """Whether the checker reports a violation without the final log."""
-    log = [event for event in found if isinstance(event, events.Witness)]
+    log = [event for event in lines if isinstance(event, events.Witness)]
     direct = any(event.commit_mode == "direct" for event in log)
     before = [event.version + 1 for event in log if event.before]
     unseen = events.Unseen(table=TABLE, before=max(before, default=0), commit_mode=None if direct else "staged")
-    *rest, footer = [event for event in found if not isinstance(event, events.Witness)]
+    *rest, footer = [event for event in lines if not isinstance(event, events.Witness)]
     assert isinstance(footer, events.Footer)
     counts = msgspec.structs.replace(footer.counts, witness=0, unseen=1)
     ended = msgspec.structs.replace(footer, counts=counts, tables={TABLE: 0})
@@ -347,7 +347,7 @@ def _tag(operation: Operation) -> str:
     return "no answer" if operation.answer is None else str(type(operation.answer).__struct_config__.tag)
 
 
-def traits(seen: list[Operation], found: list[Event]) -> Iterator[str]:
+def traits(seen: list[Operation], lines: list[Event]) -> Iterator[str]:
     """The properties of a history that make it useful for the comparison."""
     sends = Counter(o.request.attempt for o in seen if isinstance(o.request, (events.Commit, events.CreateTable)))
     if any(count > 1 for count in sends.values()):
@@ -365,19 +365,19 @@ def traits(seen: list[Operation], found: list[Event]) -> Iterator[str]:
         yield "a conflict that tells latest"
     if any(isinstance(o.answer, events.Gap) and o.answer.latest is not None for o in seen):
         yield "a gap that tells latest"
-    kinds = {str(type(event).__struct_config__.tag) for event in found}
+    kinds = {str(type(event).__struct_config__.tag) for event in lines}
     if "fs" in kinds:
         yield "a look at files"
-    header = found[0]
+    header = lines[0]
     assert isinstance(header, events.Header)
     yield from header.profiles
     yield from (promise.value for promise in header.promises)
     yield header.feature
     if header.clock.skew:
         yield "several clocks"
-    if any(isinstance(event, events.Witness) and event.before for event in found):
+    if any(isinstance(event, events.Witness) and event.before for event in lines):
         yield "versions from before"
-    if any(isinstance(event, events.Witness) and event.commit_mode == "direct" for event in found):
+    if any(isinstance(event, events.Witness) and event.commit_mode == "direct" for event in lines):
         yield "direct commits"
 
 
@@ -421,10 +421,10 @@ def as_json(figures: Figures, seconds: float, seed: int) -> dict[str, Any]:
 
 def show(seed: int, number: int) -> None:
     """Print one history, and both verdicts on it."""
-    found, perturbed = history(seed, number)
-    for event in found:
+    lines, perturbed = history(seed, number)
+    for event in lines:
         print(msgspec.json.encode(event).decode())
-    items = list(operations(found))
+    items = list(operations(lines))
     findings, _ = judge(HistoryColumns(items))
     print(f"perturbed: {perturbed}; brute force: {'conformant' if is_linearizable(items) else 'violation'}")
     for violation in explain(findings, items):

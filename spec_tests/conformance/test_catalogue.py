@@ -53,9 +53,9 @@ def text_of(request: pytest.FixtureRequest) -> Callable[[str], str]:
             return (ROOT / page).read_text(encoding="utf-8")
         if directory is None:
             pytest.skip("the public documents are not in this repository; name their directory with --documents=DIR")
-        found = sorted(directory.rglob(name))
-        assert len(found) == 1, f"{directory} has {len(found)} files {name}, one is needed"
-        return found[0].read_text(encoding="utf-8")
+        files = sorted(directory.rglob(name))
+        assert len(files) == 1, f"{directory} has {len(files)} files {name}, one is needed"
+        return files[0].read_text(encoding="utf-8")
 
     return text
 
@@ -146,8 +146,8 @@ def test_a_contract_has_a_link() -> None:
 
 
 def test_a_requirement_is_found_by_its_id() -> None:
-    found = load().requirement("MC-BACKFILL-03")
-    assert (found.level, found.side, found.source) == (Level.MUST, Side.OWNER, "managed-commits.md")
+    requirement = load().requirement("MC-BACKFILL-03")
+    assert (requirement.level, requirement.side, requirement.source) == (Level.MUST, Side.OWNER, "managed-commits.md")
     with pytest.raises(KeyError):
         load().requirement("MC-BACKFILL-99")
 
@@ -297,9 +297,9 @@ def test_a_new_normative_sentence_is_uncovered_until_it_has_an_entry() -> None:
 def test_a_changed_sentence_is_uncovered_and_its_entry_has_no_source() -> None:
     other = TEXT.replace("be patient.", "be very patient.")
     (lost,) = unfounded(small_catalogue(), DOCUMENT, other)
-    (found,) = uncovered(small_catalogue(), DOCUMENT, other)
+    (finding,) = uncovered(small_catalogue(), DOCUMENT, other)
     assert lost.startswith("R-PATIENCE-01 cites")
-    assert "very patient" in found
+    assert "very patient" in finding
 
 
 def test_a_moved_sentence_is_not_found_in_its_old_section() -> None:

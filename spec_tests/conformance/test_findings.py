@@ -176,15 +176,15 @@ def test_a_run_and_its_finding_are_recorded_and_shown_on_the_page(tmp_path: Path
     about = folder / stored.ABOUT
     about.write_text(about.read_text().replace('title = ""', 'title = "It forgets | everything"'))
     stored.keep(tmp_path / "bundle", "it-forgets", tmp_path)
-    (found,) = stored.findings(tmp_path)
-    assert found.about.title == "It forgets | everything"
-    assert found.about.requirements == ("MC-READ-06",)
+    (finding,) = stored.findings(tmp_path)
+    assert finding.about.title == "It forgets | everything"
+    assert finding.about.requirements == ("MC-READ-06",)
 
-    page = markdown.page(stored.runs(tmp_path), [found])
+    page = markdown.page(stored.runs(tmp_path), [finding])
     assert "| `jvm:theirs` | 1.2 | 2026-11-21 | quick, seed 3, 1 cases | 0 | 0 | 0 |" in page
     assert "- **It forgets | everything.**" in page
     assert "**New.**" in page
-    known = msgspec.structs.replace(found, about=msgspec.structs.replace(found.about, known="FB42"))
+    known = msgspec.structs.replace(finding, about=msgspec.structs.replace(finding.about, known="FB42"))
     assert "**New.**" not in markdown.page([], [known])
     assert "Known: FB42." in markdown.page([], [known])
 

@@ -101,15 +101,15 @@ def test_a_final_log_is_either_recorded_or_unseen(at: int) -> None:
 COUNTS = msgspec.convert(msgspec.to_builtins(small().events()[-1])["counts"], events.Counts)
 
 
-def lines_with(found: list[Event], kind: type[Event]) -> list[int]:
-    return [at for at, event in enumerate(found) if isinstance(event, kind)]
+def lines_with(source: list[Event], kind: type[Event]) -> list[int]:
+    return [at for at, event in enumerate(source) if isinstance(event, kind)]
 
 
 def at(line: int, **fields: object) -> Callable[[list[Event]], None]:
     """Change fields of the event in that line."""
 
-    def change(found: list[Event]) -> None:
-        found[line - 1] = msgspec.structs.replace(found[line - 1], **fields)
+    def change(source: list[Event]) -> None:
+        source[line - 1] = msgspec.structs.replace(source[line - 1], **fields)
 
     return change
 
@@ -119,13 +119,13 @@ def footer(**fields: object) -> Callable[[list[Event]], None]:
     return lambda found: at(len(found), **fields)(found)
 
 
-def without_a_version(found: list[Event]) -> None:
-    found.pop(lines_with(found, Witness)[-1])
-    footer(counts=msgspec.structs.replace(COUNTS, witness=1))(found)
+def without_a_version(source: list[Event]) -> None:
+    source.pop(lines_with(source, Witness)[-1])
+    footer(counts=msgspec.structs.replace(COUNTS, witness=1))(source)
 
 
-def with_a_line_twice(found: list[Event]) -> None:
-    found.insert(lines_with(found, events.Fault)[0], found[lines_with(found, events.Fault)[0]])
+def with_a_line_twice(source: list[Event]) -> None:
+    source.insert(lines_with(source, events.Fault)[0], source[lines_with(source, events.Fault)[0]])
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_the_error_for_an_inconsistent_history_says_what_differs(
     assert said in changed(change).problem
 
 
-def swapped(found: list[Event]) -> None:
-    found[2], found[3] = found[3], found[2]
+def swapped(source: list[Event]) -> None:
+    source[2], source[3] = source[3], source[2]
 
 
 INVALID: dict[str, tuple[Callable[[list[Event]], object], int, str]] = {
@@ -251,8 +251,8 @@ def test_times_and_numbers_are_in_the_order_of_the_lines(tmp_path: Path) -> None
             thread.join()
         history.witness(Witness(table="orders", version=0, attempt="a"))
         history.complete()
-    found = list(operations(read(path)))
-    assert len([item for item in found if isinstance(item, Operation)]) == 8 * 52
+    parsed = list(operations(read(path)))
+    assert len([item for item in parsed if isinstance(item, Operation)]) == 8 * 52
     with pytest.raises(ValueError, match="complete"):
         history.fault("late")
 
@@ -411,9 +411,9 @@ def test_published_commits_are_found_among_files() -> None:
         "99999999999999999999.json",
         "_last_checkpoint",
     ]
-    found = translation.published([messages.LogFile(name=name, size=2, content="{}") for name in names])
-    assert [file.version for file in found] == [7]
-    assert found[0].content == digests.of_file(b"{}")
+    published = translation.published([messages.LogFile(name=name, size=2, content="{}") for name in names])
+    assert [file.version for file in published] == [7]
+    assert published[0].content == digests.of_file(b"{}")
 
 
 def test_the_attempt_of_a_staged_file_is_in_its_name() -> None:

@@ -70,13 +70,13 @@ def of_every_stage() -> list[Any]:
 def test_a_solution_passes_its_stages_and_not_the_next(language: Language, stage: int, tmp_path: Path) -> None:
     file = tmp_path / language.file
     file.write_text(solution(language, stage), encoding="utf-8")
-    found = judge.judge([*started(language), str(file)], timeout=PATIENCE)
-    assert found.passed == stage, found.failure
+    result = judge.judge([*started(language), str(file)], timeout=PATIENCE)
+    assert result.passed == stage, result.failure
     if stage == len(STAGES):
-        assert found.failure is None
+        assert result.failure is None
     else:
-        assert found.failure is not None
-        assert (found.failure.stage.number, found.failure.broken) == (stage + 1, False)
+        assert result.failure is not None
+        assert (result.failure.stage.number, result.failure.broken) == (stage + 1, False)
 
 
 def test_the_checks_of_the_stages_exist_and_are_used_once() -> None:
@@ -117,13 +117,13 @@ def test_every_stage_has_a_page_with_two_hints() -> None:
 
 def conversation(language: Language) -> list[tuple[str, m.Call, str]]:
     """The examples of all pages: one conversation, in the order of the pages."""
-    found = []
+    examples = []
     for name, text in sorted(course.pages(language, "mine").items()):
         for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL) if name != "README.md" else ():
             lines = block.splitlines()
             for call, reply in zip(lines[::2], lines[1::2], strict=True):
-                found.append((name, msgspec.json.decode(call, type=m.Call), reply))
-    return found
+                examples.append((name, msgspec.json.decode(call, type=m.Call), reply))
+    return examples
 
 
 @pytest.mark.parametrize("language", Language)
@@ -275,10 +275,10 @@ def test_a_check_up_to_a_stage_passes_and_names_the_next_page(exercise: Path) ->
 
 
 def test_the_json_of_a_check_has_all_messages(exercise: Path) -> None:
-    found = json.loads(learn(exercise, "check", "--json", "--timeout", "120s").stdout)
-    assert found["passed"] == 0
-    assert [stage["passed"] for stage in found["stages"]] == [False] * 12
-    failure = found["failure"]
+    result = json.loads(learn(exercise, "check", "--json", "--timeout", "120s").stdout)
+    assert result["passed"] == 0
+    assert [stage["passed"] for stage in result["stages"]] == [False] * 12
+    failure = result["failure"]
     assert (failure["stage"], failure["page"], failure["broken"]) == (1, "01-version-0.md", False)
     assert json.loads(failure["exchange"][0]["request"])["op"] == "create_table"
     assert json.loads(failure["exchange"][0]["answer"])["outcome"] == "unsupported"
@@ -349,12 +349,12 @@ def test_a_broken_owner_is_described_and_not_waited_for_twice(
         return answer
 
     monkeypatch.setattr(Process, "ask", ask)
-    found = judge.judge([sys.executable, str(file)], timeout=PATIENCE)
-    assert found.failure is not None
-    assert headline in found.failure.headline
-    assert found.failure.expected not in found.failure.headline
-    assert (found.passed, found.failure.broken) == (0, broken)
-    assert ("--timeout" in found.failure.expected) == (slow and not broken)
+    result = judge.judge([sys.executable, str(file)], timeout=PATIENCE)
+    assert result.failure is not None
+    assert headline in result.failure.headline
+    assert result.failure.expected not in result.failure.headline
+    assert (result.passed, result.failure.broken) == (0, broken)
+    assert ("--timeout" in result.failure.expected) == (slow and not broken)
     assert len(silences) == slow
 
 

@@ -34,10 +34,10 @@ SHARE: Final = 101
 
 @pytest.mark.parametrize("mutant", kills.bad(), ids=lambda mutant: mutant.id)
 def test_a_mutant_is_found_by_a_requirement_that_it_violates(mutant: Mutant) -> None:
-    found = kills.kill(mutant)
-    assert found.fate is Fate.KILLED, f"{mutant.id}: {found.fate}: {found.note}"
-    assert found.requirement in mutant.violates
-    assert found.operations > 0
+    kill = kills.kill(mutant)
+    assert kill.fate is Fate.KILLED, f"{mutant.id}: {kill.fate}: {kill.note}"
+    assert kill.requirement in mutant.violates
+    assert kill.operations > 0
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ def test_a_kill_by_another_requirement_is_not_counted(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("identifier", ["unknown-names-are-found", "profiles-change", "observe-shows-content-once"])
 def test_mutants_that_once_escaped_are_not_conformant(identifier: str) -> None:
     """A run uses one process for several subjects, which the search for a single case does not test."""
-    found = mutation_score.judge(all_mutants()[identifier])
-    assert (found.right, found.exit_code) == (True, ExitCode.VIOLATION), found.note
+    run = mutation_score.judge(all_mutants()[identifier])
+    assert (run.right, run.exit_code) == (True, ExitCode.VIOLATION), run.note
 
 
 def test_a_commit_omitted_from_a_list_is_not_called_lost() -> None:
@@ -180,8 +180,8 @@ def test_an_outsiders_mistake_is_found(outsider: Outsider) -> None:
     if outsider.unseen:
         pytest.skip(outsider.unseen)
     check = FOUND_BY[by_name(outsider)]
-    found = [case for case in kills.cases(kills.identity(outsider.name)) if case.check.name == check]
-    assert any(kills.run(case, outsider.name).verdict is Verdict.FAILED for case in found)
+    matching = [case for case in kills.cases(kills.identity(outsider.name)) if case.check.name == check]
+    assert any(kills.run(case, outsider.name).verdict is Verdict.FAILED for case in matching)
 
 
 LEGAL: Final = [each for each in all_outsiders() if not each.bad]

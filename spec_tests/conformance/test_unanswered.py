@@ -56,15 +56,15 @@ def result(check: str, lost: type[m.Request], losses: int, count: int = 1) -> Ca
 @pytest.mark.parametrize("lost", [m.GetCommits, m.Observe])
 @pytest.mark.parametrize(("losses", "verdict"), [(0, Verdict.PASSED), (1, Verdict.PASSED), (2, Verdict.INCONCLUSIVE)])
 def test_an_unknown_final_log_is_no_violation(lost: type[m.Request], losses: int, verdict: Verdict) -> None:
-    found = result("a-lost-race-is-a-conflict", lost, losses)
-    assert found.verdict is verdict, found
-    assert not found.violations
+    case = result("a-lost-race-is-a-conflict", lost, losses)
+    assert case.verdict is verdict, case
+    assert not case.violations
 
 
 @pytest.mark.parametrize("losses", [0, 3])
 def test_an_unanswered_drop_is_no_violation(losses: int) -> None:
-    found = result("any-sequence-of-creations", m.DropTable, losses, count=30)
-    assert found.verdict is not Verdict.FAILED, found.violations
+    case = result("any-sequence-of-creations", m.DropTable, losses, count=30)
+    assert case.verdict is not Verdict.FAILED, case.violations
 
 
 # Recorded answers are judged, whatever fails afterwards
@@ -84,13 +84,13 @@ def two_creators(s: Scenario) -> None:
 def test_two_ratified_creators_are_found_without_a_final_log() -> None:
     s = scenario_of(TwoCreatorsMakeATableUnreadable())
     two_creators(s)
-    found = finish(CREATORS, VARIANT, s.subject, s, Inconclusive("later reads failed"))
-    assert found.verdict is Verdict.FAILED
-    (violation,) = found.violations
+    case = finish(CREATORS, VARIANT, s.subject, s, Inconclusive("later reads failed"))
+    assert case.verdict is Verdict.FAILED
+    (violation,) = case.violations
     assert violation.requirements == ("CM-COMMIT-08",)
     assert (violation.operations, violation.contradicting) == ((2, 1), 2)
-    assert found.history is not None
-    verdict = check_events(list(read_events(io.BytesIO(found.history.encode()))))
+    assert case.history is not None
+    verdict = check_events(list(read_events(io.BytesIO(case.history.encode()))))
     assert [each.rule.value for each in verdict.violations] == ["ratified-but-lost"]
     assert list(verdict.unseen) == ["orders"]
 
@@ -100,9 +100,9 @@ def test_one_ratified_creator_stays_inconclusive_without_a_final_log() -> None:
     s = scenario_of(owner)
     table = s.create()
     owner.unreadable = table.reference
-    found = finish(CREATORS, VARIANT, s.subject, s)
-    assert (found.verdict, found.violations) == (Verdict.INCONCLUSIVE, ())
-    assert "status 500" in found.reason
+    case = finish(CREATORS, VARIANT, s.subject, s)
+    assert (case.verdict, case.violations) == (Verdict.INCONCLUSIVE, ())
+    assert "status 500" in case.reason
 
 
 class Breaking(TwoCreatorsMakeATableUnreadable):

@@ -87,9 +87,9 @@ def kind_of(document: Any) -> str:
 
 
 def test_a_table_is_described_by_its_log(kit: Kit) -> None:
-    status, found = kit.load()
-    metadata = found["metadata"]
-    assert (status, found["latest-table-version"], found["commits"]) == (200, 0, [])
+    status, description = kit.load()
+    metadata = description["metadata"]
+    assert (status, description["latest-table-version"], description["commits"]) == (200, 0, [])
     assert metadata["table-uuid"] == metadata["properties"][TABLE_ID] == kit.table
     assert metadata["location"] == kit.folder.as_uri()
     assert [field["name"] for field in metadata["columns"]["fields"]] == ["id", "part"]
@@ -97,11 +97,15 @@ def test_a_table_is_described_by_its_log(kit: Kit) -> None:
 
 
 def test_a_commit_is_listed_until_it_is_published(kit: Kit) -> None:
-    status, found = kit.commit(1)
-    assert (status, [each["version"] for each in found["commits"]], found["latest-table-version"]) == (200, [1], 1)
-    assert found["commits"][0]["timestamp"] == TIME + 1
-    status, found = kit.update({"action": "set-latest-backfilled-version", "latest-published-version": 1})
-    assert (status, found["commits"], found["latest-table-version"]) == (200, [], 1)
+    status, description = kit.commit(1)
+    assert (status, [each["version"] for each in description["commits"]], description["latest-table-version"]) == (
+        200,
+        [1],
+        1,
+    )
+    assert description["commits"][0]["timestamp"] == TIME + 1
+    status, description = kit.update({"action": "set-latest-backfilled-version", "latest-published-version": 1})
+    assert (status, description["commits"], description["latest-table-version"]) == (200, [], 1)
 
 
 def test_a_load_shows_the_metadata_of_its_latest_version(kit: Kit) -> None:
@@ -251,8 +255,11 @@ def test_the_answer_has_the_commits_that_the_owner_lists(
         "as it is": lambda commits, latest: (commits, latest),
     }
     kit.owner.override_commits(changes[listed])
-    found = kit.load()[1]
-    assert ([each["version"] for each in found["commits"]], found["latest-table-version"]) == (versions, latest)
+    description = kit.load()[1]
+    assert ([each["version"] for each in description["commits"]], description["latest-table-version"]) == (
+        versions,
+        latest,
+    )
 
 
 def test_an_unanswered_request_closes_the_connection(kit: Kit) -> None:

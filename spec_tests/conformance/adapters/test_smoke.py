@@ -279,8 +279,8 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("changes", "words"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_a_contradiction_in_hello_is_an_adapter_error(changes: dict[str, Any], words: str) -> None:
-    found = contradictions(msgspec.structs.replace(GOOD, **changes))
-    assert any(words in each for each in found), found
+    problems = contradictions(msgspec.structs.replace(GOOD, **changes))
+    assert any(words in each for each in problems), problems
     report = smoke(InProcess(Altered(hello=lambda answer: msgspec.structs.replace(answer, **changes))))
     assert words in report.adapter
     assert [step.name for step in report.steps] == ["repeated hello", "identity"]

@@ -30,15 +30,15 @@ def command(thing: str = "") -> list[str]:
 
 def pids(directory: Path) -> list[int]:
     """The ids of the subject's processes that still run. A killed process may need a moment to end."""
-    found = []
+    running = []
     for path in directory.glob("pid-*"):
         try:
             process = psutil.Process(int(path.name.removeprefix("pid-")))
             if process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                running.append(process)
         except psutil.NoSuchProcess:
             continue
-    return [process.pid for process in found]
+    return [process.pid for process in running]
 
 
 def none_left(directory: Path) -> bool:

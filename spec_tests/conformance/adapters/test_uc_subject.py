@@ -111,8 +111,8 @@ def test_recorded_and_correct_answers_get_the_expected_verdict(
     with serving(tmp_path, answers) as (url, _), open_subject(name_of(url), timeout=LONG) as subject:
         result = run_case(CHECKS[check], Variant(feature="catalogManaged", commit_mode="staged"), subject, salt="-1")
     assert result.verdict is verdict
-    found = {requirement for each in result.violations for requirement in each.requirements}
-    assert (REQUIREMENTS[check] in found) == bool(found) == (verdict is Verdict.FAILED)
+    violated = {requirement for each in result.violations for requirement in each.requirements}
+    assert (REQUIREMENTS[check] in violated) == bool(violated) == (verdict is Verdict.FAILED)
 
 
 # Creating
@@ -144,9 +144,9 @@ def test_a_creation_with_a_lost_answer_is_recognised_by_its_version_0(server: tu
 def test_a_name_that_no_catalog_permits_is_replaced(subject: UcSubject) -> None:
     first, second = created(subject, "Orders and more"), created(subject, "orders-and-more")
     assert first != second
-    found = subject.ask("a", m.LoadTable(name="Orders and more"))
-    assert isinstance(found, m.Table)
-    assert found.table == first
+    loaded = subject.ask("a", m.LoadTable(name="Orders and more"))
+    assert isinstance(loaded, m.Table)
+    assert loaded.table == first
 
 
 # Committing

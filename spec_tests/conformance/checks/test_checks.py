@@ -56,14 +56,14 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The demands that name no requirement for this subject. The report of such a violation could not name one
     either.
     """
-    found: list[str] = []
+    demands: list[str] = []
     require, expect = Scenario.require, Scenario.expect
 
     def note(s: Scenario, requirements: tuple[str, ...]) -> None:
         sides = {load().requirement(each).side for each in requirements}
         of_the_kit = isinstance(s, ClientScenario) and sides == {Side.OWNER}
         if not of_the_kit and not any(applies(each, s.identity, s.variant) for each in requirements):
-            found.append(f"{s.name}: {requirements}")
+            demands.append(f"{s.name}: {requirements}")
 
     def required(s: Scenario, condition: bool, *requirements: str, **options: Any) -> None:
         note(s, requirements)
@@ -75,18 +75,18 @@ def unnamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Scenario, "require", required)
     monkeypatch.setattr(Scenario, "expect", expected)
-    return found
+    return demands
 
 
 @pytest.mark.parametrize("check", EXAMPLES, ids=lambda check: check.name)
 def test_the_models_pass(check: Check, unnamed: list[str]) -> None:
-    found = list(results(check, ModelOwner if check.side == "owner" else ModelClient))
-    assert found
+    outcomes = list(results(check, ModelOwner if check.side == "owner" else ModelClient))
+    assert outcomes
     if check.side == "owner":
-        found += results(check, Modest)
+        outcomes += results(check, Modest)
         assert unnamed == []
     assert [each for each in unnamed if "[filesystem/" in each] == []
-    assert {each.case: each.reason or each.violations[0].message for each in found
+    assert {each.case: each.reason or each.violations[0].message for each in outcomes
             if each.verdict is not Verdict.PASSED} == {}  # fmt: skip
 
 
@@ -95,11 +95,11 @@ def test_one_transaction_committed_twice_does_not_violate_txnid_02() -> None:
     requirement.
     """
     check = next(each for each in EXAMPLES if each.name == "a-client-resolves-a-lost-answer-first")
-    found = {
+    violated = {
         name for each in results(check, RetriesAnUnknownOutcome) for one in each.violations for name in one.requirements
     }
-    assert "PROFILE-UNKNOWN-01" in found
-    assert "CM-TXNID-02" not in found
+    assert "PROFILE-UNKNOWN-01" in violated
+    assert "CM-TXNID-02" not in violated
 
 
 def test_a_case_is_reproducible() -> None:
@@ -208,9 +208,9 @@ def test_another_implementation_reads_a_planted_checkpoint(parts: int) -> None:
     log = with_history(s)
     log.checkpoint(1, parts=parts)
     log.hide(commit_file(0))
-    found = deltalake.DeltaTable(log.location)
-    assert found.version() == 2
-    assert sorted(path.rpartition("/")[2] for path in found.file_uris()) == ["b", "x y"]
+    peer = deltalake.DeltaTable(log.location)
+    assert peer.version() == 2
+    assert sorted(path.rpartition("/")[2] for path in peer.file_uris()) == ["b", "x y"]
     s.close()
 
 
@@ -218,8 +218,8 @@ def test_another_implementation_reads_a_planted_compaction() -> None:
     s = scenario(ModelClient, "managedCommit")
     log = with_history(s)
     log.compaction(1, 2)
-    found = deltalake.DeltaTable(log.location)
-    assert sorted(path.rpartition("/")[2] for path in found.file_uris()) == ["b", "x y"]
+    peer = deltalake.DeltaTable(log.location)
+    assert sorted(path.rpartition("/")[2] for path in peer.file_uris()) == ["b", "x y"]
     s.close()
 
 

@@ -135,8 +135,8 @@ def test_a_found_scenario_can_be_repeated_with_the_same_result(variant: Variant)
 
 
 def test_a_program_that_fails_on_one_owner_passes_on_another() -> None:
-    found = run(REQUESTS, STAGED, RatifiesAnything())
-    again = run(REQUESTS, STAGED, ModelOwner(), reproduction=found.reproduction)
+    failure = run(REQUESTS, STAGED, RatifiesAnything())
+    again = run(REQUESTS, STAGED, ModelOwner(), reproduction=failure.reproduction)
     assert again.verdict is Verdict.PASSED
     assert again.reproduction is None
 
@@ -284,8 +284,8 @@ def test_a_long_history_becomes_two_operations_and_the_log() -> None:
     small = shrinking.shrunk(failed(text))
     assert small.history is not None
     assert len(text.splitlines()) > 200
-    found = read(small.history)
-    assert len([event for event in found if isinstance(event, events.Invoke)]) <= 3
+    kept = read(small.history)
+    assert len([event for event in kept if isinstance(event, events.Invoke)]) <= 3
     assert len(small.violations) == 1
     assert {each.rule.value for each in judged(small.history).violations} == {small.violations[0].rule}
 

@@ -121,10 +121,10 @@ def test_an_answer_that_the_documents_permit_is_possible(
 def test_any_other_answer_is_wrong_and_names_the_requirement(
     requirement: str, world: World, contract: Contract, request_: m.Request, answer: m.Answer
 ) -> None:
-    found = model.judge(worlds(world), contract, request_, answer)
-    assert isinstance(found, Wrong)
-    assert found.requirements[0] == requirement
-    assert found.expected
+    judged = model.judge(worlds(world), contract, request_, answer)
+    assert isinstance(judged, Wrong)
+    assert judged.requirements[0] == requirement
+    assert judged.expected
 
 
 def test_a_ratified_proposal_is_the_next_version() -> None:
@@ -184,15 +184,15 @@ def test_a_visible_commit_was_ratified() -> None:
     ("published", "requirement"), [({3: "three"}, "MC-FILES-08"), ({1: "other"}, "MC-BACKFILL-01")]
 )
 def test_a_visible_commit_that_was_not_ratified_is_wrong(published: dict[int, str | None], requirement: str) -> None:
-    found = model.visible(worlds(TABLE), published)
-    assert isinstance(found, Wrong)
-    assert found.requirements[0] == requirement
-    assert found.observed
+    judged = model.visible(worlds(TABLE), published)
+    assert isinstance(judged, Wrong)
+    assert judged.requirements[0] == requirement
+    assert judged.observed
 
 
 def test_a_drop_without_an_answer_leaves_both_outcomes_possible() -> None:
     both = model.lost(worlds(TABLE), m.DropTable(table="t"))
     assert {world.dropped for world in both} == {True, False}
-    found = model.judge(both, TERMS, m.LoadTable(name="t"), m.NotFound())
-    assert not isinstance(found, Wrong)
-    assert {world.dropped for world in found} == {True}
+    judged = model.judge(both, TERMS, m.LoadTable(name="t"), m.NotFound())
+    assert not isinstance(judged, Wrong)
+    assert {world.dropped for world in judged} == {True}

@@ -192,8 +192,8 @@ class PublishesWhatIsThere(ModelOwner):
     def _publish(self, table: OwnedTable, version: int) -> None:
         content = self._content(table, table.unbackfilled[version])
         if not self.storage.put_if_absent(self._path(table, version), content, time_of(content.splitlines())):
-            found = self.storage.read(self._path(table, version))
-            if found is None or found.content.split("\n")[0] != content.split("\n")[0]:
+            published = self.storage.read(self._path(table, version))
+            if published is None or published.content.split("\n")[0] != content.split("\n")[0]:
                 raise NotPublished(f"version {version} of {table.name} is published with another content")
 
 

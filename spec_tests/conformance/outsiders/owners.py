@@ -108,8 +108,8 @@ class SameSizeIsTheSameFile(Owner):
             super()._publish(table, version)
         except NotPublished:
             content = self._content(table, table.unbackfilled[version])
-            found = self.storage.read(self._path(table, version))
-            if found is None or len(found.content) != len(content):
+            published = self.storage.read(self._path(table, version))
+            if published is None or len(published.content) != len(content):
                 raise
 
 

@@ -119,28 +119,28 @@ def _checks(before: Step, step: Step) -> int:
     """Assert the claims of the sentence; return the number of claims."""
     text, then, now = step.text, before.view, step.view
     files = {each: durable for each, durable, _ in now.log}
-    if found := re.search(r"commits its transaction: version (\d+) is attempt (\w+)", text):
-        row = ("commit", f"version {found[1]}", found[2])
+    if match := re.search(r"commits its transaction: version (\d+) is attempt (\w+)", text):
+        row = ("commit", f"version {match[1]}", match[2])
         assert row not in [each[:3] for each in then.ledger]
         assert row in [each[:3] for each in now.ledger]
-    elif found := re.search(r"puts (\S+) in place\. The name was free", text):
-        assert found[1] in files
-        assert found[1] not in [each for each, _, _ in then.log]
-    elif found := re.search(r"puts (\S+) in place\. The store overwrites", text):
+    elif match := re.search(r"puts (\S+) in place\. The name was free", text):
+        assert match[1] in files
+        assert match[1] not in [each for each, _, _ in then.log]
+    elif match := re.search(r"puts (\S+) in place\. The store overwrites", text):
         old, new = ({each: content for each, _, content in view.log} for view in (then, now))
-        assert old[found[1]] != new[found[1]]
-    elif found := re.search(r"tries to put (\S+) in place, but the file already exists", text):
-        assert found[1] in [each for each, _, _ in then.log]
-    elif found := re.search(r"creates the staged file of attempt (\w+), for version (\d+)", text):
-        assert any(f"/{found[2]}.{found[1]}.json" in each for each in files)
+        assert old[match[1]] != new[match[1]]
+    elif match := re.search(r"tries to put (\S+) in place, but the file already exists", text):
+        assert match[1] in [each for each, _, _ in then.log]
+    elif match := re.search(r"creates the staged file of attempt (\w+), for version (\d+)", text):
+        assert any(f"/{match[2]}.{match[1]}.json" in each for each in files)
     elif re.search("syncs the folder _staged_commits", text):
         assert all(durable for each, durable in files.items() if each.startswith("_staged_commits/"))
-    elif found := re.search(r"deletes the staged file of attempt (\w+), which (has lost|is published)", text):
-        landed = [row for row in now.ledger if row[0] == "commit" and row[2] == found[1]]
-        assert [row[3] for row in landed] == (["published"] if found[2] == "is published" else [])
-        assert not any(f".{found[1]}." in each for each in files)
-    elif found := re.search(r"records: the table is ([\w-]+), published through (\d+)", text):
-        assert ("table", found[1], now.ledger[0][2], f"published through {found[2]}") in now.ledger
+    elif match := re.search(r"deletes the staged file of attempt (\w+), which (has lost|is published)", text):
+        landed = [row for row in now.ledger if row[0] == "commit" and row[2] == match[1]]
+        assert [row[3] for row in landed] == (["published"] if match[2] == "is published" else [])
+        assert not any(f".{match[1]}." in each for each in files)
+    elif match := re.search(r"records: the table is ([\w-]+), published through (\d+)", text):
+        assert ("table", match[1], now.ledger[0][2], f"published through {match[2]}") in now.ledger
     elif step.happening.kind == "power cut":
         assert all(files.values()), "every file that survives must have been synced"
     elif step.happening.kind in ("answer", "result", "error", "crash", "done", "list", "read"):

@@ -274,11 +274,11 @@ def puzzle_command(*words: object, typed: str = "") -> Any:
 
 @pytest.mark.parametrize("number", EVERY)
 def test_a_puzzle_has_one_rule_and_shows_its_operations(number: int) -> None:
-    found = puzzles.puzzle(number)
-    assert len(set(found.rules)) == puzzles.CHOICES
-    assert 1 <= found.rule <= puzzles.CHOICES
-    assert found.suspects <= {line.number for line in found.lines}
-    assert found.suspects
+    puzzle = puzzles.puzzle(number)
+    assert len(set(puzzle.rules)) == puzzles.CHOICES
+    assert 1 <= puzzle.rule <= puzzles.CHOICES
+    assert puzzle.suspects <= {line.number for line in puzzle.lines}
+    assert puzzle.suspects
 
 
 @pytest.mark.parametrize("number", EVERY)
@@ -290,16 +290,16 @@ def test_the_question_does_not_contain_the_solution(number: int) -> None:
 
 
 def test_the_right_answer_is_recorded_on_this_machine(state: Path) -> None:
-    found = puzzles.puzzle(3)
-    answer = puzzle_command(3, "--operation", max(found.suspects), "--rule", found.rule)
+    puzzle = puzzles.puzzle(3)
+    answer = puzzle_command(3, "--operation", max(puzzle.suspects), "--rule", puzzle.rule)
     assert (answer.exit_code, answer.stdout.splitlines()[0]) == (0, "right")
     assert json.loads((state / "delta-commit-conformance/puzzles.json").read_text()) == [3]
     assert re.search(r"^3 +3 +true$", puzzle_command().stdout, re.MULTILINE)
 
 
 def test_a_wrong_answer_says_which_half_is_wrong(state: Path) -> None:
-    found = puzzles.puzzle(3)
-    answer = puzzle_command(3, "--operation", min(found.suspects), "--rule", found.rule % puzzles.CHOICES + 1)
+    puzzle = puzzles.puzzle(3)
+    answer = puzzle_command(3, "--operation", min(puzzle.suspects), "--rule", puzzle.rule % puzzles.CHOICES + 1)
     assert answer.exit_code == 1
     assert "the operation is right, the rule is wrong" in answer.stderr
     assert not state.exists()

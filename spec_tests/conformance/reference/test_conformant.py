@@ -27,11 +27,11 @@ REFUSED = {
 
 
 def checks_of(side: str) -> dict[Family, list[Check]]:
-    found: dict[Family, list[Check]] = {}
+    checks: dict[Family, list[Check]] = {}
     for check in all_checks():
         if check.side == side and check.layer is Layer.EXAMPLE:
-            found.setdefault(check.family, []).append(check)
-    return found
+            checks.setdefault(check.family, []).append(check)
+    return checks
 
 
 def cases(subject: Subject, checks: Iterable[Check]) -> Iterator[tuple[Check, Variant]]:

@@ -123,7 +123,7 @@ def requirements(cases: tuple[CaseResult, ...]) -> tuple[RequirementResult, ...]
     """A verdict on every requirement of the catalogue, as a runner returns them."""
     against = {name: case for case in cases for violation in case.violations for name in violation.requirements}
     evidence = {name for case in cases if case.verdict is Verdict.PASSED for name in case.requirements}
-    found = []
+    results = []
     for each in load().requirements:
         note = ""
         if each.id in against:
@@ -134,7 +134,7 @@ def requirements(cases: tuple[CaseResult, ...]) -> tuple[RequirementResult, ...]
             verdict, note = RequirementVerdict.NOT_APPLICABLE, f"binds a {each.side}; the subject is an owner"
         else:
             verdict, note = RequirementVerdict.NOT_CHECKED, each.untestable or "no case of this run is evidence"
-        found.append(
+        results.append(
             RequirementResult(
                 requirement=each.id,
                 level=each.level,
@@ -148,7 +148,7 @@ def requirements(cases: tuple[CaseResult, ...]) -> tuple[RequirementResult, ...]
                 note=note,
             )
         )
-    return tuple(found)
+    return tuple(results)
 
 
 ENVIRONMENT = Environment(

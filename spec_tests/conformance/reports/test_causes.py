@@ -95,10 +95,10 @@ def test_direct_evidence_comes_before_conclusions() -> None:
 @pytest.mark.parametrize("restarted", [True, False])
 def test_a_restart_is_part_of_a_cause_only_if_every_case_needs_it(restarted: bool) -> None:
     asked, answered = commit(1, FIRST)
-    found = violation("MC-COMMIT-02", rule=LOST, operations=(1,), contradicting=1)
-    cases = [case("a", found, history=history(asked, RESTART, answered.replace('"at": 3', '"at": 4')))]
+    lost = violation("MC-COMMIT-02", rule=LOST, operations=(1,), contradicting=1)
+    cases = [case("a", lost, history=history(asked, RESTART, answered.replace('"at": 3', '"at": 4')))]
     if not restarted:
-        cases.append(case("b", found, history=history(asked, answered)))
+        cases.append(case("b", lost, history=history(asked, answered)))
     (cause,) = causes(runs.run(*cases))
     assert cause.headline.startswith("After a restart, a commit that") is restarted
 
@@ -127,8 +127,8 @@ def test_a_skipped_version_is_the_cause_of_a_log_with_wrong_versions(skipped: bo
 
 def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
     text = history(*commit(1, FIRST), *commit(2, SECOND))
-    found = violation("CM-FEATURE-01", "answers differ", rule="version-changed", operations=(7, 8))
-    result = runs.run(case("a", found, history=text))
+    changed = violation("CM-FEATURE-01", "answers differ", rule="version-changed", operations=(7, 8))
+    result = runs.run(case("a", changed, history=text))
     (cause,) = causes(result)
     assert cause.headline == "Two attempts are ratified as one version"
     assert cause.evidence[0].violation.operations[:2] == (1, 2)
@@ -159,8 +159,8 @@ def test_a_finding_of_both_features_is_shown_once() -> None:
     other = violation("CM-LOG-02", f"{ASKED} of catalogManaged 0a1b2c3d-1111-4111-8111-11")
     result = runs.run(one, case("a", other, feature="catalogManaged"))
     (cause,) = causes(result)
-    (found,) = cause.evidence
-    assert len(found.cases) == 2
+    (evidence,) = cause.evidence
+    assert len(evidence.cases) == 2
     output = runs_console(result)
     assert output.count(ASKED) == 1 and "both table features: " in output
 
@@ -209,10 +209,10 @@ def test_mutants_with_the_same_violation_are_named_for_comparison() -> None:
 def test_the_mutant_with_the_same_loss_is_named_first() -> None:
     """Other mutants that violate the same requirement come after it."""
     text = history(commit(1, FIRST)[0], RESTART, commit(1, FIRST)[1].replace('"at": 3', '"at": 4'))
-    found = Violation(
+    lost = Violation(
         requirements=("CM-COMMIT-08", "PROFILE-DURABLE-01"), message="lost", rule=LOST, operations=(1,), contradicting=1
     )
-    result = runs.run(case("unbackfilled commits survive a restart", found, history=text))
+    result = runs.run(case("unbackfilled commits survive a restart", lost, history=text))
     (cause,) = causes(result)
     assert cause.requirements[0].requirement == "PROFILE-DURABLE-01"
     assert "mutant:restart-forgets-unbackfilled-commits" in mutants_like(result, cause)
@@ -221,8 +221,8 @@ def test_the_mutant_with_the_same_loss_is_named_first() -> None:
 def test_two_runs_are_compared(tmp_path: Path) -> None:
     a, b, c = (case(name, violation("LOG-05")) for name in "abc")
     fixed = msgspec.structs.replace(b, verdict=Verdict.PASSED, violations=())
-    found = changes(runs.run(a, b), runs.run(a, fixed, c))
-    assert {word: [name[7] for name in names] for word, names in found.items()} == {
+    compared = changes(runs.run(a, b), runs.run(a, fixed, c))
+    assert {word: [name[7] for name in names] for word, names in compared.items()} == {
         "new": ["c"], "still": ["a"], "fixed": ["b"], "not judged": [],
     }  # fmt: skip
     for name, result in (("old", runs.run(a, b)), ("new", runs.run(a, fixed))):
@@ -266,7 +266,7 @@ class _Silent:
 )
 def test_the_first_cause_of_a_mutant_is_its_defect(mutant: str, family: str, headline: str) -> None:
     selection = Selection(family=(family,), layer=(Layer.EXAMPLE,))
-    found = causes(execute(Options(subject=f"mutant:{mutant}", selection=selection), _Silent()))
-    assert found[0].headline == headline
+    grouped = causes(execute(Options(subject=f"mutant:{mutant}", selection=selection), _Silent()))
+    assert grouped[0].headline == headline
     if mutant == "replaces-timestamps":
-        assert "differs in `commitInfo.inCommitTimestamp`: " in str(found[0].evidence[0])
+        assert "differs in `commitInfo.inCommitTimestamp`: " in str(grouped[0].evidence[0])

@@ -38,8 +38,8 @@ def hostile() -> RunResult:
 def advice() -> RunResult:
     """A run in which only advice is violated."""
     good = [runs.passed(path) for path in runs.histories("good")]
-    found = runs.requirements(())
-    should = next(each.requirement for each in found if each.level == "SHOULD" and each.requirement.startswith("CM-"))
+    results = runs.requirements(())
+    should = next(each.requirement for each in results if each.level == "SHOULD" and each.requirement.startswith("CM-"))
     case = runs.failed(runs.histories("bad")[0])
     violation = msgspec.structs.replace(case.violations[0], requirements=(should,))
     return runs.run(*good, msgspec.structs.replace(case, violations=(violation,)), exit_code=0)

@@ -98,9 +98,9 @@ def test_a_history_is_not_accepted_as_a_finding(tmp_path: Path) -> None:
 def test_bundle_names_are_valid_and_distinct(tmp_path: Path) -> None:
     case = result(1).cases[0]
     names = ["a/b[c/d]", "a/B[c/d]", "a/b[c-d]", "../../etc/passwd", "x" * 500, "x" * 501, "\x00\ud800", "", "."]
-    found = {bundle_name(msgspec.structs.replace(case, case=name)).lower() for name in names}
-    assert len(found) == len(names)
-    for name in found:
+    names_in_lower_case = {bundle_name(msgspec.structs.replace(case, case=name)).lower() for name in names}
+    assert len(names_in_lower_case) == len(names)
+    for name in names_in_lower_case:
         assert Path(name).name == name and len(name) < 100
         (tmp_path / name).mkdir()
 

@@ -235,10 +235,10 @@ def verdicts(result: RunResult) -> dict[str, RequirementVerdict]:
 
 @pytest.mark.parametrize(("column", "make"), [(0, runs.everything), (1, runs.conformant)])
 def test_each_cell_is_the_verdict_of_its_run(column: int, make: object) -> None:
-    found = verdicts(make())  # type: ignore[operator]
+    expected = verdicts(make())  # type: ignore[operator]
     assert cells_of_column(column)
     for requirement, cell in cells_of_column(column).items():
-        assert cell.attrib["class"] == (f"is-{found[requirement]}" if requirement in found else "")
+        assert cell.attrib["class"] == (f"is-{expected[requirement]}" if requirement in expected else "")
 
 
 def test_a_requirement_judged_in_any_run_has_a_row() -> None:

@@ -108,8 +108,8 @@ def test_the_error_for_a_missing_extra_names_it(
     words: tuple[str, ...], library: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error comes before a process is started."""
-    found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == library else found(name))
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == library else find_spec(name))
     ran = command(*words)
     assert ran.exit_code == ExitCode.USAGE
     assert ran.stderr == (
@@ -249,8 +249,8 @@ def test_an_interrupted_matrix_starts_no_further_subject(tmp_path: Path, number:
     assert hanging in process.stderr.readline()
     assert " cases" in process.stderr.readline()
     assert "model: not run: interrupted" in interrupted(process, number)
-    found = reports.from_json((tmp_path / "matrix" / slug(hanging) / "result.json").read_bytes())
-    assert found.stopped == "interrupted"
+    result = reports.from_json((tmp_path / "matrix" / slug(hanging) / "result.json").read_bytes())
+    assert result.stopped == "interrupted"
     assert "interrupted" in (tmp_path / "matrix" / "index.html").read_text("utf-8")
 
 
@@ -259,8 +259,8 @@ def test_an_interrupted_matrix_starts_no_further_subject(tmp_path: Path, number:
 
 def test_a_finding_is_replayed_on_its_own_or_another_subject(tmp_path: Path) -> None:
     checks = ("--check", "any-sequence-of-requests", "--fail-fast", "-n", "1")
-    found = command("run", f"{OURS}:Wrong", *SMALL, *checks, "--report", tmp_path)
-    assert found.exit_code == ExitCode.VIOLATION
+    first = command("run", f"{OURS}:Wrong", *SMALL, *checks, "--report", tmp_path)
+    assert first.exit_code == ExitCode.VIOLATION
     for finding in tmp_path.glob("findings/*/finding.json"):
         again = command("replay", finding)
         assert again.exit_code == ExitCode.VIOLATION, again.stdout

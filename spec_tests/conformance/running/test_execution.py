@@ -139,8 +139,8 @@ def test_violated_advice_fails_only_a_strict_run() -> None:
     selection = Selection(check=(ONE.name, *(each.name for each in all_checks() if advice in each.requirements)))
     for strict, code in ((False, ExitCode.CONFORMANT), (True, ExitCode.VIOLATION)):
         result = run("mutant:resolution-lacks-protocol-and-metadata", selection=selection, strict=strict)
-        (found,) = [each for each in result.requirements if each.requirement == advice]
-        assert found.verdict is RequirementVerdict.WARNED
+        (verdict,) = [each for each in result.requirements if each.requirement == advice]
+        assert verdict.verdict is RequirementVerdict.WARNED
         assert (result.exit_code, result.strict, result.complete) == (code, strict, True)
 
 

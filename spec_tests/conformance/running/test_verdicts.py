@@ -27,14 +27,14 @@ RETRY = identity("idempotent-retry")
 
 
 def verdict_of(requirement: str, *cases: CaseResult, who: Identity = RETRY) -> RequirementResult:
-    (found,) = [each for each in verdicts.requirement_results(cases, who) if each.requirement == requirement]
-    return found
+    (result,) = [each for each in verdicts.requirement_results(cases, who) if each.requirement == requirement]
+    return result
 
 
 def test_every_requirement_has_a_verdict_in_order() -> None:
-    found = verdicts.requirement_results([case()], RETRY)
-    assert [each.requirement for each in found] == [each.id for each in load().requirements]
-    assert all(each.paraphrase and each.source for each in found)
+    results = verdicts.requirement_results([case()], RETRY)
+    assert [each.requirement for each in results] == [each.id for each in load().requirements]
+    assert all(each.paraphrase and each.source for each in results)
 
 
 def test_a_promise_is_cited_from_a_contract_if_there_is_one() -> None:
@@ -52,19 +52,19 @@ def test_a_promise_is_cited_from_a_contract_if_there_is_one() -> None:
 
 
 def test_a_requirement_holds_if_one_case_passed() -> None:
-    found = verdict_of(MUST, case("limits/a[x/y]"), case("limits/b[x/y]", Verdict.INCONCLUSIVE, reason="refused"))
-    assert (found.verdict, found.cases) == (RequirementVerdict.HELD, ("limits/a[x/y]", "limits/b[x/y]"))
+    result = verdict_of(MUST, case("limits/a[x/y]"), case("limits/b[x/y]", Verdict.INCONCLUSIVE, reason="refused"))
+    assert (result.verdict, result.cases) == (RequirementVerdict.HELD, ("limits/a[x/y]", "limits/b[x/y]"))
 
 
 def test_one_violation_outweighs_all_passed_cases_and_comes_first() -> None:
-    found = verdict_of(MUST, case("limits/a[x/y]"), case("limits/b[x/y]", Verdict.FAILED, (MUST,)))
-    assert (found.verdict, found.cases) == (RequirementVerdict.VIOLATED, ("limits/b[x/y]", "limits/a[x/y]"))
+    result = verdict_of(MUST, case("limits/a[x/y]"), case("limits/b[x/y]", Verdict.FAILED, (MUST,)))
+    assert (result.verdict, result.cases) == (RequirementVerdict.VIOLATED, ("limits/b[x/y]", "limits/a[x/y]"))
 
 
 def test_a_violation_counts_for_requirements_that_its_check_does_not_name() -> None:
     """A checker of histories finds violations of other requirements than those of the check."""
-    found = verdict_of(OTHER_MUST, case("limits/a[x/y]", Verdict.FAILED, (MUST, OTHER_MUST), requirements=(MUST,)))
-    assert found.verdict is RequirementVerdict.VIOLATED
+    result = verdict_of(OTHER_MUST, case("limits/a[x/y]", Verdict.FAILED, (MUST, OTHER_MUST), requirements=(MUST,)))
+    assert result.verdict is RequirementVerdict.VIOLATED
 
 
 def test_changed_files_elsewhere_do_not_affect_other_verdicts() -> None:
@@ -87,8 +87,8 @@ def test_a_case_that_failed_for_another_reason_is_no_evidence() -> None:
 def test_a_failed_example_gives_its_requirement_no_verdict() -> None:
     failed = case("limits/a[x/y]", Verdict.FAILED, (MUST,), requirements=(MUST, OTHER_MUST))
     passed = case("limits/b[x/y]", requirements=(OTHER_MUST,))
-    found = verdict_of(OTHER_MUST, failed, passed)
-    assert (found.verdict, found.note) == (RequirementVerdict.INCONCLUSIVE, verdicts.FAILED_OTHERWISE)
+    result = verdict_of(OTHER_MUST, failed, passed)
+    assert (result.verdict, result.note) == (RequirementVerdict.INCONCLUSIVE, verdicts.FAILED_OTHERWISE)
     assert verdict_of(OTHER_MUST, passed).verdict is RequirementVerdict.HELD
 
 
@@ -110,13 +110,13 @@ def test_ignored_advice_is_a_warning() -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.SKIPPED, Verdict.NOT_RUN])
 def test_a_skipped_case_is_no_evidence(verdict: Verdict) -> None:
-    found = verdict_of(MUST, case("limits/a[x/y]", verdict))
-    assert (found.verdict, found.cases) == (RequirementVerdict.NOT_CHECKED, ())
+    result = verdict_of(MUST, case("limits/a[x/y]", verdict))
+    assert (result.verdict, result.cases) == (RequirementVerdict.NOT_CHECKED, ())
 
 
 def test_a_requirement_without_judged_cases_is_inconclusive() -> None:
-    found = verdict_of(MUST, case("limits/a[x/y]", Verdict.INCONCLUSIVE, reason="it refused"))
-    assert (found.verdict, found.note) == (RequirementVerdict.INCONCLUSIVE, "it refused")
+    result = verdict_of(MUST, case("limits/a[x/y]", Verdict.INCONCLUSIVE, reason="it refused"))
+    assert (result.verdict, result.note) == (RequirementVerdict.INCONCLUSIVE, "it refused")
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_a_requirement_without_judged_cases_is_inconclusive() -> None:
 def test_a_requirement_without_cases_has_a_reason(
     requirement: str, who: Identity, verdict: RequirementVerdict, words: str
 ) -> None:
-    found = verdict_of(requirement, who=who)
-    assert found.verdict is verdict
-    assert words in found.note
+    result = verdict_of(requirement, who=who)
+    assert result.verdict is verdict
+    assert words in result.note
 
 
 @pytest.mark.parametrize(

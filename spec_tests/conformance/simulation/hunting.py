@@ -83,8 +83,8 @@ class ScheduleMutant(_Mutant):
 
 
 def scope_of(mutant: ScheduleMutant) -> Scope:
-    (found,) = scopes(lambda each: each.id == mutant.scope)
-    return found
+    (scope,) = scopes(lambda each: each.id == mutant.scope)
+    return scope
 
 
 def first_bad_schedule(

@@ -56,10 +56,10 @@ def _lock_until_commit(environment: Environment) -> Environment:
 
     class Frees(Wrapped):
         def execute(self, statement: str, *values: Any) -> Any:
-            found = self.wrapped.execute(statement, *values)
+            result = self.wrapped.execute(statement, *values)
             if statement == "COMMIT" and held:
                 held[-1].close()
-            return found
+            return result
 
     def freed(take: Callable[[], Any]) -> Callable[[], AbstractContextManager[Any]]:
         @contextlib.contextmanager
@@ -135,42 +135,42 @@ def _contents(context: Context, table_id: str, version: Version | None) -> tuple
         latest = -1 if table.latest is None else table.latest
         wanted = range(table.first_unbackfilled, min(latest, latest if version is None else version) + 1)
         stored = [(each, view.commit_details(table, each)) for each in wanted]
-    log, found = context.log(table), []
+    log, contents = context.log(table), []
     for each, details in stored:
         assert details is not None
-        found.append((each, details[0].content or publishing._stored_bytes(table, log, details[0])))
-    return table, found
+        contents.append((each, details[0].content or publishing._stored_bytes(table, log, details[0])))
+    return table, contents
 
 
 def _forget_first(context: Context, table_id: str, version: Version | None) -> Backfilled:
     """The ledger forgets the bytes, and then the owner publishes them."""
     with context.lock():
-        table, found = _contents(context, table_id, version)
-        if found:
+        table, contents = _contents(context, table_id, version)
+        if contents:
             with context.ledger.write() as writer:
-                writer.mark_published(table, found[-1][0], context.now)
-        for each, content in found:
+                writer.mark_published(table, contents[-1][0], context.now)
+        for each, content in contents:
             context.log(table).publish(each, content)
-    return Backfilled(through=table.backfilled, published=len(found))
+    return Backfilled(through=table.backfilled, published=len(contents))
 
 
 def _newest_first(context: Context, table_id: str, version: Version | None) -> Backfilled:
     """The last version becomes visible before the versions below it."""
     with context.lock():
-        table, found = _contents(context, table_id, version)
-        for each, content in reversed(found):
+        table, contents = _contents(context, table_id, version)
+        for each, content in reversed(contents):
             context.log(table).publish(each, content)
-        if found:
+        if contents:
             with context.ledger.write() as writer:
-                writer.mark_published(table, found[-1][0], context.now)
-    return Backfilled(through=table.backfilled, published=len(found))
+                writer.mark_published(table, contents[-1][0], context.now)
+    return Backfilled(through=table.backfilled, published=len(contents))
 
 
 def _shared_work(context: Context, table_id: str, version: Version | None) -> Backfilled:
     """Backfillers share the versions without a lock: the first that claims a version publishes it."""
-    table, found = _contents(context, table_id, version)
+    table, contents = _contents(context, table_id, version)
     log, files = context.log(table), context.environment.files
-    for each, content in found:
+    for each, content in contents:
         try:
             with files.create(table.location / f".publishing-{each}"):
                 pass
@@ -183,7 +183,7 @@ def _shared_work(context: Context, table_id: str, version: Version | None) -> Ba
             last += 1
         if last >= now.first_unbackfilled:
             writer.mark_published(now, last, context.now)
-    return Backfilled(through=last, published=len(found))
+    return Backfilled(through=last, published=len(contents))
 
 
 class _DecidesOutside(Wrapped):
@@ -213,11 +213,11 @@ def _tombstones_expire(environment: Environment) -> Environment:
 
     class Expires(Wrapped):
         def execute(self, statement: str, *values: Any) -> Any:
-            found = self.wrapped.execute(statement, *values)
+            result = self.wrapped.execute(statement, *values)
             if statement == "BEGIN IMMEDIATE":
                 long_ago = environment.now() - TOMBSTONE_LIFE_MS
                 self.wrapped.execute("DELETE FROM tombstones WHERE resolved_at < ?", (long_ago,))
-            return found
+            return result
 
     return connected(environment, Expires)
 

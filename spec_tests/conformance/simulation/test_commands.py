@@ -30,11 +30,11 @@ def printed(capsys: pytest.CaptureFixture[str], *command: str) -> Any:
 
 
 def test_explore_prints_the_explored_space(capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = printed(capsys, "explore", "two-writers[catalogManaged,inline")["scopes"]
-    assert (found["scope"], found["finished"], found["bad"]) == ("two-writers[catalogManaged,inline]", True, 0)
-    assert found["schedules"] == 6
-    assert {each["by"] for each in found["switches"]} == {"alice", "bob"}
-    assert 0 < len(found["switches"]) < found["switch_points"]
+    (scope,) = printed(capsys, "explore", "two-writers[catalogManaged,inline")["scopes"]
+    assert (scope["scope"], scope["finished"], scope["bad"]) == ("two-writers[catalogManaged,inline]", True, 0)
+    assert scope["schedules"] == 6
+    assert {each["by"] for each in scope["switches"]} == {"alice", "bob"}
+    assert 0 < len(scope["switches"]) < scope["switch_points"]
     assert simulate("explore", "two-writers[catalogManaged,inline") == 0
     assert "1 scope, 1 finished, 6 schedules, 0 bad schedules" in capsys.readouterr().out
 
@@ -60,19 +60,19 @@ def test_a_violation_is_written_to_a_file_and_replayed(tmp_path: Path, capsys: p
 
 
 def test_crash_prints_the_explored_space(capsys: pytest.CaptureFixture[str]) -> None:
-    (found,) = printed(capsys, "crash", "read/catalogManaged")["scopes"]
-    assert set(found["interrupted"]) == {"before", "after", "answer-lost", "delayed"}
+    (scope,) = printed(capsys, "crash", "read/catalogManaged")["scopes"]
+    assert set(scope["interrupted"]) == {"before", "after", "answer-lost", "delayed"}
     assert simulate("crash", "read/catalogManaged", "--mode", "before", "--mode", "after") == 0
-    assert f"{found['effects']} effects x 2 modes = {2 * found['effects']} interruptions" in capsys.readouterr().out
+    assert f"{scope['effects']} effects x 2 modes = {2 * scope['effects']} interruptions" in capsys.readouterr().out
     assert simulate("crash", "--mode", "never") == 2
 
 
 def test_power_prints_the_same_for_the_same_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed(capsys, "power", "resolve/managedCommit", "--seed", "3")
-    assert [scope["scope"] for scope in found["scopes"]] == ["resolve/managedCommit/staged"]
-    assert found["states"] == found["scopes"][0]["states"] > 10
-    assert found["scopes"][0]["violations"] == []
-    assert printed(capsys, "power", "resolve/managedCommit", "--seed", "3") == found
+    first = printed(capsys, "power", "resolve/managedCommit", "--seed", "3")
+    assert [scope["scope"] for scope in first["scopes"]] == ["resolve/managedCommit/staged"]
+    assert first["states"] == first["scopes"][0]["states"] > 10
+    assert first["scopes"][0]["violations"] == []
+    assert printed(capsys, "power", "resolve/managedCommit", "--seed", "3") == first
 
 
 @pytest.mark.parametrize("command", ["explore", "crash", "power"])

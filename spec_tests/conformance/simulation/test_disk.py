@@ -25,10 +25,10 @@ LOG = Path("/log")
 
 @pytest.fixture
 def files() -> SimulatedFiles:
-    found = SimulatedFiles(Disk())
-    found.make_directory(LOG)
-    found.fsync_directory(Path("/"))
-    return found
+    simulated = SimulatedFiles(Disk())
+    simulated.make_directory(LOG)
+    simulated.fsync_directory(Path("/"))
+    return simulated
 
 
 def write(files: SimulatedFiles, name: str, content: bytes, *, synced: bool = True) -> Path:
@@ -189,12 +189,12 @@ def test_observers_see_every_effect_before_and_after() -> None:
 
 def left(files: SimulatedFiles, *, limit: int = 10_000) -> list[dict[str, bytes]]:
     """The log in each state that a power cut may leave, without duplicates."""
-    found: list[dict[str, bytes]] = []
+    states: list[dict[str, bytes]] = []
     for tree in PowerCut(files.disk.snapshot()).disks(Random(1), limit=limit):
         log = of(tree)
-        if log not in found:
-            found.append(log)
-    return found
+        if log not in states:
+            states.append(log)
+    return states
 
 
 def of(tree: Tree) -> dict[str, bytes]:
@@ -261,8 +261,8 @@ def test_files_in_a_lost_directory_are_lost(files: SimulatedFiles) -> None:
         file.write(b"one")
         file.fsync()
     files.fsync_directory(LOG / "sub")
-    found = [disk.find(LOG / "sub" / "a") is not None for disk in disks(files)]
-    assert found == [False, True]
+    survived = [disk.find(LOG / "sub" / "a") is not None for disk in disks(files)]
+    assert survived == [False, True]
 
 
 def disks(files: SimulatedFiles) -> list[Disk]:
@@ -329,8 +329,8 @@ WAL = "/ledger.sqlite-wal"
 
 @pytest.fixture
 def sqlite() -> Iterator[SimulatedSqlite]:
-    with SimulatedSqlite() as found:
-        yield found
+    with SimulatedSqlite() as simulated:
+        yield simulated
 
 
 def test_two_connections_share_one_write_ahead_log(sqlite: SimulatedSqlite) -> None:

@@ -98,8 +98,8 @@ def test_the_command_prints_how_each_mutant_was_found(capsys: pytest.CaptureFixt
     assert "killed by MC-BACKFILL-01 in commit/managedCommit/direct" in printed
     assert "lost: content of" in printed
     assert main(["direct-recorded-first", "--json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["mutants"]
-    assert (found["found"], found["size"]) == ("PROFILE-DURABLE-01", "1 interruption, 4 requests")
+    (hunt,) = json.loads(capsys.readouterr().out)["mutants"]
+    assert (hunt["found"], hunt["size"]) == ("PROFILE-DURABLE-01", "1 interruption, 4 requests")
     assert main(["no-such-mutant"]) == 2
     assert "lock-not-taken" in capsys.readouterr().err
 

@@ -24,20 +24,20 @@ FAST = ("two-writers", "looker", "delayed", "hand-back", "take-over", "two-take-
 
 
 def the_scope(name: str, feature: str, commit_mode: str) -> Scope:
-    (found,) = scopes(lambda each: (each.name, each.feature, each.commit_mode) == (name, feature, commit_mode))
-    return found
+    (scope,) = scopes(lambda each: (each.name, each.feature, each.commit_mode) == (name, feature, commit_mode))
+    return scope
 
 
 @pytest.fixture
 def host() -> Iterator[SimulatedClients]:
-    with SimulatedClients() as found:
-        yield found
+    with SimulatedClients() as clients:
+        yield clients
 
 
 def explored(scope: Scope, host: SimulatedClients, *, pruned: bool = True) -> tuple[list[Outcome], Report]:
     start, report = prepare(scope, host), Report()
-    found = list(depth_first(lambda: ScopeRun(scope, host, start), report, pruned=pruned))
-    return found, report  # type: ignore[return-value]
+    outcomes = list(depth_first(lambda: ScopeRun(scope, host, start), report, pruned=pruned))
+    return outcomes, report  # type: ignore[return-value]
 
 
 def kinds(outcome: Outcome) -> dict[str, list[str]]:
@@ -46,12 +46,14 @@ def kinds(outcome: Outcome) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
 def test_one_of_two_writers_wins_in_every_schedule(host: SimulatedClients, feature: str, commit_mode: str) -> None:
-    found, report = explored(the_scope("two-writers", feature, commit_mode), host)
+    outcomes, report = explored(the_scope("two-writers", feature, commit_mode), host)
     assert report.finished
-    assert [outcome.violations for outcome in found if outcome.violations] == []
-    assert {tuple(sorted(answer for (answer,) in kinds(each).values())) for each in found} == {("Conflict", "Ratified")}
+    assert [outcome.violations for outcome in outcomes if outcome.violations] == []
+    assert {tuple(sorted(answer for (answer,) in kinds(each).values())) for each in outcomes} == {
+        ("Conflict", "Ratified")
+    }
     assert {"alice", "bob"} == {
-        client for each in found for client, answers in each.answers if isinstance(answers[0], m.Ratified)
+        client for each in outcomes for client, answers in each.answers if isinstance(answers[0], m.Ratified)
     }
 
 
@@ -59,10 +61,10 @@ def test_one_of_two_writers_wins_in_every_schedule(host: SimulatedClients, featu
 def test_every_schedule_of_a_small_scope_is_clean(host: SimulatedClients, name: str) -> None:
     """Each table feature with one commit mode. The other modes differ in few effects."""
     for feature, commit_mode in (("managedCommit", "direct"), ("catalogManaged", "inline")):
-        found, report = explored(the_scope(name, feature, commit_mode), host)
+        outcomes, report = explored(the_scope(name, feature, commit_mode), host)
         assert report.finished
-        assert report.schedules == len(found) > 1
-        assert [outcome.violations for outcome in found if outcome.violations] == []
+        assert report.schedules == len(outcomes) > 1
+        assert [outcome.violations for outcome in outcomes if outcome.violations] == []
 
 
 def test_threads_of_one_process_form_groups(host: SimulatedClients, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,21 +76,21 @@ def test_threads_of_one_process_form_groups(host: SimulatedClients, monkeypatch:
         decide(groups, group)
 
     monkeypatch.setattr(Groups, "_decide", seen)
-    found, report = explored(the_scope("threads", "catalogManaged", "inline"), host)
+    outcomes, report = explored(the_scope("threads", "catalogManaged", "inline"), host)
     assert report.finished
-    assert [outcome.violations for outcome in found if outcome.violations] == []
+    assert [outcome.violations for outcome in outcomes if outcome.violations] == []
     assert sizes == {2, 3}
-    answers = {tuple(type(each[0]).__name__ for _, each in outcome.answers) for outcome in found}
+    answers = {tuple(type(each[0]).__name__ for _, each in outcome.answers) for outcome in outcomes}
     assert answers == {
         (*pair, last) for pair in (("Ratified", "Conflict"), ("Conflict", "Ratified")) for last in ("Ratified", "Gap")
     }
 
 
 def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedClients) -> None:
-    found, report = explored(the_scope("cleanup", "managedCommit", "staged"), host)
+    outcomes, report = explored(the_scope("cleanup", "managedCommit", "staged"), host)
     assert report.finished
-    assert [outcome.violations for outcome in found if outcome.violations] == []
-    assert all(kinds(each) == {"cleaner": ["Done"], "reader": ["SnapshotRead"]} for each in found)
+    assert [outcome.violations for outcome in outcomes if outcome.violations] == []
+    assert all(kinds(each) == {"cleaner": ["Done"], "reader": ["SnapshotRead"]} for each in outcomes)
     assert ("cleaner", "unlink", "reader") in report.switches
     start = prepare(the_scope("cleanup", "managedCommit", "staged"), host)
     run = ScopeRun(the_scope("cleanup", "managedCommit", "staged"), host, start)
@@ -101,20 +103,20 @@ def test_a_cleanup_does_not_disturb_a_reader(host: SimulatedClients) -> None:
 
 def test_every_scope_has_all_commit_modes(host: SimulatedClients) -> None:
     for name in NAMES:
-        found = scopes(lambda each, name=name: each.name == name)  # type: ignore[misc]
-        assert tuple((each.feature, each.commit_mode) for each in found) == COMMIT_MODES
-        start = prepare(found[0], host)
-        outcome, steps = follow(lambda: ScopeRun(found[0], host, start), [])  # noqa: B023
+        scopes_of_name = scopes(lambda each, name=name: each.name == name)  # type: ignore[misc]
+        assert tuple((each.feature, each.commit_mode) for each in scopes_of_name) == COMMIT_MODES
+        start = prepare(scopes_of_name[0], host)
+        outcome, steps = follow(lambda: ScopeRun(scopes_of_name[0], host, start), [])  # noqa: B023
         assert isinstance(outcome, Outcome)
         assert outcome.violations == ()
-        assert {step.client for step in steps} == set(found[0].requests(start))
+        assert {step.client for step in steps} == set(scopes_of_name[0].requests(start))
 
 
 def test_pruning_loses_no_outcome_of_two_writers(host: SimulatedClients) -> None:
     scope = the_scope("two-writers", "catalogManaged", "inline")
     everything, complete = explored(scope, host, pruned=False)
-    found, report = explored(scope, host)
-    assert {each.answers for each in found} == {each.answers for each in everything}
+    outcomes, report = explored(scope, host)
+    assert {each.answers for each in outcomes} == {each.answers for each in everything}
     assert complete.schedules == 16  # 2 for the first critical section, times 8 for the other's first request
     assert report.schedules < complete.schedules
     assert complete.finished

@@ -38,9 +38,9 @@ class Cells:
 def increment(do: Do, cells: dict[str, int]) -> None:
     """Add one to a value by a read and a write. Two such clients lose an update in some schedules."""
     do(Kind.READ, "n")
-    found = cells.get("n", 0)
+    value = cells.get("n", 0)
     do(Kind.WRITE, "n")
-    cells["n"] = found + 1
+    cells["n"] = value + 1
 
 
 def locked_increment(do: Do, cells: dict[str, int]) -> None:
@@ -77,16 +77,16 @@ def explored(*clients: Client, pruned: bool) -> tuple[set[object], Report]:
 
 
 def test_without_pruning_every_interleaving_is_run_once() -> None:
-    found, report = explored(alone("a"), alone("b"), pruned=False)
+    outcomes, report = explored(alone("a"), alone("b"), pruned=False)
     assert report.schedules == comb(6, 3)
     assert report.finished
-    assert found == {(("a", 2), ("b", 2))}
+    assert outcomes == {(("a", 2), ("b", 2))}
 
 
 def test_commuting_steps_are_run_in_one_order() -> None:
-    found, report = explored(alone("a"), alone("b"), alone("c"), pruned=True)
+    outcomes, report = explored(alone("a"), alone("b"), alone("c"), pruned=True)
     assert (report.schedules, report.pruned, report.finished) == (1, 0, True)
-    assert found == {(("a", 2), ("b", 2), ("c", 2))}
+    assert outcomes == {(("a", 2), ("b", 2), ("c", 2))}
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_commuting_steps_are_run_in_one_order() -> None:
 )
 def test_pruning_loses_no_outcome(clients: tuple[Client, ...]) -> None:
     all_outcomes, everything = explored(*clients, pruned=False)
-    found, report = explored(*clients, pruned=True)
-    assert found == all_outcomes
+    outcomes, report = explored(*clients, pruned=True)
+    assert outcomes == all_outcomes
     assert everything.finished
     assert report.finished
     assert report.schedules <= everything.schedules
@@ -116,8 +116,8 @@ def test_a_lost_update_is_found_and_a_lock_prevents_it() -> None:
 
 
 def test_a_deadlock_names_its_clients() -> None:
-    found, _ = explored(takes("a", "b"), takes("b", "a"), pruned=True)
-    assert "client0 waits for b, which client1 holds; client1 waits for a, which client0 holds" in found
+    outcomes, _ = explored(takes("a", "b"), takes("b", "a"), pruned=True)
+    assert "client0 waits for b, which client1 holds; client1 waits for a, which client0 holds" in outcomes
     assert explored(takes("a", "b"), takes("a", "b"), pruned=True)[0] == {(("a", 1),)}
 
 
@@ -141,10 +141,10 @@ def chances(seed: int) -> tuple[list[object], Report]:
 
 
 def test_random_priorities_depend_only_on_the_seed() -> None:
-    found, report = chances(1)
-    assert (found, report) == chances(1)
+    outcomes, report = chances(1)
+    assert (outcomes, report) == chances(1)
     assert chances(2)[1].switches != report.switches
-    assert len(set(found)) == 2
+    assert len(set(outcomes)) == 2
     assert report.schedules == 30
     assert not report.finished
 
