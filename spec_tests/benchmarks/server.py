@@ -126,10 +126,10 @@ class OverHttp:
         return status == 200
 
 
-def client(kind: type[InProcess | OverHttp], place: str, name: str, seconds: float, ready: Any, results: Any) -> None:
+def client(kind: type[InProcess | OverHttp], address: str, name: str, seconds: float, ready: Any, results: Any) -> None:
     """Land as many commits as possible. A single writer does not queue."""
-    proposer = kind(place, name)
-    while not proposer.propose(proposer.latest() + 1):  # a loser that did not come back would be waited for
+    proposer = kind(address, name)
+    while not proposer.propose(proposer.latest() + 1):  # the other clients would wait for one that gave up
         pass
     ready.wait()
     landed = 0
@@ -148,10 +148,10 @@ def client(kind: type[InProcess | OverHttp], place: str, name: str, seconds: flo
     results.put((landed, time.process_time() - used))
 
 
-def run(kind: type[InProcess | OverHttp], place: str, names: list[str], seconds: float) -> tuple[list[int], float]:
+def run(kind: type[InProcess | OverHttp], address: str, names: list[str], seconds: float) -> tuple[list[int], float]:
     """The number of commits of each client, and the seconds of processor time of all clients."""
     ready, results = SPAWN.Barrier(len(names)), SPAWN.Queue()
-    processes = [SPAWN.Process(target=client, args=(kind, place, name, seconds, ready, results)) for name in names]
+    processes = [SPAWN.Process(target=client, args=(kind, address, name, seconds, ready, results)) for name in names]
     for process in processes:
         process.start()
     commits = [results.get(timeout=seconds + 120) for _ in processes]
@@ -254,22 +254,22 @@ def main() -> int:
             with serving(program, "serve", "-w", directory, "--port", "0", "--log-level", "error") as (url, pid):
                 tables_of = {"one client": names[:1], "8 tables": names, "one table": [SHARED] * CLIENTS}
                 for label, tables in tables_of.items():
-                    for kind, place in ((InProcess, directory), (OverHttp, url)):
+                    for kind, address in ((InProcess, directory), (OverHttp, url)):
                         before = processor_seconds(pid)
-                        found, by_clients = run(kind, place, tables, options.seconds)
-                        rate.setdefault(f"{label}, {kind.__name__}", []).append(sum(found) / options.seconds)
+                        landed, by_clients = run(kind, address, tables, options.seconds)
+                        rate.setdefault(f"{label}, {kind.__name__}", []).append(sum(landed) / options.seconds)
                         loop, threads = (now - then for now, then in zip(processor_seconds(pid), before, strict=True))
                         parts = {"clients": by_clients}
                         if kind is OverHttp:
                             parts |= {"the event loop": loop, "the owner's threads": threads}
                         for part, seconds in parts.items():
                             name = f"{label}, {kind.__name__}, processor time of {part}"
-                            used.setdefault(name, []).append(seconds / sum(found) * 1000)
+                            used.setdefault(name, []).append(seconds / sum(landed) * 1000)
                     if label == "one client":
                         of_http = sum(v[-1] for name, v in used.items() if OverHttp.__name__ in name)
                         direct = sum(v[-1] for name, v in used.items() if InProcess.__name__ in name)
                         in_all.append(of_http / direct)
-                starved.append(min(found) / max(found))
+                starved.append(min(landed) / max(landed))
             for label, count in REQUESTS.items():
                 least = 1 / disk + count / echoed
                 reached.setdefault(label, []).append(rate[f"{label}, OverHttp"][-1] * least)

@@ -224,9 +224,9 @@ class Owner:
 
     def backfill_ends(self, number: int) -> Effect:
         def effect(state: State) -> Iterable[State]:
-            for found, target in state.targets:
-                if found == number and target <= state.published:
-                    yield replace(state, targets=state.targets - {(found, target)})
+            for operation, target in state.targets:
+                if operation == number and target <= state.published:
+                    yield replace(state, targets=state.targets - {(operation, target)})
 
         return effect
 

@@ -28,24 +28,24 @@ FINDINGS = stored.findings()
 @pytest.mark.engines
 @pytest.mark.usefixtures("plain_py4j")
 @pytest.mark.xdist_group("jvm")
-@pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
-def test_the_file_of_a_finding_reproduces_it(found: Stored, tmp_path: Path) -> None:
+@pytest.mark.parametrize("entry", FINDINGS, ids=lambda entry: entry.id)
+def test_the_file_of_a_finding_reproduces_it(entry: Stored, tmp_path: Path) -> None:
     """The test does what `delta-commit-conformance replay` does, but in this process. A finding about an engine is
     replayed by the command.
     """
-    if found.subject.startswith("engine:"):
-        if problem := engine_of(found.subject, found.subject.removeprefix("engine:"))[0].missing(None):
+    if entry.subject.startswith("engine:"):
+        if problem := engine_of(entry.subject, entry.subject.removeprefix("engine:"))[0].missing(None):
             pytest.skip(problem)
-        shown = CliRunner().invoke(application, ["replay", str(found.file)])
-        advice = load().requirement(found.about.requirements[0]).level == "SHOULD"
-        assert shown.exit_code == (0 if advice and not found.finding.strict else 1), shown.output
-        assert found.about.requirements[0] in shown.stdout
+        shown = CliRunner().invoke(application, ["replay", str(entry.file)])
+        advice = load().requirement(entry.about.requirements[0]).level == "SHOULD"
+        assert shown.exit_code == (0 if advice and not entry.finding.strict else 1), shown.output
+        assert entry.about.requirements[0] in shown.stdout
         return
-    if not found.subject.startswith("jvm:"):
-        pytest.skip(f"{found.subject} is a server, which is not here")
+    if not entry.subject.startswith("jvm:"):
+        pytest.skip(f"{entry.subject} is a server, which is not here")
     needed_classpath("dynamodb", hadoop=True)
-    finding = found.finding
-    with open_subject(found.subject, directory=tmp_path, timeout=60) as subject:
+    finding = entry.finding
+    with open_subject(entry.subject, directory=tmp_path, timeout=60) as subject:
         assert subject.identity.version == finding.subject.version
         result = run_case(
             check_named(finding.check),
@@ -74,57 +74,57 @@ def test_the_command_of_a_finding_reproduces_it() -> None:
 @pytest.mark.parametrize("run", stored.runs(), ids=lambda run: run.subject)
 def test_every_violated_requirement_has_a_finding(run: stored.Tested) -> None:
     """A finding about a subject also explains its variants, such as `jvm:dynamodb:stale-reads`."""
-    own = [found for found in FINDINGS if f"{run.subject}:".startswith(f"{found.subject}:")]
-    explained = {each for found in own for each in found.about.requirements}
+    own = [entry for entry in FINDINGS if f"{run.subject}:".startswith(f"{entry.subject}:")]
+    explained = {each for entry in own for each in entry.about.requirements}
     assert set(run.violated) - explained == set()
 
 
-@pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
-def test_a_finding_has_all_facts_that_its_maintainers_need(found: Stored) -> None:
-    shown = [each for violation in found.finding.violations for each in violation.requirements]
-    assert found.about.requirements[0] in shown
-    assert set(shown) <= set(found.about.requirements)
-    for identifier in found.about.requirements:
+@pytest.mark.parametrize("entry", FINDINGS, ids=lambda entry: entry.id)
+def test_a_finding_has_all_facts_that_its_maintainers_need(entry: Stored) -> None:
+    shown = [each for violation in entry.finding.violations for each in violation.requirements]
+    assert entry.about.requirements[0] in shown
+    assert set(shown) <= set(entry.about.requirements)
+    for identifier in entry.about.requirements:
         load().requirement(identifier)
-    for text in (found.about.title, found.about.versions, found.about.cause, found.about.consequence):
+    for text in (entry.about.title, entry.about.versions, entry.about.cause, entry.about.consequence):
         assert text.strip()
-    assert found.finding.subject.version in found.about.versions
-    text = markdown.report(found)
-    assert f"replay conformance/findings/found/{found.id}/finding.json" in text
+    assert entry.finding.subject.version in entry.about.versions
+    text = markdown.report(entry)
+    assert f"replay conformance/findings/found/{entry.id}/finding.json" in text
     assert "\n1. " in text
-    assert (ROOT / markdown.FOLDER / found.id / "finding.json").is_file()
+    assert (ROOT / markdown.FOLDER / entry.id / "finding.json").is_file()
 
 
-@pytest.mark.parametrize("found", FINDINGS, ids=lambda found: found.id)
-def test_a_finding_about_a_must_quotes_a_sentence(found: Stored) -> None:
-    levels = {load().requirement(each).level for each in found.about.requirements}
-    assert found.about.quotes or "MUST" not in levels
+@pytest.mark.parametrize("entry", FINDINGS, ids=lambda entry: entry.id)
+def test_a_finding_about_a_must_quotes_a_sentence(entry: Stored) -> None:
+    levels = {load().requirement(each).level for each in entry.about.requirements}
+    assert entry.about.quotes or "MUST" not in levels
 
 
 def test_a_finding_quotes_the_documents() -> None:
-    (found,) = [each for each in FINDINGS if each.id == "delta-spark-reads-above-the-catalogs-latest-version"]
-    assert "\n\n> Additionally, Delta clients must ignore any files" in markdown.report(found)
+    (entry,) = [each for each in FINDINGS if each.id == "delta-spark-reads-above-the-catalogs-latest-version"]
+    assert "\n\n> Additionally, Delta clients must ignore any files" in markdown.report(entry)
 
 
 def test_every_subject_of_a_finding_has_a_run() -> None:
-    assert {bool(found.about.known) for found in FINDINGS} == {True, False}
-    assert {found.subject for found in FINDINGS} <= {run.subject for run in stored.runs()}
+    assert {bool(entry.about.known) for entry in FINDINGS} == {True, False}
+    assert {entry.subject for entry in FINDINGS} <= {run.subject for run in stored.runs()}
 
 
 def test_the_report_of_a_finding_is_complete_and_independent() -> None:
     """It has the violated sentence, the steps in the order of their effects, and letters for attempts."""
-    (late,) = (found for found in FINDINGS if found.id == "in-memory-ratifies-after-it-gave-the-table-back")
+    (late,) = (entry for entry in FINDINGS if entry.id == "in-memory-ratifies-after-it-gave-the-table-back")
     text = markdown.report(late)
     assert "3. migrator: hand_back of version 2 as attempt D: ratified, version 2\n4. slow: commit of version 3" in text
     assert "(sent before step 3 was answered)" in text
     assert "version 2 is D, version 3 is C." in text
-    (landed,) = (found for found in FINDINGS if found.id == "dynamodb-calls-a-hand-back-that-landed-failed")
+    (landed,) = (entry for entry in FINDINGS if entry.id == "dynamodb-calls-a-hand-back-that-landed-failed")
     asked = markdown.report(landed).split("## What is asked for")[1].split("## Steps")[0]
     assert asked.count("\n- ") == 1
     assert "MC-FEATURE-03, MUST" in asked
     assert "fail for the same cause: PROFILE-TRANSFER-01." in asked
-    for found in FINDINGS:
-        assert "The same:" not in found.about.cause, "the report must not refer to another report"
+    for entry in FINDINGS:
+        assert "The same:" not in entry.about.cause, "the report must not refer to another report"
 
 
 # Bugs that users of the subjects reported
@@ -212,7 +212,7 @@ def test_invalid_files_of_findings_are_rejected(tmp_path: Path) -> None:
 
 def test_the_command_prints_the_page_and_one_finding(tmp_path: Path) -> None:
     page = CliRunner().invoke(application, ["findings"]).output
-    assert all(found.id in page for found in FINDINGS)
+    assert all(entry.id in page for entry in FINDINGS)
     assert CliRunner().invoke(application, ["findings", FINDINGS[0].id]).output == markdown.report(FINDINGS[0])
     for wrong in (["nothing"], ["--record", str(tmp_path)], ["--keep", str(tmp_path)], ["--keep", str(tmp_path), "x"]):
         result = CliRunner().invoke(application, ["findings", *wrong])

@@ -126,9 +126,9 @@ def test_the_examples_need_only_their_standard_libraries() -> None:
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").partition(".")[0])
     assert imported <= sys.stdlib_module_names
-    found = re.findall(r"""(?:from|import|require)\s*\(?\s*["']([^"']+)["']""", NODE.read_text(encoding="utf-8"))
-    assert found
-    assert all(each.startswith("node:") for each in found)
+    modules = re.findall(r"""(?:from|import|require)\s*\(?\s*["']([^"']+)["']""", NODE.read_text(encoding="utf-8"))
+    assert modules
+    assert all(each.startswith("node:") for each in modules)
 
 
 def test_each_example_is_about_a_page_long() -> None:

@@ -37,8 +37,8 @@ TO_OWNERS: Final = [request for request in ANSWERS if request not in OF_CLIENTS]
 def rows(first: str) -> dict[str, list[str]]:
     """The cells of each row of the table whose head begins with `first`, by the row's first cell."""
     table = TEXT.split(f"\n| {first} |", 1)[1].split("\n\n", 1)[0]
-    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    return {cells[0]: cells[1:] for cells in found}
+    table_rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    return {cells[0]: cells[1:] for cells in table_rows}
 
 
 @pytest.mark.parametrize("request_type", TO_OWNERS, ids=name_of)

@@ -89,7 +89,7 @@ def test_a_scenario_has_its_expected_end(name: str) -> None:
 
 
 def test_versions_stay_in_order_although_clocks_go_back() -> None:
-    times = [int(found[1].replace(",", "")) for step in story("clock-goes-back") if (found := _TIME.search(step.text))]
+    times = [int(match[1].replace(",", "")) for step in story("clock-goes-back") if (match := _TIME.search(step.text))]
     assert times == sorted(set(times))
     assert times[2] == times[1] + 1, "the second writer's clock is an hour behind"
 

@@ -114,9 +114,9 @@ def test_the_page_is_valid_and_loads_nothing() -> None:
 
 
 def test_the_page_has_the_steps_and_their_alternatives() -> None:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', lost_answer(), re.DOTALL)
-    assert found
-    data = json.loads(found[1])
+    embedded = re.search(r'<script type="application/json" id="data">(.*?)</script>', lost_answer(), re.DOTALL)
+    assert embedded
+    data = json.loads(embedded[1])
     (scenario,) = data["stories"]
     texts = [data["texts"][step[1]] for step in scenario["steps"]]
     assert "The answer to A is lost" in " ".join(texts)

@@ -88,16 +88,21 @@ def test_a_table_may_have_any_name(owner: Asking, name: str) -> None:
 def test_a_table_is_found_by_name_path_and_reference(owner: Asking, feature: str, commit_mode: str) -> None:
     table = owner.table(feature=feature, commit_mode=commit_mode)
     table.land(1)
-    found = owner.expect(m.Table, m.LoadTable(name="orders"))
-    assert (found.table, found.feature, found.commit_mode, found.latest) == (table.reference, feature, commit_mode, 1)
-    assert found.commits == table.commits().commits
-    assert found.protocol is not None
-    assert feature in found.protocol
-    assert found.metadata is not None
-    assert found.metadata.startswith('{"metaData":{')
-    assert owner.expect(m.Table, m.LoadTable(path=found.location)) == found
-    assert owner.expect(m.Table, m.LoadTable(name=table.reference)) == found
-    for unclear in (m.LoadTable(), m.LoadTable(name="orders", path=found.location)):
+    loaded = owner.expect(m.Table, m.LoadTable(name="orders"))
+    assert (loaded.table, loaded.feature, loaded.commit_mode, loaded.latest) == (
+        table.reference,
+        feature,
+        commit_mode,
+        1,
+    )
+    assert loaded.commits == table.commits().commits
+    assert loaded.protocol is not None
+    assert feature in loaded.protocol
+    assert loaded.metadata is not None
+    assert loaded.metadata.startswith('{"metaData":{')
+    assert owner.expect(m.Table, m.LoadTable(path=loaded.location)) == loaded
+    assert owner.expect(m.Table, m.LoadTable(name=table.reference)) == loaded
+    for unclear in (m.LoadTable(), m.LoadTable(name="orders", path=loaded.location)):
         owner.expect(m.Rejected, unclear)
 
 

@@ -182,8 +182,8 @@ def test_an_interrupt_leaves_only_complete_files(tmp_path: Path, monkeypatch: py
             assert not Path(name).name.startswith(".unfinished")
             after = tmp_path / "after" / name
             whole = {before.get(name), *([after.read_bytes()] if after.exists() else [])}
-            found = (tmp_path / name).read_bytes()
-            assert nameless(found, tmp_path) in {nameless(content, tmp_path) for content in whole if content}
+            written = (tmp_path / name).read_bytes()
+            assert nameless(written, tmp_path) in {nameless(content, tmp_path) for content in whole if content}
 
 
 def nameless(content: bytes, folder: Path) -> bytes:

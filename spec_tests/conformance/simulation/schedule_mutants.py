@@ -251,11 +251,11 @@ def _forgets_what_came_meanwhile(context: Context, table_id: str, _version: Vers
     """
     with context.ledger.read() as view:
         last = context.required(view, table_id).latest
-    found = backfill(context, table_id, last)
+    backfilled = backfill(context, table_id, last)
     with context.lock(), context.changing(table_id) as (writer, table):
         assert table.latest is not None
         writer.mark_published(table, table.latest, context.now)
-    return found
+    return backfilled
 
 
 def recorded_first(context: Context, table: TableRecord, promise: Promise) -> RatifiedCommit | None:
