@@ -371,7 +371,7 @@ def test_a_table_with_a_feature_that_cannot_be_written_leaves_no_folder(
     assert not staged[0].location.exists()
 
 
-def test_damage_at_the_owner_is_shown_where_a_creation_ends(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_creation_reports_damage_at_the_owner(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     creation = begun(setting)
     monkeypatch.setattr(setting.owner, "drop_table", Mock(side_effect=CorruptionError("the ledger is damaged")))
     with pytest.raises(CorruptionError, match="the ledger is damaged"):
