@@ -35,12 +35,16 @@ MEMORY = Path("/dev/shm")
 MEMORY_BYTES = 2**31
 """The space that must be free there. The tests need less than half of it."""
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For each Java process: it ends before more compilation pays off."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tests do not wait for a disk: power cuts are tested on simulated disks. And the hundreds of processes that tests
     start share compiled code, even if PYTHONDONTWRITEBYTECODE is set."""
     if hasattr(config, "workerinput"):
         return
+    os.environ.setdefault("JAVA_TOOL_OPTIONS", SHORT_LIVED)
     if os.access(MEMORY, os.W_OK | os.X_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES:
         for variable in ("PYTEST_DEBUG_TEMPROOT", "TMPDIR"):
             os.environ.setdefault(variable, str(MEMORY))
@@ -77,7 +81,6 @@ def spark(request: pytest.FixtureRequest, java_classes: Path) -> Iterator[SparkS
         cores=2,
         shuffle_partitions=1,
         max_failures=2,
-        java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         settings={
             "spark.sql.session.timeZone": "UTC",
             "spark.log.level": "OFF",

@@ -161,6 +161,11 @@ PASSED: Final = [(engine, check) for engine, checks in RIGHT.items() for check i
 DEVIATING: Final = [(engine, *known) for engine, checks in WRONG.items() for known in checks.items()]
 
 
+def in_one_process(tried: list[tuple[str, ...]]) -> list[Any]:
+    """The tests of an engine, which share a run, in one process."""
+    return [pytest.param(*each, marks=pytest.mark.xdist_group(each[0])) for each in tried]
+
+
 @pytest.fixture(scope="module")
 def spark_cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Any]]:
     """The cases of an engine, by check. One run serves all tests, because starting Spark takes longer than any of
@@ -184,7 +189,7 @@ def spark_cases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dic
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize(("engine", "check", "requirement"), DEVIATING)
+@pytest.mark.parametrize(("engine", "check", "requirement"), in_one_process(DEVIATING))
 def test_a_known_deviation_is_shown_by_its_check(
     spark_cases: Callable[[str], dict[str, Any]], engine: str, check: str, requirement: str
 ) -> None:
@@ -192,7 +197,7 @@ def test_a_known_deviation_is_shown_by_its_check(
 
 
 @pytest.mark.engines
-@pytest.mark.parametrize(("engine", "check"), PASSED)
+@pytest.mark.parametrize(("engine", "check"), in_one_process(PASSED))
 def test_delta_spark_passes_the_other_checks(
     spark_cases: Callable[[str], dict[str, Any]], engine: str, check: str
 ) -> None:

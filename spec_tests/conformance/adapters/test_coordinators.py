@@ -322,7 +322,7 @@ def test_incompatible_classes_are_an_adapter_error(
 
     monkeypatch.setattr(subject.handler, "_listed", throw)
     if answer is None:
-        with pytest.raises(AdapterError, match="does not belong together"):
+        with pytest.raises(AdapterError, match="do not fit together"):
             ask(subject, m.GetCommits(table=table))
     else:
         assert isinstance(ask(subject, m.GetCommits(table=table)), answer)
