@@ -61,6 +61,8 @@ _HOST: Final = PosixFiles()
 _ONLY_FILES: Final = "{} is in an object store, but this operation supports only files of this host"
 SYNCS: Final = 8
 """Files that are made durable at the same time."""
+_LARGE: Final = 4 * 1024 * 1024
+"""Bytes of a file whose columns are worth decoding in several threads."""
 EXTENSION: Final = ".snappy.parquet"
 CHANGE_FOLDER: Final = "_change_data"
 
@@ -497,7 +499,8 @@ def read_file(
                 for column in needed.fields
                 if column.name.lower() not in partitioned
             }
-            stored = parquet.read(columns=[found[place].name for place in places.values() if place is not None])
+            wanted = [found[place].name for place in places.values() if place is not None]
+            stored = parquet.read(columns=wanted, use_threads=(file.size or 0) >= _LARGE)
             count = parquet.metadata.num_rows
             described = parquet.metadata.metadata or {}
     except StoreError:
