@@ -161,10 +161,10 @@ def test_the_workflow_gives_the_expected_exit_codes(
         "GITHUB_STEP_SUMMARY": str(tmp_path / "step-summary.md"),
     }
     steps = scripts(workflow)
-    test = next(text for name, text in steps.items() if name.endswith("conformant?"))
-    smoke = [(text, (0,)) for name, text in steps.items() if name == "Is the adapter in order?" and code == 0]
+    test = next(text for name, text in steps.items() if name in ("Check the owner", "Check the engine"))
+    smoke = [(text, (0,)) for name, text in steps.items() if name == "Check the adapter" and code == 0]
     smaller = test.rstrip() + f" --check {check} -n 1"
-    for each, expected in (*smoke, (smaller, (code,)), (steps["Say so on the page of the job"], (0,))):
+    for each, expected in (*smoke, (smaller, (code,)), (steps["Show the summary on the page of the job"], (0,))):
         done = subprocess.run(["bash", "-e", "-c", each], cwd=tmp_path, capture_output=True, text=True, env=environment)
         assert done.returncode in expected, f"{each}\n{done.stdout}\n{done.stderr}"
     assert (tmp_path / "step-summary.md").read_text("utf-8").startswith("# ")
@@ -172,11 +172,11 @@ def test_the_workflow_gives_the_expected_exit_codes(
 
 
 def test_the_workflow_has_no_other_steps() -> None:
-    last = "Say so on the page of the job"
+    last = "Show the summary on the page of the job"
     assert list(scripts("conformance.yml")) == [
-        "Install the kit", "Is the adapter in order?", "Is the owner conformant?", last,
+        "Install the kit", "Check the adapter", "Check the owner", last,
     ]  # fmt: skip
-    assert list(scripts("engine.yml")) == ["Install the kit", "Fetch the engine", "Is the engine conformant?", last]
+    assert list(scripts("engine.yml")) == ["Install the kit", "Fetch the engine", "Check the engine", last]
     assert "delta-commit-owner[conformance]" in scripts("conformance.yml")["Install the kit"]
 
 
