@@ -50,7 +50,7 @@ def test_a_good_history_is_played_without_a_violation(path: Path) -> None:
     ("name", "last"),
     [
         ("lost-on-restart", "other gets the answer to operation 1: ratified, version 1"),
-        ("failed-and-yet-there", "In the final log: version 0 from before; version 1 by attempt first"),
+        ("failed-and-yet-there", "In the final log: version 0 from before the history; version 1 by attempt first"),
         ("published-out-of-order", "An external observer lists the files"),
     ],
 )
