@@ -533,10 +533,17 @@ class _MergeWork(_Work):
             if len(key.path) != 2 or key.type != target.type or key.type not in _KEY_TYPES:
                 return None
             column, values = target.inner(), source.selectExpr(f"{quoted(key.path[1])} AS key")
-            ((count, least, most),) = values.selectExpr("approx_count_distinct(key)", "min(key)", "max(key)").collect()
+            try:
+                ((count, least, most),) = values.selectExpr(
+                    "approx_count_distinct(key)", "min(key)", "max(key)"
+                ).collect()
+            except (ValueError, OverflowError):  # a date that Python does not have
+                return None
             if count <= _KEYS:
                 keys = [row[0] for row in values.distinct().collect()]
                 return OneOf(column=column, values=sorted(value for value in keys if value is not None))
+            if isinstance(least, str) and "\ufffd" in least + most:  # it may stand for bytes that are no UTF-8
+                return None
             below = Comparison(column=column, operator=Operator.LESS, value=least)
             return And(
                 operands=(Not(operand=below), Comparison(column=column, operator=Operator.LESS_OR_EQUAL, value=most))

@@ -173,7 +173,7 @@ class SparkReplay:
         sources = list(_sources(reader, segment))
         if sum(source.size for source in sources) <= self._bound():
             return None
-        rows = self._latest(reader.log, sources, segment.version)
+        rows = self._latest(reader.log, sources)
         by_kind: dict[str, list[tuple[str, str]]] = {}
         for kind, key, line in rows.where(f"kind <> '{_FILE}'").select("kind", "key", "action").collect():
             by_kind.setdefault(kind, []).append((key, line))
@@ -197,11 +197,14 @@ class SparkReplay:
         )
         newest = next(reversed(list(segment.deltas())), None)
         time = loading.checked_time(reader, segment, state, changes.commit_info, newest)
+        if segment.version > self._newest:
+            self._newest, self._rdd = segment.version, rows._jdf.queryExecution().analyzed().rdd().id()
+            self._bytes = self._stored()
         return OnSpark(state=state, segment=segment, in_commit_timestamp=time, warnings=tuple(warnings), rows=files)
 
     def is_lost(self) -> bool:
         """Whether an executor was lost with rows of the newest version."""
-        return self._stored() < self._bytes
+        return self._bytes > 0 and self._stored() < self._bytes
 
     def _stored(self) -> int:
         executors = self.spark._jvm.org.apache.spark.SparkEnv.get().blockManager().master().getStorageStatus()
@@ -213,7 +216,7 @@ class SparkReplay:
             raise InvalidRequestError(f"invalid {SETTING} {text!r}; expected a number of bytes")
         return int(text)
 
-    def _latest(self, log: LogStore, sources: Sequence[_Source], version: int) -> DataFrame:
+    def _latest(self, log: LogStore, sources: Sequence[_Source]) -> DataFrame:
         """The last action for each identity. Computed once, now: the log files may be cleaned up later."""
         from pyspark import StorageLevel
         from pyspark.sql import functions
@@ -224,11 +227,7 @@ class SparkReplay:
         decoded = work.mapInArrow(_ReplayTask(location=str(log.location)).__call__, _ROWS)
         newest = functions.max_by(functions.struct("action", "size", "masked"), "position").alias("newest")
         last = decoded.groupBy("kind", "key").agg(newest).select("kind", "key", "newest.*")
-        rows = last.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-        if version >= self._newest:
-            self._newest, self._rdd = version, rows._jdf.queryExecution().analyzed().rdd().id()
-            self._bytes = self._stored()
-        return rows
+        return last.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
 
 
 def _sources(reader: LogReader, segment: LogSegment) -> Iterator[_Source]:

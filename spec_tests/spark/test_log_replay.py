@@ -184,6 +184,7 @@ def test_a_version_is_replayed_again_after_a_lost_executor(delta: DeltaConnectio
     table.append(pa.table({"id": [1, 2], "month": ["1", "2"]}, schema=SCHEMA))
     assert delta.read.table("t").count() == 2
     assert delta.read.option("versionAsOf", 0).table("t").count() == 0
+    assert delta.read.option("versionAsOf", 1).table("t").count() == 2
     lose_checkpoints(delta.spark)
     assert delta.read.table("t").count() == 2
 
