@@ -1,18 +1,27 @@
-"""Races, lost answers and full backlogs: every transaction lands once or not at all."""
+"""Races, lost answers, full backlogs and failing storage: every transaction lands once or not at all."""
 
 import contextlib
+import itertools
+import tempfile
+from collections import Counter
+from pathlib import Path
 from unittest.mock import Mock
 
 import msgspec
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+import refimpl
 from refimpl import actions, log_path
-from refimpl.actions import CommitInfo
-from refimpl.client.maintenance import write_checkpoint
+from refimpl.actions import Add, CommitInfo
+from refimpl.client.create import create_filesystem_table
+from refimpl.client.maintenance import clean_up, write_checkpoint
 from refimpl.client.ownership import take_over
 from refimpl.client.proposing import INLINE_LIMIT, LONGEST_PAUSE, MAX_LOOKS
 from refimpl.client.table import Table
+from refimpl.client.transaction import Transaction
 from refimpl.commit_owner import MaintenancePolicy
 from refimpl.commits import (
     MAX_WINNERS,
@@ -33,16 +42,33 @@ from refimpl.errors import (
     ConcurrentModificationError,
     CorruptionError,
     CorruptLogError,
+    DeltaError,
     InvalidRequestError,
+    LocationError,
     LostRaceError,
     OutcomeUnknown,
     OwnerUnavailableError,
     ProtocolChangedError,
     TableNotFoundError,
 )
-from refimpl.table_feature import MANAGED_COMMIT, CommitMode, TableFeature
-from spec_tests.client.conftest import OWNED_COMMIT_MODES, Setting, adding, appending
+from refimpl.log_path import LAST_CHECKPOINT, LOG_FOLDER
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
+from spec_tests.client.conftest import (
+    GENEROUS,
+    OWNED_COMMIT_MODES,
+    SCHEMA,
+    Setting,
+    adding,
+    appending,
+    at_once,
+    backfill,
+    every_kind,
+    hide,
+    names,
+)
 from spec_tests.support.faults import HOST_START as START
+from spec_tests.support.faults import FailingFiles, ScriptedHost
+from spec_tests.support.unreliable_owner import UnreliableOwner
 
 
 def name_of(value: object) -> str:
@@ -520,3 +546,398 @@ def test_a_filesystem_writer_that_loses_to_a_take_over_stops(setting: Setting) -
         transaction.commit()
     assert taken.snapshot().version == 1
     assert appending(taken, "mine").commit().version == 2
+
+
+# Failing storage, and slow writers
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "fsync", "fsync_directory"])
+def test_a_staged_file_that_is_not_durable_is_not_proposed(
+    setting: Setting, storage: FailingFiles, operation: str
+) -> None:
+    """The disk is full: the table does not change. The same commit lands when there is space again."""
+    table = setting.table()
+    transaction = appending(table, "mine")
+    staging = table.log.folder / CATALOG_MANAGED.staging_folder
+    storage.fail_when = lambda name, path: name == operation and staging in (path, path.parent)
+    setting.owner.proposals.clear()
+    with pytest.raises(OwnerUnavailableError):
+        transaction.commit()
+    assert setting.owner.proposals == []
+    storage.fail_when = lambda name, path: False
+    assert setting.again(table).snapshot().version == 0
+    assert appending(table, "mine").commit().version == 1
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "fsync", "link"])
+def test_a_filesystem_commit_whose_link_failed_did_not_land(
+    setting: Setting, storage: FailingFiles, operation: str
+) -> None:
+    table = setting.table(None)
+    transaction = appending(table, "mine")
+    storage.fail_when = lambda name, path: name == operation
+    with pytest.raises(OwnerUnavailableError):
+        transaction.commit()
+    storage.fail_when = lambda name, path: False
+    assert setting.again(table).snapshot().version == 0
+    assert appending(table, "mine").commit().version == 1
+
+
+def test_a_visible_commit_with_a_failed_fsync_is_unknown(setting: Setting, storage: FailingFiles) -> None:
+    """After a failed fsync the outcome is unknown, and the client does not repeat the commit."""
+    table = setting.table(None)
+    transaction = appending(table, "mine")
+    storage.fail_when = lambda name, path: name == "fsync_directory" and path.name == LOG_FOLDER
+    with pytest.raises(OutcomeUnknown) as caught:
+        transaction.commit()
+    assert caught.value.version == 1
+    storage.fail_when = lambda name, path: False
+    assert setting.paths(table) == {"mine"}
+
+
+def test_an_unreadable_new_commit_keeps_its_data_files(setting: Setting, storage: FailingFiles) -> None:
+    """The disk fails right after the link. The commit is visible, so its data files must stay."""
+    table = setting.table(None)
+    table.snapshot()
+    storage.fail_when = lambda name, path: (
+        ("link", table.log.folder / log_path.commit(1)) in storage.done and (name in ("fsync_directory", "read"))
+    )
+    with pytest.raises(OutcomeUnknown):
+        table.append(pa.table({"id": [1], "month": ["01"]}))
+    storage.fail_when = lambda name, path: False
+    assert setting.again(table).snapshot().to_arrow().num_rows == 1
+
+
+def test_an_unreadable_staged_commit_is_an_error(setting: Setting, storage: FailingFiles) -> None:
+    """The client looks for the published file only if the staged file is missing."""
+    table = setting.table()
+    setting.append(table, "a")
+    storage.fail_when = lambda name, path: name == "read" and path.parent.name == CATALOG_MANAGED.staging_folder
+    with pytest.raises(OSError, match="injected"):
+        setting.again(table).snapshot()
+
+
+def test_a_filesystem_commit_recognises_its_own_bytes(setting: Setting, storage: FailingFiles) -> None:
+    """FB24: the link succeeded but raised an error. The file at the version is this commit's."""
+    table = setting.table(None)
+    transaction = appending(table, "mine")
+    linked: list[str] = []
+
+    def fail_after_the_link(name: str, path: object) -> bool:
+        if name == "link" and not linked:
+            linked.append(name)
+            return True
+        return False
+
+    storage.after, storage.error, storage.fail_when = True, 17, fail_after_the_link
+    assert transaction.commit().version == 1
+    assert setting.again(table).snapshot().version == 1
+    assert ("replace", table.log.folder / log_path.commit(1)) in storage.done, "its fsync may have failed"
+    transaction = appending(table, "more")
+    storage.fail_when = lambda name, path: name in ("link", "replace")
+    with pytest.raises(OutcomeUnknown):
+        transaction.commit()
+
+
+def late(setting: Setting, table: Table, path: str = "late") -> Transaction:
+    transaction = setting.again(table).transaction()
+    transaction.add(adding(path))
+    return transaction
+
+
+def move_on(setting: Setting, table: Table, *, commits: int = 3) -> int:
+    """Other writers commit and clean up everything before the newest version; return that version."""
+    for number in range(commits):
+        setting.append(table, f"other-{setting.environment.new_id()}-{number}")
+    backfill(setting, table)
+    newest = setting.again(table).snapshot().version
+    write_checkpoint(setting.again(table))
+    assert clean_up(setting.again(table), older_than=-(10**15)).cut_off == newest
+    return newest
+
+
+@every_kind
+def test_a_writer_whose_base_was_cleaned_up_must_start_again(setting: Setting, feature: TableFeature | None) -> None:
+    """The file name of its version is free again. A commit there would be acknowledged and then lost."""
+    table = setting.table(feature, policy=GENEROUS)
+    setting.append(table, "first")
+    transaction = late(setting, table)
+    newest = move_on(setting, table)
+    before = setting.again(table).snapshot()
+    with pytest.raises(ConcurrentModificationError) as caught:
+        transaction.commit()
+    assert (caught.value.version, caught.value.latest) == (2, newest)
+    assert not table.log.published(2)
+    assert setting.again(table).snapshot().files == before.files
+    assert late(setting, table).commit().version == newest + 1
+
+
+def test_a_writer_is_rejected_after_a_take_over_and_a_cleanup(setting: Setting) -> None:
+    table = setting.table(None)
+    transaction = late(setting, table)
+    owned = take_over(table, setting.owner, "owned", MANAGED_COMMIT, policy=GENEROUS)
+    newest = move_on(setting, owned)
+    with pytest.raises(ConcurrentModificationError):
+        transaction.commit()
+    assert not table.log.published(1)
+    assert late(setting, owned).commit().version == newest + 1
+
+
+def test_no_second_version_0_is_created_below_a_history(setting: Setting) -> None:
+    table = setting.table(None)
+    move_on(setting, table)
+    before = names(table)
+    with pytest.raises(LocationError):
+        create_filesystem_table(table.location, setting.environment, SCHEMA)
+    assert names(table) == before
+
+
+@pytest.mark.parametrize("newest", [4, 2])
+@pytest.mark.parametrize("pointer", [True, False], ids=["hint", "no-hint"])
+def test_commits_deleted_newest_first_do_not_free_their_versions(setting: Setting, pointer: bool, newest: int) -> None:
+    """A cleanup by another program deleted newer commits first and died halfway. The newest version is 4,
+    and 2 and 3 are missing; or the newest version is 2, which only a checkpoint holds.
+    """
+    table = setting.table(None)
+    setting.append(table, "first")
+    transaction = late(setting, table)
+    for number in range(newest - 1):
+        setting.append(table, f"other-{number}")
+    write_checkpoint(table, newest)
+    hide(table, *range(2, max(newest, 3)))
+    if not pointer:
+        hide(table, 1)
+        table.log.delete(LAST_CHECKPOINT)
+    with pytest.raises(ConcurrentModificationError):
+        transaction.commit()
+    assert not table.log.published(2)
+
+
+def test_a_writer_is_rejected_if_the_table_was_created_anew(setting: Setting) -> None:
+    """A commit at the writer's version would leave a gap before it."""
+    table = setting.table(None)
+    for number in range(3):
+        setting.append(table, f"old-{number}")
+    transaction = late(setting, table)
+    hide(table, 0, 1, 2, 3)
+    create_filesystem_table(table.location, setting.environment, SCHEMA, partition_columns=["month"])
+    with pytest.raises(ConcurrentModificationError):
+        transaction.commit()
+    assert setting.again(table).snapshot().version == 0
+    assert not table.log.published(4)
+
+
+def test_a_commit_can_follow_a_version_that_only_a_checkpoint_holds(setting: Setting) -> None:
+    """Other programs may also delete the commit at the checkpoint's version."""
+    table = setting.table(None)
+    setting.append(table, "first")
+    write_checkpoint(table, 1)
+    hide(table, 0, 1)
+    table.log.overwrite(LAST_CHECKPOINT, b'{"version": 7, "size": 1}')
+    assert late(setting, table).commit().version == 2
+    assert {path for path, _ in setting.again(table).snapshot().files} == {"first", "late"}
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["before-the-link", "after-the-link"])
+def test_a_cleanup_during_the_link_leaves_the_outcome_unknown(
+    setting: Setting, storage: FailingFiles, landed: bool
+) -> None:
+    """The commit landed in one of the two cases only, but both leave the same files in the log."""
+    table = setting.table(None)
+    setting.append(table, "first")
+    transaction = late(setting, table)
+    target = table.log.folder / log_path.commit(2)
+    interfered: list[bool] = []
+
+    def interfere(operation: str, path: Path) -> bool:
+        moment = ("fsync_directory", target.parent) if landed else ("link", target)
+        if not interfered and (operation, path) == moment and table.log.published(2) is landed:
+            interfered.append(True)
+            move_on(setting, table)
+        return False
+
+    storage.fail_when = interfere
+    with pytest.raises(OutcomeUnknown) as caught:
+        transaction.commit()
+    assert interfered
+    assert caught.value.version == 2
+    assert ("late" in {path for path, _ in setting.again(table).snapshot().files}) is landed
+
+
+def test_a_cleanup_up_to_the_new_commit_leaves_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
+    table = setting.table(None)
+    setting.append(table, "first")
+    transaction = late(setting, table)
+    interfered: list[bool] = []
+
+    def interfere(operation: str, path: Path) -> bool:
+        if not interfered and (operation, path) == ("fsync_directory", table.log.folder) and table.log.published(2):
+            interfered.append(True)
+            assert move_on(setting, table, commits=0) == 2
+        return False
+
+    storage.fail_when = interfere
+    assert transaction.commit().version == 2
+    assert interfered
+
+
+def test_a_cleaned_up_winner_is_reported(setting: Setting, storage: FailingFiles) -> None:
+    table = setting.table(None)
+    setting.append(table, "first")
+    transaction = late(setting, table)
+    setting.append(table, "winner")
+    target = table.log.folder / log_path.commit(2)
+    reads: list[Path] = []
+
+    def interfere(operation: str, path: Path) -> bool:
+        if (operation, path) == ("read", target):
+            reads.append(path)
+            if len(reads) == 2:  # after the read that shows that the winner is another commit
+                move_on(setting, table)
+        return False
+
+    storage.fail_when = interfere
+    with pytest.raises(ConcurrentModificationError):
+        transaction.commit()
+    assert not table.log.published(2)
+
+
+def test_writers_right_after_a_creation_leave_its_outcome_known(setting: Setting, storage: FailingFiles) -> None:
+    folder = setting.folder / "new"
+    seen: list[bool] = []
+
+    def follow(operation: str, path: Path) -> bool:
+        if operation == "fsync_directory" and path == folder / "_delta_log" and not seen:
+            table = Table.by_path(folder, setting.environment)
+            if table.log.published(0):
+                seen.append(True)
+                setting.append(table, "second")
+        return False
+
+    storage.fail_when = follow
+    table = create_filesystem_table(folder, setting.environment, SCHEMA, partition_columns=["month"])
+    assert seen
+    assert table.snapshot().version == 1
+
+
+# Arbitrary histories of writers, faults and maintenance
+
+
+FAULTS = st.fixed_dictionaries(
+    {
+        "lose_answers": st.sampled_from([0, 0, 1, 2]),
+        "lose_requests": st.sampled_from([0, 0, 1, 2]),
+        "unresolvable": st.sampled_from([0, 0, 3, 40]),
+        "conflicts_without_winners": st.booleans(),
+        "list_late": st.sampled_from([0, 0, 2]),
+        "phantom_conflicts": st.sampled_from([0, 0, 0, 1]),
+        "twice": st.booleans(),
+        "conflict_for_replay": st.booleans(),
+        "waited": st.booleans(),
+    }
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("begin"), st.integers(0, 3)),
+        st.tuples(st.just("commit"), st.integers(0, 3), FAULTS),
+        st.tuples(st.just("backfill")),
+        st.tuples(st.just("deliver")),
+    ),
+    min_size=4,
+    max_size=20,
+)
+
+
+def transactions_in(table: Table) -> dict[str, list[int]]:
+    """The versions of each transaction in the log, by its id."""
+    versions: dict[str, list[int]] = {}
+    for entry in table.history():
+        assert isinstance(entry.info, CommitInfo)
+        versions.setdefault(entry.info.txn_id or "", []).append(entry.version)
+    return versions
+
+
+def in_commit_timestamps(table: Table) -> list[int | None]:
+    return [entry.in_commit_timestamp for entry in reversed(table.history())]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(kind=st.sampled_from(OWNED_COMMIT_MODES), steps=STEPS, limit=st.sampled_from([1, 2, 100]))
+def test_every_transaction_lands_as_often_as_reported(
+    kind: tuple[TableFeature, CommitMode], steps: list[tuple[object, ...]], limit: int
+) -> None:
+    """FB07, FB08, FB09, FB40, FB46: once if it returned, never if it failed, at most once if the outcome is unknown."""
+    host = ScriptedHost()
+    environment = host.environment()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        refimpl.open(Path(name), environment=environment, create=True) as warehouse,
+    ):
+        owner = UnreliableOwner(warehouse.owner)
+        setting = Setting(owner, host, environment, Path(name))
+        table = setting.table(*kind, policy=MaintenancePolicy(backfill_every=None, backlog_limit=limit))
+        open_transactions: dict[int, Transaction] = {}
+        expected: dict[str, tuple[int, int]] = {}
+        landed: dict[str, int] = {}
+        for number, step in enumerate(steps):
+            host.clock += 3 if number % 2 else -2
+            match step:
+                case ("begin", int(writer)):
+                    open_transactions[writer] = setting.again(table).transaction()
+                    open_transactions[writer].add(adding(f"file-{number}"))
+                case ("commit", int(writer), dict(faults)) if writer in open_transactions:
+                    transaction = open_transactions.pop(writer)
+                    for fault, value in faults.items():
+                        setattr(owner.faults, fault, value)
+                    try:
+                        landed[transaction.id] = transaction.commit().version
+                        expected[transaction.id] = (1, 1)
+                    except OutcomeUnknown:
+                        expected[transaction.id] = (0, 1)
+                    except DeltaError:
+                        expected[transaction.id] = (0, 0)
+                    owner.faults = type(owner.faults)()
+                case ("backfill",):
+                    assert table.table_id is not None
+                    owner.backfill_to_version(table.table_id)
+                case ("deliver",):
+                    owner.deliver_delayed()
+        owner.deliver_delayed()
+        versions = transactions_in(setting.again(table))
+        for txn_id, (least, most) in expected.items():
+            assert least <= len(versions.get(txn_id, [])) <= most
+        for txn_id, version in landed.items():
+            assert versions[txn_id] == [version]
+        snapshot = setting.again(table).snapshot()
+        assert len(snapshot.files) == snapshot.version
+        stamps = in_commit_timestamps(setting.again(table))
+        assert all(a is not None and b is not None and a < b for a, b in itertools.pairwise(stamps))
+
+
+@pytest.mark.parametrize("owned", [True, False], ids=["owned", "filesystem"])
+def test_concurrent_writers_lose_nothing(setting: Setting, owned: bool) -> None:
+    """Four threads append to one table. The table has each file once, and one version for each commit."""
+    table = setting.table(*OWNED_COMMIT_MODES[-1]) if owned else setting.table(None)
+    versions: list[int] = []
+
+    def write(writer: int) -> None:
+        handle = setting.again(table)
+        versions.extend(appending(handle, f"{writer}-{number}").commit().version for number in range(6))
+
+    assert at_once(4, write) == []
+    assert sorted(versions) == list(range(1, 25))
+    snapshot = setting.again(table).snapshot()
+    assert snapshot.version == 24
+    names: Counter[str] = Counter(
+        action.path
+        for version in range(1, 25)
+        for action in _actions(setting.again(table), version)
+        if isinstance(action, Add)
+    )
+    assert names == Counter(f"{writer}-{number}" for writer in range(4) for number in range(6))
+
+
+def _actions(table: Table, version: int) -> list[object]:
+    snapshot = table.snapshot(version=version)
+    before = table.snapshot(version=version - 1)
+    return [add for key, add in snapshot.files.items() if key not in before.files]

@@ -410,7 +410,6 @@ def _compares(operator: str, left: Any, right: Any) -> bool:
 CONNECTION = duckdb.connect()
 CONNECTION.execute("PRAGMA disable_optimizer")
 """The optimizer of DuckDB 1.5.5 makes `b = TRUE OR b IS NOT TRUE` false for a null."""
-steady = settings(deadline=None, derandomize=True)
 
 ARROW = pa.schema({"n": pa.int32(), "g": pa.float64(), "s": pa.string(), "d": pa.date32(), "b": pa.bool_()})
 MIXED = from_arrow(ARROW)
@@ -492,7 +491,6 @@ def chosen_by_duckdb(rows: list[dict[str, Any]], condition: str) -> list[int]:
     return [number for (number,) in numbers]
 
 
-@steady
 @given(ROWS, CONDITIONS)
 def test_a_condition_selects_the_same_rows_as_duckdb(rows: list[dict[str, Any]], condition: str) -> None:
     expression = parse(condition).condition(MIXED).to_arrow()
@@ -522,7 +520,6 @@ def spelled(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime.date) else value
 
 
-@steady
 @given(ROWS, CONDITIONS, st.booleans())
 def test_a_file_with_a_matching_row_is_never_pruned(rows: list[dict[str, Any]], condition: str, with_nan: bool) -> None:
     test = parse(condition).test(MIXED, ())
@@ -535,7 +532,6 @@ def test_a_file_with_a_matching_row_is_never_pruned(rows: list[dict[str, Any]], 
 PARTITIONED = ("n", "s", "d", "b")
 
 
-@steady
 @given(
     st.fixed_dictionaries(
         {"n": st.none() | NUMBERS, "s": st.none() | TEXTS.filter(bool), "d": st.none() | DATES,
@@ -584,7 +580,6 @@ def decimal_sizes(kind: str) -> tuple[int, int]:
     return int(precision), int(scale)
 
 
-@steady
 @given(exact_comparisons())
 def test_exact_numbers_are_compared_with_all_digits_of_a_literal(case: tuple[str, str, str, decimal.Decimal]) -> None:
     kind, text, sign, literal = case

@@ -5,14 +5,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refimpl import log_path
 from refimpl.actions import Action, DeletionVector, DomainMetadata, Txn
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.client.table_state import Changes, ReplayedState, collector_paused
+from refimpl.client.table_state import Changes, LayeredMap, ReplayedState, collector_paused
 from refimpl.errors import CorruptLogError
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.written_log import FEATURES, WatchedFiles, WrittenLog, add, classic_content, definition, remove
@@ -256,7 +256,6 @@ class TestTheHint:
         assert files.listings == 1
 
 
-steady = settings(deadline=None, derandomize=True, max_examples=60)
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 ACTIONS = st.one_of(
     NAMES.map(add),
@@ -276,7 +275,6 @@ FILES = st.one_of(
 )
 
 
-@steady
 @given(st.lists(st.lists(FILES, max_size=4), max_size=8))
 def test_a_states_totals_match_its_files(commits: list[list[Action]]) -> None:
     """The total size and the number of deletion vectors are kept up to date. No file is both active and removed."""
@@ -290,7 +288,6 @@ def test_a_states_totals_match_its_files(commits: list[list[Action]]) -> None:
         assert not set(state.files) & set(state.tombstones)
 
 
-@steady
 @given(COMMITS, st.lists(st.booleans(), min_size=8, max_size=8), st.data())
 def test_a_refresh_equals_a_new_load(commits: list[list[Action]], looks: list[bool], data: st.DataObject) -> None:
     """This holds for all commits, commit modes and refreshes in between."""
@@ -326,3 +323,49 @@ def test_the_garbage_collector_pauses_and_goes_on_as_before() -> None:
             assert gc.isenabled() is outside
     finally:
         (gc.enable if before else gc.disable)()
+
+
+# The mapping of files: a new version of it costs only the changed keys
+
+
+KEYS = st.integers(0, 30)
+CHANGES = st.dictionaries(KEYS, st.none() | st.integers())
+
+
+@given(st.lists(CHANGES), st.lists(st.booleans()))
+def test_a_layered_map_equals_a_dictionary_at_each_version(
+    steps: list[dict[int, int | None]], looks: list[bool]
+) -> None:
+    model: dict[int, int] = {}
+    layered: LayeredMap[int, int] = LayeredMap()
+    past: list[tuple[LayeredMap[int, int], dict[int, int]]] = []
+    for number, changes in enumerate(steps):
+        past.append((layered, dict(model)))
+        layered = layered.updated(changes)
+        for key, value in changes.items():
+            if value is None:
+                model.pop(key, None)
+            else:
+                model[key] = value
+        assert len(layered) == len(model)
+        if looks[number : number + 1] == [True]:
+            assert dict(layered) == model
+        for key in range(31):
+            assert layered.get(key) == model.get(key)
+            assert (key in layered) == (key in model)
+    for before, expected in [*past, (layered, model)]:
+        assert dict(before.items()) == expected
+        assert set(before) == set(before.keys()) == set(expected)
+        assert sorted(before.values()) == sorted(expected.values())
+
+
+def test_a_missing_key_is_a_key_error() -> None:
+    layered: LayeredMap[str, int] = LayeredMap[str, int]().updated({"a": 1})
+    assert layered["a"] == 1
+    with pytest.raises(KeyError):
+        layered.updated({"a": None})["a"]
+
+
+def test_an_update_without_changes_returns_the_same_map() -> None:
+    layered: LayeredMap[str, int] = LayeredMap[str, int]().updated({"a": 1})
+    assert layered.updated({}) is layered

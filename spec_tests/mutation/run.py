@@ -72,7 +72,7 @@ PACKAGES: Final = {
         killers=(
             "spec_tests/foundation/test_[aefht]*.py",
             "spec_tests/foundation/test_log*.py",
-            "spec_tests/client/test_commit_storage.py",
+            "spec_tests/client/test_commit_loop.py",
             "spec_tests/client/test_object_store.py",
             *_OWNER_KILLERS[:1],
         ),
