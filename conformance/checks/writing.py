@@ -658,9 +658,22 @@ def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
 )  # fmt: skip
 def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
     """The answer to a commit that landed is lost. The owner does not recognize the same commit when it arrives again:
-    it answers with a conflict, and refuses all other requests. The outcome is unknown, and the data files stay. In
-    another table the conflict is about another writer's commit: the writer does not report success."""
-    table, other = s.create(), s.create("other")
+    it answers with a conflict, and refuses all other requests. The outcome is unknown, and the data files stay, also if
+    the commit was cleaned up behind a checkpoint meanwhile. In another table the conflict is about another writer's
+    commit: the writer does not report success."""
+    log, table, other = LogBuilder.create(s), s.create("kept"), s.create("other")
+
+    def clean_up() -> None:
+        log.table.versions = 2
+        log.actions[1] = [json.loads(line) for line in proposals.lines(s.content_of(log.table, 1))]
+        log.land(file("theirs"))
+        log.backfill(2)
+        log.checkpoint(2)
+        log.hide(commit_file(0), commit_file(1))
+
+    s.owner.refuse_after(m.Commit, again=m.Conflict(), then=clean_up)
+    s.not_answered_as_failed(append(s, log.table))
+    s.owner.rules.clear()
     s.owner.refuse_after(m.Commit, again=m.Conflict())
     s.not_answered_as_failed(append(s, table))
     table.versions = 2

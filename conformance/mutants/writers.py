@@ -88,6 +88,21 @@ class TakesAConflictForALostRace(ModelClient):
             raise Refused(str(unsure)) from unsure
 
 
+@mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
+class TakesACleanedUpVersionForALostRace(TakesAConflictForALostRace):
+    """Does the same only if a newer checkpoint exists: a writer that read an old version, it thinks."""
+
+    def _catch_up(self, client: str, transaction: Transaction) -> None:
+        version = transaction.checked.version + 1
+        try:
+            super()._catch_up(client, transaction)
+        except Refused as refused:
+            newer = commit_file(version + 1).removesuffix("json") + "checkpoint.parquet"
+            if (transaction.table.log / newer).exists():
+                raise
+            raise Unsure(str(refused)) from refused
+
+
 @mutant("PROFILE-UNKNOWN-01", side="client")
 class TakesARefusedRepetitionForTheOutcome(ModelClient):
     """Sends a creation or a take-over again whose answer was lost, and reports it as failed when that is refused."""

@@ -163,11 +163,15 @@ class Adversary:
 
         self.on(m.Commit, before=go_silent, lose_answer=True, times=MOST_REQUESTS)
 
-    def refuse_after(self, kind: type, *, again: m.Answer | None = None, **what: Any) -> None:
-        """Carry out the client's next request of this kind, and lose its answer. From then on, refuse every request of
-        the client, as an owner that took its access away; but answer the repetition of the request with `again`."""
+    def refuse_after(
+        self, kind: type, *, again: m.Answer | None = None, then: Callable[[], object] = lambda: None, **what: Any
+    ) -> None:
+        """Carry out the client's next request of this kind, lose its answer, and call `then`. From then on, refuse
+        every request of the client, as an owner that took its access away; but answer the repetition of the request
+        with `again`."""
 
         def refuse() -> None:
+            then()
             if again is not None:
                 self.on(kind, answer=again, times=MOST_REQUESTS)
             self.on(m.Message, answer=m.Rejected(reason="no access any more"), times=MOST_REQUESTS)

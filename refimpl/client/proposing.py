@@ -541,7 +541,7 @@ class OwnerProposer:
         moved = history_moved(self.reader.log, lost.version, newest)
         try:
             return self._won_after_all(lost, moved)
-        except OutcomeUnknown:  # a version that is cleaned up already is older than this attempt
+        except OutcomeUnknown:  # this attempt was proposed once (an owner resolves what it sends again), and lost
             raise moved from None
 
     def _won_after_all(self, lost: Lost, cause: Exception) -> Won:
