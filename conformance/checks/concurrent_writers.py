@@ -194,7 +194,7 @@ def version_0_cannot_be_committed_again(s: Scenario) -> None:
     s.land(table)
 
 
-def _told(commits: Sequence[CommitEntry], version: int) -> str | None:
+def _file_of(commits: Sequence[CommitEntry], version: int) -> str | None:
     """The file or the content that a list gives for a version; None if the list lacks it."""
     for commit in commits:
         if commit.version == version and commit.actions is not None:
@@ -217,7 +217,7 @@ def a_losing_proposal_leaves_the_winner_unchanged(s: Scenario) -> None:
     before = s.get_commits(table)
     lost = s.contend(table, 1, client="second")
     after = s.get_commits(table, client="other reader")
-    was, now = _told(before.commits, 1), _told(after.commits, 1)
+    was, now = _file_of(before.commits, 1), _file_of(after.commits, 1)
     s.require(was is None or now is None or was == now, "MC-COMMIT-03", "CM-COMMIT-02", "CM-COMMIT-03",
               evidence=(won, lost), table=table, version=1,
               expected="version 1 is the winner's commit, unchanged by the lost race",

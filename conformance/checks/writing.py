@@ -562,14 +562,14 @@ def a_missing_latest_version_is_no_empty_table(s: ClientScenario) -> None:
     for name, nothing in (("none", None), ("minus-one", -1)):
         table = s.create(name)
         rules = [
-            s.owner.on(kind, change=partial(_untold, nothing), times=OFTEN) for kind in (m.GetCommits, m.LoadTable)
+            s.owner.on(kind, change=partial(_with_latest, nothing), times=OFTEN) for kind in (m.GetCommits, m.LoadTable)
         ]
         landed(s, table, append(s, table), 1, "PROFILE-CLIENT-02", why="version 0 is published")
         for rule in rules:
             rule.times = 0
 
 
-def _untold(latest: int | None, call: m.Answer) -> m.Answer:
+def _with_latest(latest: int | None, call: m.Answer) -> m.Answer:
     """The answer of an owner without staged commits, with `latest` as its latest version."""
     if isinstance(call, m.Commits | m.Table) and not call.commits:
         return msgspec.structs.replace(call, latest=latest)

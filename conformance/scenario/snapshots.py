@@ -118,9 +118,9 @@ def is_snapshot(
         not different, *held(log.s, requirements), evidence=(exchange, *because), table=log.table, version=read.version,
         expected=expected or f"the result of all commits up to version {read.version}", observed="; ".join(different),
     )  # fmt: skip
-    untold = [field for field in about if getattr(read, field) is None]
-    if untold:
-        raise Inconclusive(f"operation {exchange.number}: the reader does not return {', '.join(untold)}")
+    missing = [field for field in about if getattr(read, field) is None]
+    if missing:
+        raise Inconclusive(f"operation {exchange.number}: the reader does not return {', '.join(missing)}")
 
 
 def differences(log: LogBuilder, expected: Expected, read: m.SnapshotRead) -> list[str]:

@@ -228,12 +228,12 @@ def changed(requirement: Requirement, **fields: object) -> tuple[Requirement, ..
 
 
 DAMAGE = {
-    "two requirements with one id": (small_catalogue(changed(TWO, id=ONE.id)), "R-PATIENCE-01 stands twice"),
+    "two requirements with one id": (small_catalogue(changed(TWO, id=ONE.id)), "R-PATIENCE-01 is used by two entries"),
     "two freedoms with one id": (
         small_catalogue(freedoms=(FREE, msgspec.structs.replace(FREE, paraphrase="A writer may also go home."))),
-        "FREE-01 stands twice",
+        "FREE-01 is used by two entries",
     ),
-    "an id of another form": (small_catalogue(changed(TWO, id="R-2")), "R-2 is no id"),
+    "an id of another form": (small_catalogue(changed(TWO, id="R-2")), "R-2 is no valid id"),
     "an id of another document": (small_catalogue(changed(TWO, id="F-02")), "F-02 begins with F"),
     "an empty paraphrase": (small_catalogue(changed(ONE, paraphrase="")), "R-PATIENCE-01 needs a paraphrase"),
     "two requirements with one paraphrase": (
