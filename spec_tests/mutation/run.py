@@ -44,7 +44,7 @@ _OWNER_TARGETS: Final = (
 _OWNER_KILLERS: Final = (
     "spec_tests/owner/test_*.py",
     "spec_tests/foundation/test_log_store*.py",
-    "spec_tests/foundation/test_files.py",
+    "spec_tests/foundation/test_log_store.py",
     "spec_tests/foundation/test_host_lock.py",
     "spec_tests/client/test_log_segment*.py",
     "spec_tests/server/test_commits.py",

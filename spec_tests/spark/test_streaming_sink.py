@@ -1,6 +1,7 @@
 """The writers of `delta-owner` without a session. The test runs the tasks, and commits their messages as Spark does."""
 
 import pickle
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import date, datetime
 from decimal import Decimal
@@ -13,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 import refimpl
-from refimpl.client.schema import parse, to_arrow
+from refimpl.client.schema import Struct, parse, to_arrow
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.errors import (
@@ -25,8 +26,12 @@ from refimpl.errors import (
     OutcomeUnknown,
 )
 from refimpl.spark.data_source import Connection, DeltaOwnerSource
+from refimpl.spark.tables import PathTarget, Tables
 from refimpl.warehouse import Warehouse
+from spec_tests.client.test_object_store import directory, objects, server, store
 from spec_tests.engines.prerequisites import served
+
+__all__ = ["directory", "server", "store"]  # fixtures
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
 COLUMNS_OF_TABLE = StructType().add("id", "long").add("month", "integer")
@@ -465,3 +470,66 @@ def test_rejected_rows_leave_no_files(warehouse: Warehouse) -> None:
     writer.abort(sent, 0)
     assert strict.snapshot().version == 0
     assert files(strict) == 0
+
+
+# Tables in an object store
+
+
+@pytest.fixture
+def stored(directory: Path) -> Iterator[Warehouse]:
+    with refimpl.open(directory) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stored_table(stored: Warehouse) -> Table:
+    """A table with the ids 1 and 2 in the months 1 and 2."""
+    made = stored.create_table(
+        "sink",
+        SCHEMA,
+        partition_columns=["month"],
+        location=stored.directory / "s3.store" / "sink",
+        properties={"delta.enableChangeDataFeed": "true"},
+    )
+    made.append(pa.table({"id": [1, 2], "month": [1, 2]}, schema=SCHEMA))
+    return made
+
+
+def read(made: Any) -> list[dict[str, Any]]:
+    """All rows, as tasks read them."""
+    reader = made.reader(made.schema())
+    partitions = [again(each) for each in reader.partitions()]
+    return [row for each in partitions for batch in again(reader).read(each) for row in batch.to_pylist()]
+
+
+def test_tasks_write_and_read_objects(stored: Warehouse, stored_table: Table, store: str) -> None:
+    writer = source(stored).writer(COLUMNS, False)
+    writer.commit([message(writer, (3, 1), (4, 2), query=None)])
+    assert ids(stored_table) == [1, 2, 3, 4]
+    assert sorted(row["id"] for row in read(source(stored))) == [1, 2, 3, 4]
+    feed = read(source(stored, readChangeFeed="true", startingVersion="2"))
+    assert sorted((row["id"], row["_change_type"]) for row in feed) == [(3, "insert"), (4, "insert")]
+    assert (stored.directory / "s3.store").is_file()
+    assert len([name for name in objects(store) if name.endswith(".parquet")]) == 4
+
+
+def test_objects_of_an_uncommitted_job_are_deleted(stored: Warehouse, stored_table: Table, store: str) -> None:
+    before = objects(store)
+    for end in ("abort", "commit"):
+        writer = source(stored, replaceWhere="month = 1").writer(COLUMNS, True)
+        sent = [message(writer, (3, 2), query=None)]
+        assert len(objects(store) - before) == 1
+        if end == "abort":
+            writer.abort([*sent, None])
+        else:
+            with pytest.raises(InvalidRequestError, match="is not true for 1 of 1 rows"):
+                writer.commit(sent)
+        assert objects(store) == before
+    assert ids(stored_table) == [1, 2]
+
+
+def test_write_by_path_creates_no_table_in_a_store(stored: Warehouse) -> None:
+    target = PathTarget(Tables(stored), stored.directory / "s3.store" / "new", {"properties": {}})
+    assert target.find() is None
+    with pytest.raises(InvalidRequestError, match="create it first: commit-owner create NAME"):
+        target.begin(Struct(), ())

@@ -1,20 +1,30 @@
-"""Subjects by name: each form, and the errors for invalid names."""
+"""Subjects by name: each form, the errors for invalid names, and `serve`, which offers one to other processes."""
 
 import copy
+import io
+import json
 import pickle
 import shlex
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from conformance.adapters.http import HttpServer
+from conformance.adapters import wire
+from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
+from conformance.checks.registry import all_checks
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError, UsageError
+from conformance.models import proposals
 from conformance.models.owner import ModelOwner
+from conformance.results import Verdict
+from conformance.scenario.running import run_case
 from conformance.subjects import names
 from conformance.subjects.names import FORMS, handler_of, open_subject
+from conformance.subjects.serving import Served, make_durable, serve_http, serve_stdio
 from spec_tests.conformance.adapters.test_stdio import SCRIPT
 
 HERE = "spec_tests.conformance.adapters"
@@ -187,3 +197,185 @@ def test_every_documented_form_works(monkeypatch: pytest.MonkeyPatch) -> None:
                 continue  # placeholders instead of names
             open_subject(name)
     assert len(opened) == 10
+
+
+# The command `serve`
+
+
+LONG = 120.0
+SERVE = [sys.executable, "-m", "conformance", "serve"]
+
+
+def refuse(client: str, request: m.Request) -> m.Answer:
+    return m.Rejected(reason=client)
+
+
+def line(number: int, request: m.Request, client: str = "a") -> bytes:
+    return wire.encode(m.Call(id=number, client=client, request=request)) + b"\n"
+
+
+def test_calls_are_answered_in_order_until_the_end() -> None:
+    replies = io.BytesIO()
+    calls = line(5, m.DropTable(table="t"), "first") + b"\n" + line(4, m.DropTable(table="t"), "second")
+    serve_stdio(refuse, io.BytesIO(calls), replies)
+    assert [json.loads(each) for each in replies.getvalue().splitlines()] == [
+        {"id": 5, "answer": {"outcome": "rejected", "reason": "first"}},
+        {"id": 4, "answer": {"outcome": "rejected", "reason": "second"}},
+    ]
+
+
+def test_an_invalid_call_ends_serving() -> None:
+    replies = io.BytesIO()
+    with pytest.raises(AdapterError) as raised:
+        serve_stdio(refuse, io.BytesIO(line(1, m.DropTable(table="t")) + b'{"op": "hello"}\n'), replies)
+    assert '`{"op": "hello"}` is not a call of the interface' in raised.value.problem
+    assert len(replies.getvalue().splitlines()) == 1
+
+
+def test_an_address_is_a_port_with_an_optional_host() -> None:
+    for address in ("", "0", "127.0.0.1:0", "localhost:0"):
+        with serve_http(refuse, address) as server:
+            assert server.url.startswith(("http://127.0.0.1:", "http://localhost:"))
+    with serve_http(refuse) as taken:
+        port = taken.url.rstrip("/").rpartition(":")[2]
+        for address, words in {
+            "somewhere": "; expected [HOST:]PORT",
+            "0.0.0.0:0": "can be reached by other machines, and there is no authentication; pass --public",
+            f"127.0.0.1:{port}": f"cannot listen at 127.0.0.1:{port}: Address already in use",
+            "127.0.0.1:99999": "cannot listen at 127.0.0.1:99999",
+        }.items():
+            with pytest.raises(UsageError) as raised:
+                serve_http(refuse, address)
+            assert words in raised.value.problem
+
+
+@pytest.mark.processes
+def test_output_of_a_subject_is_kept_apart_from_its_replies() -> None:
+    with open_subject(f"stdio:{shlex.join(SERVE)} python:{SUBJECTS}:Quiet", timeout=LONG) as subject:
+        for _ in range(3):
+            assert subject.ask("a", m.GetCommits(table="t")) == m.NotFound()
+
+
+@pytest.mark.processes
+def test_serving_does_not_import_the_code_that_runs_cases() -> None:
+    """A subject is started again after every crash, so its start must be fast. An invalid name gives the usual
+    error.
+    """
+    shown = "import sys; from conformance.command import main; sys.argv[1:] = {!r}\ntry: main()\nfinally: " + (
+        "print(sorted({{'typer', 'jinja2', 'conformance.running.execution'}} & set(sys.modules)), file=sys.stderr)"
+    )
+    for words in (["serve", "model"], ["serve", "model", "--stdio"]):
+        done = subprocess.run(
+            [sys.executable, "-c", shown.format(words)], input=line(1, m.Hello()), capture_output=True, timeout=LONG
+        )
+        assert json.loads(done.stdout)["answer"]["outcome"] == "identity"
+        assert (done.returncode, done.stderr.decode().strip()) == (0, "[]")
+    errors = []
+    for words in (["serve", "modell"], ["serve", "--stdio", "modell"]):
+        done = subprocess.run([sys.executable, "-m", "conformance", *words], capture_output=True, timeout=LONG)
+        assert (done.returncode, done.stdout) == (2, b"")
+        errors.append(done.stderr)
+    assert errors[0] == errors[1]
+    assert b"modell" in errors[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serving_http_prints_the_url_and_stops_at_a_signal(number: signal.Signals) -> None:
+    """It also stops if the shell that started it ignores SIGINT, as a shell without job control does for `... &`."""
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *SERVE, "model", "--http", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["subject"] == "model"
+        with HttpSubject(said["url"], timeout=LONG) as subject:
+            assert subject.identity.name == "model"
+        process.send_signal(number)
+        try:
+            assert process.wait(LONG) == 0
+        finally:
+            process.kill()
+
+
+def test_an_invalid_name_or_call_is_an_error_without_a_traceback() -> None:
+    for words, problem in {
+        ("refrence",): b"did you mean 'reference'",
+        ("model", "--http", "x"): b"invalid address",
+    }.items():
+        ran = subprocess.run([*SERVE, *words], capture_output=True, timeout=LONG)
+        assert ran.returncode == 2
+        assert problem in ran.stderr
+    ran = subprocess.run([*SERVE, "model"], input=b"hello\n", capture_output=True, timeout=LONG)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(b"error: `hello` is not a call of the interface")
+    assert ran.stdout == b""
+
+
+def proposal(version: int) -> m.Commit:
+    attempt = f"00000000-0000-4000-8000-{version:012}"
+    actions = proposals.append(attempt, proposals.BASE_TIME + version)
+    return m.Commit(table="orders-0", version=version, attempt=attempt, actions=actions)
+
+
+def creation(name: str) -> m.CreateTable:
+    actions = proposals.version_0("managedCommit", f"creation of {name}", "id")
+    return m.CreateTable(
+        name=name, feature="managedCommit", commit_mode="staged", attempt=f"creation of {name}", actions=actions
+    )
+
+
+def test_a_served_model_finds_its_state_after_a_restart(tmp_path: Path) -> None:
+    """The model keeps its state in memory, and a served model in files."""
+    first, second = ModelOwner(), ModelOwner()
+    make_durable(first, tmp_path)
+    first.create_table("a", creation("orders"))
+    first.create_table("a", creation("a/b ü"))
+    assert first.commit("a", proposal(1)) == m.Ratified(version=1)
+    make_durable(second, tmp_path)
+    assert second.commit("a", proposal(1)) == m.Ratified(version=1)
+    assert isinstance(second.load_table("a", m.LoadTable(name="a/b ü")), m.Table)
+    assert sorted(second.saved) == sorted(first.saved) == ["a/b ü-1", "orders-0"]
+    del second.saved["orders-0"]
+    assert list(second.saved) == ["a/b ü-1"]
+    with pytest.raises(KeyError):
+        del second.saved["orders-0"]
+
+
+@pytest.mark.processes
+def test_a_served_model_survives_being_killed() -> None:
+    with open_subject(f"stdio:{shlex.join(SERVE)} model", timeout=LONG) as subject:
+        assert isinstance(subject.ask("a", creation("orders")), m.Ratified)
+        assert subject.ask("a", proposal(1)) == m.Ratified(version=1)
+        assert subject.ask("kit", m.Crash()) == m.Done()
+        assert subject.ask("kit", m.Restart()) == m.Done()
+        assert subject.ask("a", proposal(1)) == m.Ratified(version=1)
+        assert isinstance(subject.ask("a", proposal(3)), m.Gap)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("model", Verdict.PASSED), ("mutant:replay-is-a-conflict", Verdict.FAILED)]
+)
+def test_a_case_has_the_same_verdict_over_every_transport(name: str, verdict: Verdict, tmp_path: Path) -> None:
+    check = next(each for each in all_checks() if each.name == "an-immediate-replay-is-ratified")
+    with serve_http(Served(handler_of(name), tmp_path).ask) as server:
+        for form in (name, f"stdio:{shlex.join(SERVE)} {name}", server.url):
+            with open_subject(form, timeout=LONG) as subject:
+                assert run_case(check, check.variants(subject.identity)[0], subject).verdict == verdict, form
+
+
+def test_a_client_uses_the_owner_that_hello_names(tmp_path: Path) -> None:
+    served = Served(handler_of(f"python:{SUBJECTS}:Client"), tmp_path)
+    with pytest.raises(AdapterError) as raised:
+        served.ask("a", m.DropTable(table="t"))
+    assert "the first request is `hello`" in raised.value.problem
+    with pytest.raises(AdapterError) as raised:
+        served.ask("a", m.Hello())
+    assert "must name its owner in `owner_url`" in raised.value.problem
+    for reason in ("first", "second"):
+        owner = lambda client, request, reason=reason: (  # noqa: E731
+            ModelOwner().hello(client, request) if isinstance(request, m.Hello) else m.Rejected(reason=reason)
+        )
+        with serve_http(owner) as server:
+            assert isinstance(served.ask("kit", m.Hello(owner_url=server.url)), m.Identity)
+            assert served.ask("a", m.DropTable(table="t")) == m.Rejected(reason=reason)
+    served.close()

@@ -1,15 +1,30 @@
-"""The reference owner's answers through the shared interface, and the resulting state."""
+"""The reference owner's answers through the shared interface, the resulting state, and what remains after crashes."""
 
+import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from conformance.adapters.reference import dying
+from conformance.adapters.reference.dying import CRASH_POINTS
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.interface.subject import GONE
 from conformance.requirements.catalogue import Profile
-from spec_tests.conformance.reference.conftest import COMMIT_MODES, FEATURES, Asking, attempt, content, published_name
+from spec_tests.conformance.reference.conftest import (
+    COMMIT_MODES,
+    FEATURES,
+    STAGING,
+    Asking,
+    Table,
+    attempt,
+    content,
+    published_name,
+)
 
 every_commit_mode = pytest.mark.parametrize(("feature", "commit_mode"), COMMIT_MODES)
 both = pytest.mark.parametrize("feature", FEATURES)
@@ -212,3 +227,199 @@ def test_the_owner_syncs_to_disk_if_configured(tmp_path: Path, monkeypatch: pyte
         asking.table().land(1)
         asking.close()
         assert bool(synced) is wanted
+
+
+# Crashes
+
+
+def dies(owner: Asking, point: str, request: m.Request) -> None:
+    """Send a request that kills the owner. The owner answers no request until it starts again."""
+    owner.expect(m.Done, m.Crash(point=point))
+    for asked in (request, m.LoadTable(name="orders"), m.Crash()):
+        answer = owner.expect(m.Unknown, asked)
+        assert answer.reason.startswith(GONE), answer
+    owner.expect(m.Done, m.Restart())
+
+
+def staged(owner: Asking) -> Table:
+    return owner.table(feature="managedCommit", commit_mode="staged")
+
+
+def inline(owner: Asking) -> Table:
+    return owner.table(commit_mode="inline")
+
+
+def direct(owner: Asking) -> Table:
+    return owner.table(commit_mode="direct")
+
+
+Look = Callable[[], bool]
+"""Whether the operation is done."""
+
+
+def committing(make: Callable[[Asking], Table], owner: Asking) -> tuple[m.Request, Look]:
+    table = make(owner)
+    request = table.proposal(1)
+    outcome = m.AttemptOutcome(table=table.reference, attempt=request.attempt)
+    return request, lambda: isinstance(owner.ask(outcome), m.Landed) and table.latest == 1
+
+
+def found(owner: Asking, request: m.Request, **what: str) -> tuple[m.Request, Look]:
+    return request, lambda: isinstance(owner.ask(m.LoadTable(**what)), m.Table)
+
+
+def creating(owner: Asking) -> tuple[m.Request, Look]:
+    return found(owner, owner.creation(), name="orders")
+
+
+def creating_in_place(owner: Asking) -> tuple[m.Request, Look]:
+    location = f"{owner.identity.storage}/here"
+    return found(owner, owner.creation(path=location), path=location)
+
+
+def taking_over(owner: Asking) -> tuple[m.Request, Look]:
+    path = owner.filesystem_table()
+    return found(owner, owner.taking_over(path, 2), path=path)
+
+
+def handing_back(owner: Asking) -> tuple[m.Request, Look]:
+    table = staged(owner)
+    table.land(1, 2)
+    return table.handing_back(3), lambda: isinstance(owner.ask(m.LoadTable(name="orders")), m.NotFound)
+
+
+def publishing(owner: Asking) -> tuple[m.Request, Look]:
+    table = staged(owner)
+    table.land(1, 2, 3)
+    request = m.BackfillToVersion(table=table.reference, version=3)
+    return request, lambda: table.published() == [0, 1, 2, 3]
+
+
+def resolving(owner: Asking) -> tuple[m.Request, Look]:
+    table = staged(owner)
+    late = table.proposal(1)
+    request = m.AttemptOutcome(table=table.reference, attempt=late.attempt)
+    return request, lambda: isinstance(owner.ask(late), m.Rejected)
+
+
+def dropping(owner: Asking) -> tuple[m.Request, Look]:
+    table = staged(owner)
+    return m.DropTable(table=table.reference), lambda: isinstance(
+        owner.ask(m.GetCommits(table=table.reference)), m.NotFound
+    )
+
+
+PROMISED = ("after-promise", "before-link", "after-link", "before-record")
+POINTS: list[tuple[Callable[[Asking], tuple[m.Request, Look]], tuple[str, ...], tuple[str, ...]]] = [
+    (partial(committing, staged), ("after-stage", "before-ratify"), ("after-ratify",)),
+    (partial(committing, inline), ("before-ratify",), ("after-ratify",)),
+    (partial(committing, direct), ("before-promise",), (*PROMISED, "after-record")),
+    (creating, ("before-promise", *PROMISED), ("after-record",)),
+    (creating_in_place, ("before-promise", *PROMISED), ("after-record",)),
+    (taking_over, ("before-promise",), (*PROMISED, "after-record")),
+    (handing_back, ("after-publish", *PROMISED), ("after-record",)),
+    (publishing, ("before-publish", "after-publish"), ("before-forget", "after-forget")),
+    (resolving, ("before-tombstone",), ("after-tombstone",)),
+    (dropping, ("before-drop",), ("after-drop",)),
+]
+"""An operation, the crash points before its effect, and the crash points after it."""
+
+
+@pytest.mark.parametrize(
+    ("begin", "point", "done"),
+    [(begin, point, done) for begin, *sides in POINTS for done, points in enumerate(sides) for point in points],
+)
+def test_a_crash_point_is_before_or_after_the_effect(
+    owner: Asking, begin: Callable[[Asking], tuple[m.Request, Look]], point: str, done: int
+) -> None:
+    """The kit's checks judge the answer to a repeated request, and any loss."""
+    request, look = begin(owner)
+    dies(owner, point, request)
+    assert look() is bool(done)
+
+
+@pytest.mark.parametrize("feature", sorted(STAGING))
+def test_an_incomplete_staged_file_is_never_a_commit(owner: Asking, feature: str) -> None:
+    table = owner.table(feature=feature)
+    request = table.proposal(1)
+    dies(owner, "during-stage", request)
+    (name,) = table.staged()
+    left = table.files()[f"{STAGING[feature]}/{name}"]
+    assert left is not None
+    assert content(request.actions).startswith(left)
+    assert 0 < len(left) < len(content(request.actions))
+    owner.expect(m.Rejected, m.Commit(table=table.reference, version=1, attempt=request.attempt, staged_file=name))
+    owner.expect(m.Rejected, request)
+    table.land(1)
+
+
+def test_every_crash_point_is_reached() -> None:
+    reached = {point for _, before, after in POINTS for point in (*before, *after)} | {"during-stage"}
+    assert reached == set(CRASH_POINTS)
+
+
+# The process as a whole
+
+
+def test_a_request_that_does_not_reach_the_crash_point_is_answered(owner: Asking) -> None:
+    table = staged(owner)
+    owner.expect(m.Done, m.Crash(point="after-tombstone"))
+    table.land(1)
+    owner.expect(m.Done, m.Restart())
+    late = table.proposal(2)
+    owner.expect(m.NotLanded, m.AttemptOutcome(table=table.reference, attempt=late.attempt))
+
+
+def test_an_unknown_crash_point_is_unsupported(owner: Asking) -> None:
+    owner.expect(m.Unsupported, m.Crash(point="after-lunch"))
+    staged(owner).land(1)
+    assert set(owner.identity.crash_points) == set(CRASH_POINTS)
+
+
+def test_a_dead_process_has_no_further_effects(owner: Asking) -> None:
+    """The code may try to clean up after the crash, such as to delete its temporary file. That has no effect either."""
+    table = direct(owner)
+    dies(owner, "before-link", table.proposal(1))
+    assert [name for name in table.files() if name.startswith(".tmp-")] != []
+    assert table.published() == [0]
+
+
+def test_a_death_frees_the_locks_for_other_processes(owner: Asking) -> None:
+    other = Asking(owner.handler.directory)
+    try:
+        table = staged(owner)
+        owner.expect(m.Done, m.Crash(point="before-ratify"))
+        owner.expect(m.Unknown, table.proposal(1))
+        proposal = table.proposal(1)
+        assert other.expect(m.Ratified, proposal).version == 1
+        owner.expect(m.Done, m.Restart())
+        assert owner.expect(m.Ratified, proposal).version == 1
+    finally:
+        other.close()
+
+
+def test_a_death_ends_the_requests_of_other_threads(owner: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread is about to commit when another kills the process. The commit does not land and is not answered."""
+    table = staged(owner)
+    at_the_door, killed, answers = threading.Event(), threading.Event(), []
+    reach = dying.Life.reach
+
+    def waits(life: dying.Life, point: str) -> None:
+        if point == "before-ratify":
+            at_the_door.set()
+            assert killed.wait(60)
+        reach(life, point)
+
+    monkeypatch.setattr(dying.Life, "reach", waits)
+    request = table.proposal(1)
+    thread = threading.Thread(target=lambda: answers.append(owner.ask(request)))
+    thread.start()
+    assert at_the_door.wait(60)
+    owner.expect(m.Done, m.Crash())
+    killed.set()
+    thread.join()
+    assert [type(answer) for answer in answers] == [m.Unknown]
+    monkeypatch.undo()
+    owner.expect(m.Done, m.Restart())
+    assert table.latest == 0
+    assert owner.expect(m.Ratified, request).version == 1
