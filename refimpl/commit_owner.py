@@ -49,6 +49,13 @@ class MaintenancePolicy(msgspec.Struct, frozen=True, kw_only=True):
     hand_back: bool = True
     """Whether the owner accepts a hand-back of the table to the filesystem."""
 
+    @property
+    def backfills(self) -> str:
+        """When the owner backfills, in words: `after every 8 commits`."""
+        if self.backfill_every is None:
+            return "on request"
+        return "after every commit" if self.backfill_every == 1 else f"after every {self.backfill_every} commits"
+
 
 class TableState(Enum):
     """The state of a table at this owner."""

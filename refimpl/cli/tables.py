@@ -321,13 +321,12 @@ def _show_table(
 
 
 def _owner_facts(table: ResolvedTable) -> dict[str, Any]:
-    every = table.policy.backfill_every
     return {
         "id": table.table_id,
         "location": table.location,
         "feature": table.feature_name,
         "state": table.state.value,
-        "commits": f"{table.commit_mode.value}, published {'on request' if every is None else f'after every {every}'}",
+        "commits": f"{table.commit_mode.value}, published {table.policy.backfills}",
         "latest version": output.plain(table.commits.latest_ratified_version),
         "unpublished": f"{len(table.commits.commits)} (limit {table.policy.backlog_limit})",
         "allowed": ", ".join(sorted(job.value for job in table.policy.allowed)),

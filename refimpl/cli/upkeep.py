@@ -300,7 +300,7 @@ def policy(
     output.show_facts(
         {
             "allowed": allowed,
-            "published": "on request" if after.backfill_every is None else f"after every {after.backfill_every}",
+            "published": after.backfills,
             "backlog limit": after.backlog_limit,
             "hand-back": "allowed" if after.hand_back else "rejected",
         },

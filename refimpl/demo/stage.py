@@ -104,7 +104,7 @@ class Stage:
         """All versions of `table`. `operations`: better descriptions than the commitInfo of these versions has."""
         owner = self.warehouse.owner
         resolved = owner.resolve(table)
-        every, latest = resolved.policy.backfill_every, resolved.commits.latest_ratified_version
+        latest = resolved.commits.latest_ratified_version
         rows: list[TimelineRow] = []
         for version in range((-1 if latest is None else latest) + 1):
             explained = explain(owner, table, version)
@@ -121,8 +121,7 @@ class Stage:
                     lost=[self.proposers.get(attempt, attempt[:8]) for attempt in explained.lost_attempts],
                 )
             )
-        backfill = "on request" if every is None else f"after every {every}"
-        return Timeline(table=table, feature=resolved.feature_name, backfill=backfill, rows=rows)
+        return Timeline(table=table, feature=resolved.feature_name, backfill=resolved.policy.backfills, rows=rows)
 
 
 def counted(number: int, noun: str) -> str:

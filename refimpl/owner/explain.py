@@ -197,9 +197,8 @@ def _published(table: TableRecord, commit: RatifiedCommit, published_at: int | N
             {"at": published_at},
         )
     else:
-        every = table.policy.backfill_every
-        rule = "on request only" if every is None else f"after every {every} commits"
-        why, facts = f"Not published yet: this owner backfills {rule}. Readers get it from the owner.", {}
+        when = table.policy.backfills
+        why, facts = f"Not published yet: this owner backfills {when}. Readers get it from the owner.", {}
     return Step(
         title="backfilled",
         facts=facts | {"file": log_path.commit(commit.version)},

@@ -107,7 +107,7 @@ def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, wareho
     assert (changed["backfill_every"], changed["backlog_limit"]) == (4, 8)
     assert "vacuum" in changed["allowed"]
     assert "vacuum" not in cli("policy", sales, "--forbid", "vacuum", "--json").json["allowed"]
-    assert "after every 4" in cli("policy", sales).out
+    assert "after every 4 commits" in cli("policy", sales).out
 
 
 def test_policy_lists_allowed_jobs_in_alphabetical_order(cli: CommandLine, sales: str) -> None:
