@@ -321,6 +321,16 @@ class RepeatsTheAttemptAfterABackfill(ModelClient):
         return super()._request(table, version, attempt, actions)
 
 
+@good(side="client")
+class RepeatsARejectedCreation(ModelClient):
+    """Repeats the identical creation after a rejection. A version 0 that is created with its table has no staged
+    file."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        answer = super().create_table(client, request)
+        return super().create_table(client, request) if isinstance(answer, m.Rejected) else answer
+
+
 @good("FREE-UUID-01", side="client")
 class StagedNamesUseUuid5(ModelClient):
     """Uses UUIDs of version 5 in the names of its staged files."""

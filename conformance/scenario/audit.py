@@ -241,7 +241,9 @@ def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:
         known = first.setdefault(proposed.request.attempt, proposed)
         if known is proposed:
             continue
-        if known.version != proposed.version or known.refused or known.lines != proposed.lines:
+        other = known.version != proposed.version or known.lines != proposed.lines
+        refused = known.refused and not isinstance(proposed.request, m.CreateTable)  # a creation has no staged file
+        if other or refused:
             yield (
                 proposed,
                 Problem(
