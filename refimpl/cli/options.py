@@ -267,6 +267,7 @@ def columns_of_sql(columns: str, *, wrong: str = "") -> Struct:
     try:
         statement = sqlglot.parse_one(f"CREATE TABLE t ({columns})", dialect="spark")
     except SqlglotError:
+        _check_words(columns)
         raise InvalidRequestError(wrong) from None
     definitions = statement.this.expressions if isinstance(statement.this, sql.Schema) else []
     fields: list[Field] = []

@@ -165,7 +165,10 @@ def condition_of(node: exp.Expression, schema: Struct) -> Condition:
         case exp.Null():
             return Constant(value=None)
         case exp.Column():
-            return _compare(column_of(node, schema), exp.EQ, True, node)
+            column = column_of(node, schema)
+            if column.type != Primitive(name="boolean"):
+                refuse(node, f"is no condition: the column is {column.type}; expected a comparison or a BOOLEAN column")
+            return _compare(column, exp.EQ, True, node)
         case _:
             refuse(
                 node, "is not supported in a condition; expected comparisons, BETWEEN, IN, LIKE, IS NULL, NOT, AND, OR"
