@@ -16,7 +16,8 @@ from other writers and have pitfalls; statistics that cannot be decoded are igno
 - bounds of timestamps are truncated to milliseconds: the upper one may be too low by almost one millisecond;
 - some writers leave NaN out of the bounds: a column of floats may hold NaN in spite of its bounds;
 - the text of a float has only the digits that distinguish it from other floats, not from doubles: if a column was
-widened from float to double, its bounds may come from either type.
+widened from float to double, its bounds may come from either type;
+- some writers (delta-rs) compute the bounds of decimals as doubles: the bounds of long decimals may be rounded inwards.
 """
 
 from __future__ import annotations
@@ -231,6 +232,8 @@ class ColumnComparison:
     def to_arrow(self) -> pc.Expression:
         left, right = _field(self.left), _field(self.right)
         floats = self.left.type in FLOATS or self.right.type in FLOATS
+        if floats:  # as in Spark; Arrow itself rejects integers that a double rounds
+            left, right = (side.cast("float64", safe=False) for side in (left, right))
         match self.operator:
             case Operator.EQUAL:
                 return (left == right) | (left.is_nan() & right.is_nan()) if floats else left == right
@@ -399,10 +402,13 @@ def _scalar(column: Column, value: Any) -> pc.Expression:
     return pc.scalar(pa.scalar(value, arrow_type(column.type)))
 
 
-_UNKNOWN: Final = Bounds()
 _ABSENT: Final = "\0absent"
 """Placeholder for a partition value that an action lacks; no partition value has this text."""
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=decimal.Decimal)
+_DIGITS_OF_A_DOUBLE: Final = 15
+"""A decimal with at most this many digits is the same after a conversion to a double and back."""
+_ERROR_OF_A_DOUBLE: Final = decimal.Decimal(2) ** -46
+"""More than the relative error of some divisions and powers of doubles."""
 _ALMOST_A_MILLISECOND: Final = datetime.timedelta(microseconds=999)
 
 
@@ -472,14 +478,15 @@ class FileTest:
 
 def _partition_bounds(values: Mapping[str, str | None], column: Column) -> Bounds:
     name = column.physical[0]
+    unknown = Bounds(nan=column.type in FLOATS)
     if name not in values:
-        return _UNKNOWN
+        return unknown
     try:
         value = from_text(values[name], column.type)
         if value is not None and column.type == Primitive(name="float"):
             value = single(value)
     except (CorruptLogError, OverflowError):
-        return _UNKNOWN
+        return unknown
     if value is None:
         return Bounds(nulls=Nulls.ALL)
     if value != value:
@@ -507,6 +514,8 @@ class _Statistics:
         upper = _upper(_member(self._upper, column), column.type)
         if column.was_float:  # the digits of a float are not those of the double that it becomes
             lower, upper = _rounded(lower, min), _rounded(upper, max)
+        if isinstance(column.type, Decimal) and column.type.precision > _DIGITS_OF_A_DOUBLE:
+            lower, upper = _loosened(lower, -1), _loosened(upper, 1)
         return Bounds(
             lower=lower, upper=upper, nulls=self._nulls(_member(self._null_counts, column)), nan=column.type in FLOATS
         )
@@ -525,6 +534,10 @@ def _member(values: Any, column: Column) -> Any:
             return None
         values = values.get(name)
     return values
+
+
+def _loosened(bound: Any, direction: int) -> Any:
+    return None if bound is None else bound + direction * abs(bound) * _ERROR_OF_A_DOUBLE
 
 
 def _rounded(bound: Any, choose: Callable[[float, float], float]) -> Any:

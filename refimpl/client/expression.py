@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -159,8 +159,23 @@ def _of_sql(text: str, column: Column, scope: Struct) -> pc.Expression:
     return _value(tree, scope)
 
 
+def _registered(name: str, convert: Callable[[str], str]) -> Callable[[pc.Expression], pc.Expression]:
+    """A function that maps strings as Spark does. Arrow's own maps one character to one: it knows no STRASSE."""
+
+    def function(_: pc.UdfContext, text: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
+        if isinstance(text, pa.Scalar):
+            return pa.scalar(None if text.as_py() is None else convert(text.as_py()), pa.string())
+        return pa.array([None if value is None else convert(value) for value in text.to_pylist()], pa.string())
+
+    pc.register_scalar_function(function, name, {"summary": name, "description": name}, {"": pa.string()}, pa.string())
+    return lambda operand: pc.Expression._call(name, [operand])
+
+
 _OPERATORS: Final = {exp.Add: pc.add_checked, exp.Sub: pc.subtract_checked, exp.Mul: pc.multiply_checked}
-_FUNCTIONS: Final = {exp.Upper: pc.utf8_upper, exp.Lower: pc.utf8_lower, exp.Neg: pc.negate_checked} | {
+_FUNCTIONS: Final[dict[type[exp.Expression], Callable[[pc.Expression], pc.Expression]]] = {
+    exp.Upper: _registered("commit_owner_upper", str.upper),
+    exp.Lower: _registered("commit_owner_lower", str.lower),
+    exp.Neg: pc.negate_checked,
     exp.Length: pc.utf8_length,
     exp.Abs: pc.abs_checked,
 }

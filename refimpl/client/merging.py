@@ -251,14 +251,18 @@ class _Run:
             assignments=None if values is None else assigned(values, columns=target, scope=scope),
         )
 
-    def _test_of(self, target: Column, source: Column) -> OneOf:
-        """That the target has a key of the source, without nulls and NaN. Adds the key to the columns of the join."""
+    def _test_of(self, target: Column, source: Column) -> OneOf | None:
+        """That the target has a key of the source, without nulls and NaN. Adds the key to the columns of the join.
+        None if Python cannot hold a key."""
         wanted = pa.field(".".join(source.path), arrow_type(target.type))
         given = evaluated(self._source, {"key": pc.field(*source.path[1:])}).column(0)
         cast = [arrow_columns.cast(chunk, wanted) for chunk in given.chunks]
         keys = _comparable(pa.chunked_array(cast, type=wanted.type))
         self._source_keys = self._source_keys.append_column(f"key{self._source_keys.num_columns - 1}", keys)
-        values = sorted(value for value in keys.unique().to_pylist() if value is not None and value == value)
+        try:
+            values = sorted(value for value in keys.unique().to_pylist() if value is not None and value == value)
+        except (ValueError, OverflowError):  # a time after the year 9999
+            return None
         return OneOf(column=target.inner(), values=values)
 
     # Files

@@ -145,7 +145,7 @@ def condition_of(node: exp.Expression, schema: Struct) -> Condition:
             return either(*(condition_of(operand, schema) for operand in node.flatten()))
         case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE() | exp.NullSafeEQ():
             return _comparison(node, schema)
-        case exp.Between():
+        case exp.Between() if not node.args.get("symmetric"):
             column = column_of(node.this, schema)
             return And(
                 operands=(
@@ -464,15 +464,22 @@ def converted(literal: Any, kind: DataType) -> Any:
             moment = _moment(literal)
             return moment.astimezone(datetime.UTC) if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)
         case Primitive(name="timestamp_ntz"):
-            return _moment(literal).replace(tzinfo=None)
+            return _without_zone(_moment(literal), literal)
         case Primitive(name="binary"):
             return literal if isinstance(literal, bytes) else None
         case _:
             return None
 
 
+def _without_zone(moment: datetime.datetime, literal: Any) -> datetime.datetime:
+    """Spark ignores a zone in text, but converts a TIMESTAMP with a zone to the zone of the session."""
+    if moment.tzinfo is not None and not isinstance(literal, str):
+        raise ValueError("a time with a zone")
+    return moment.replace(tzinfo=None)
+
+
 def _date(literal: Any) -> datetime.date | None:
-    moment = _moment(literal)
+    moment = _without_zone(_moment(literal), literal)
     return moment.date() if moment.time() == datetime.time() else None
 
 

@@ -112,6 +112,7 @@ class RowRules:
     """The rules of one table, for one transaction."""
 
     schema: Struct
+    partition_columns: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
     defaults: Mapping[str, tuple[str, pa.Scalar]] = field(default_factory=dict)
     generated: Mapping[str, tuple[str, pc.Expression]] = field(default_factory=dict)
@@ -131,7 +132,14 @@ class RowRules:
                 generated[column.name] = _generation(column, schema)
             if f"{IDENTITY_PREFIX}start" in column.metadata and "identityColumns" in supported:
                 identities[column.name] = _identity(column)
-        return cls(schema=schema, checks=tuple(checks), defaults=defaults, generated=generated, identities=identities)
+        return cls(
+            schema=schema,
+            partition_columns=metadata.partition_columns,
+            checks=tuple(checks),
+            defaults=defaults,
+            generated=generated,
+            identities=identities,
+        )
 
     @property
     def filled(self) -> frozenset[str]:
@@ -206,14 +214,20 @@ class RowRules:
         return rows
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
-        """The rows with all columns of the table; generated columns are null at first."""
+        """The rows with all columns of the table; generated columns, and empty partition values, are null."""
         absent = [name for name in self.generated if name not in rows.column_names]
         arrow = to_arrow(self.schema)
         for name in absent:
             position = arrow.get_field_index(name)
             arrow = arrow.set(position, arrow.field(position).with_nullable(True))
         batches = [arrow_columns.conform(batch, arrow) for batch in rows.to_batches()]
-        return pa.Table.from_batches(batches, schema=arrow_columns.all_nullable(arrow))
+        fitted = pa.Table.from_batches(batches, schema=arrow_columns.all_nullable(arrow))
+        for position, item in enumerate(arrow):
+            if item.name in self.partition_columns and item.nullable and pa.types.is_string(item.type):
+                values = fitted.column(position)
+                values = pc.if_else(pc.equal(values, ""), pa.scalar(None, item.type), values)
+                fitted = fitted.set_column(position, fitted.field(position), values)
+        return fitted
 
     def _with_generated(self, rows: pa.Table, new: Collection[str]) -> pa.Table:
         if not self.generated or not rows.num_rows:

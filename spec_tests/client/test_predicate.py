@@ -259,6 +259,15 @@ class TestStatistics:
         assert not test_of("m <> 0.1").may_match(file)
         assert not test_of("m = 0.1000000000000000055").may_match(file)
 
+    def test_bounds_of_long_decimals_may_be_rounded_doubles(self) -> None:
+        """delta-rs 1.6 wrote these bounds for the two values."""
+        schema = from_arrow(pa.schema([("w", pa.decimal128(38, 2))]))
+        for value, bound in (("12345678901234567.89", "1.2345678901234568e+16"), (f"{'9' * 36}.99", "1e+36")):
+            file = add(stats=f'{{"numRecords":1,"minValues":{{"w":{bound}}},"maxValues":{{"w":{bound}}}}}')
+            near = [f"w {sign} {value}" for sign in ("=", "<=", ">=")]
+            assert all(parse(text).test(schema, ()).may_match(file) for text in near)
+            assert not parse("w < 1").test(schema, ()).may_match(file)
+
     def test_members_of_structs_have_statistics(self) -> None:
         file = add(stats={"numRecords": 1, "minValues": {"st": {"Inner": 5}}, "maxValues": {"st": {"Inner": 6}}})
         assert test_of("st.inner = 5").may_match(file)
@@ -282,12 +291,17 @@ class TestWhatIsRefused:
             "q = CAST(1.7 AS INT)", "q = CAST(300 AS TINYINT)", "m = CAST(1.256 AS DECIMAL(3,2))",
             "m = CAST(1.5 AS DECIMAL)", "u < CAST(1e300 AS FLOAT)", "q = CAST('three' AS INT)",
             "q = 'three'", "p = 5", "r = 5", "r = '2020-01-01 10:00:00'", "b = 1", "st = 1", "q LIKE 'a'", "x = 'a'",
-            "q = TRUE", "r = DATE 'someday'",
+            "q = TRUE", "r = DATE 'someday'", "r > TIMESTAMP '2026-01-05 00:00:00+05:00'",
+            "n > TIMESTAMP '2026-01-05 00:00:00+05:00'",
         ],
     )  # fmt: skip
     def test_unsupported_syntax_or_a_literal_of_another_type_is_an_error(self, text: str) -> None:
         with pytest.raises(InvalidRequestError):
             test_of(text)
+
+    def test_symmetric_is_not_ignored_in_a_condition_on_rows(self) -> None:
+        with pytest.raises(InvalidRequestError, match="not supported"):
+            condition_on_rows("q BETWEEN SYMMETRIC 3 AND 1", SCHEMA)
 
     def test_the_error_for_an_unknown_column_lists_the_columns(self) -> None:
         with pytest.raises(InvalidRequestError) as caught:
@@ -394,6 +408,13 @@ def test_a_decimal_and_a_float_column_are_compared_as_floats() -> None:
     test = parse("amount = g").test(from_arrow(schema), ("g",))
     bounds = {"numRecords": 1, "nullCount": {"amount": 0}, "minValues": {"amount": 0.1}, "maxValues": {"amount": 0.1}}
     assert test.may_match(add(g="0.1", stats=bounds))
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_a_long_that_a_float_cannot_hold_is_compared_as_a_double(kind: pa.DataType) -> None:
+    rows = pa.table({"l": [2**53 + 1, 2**53 + 1, 3], "g": pa.array([2.0**53, math.nan, 2.5], kind)})
+    for text, expected in (("l = g", [True, False, False]), ("l < g", [False, True, False])):
+        assert matching(rows, condition_on_rows(text, from_arrow(rows.schema))).to_pylist() == expected
 
 
 def _compares(operator: str, left: Any, right: Any) -> bool:

@@ -369,6 +369,22 @@ class TestMerge:
         merge.when_matched_delete().when_not_matched_insert({"key": "source.key"}).execute()
         assert sorted(map(str, table.snapshot().to_arrow()["key"].to_pylist())) == ["1.0", "2.0", "None", "None"]
 
+    def test_a_source_with_only_nan_keys_matches(self, warehouse: Warehouse) -> None:
+        table = warehouse.create_table("f", pa.schema([("key", pa.float64())]))
+        table.append(pa.table({"key": [math.nan]}))
+        merge = table.merge(pa.table({"key": [math.nan]}), "target.key = source.key")
+        merge.when_not_matched_insert_all().execute()
+        assert len(contents(table)) == 1
+
+    def test_a_key_after_the_year_9999_matches(self, warehouse: Warehouse) -> None:
+        """Python has no such time; Spark has."""
+        rows = pa.table({"key": pa.array([2**58, 0], pa.timestamp("us", "UTC")), "n": [1, 2]})
+        table = warehouse.create_table("f", rows.schema)
+        table.append(rows)
+        merge = table.merge(rows, "target.key = source.key").when_matched_update({"n": "target.n + 10"})
+        merge.when_not_matched_insert_all().execute()
+        assert table.snapshot().to_arrow()["n"].to_pylist() == [11, 12]
+
     def test_a_struct_is_rejected_as_a_key(self, warehouse: Warehouse) -> None:
         rows = pa.table({"key": [{"a": 1}], "id": [1]})
         table = warehouse.create_table("s", rows.schema)

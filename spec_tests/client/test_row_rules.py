@@ -125,6 +125,9 @@ def test_a_row_that_violates_a_rule_is_refused(
         ("hour(x)", "integer", ("timestamp_ntz", datetime.datetime(2026, 1, 2, 5)), 5),  # noqa: DTZ001
         ("substring(x, 1, 2)", "string", ("string", "äöü"), "äö"),
         ("upper(x) || '!'", "string", ("string", "a"), "A!"),
+        ("upper(x)", "string", ("string", "straße"), "STRASSE"),
+        ("lower(x)", "string", ("string", "ΟΔΟΣ"), "οδος"),
+        ("upper(x)", "string", ("string", None), None),
         ("CASE WHEN x > 3 THEN 'big' ELSE 'small' END", "string", ("long", 4), "big"),
         ("coalesce(x, 7)", "long", ("long", None), 7),
         ("7", "long", ("long", 1), 7),
@@ -137,6 +140,17 @@ def test_a_missing_generated_column_is_computed(
     table = made(warehouse, column("x", given[0]), generated("y", expression, kind))
     table.append(pa.table({"x": pa.array([given[1]])}).cast(pa.schema([table.snapshot().to_arrow().schema.field("x")])))
     assert rows_of(table)[0]["y"] == expected
+
+
+def test_rules_see_an_empty_partition_value_as_the_null_that_it_becomes(warehouse: Warehouse) -> None:
+    """DELTA.md#partition-values. Delta Spark does the same."""
+    columns = [column("p", "string"), generated("g", "coalesce(p, 'none')", "string")]
+    schema, rule = json.dumps(struct(*columns)), {"delta.constraints.c": "p <> 'q'"}
+    free = warehouse.create_table("free", schema, partition_columns=["p"])
+    free.append(pa.table({"p": ["x", ""]}))
+    assert rows_of(free) == [{"p": None, "g": "none"}, {"p": "x", "g": "x"}]
+    ruled = warehouse.create_table("ruled", schema, partition_columns=["p"], properties=rule)
+    assert refused(ruled, pa.table({"p": ["x", ""]})).facts["constraint"] == "c"
 
 
 def test_a_value_out_of_the_columns_range_is_refused(warehouse: Warehouse) -> None:
