@@ -8,7 +8,7 @@ itself is durable.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from refimpl import log_path
@@ -216,18 +216,21 @@ class LogStore:
                 self._files.unlink(path)
             raise
 
-    def listing(self) -> list[LogPath]:
-        """The files of the log that Delta defines, by version, without staged files; empty if there is no log."""
-        return self._parsed(self.folder, log_path.parse)
+    def listing(self, *, newest: bool = False) -> list[LogPath]:
+        """The files of the log that Delta defines, by version, without staged files; empty if there is no log.
+
+        `newest`: without the files before the newest checkpoint of one file. Their names take most of the time.
+        """
+        entries, start = self._entries(self.folder), ""
+        if newest:
+            checkpoints = _parsed((entry for entry in entries if ".checkpoint." in entry.name), log_path.parse)
+            complete = (path.name for path in checkpoints if path.kind is not FileKind.CHECKPOINT_PART)
+            start = max(complete, default="").partition(".")[0]
+        return _parsed((entry for entry in entries if entry.name >= start), log_path.parse)
 
     def staged_listing(self, staging_folder: str) -> list[LogPath]:
         """The staged files, by version: proposals with any outcome. Never a source of commits."""
-        return self._parsed(self.folder / staging_folder, log_path.parse_staged)
-
-    def _parsed(self, folder: Path, parse: Callable[..., LogPath | None]) -> list[LogPath]:
-        entries = self._entries(folder)
-        paths = [parse(entry.name, size=entry.size, modified=entry.modified) for entry in entries]
-        return sorted((path for path in paths if path is not None), key=lambda path: (path.version, path.name))
+        return _parsed(self._entries(self.folder / staging_folder), log_path.parse_staged)
 
     def _entries(self, folder: Path) -> list[FileStatus]:
         try:
@@ -323,3 +326,8 @@ class LogStore:
     def sync(self) -> None:
         """Make deletions and creations of names in the log durable."""
         self._files.fsync_directory(self.folder)
+
+
+def _parsed(entries: Iterable[FileStatus], parse: Callable[..., LogPath | None]) -> list[LogPath]:
+    paths = [parse(entry.name, size=entry.size, modified=entry.modified) for entry in entries]
+    return sorted((path for path in paths if path is not None), key=lambda path: (path.version, path.name))
