@@ -146,7 +146,7 @@ def _content(content: bytes, source: str, kinds: Container[str]) -> Iterator[Act
         yield from actions.decode(content, source=source)
         return
     try:
-        with pq.ParquetFile(pa.BufferReader(content)) as file:
+        with _CheckpointFile(pa.BufferReader(content)) as file:
             for name in file.schema_arrow.names:
                 if name not in kinds:
                     continue
@@ -158,19 +158,53 @@ def _content(content: bytes, source: str, kinds: Container[str]) -> Iterator[Act
         raise CorruptLogError(f"the checkpoint file {source} cannot be decoded: {error}", path=source) from error
 
 
-def _small_actions(file: pq.ParquetFile, name: str, kind: type[Action]) -> Iterator[Action]:
-    for array in _rows(file, name):
+class _CheckpointFile(pq.ParquetFile):  # type: ignore[misc]
+    """Knows by the counts of nulls in its footer where its columns are null: most row groups of a large checkpoint hold
+    actions of one kind, and most members of these are never used."""
+
+    def __init__(self, source: pa.NativeFile) -> None:
+        super().__init__(source)
+        groups = [*map(self.metadata.row_group, range(self.num_row_groups))]
+        self._filled = {
+            f"{leaf.path}.": {n for n, group in enumerate(groups) if _has_values(group.column(position))}
+            for position, leaf in enumerate(self.schema)
+        }
+
+    def groups(self, *columns: str) -> list[int]:
+        """The row groups that may have values below these columns."""
+        names = tuple(f"{column}." for column in columns)
+        return sorted(set().union(*(groups for leaf, groups in self._filled.items() if leaf.startswith(names))))
+
+    def rows(self, *columns: str) -> Iterator[pa.StructArray]:
+        """The rows of one top-level struct that are not null, with the requested members."""
+        for batch in self.iter_batches(columns=list(columns), row_groups=self.groups(*columns), use_threads=False):
+            array = batch.column(0).drop_null()
+            if len(array):
+                yield array
+
+
+def _has_values(chunk: pq.ColumnChunkMetaData) -> bool:
+    statistics = chunk.statistics
+    return statistics is None or not statistics.has_null_count or statistics.null_count < chunk.num_values
+
+
+def _small_actions(file: _CheckpointFile, name: str, kind: type[Action]) -> Iterator[Action]:
+    for array in file.rows(name):
         for value in _plain(array):
             yield msgspec.convert({key: member for key, member in value.items() if member is not None}, kind)
 
 
-def _file_rows(file: pq.ParquetFile, name: str, kind: type[Add] | type[Remove]) -> Iterator[FileRows[Any]]:
+def _file_rows(file: _CheckpointFile, name: str, kind: type[Add] | type[Remove]) -> Iterator[FileRows[Any]]:
     """Column by column: a checkpoint may hold millions of files."""
     stored = {member.name for member in file.schema_arrow.field(name).type}
-    columns = [member for member in MEMBERS[kind] if member in stored]
+    columns = [
+        member
+        for member, type_ in MEMBERS[kind].items()
+        if member in stored and (type_ == TEXTS or file.groups(f"{name}.{member}"))  # an empty map has no values
+    ]
     if _PARSED_STATISTICS in stored and kind is Add and _lacks_text(file, name, stored):
         columns.append(_PARSED_STATISTICS)
-    for rows in _rows(file, *(f"{name}.{member}" for member in columns or stored)):
+    for rows in file.rows(*(f"{name}.{member}" for member in columns or stored)):
         yield FileRows.checked(kind, _with_text(rows) if _PARSED_STATISTICS in columns else rows)
 
 
@@ -189,19 +223,11 @@ def _with_text(rows: pa.StructArray) -> pa.StructArray:
     return pa.StructArray.from_arrays(list(members.values()), names=list(members))
 
 
-def _lacks_text(file: pq.ParquetFile, name: str, stored: set[str]) -> bool:
+def _lacks_text(file: _CheckpointFile, name: str, stored: set[str]) -> bool:
     """Whether a file's statistics are missing as JSON."""
     if "stats" not in stored:
         return True
-    return any(array.field("stats").null_count for array in _rows(file, f"{name}.path", f"{name}.stats"))
-
-
-def _rows(file: pq.ParquetFile, *columns: str) -> Iterator[pa.StructArray]:
-    """The rows of one top-level struct that are not null, with the requested members."""
-    for batch in file.iter_batches(columns=list(columns), use_threads=False):
-        array = batch.column(0).drop_null()
-        if len(array):
-            yield array
+    return any(array.field("stats").null_count for array in file.rows(f"{name}.path", f"{name}.stats"))
 
 
 def _plain(array: pa.Array) -> list[Any]:

@@ -391,6 +391,28 @@ class TestKinds:
         log.write(log_path.classic_checkpoint(5), classic_content(STATE))
         check(log.table().snapshot(), version=5)
 
+    @pytest.mark.parametrize("counted", [True, False])
+    def test_null_columns_are_not_read(
+        self, log: WrittenLog, monkeypatch: pytest.MonkeyPatch, *, counted: bool
+    ) -> None:
+        """Only if the footer counts the nulls."""
+        file, batches = io.BytesIO(), pq.ParquetFile.iter_batches
+        pq.write_table(
+            pq.read_table(io.BytesIO(classic_content(STATE))), file, row_group_size=2, write_statistics=counted
+        )
+        log.write(log_path.classic_checkpoint(5), file.getvalue())
+        read: dict[str, list[int]] = {}
+
+        def recorded(file: pq.ParquetFile, *, columns: list[str], row_groups: list[int], **options: Any) -> Any:
+            read.update(dict.fromkeys(columns, row_groups))
+            return batches(file, columns=columns, row_groups=row_groups, **options)
+
+        monkeypatch.setattr(pq.ParquetFile, "iter_batches", recorded)
+        check(log.table().snapshot(), version=5)
+        assert read["txn"] == ([3] if counted else [0, 1, 2, 3, 4])
+        assert "add.path" in read
+        assert ("add.deletionVector" in read) is not counted
+
     def test_a_multi_part_checkpoint(self, log: WrittenLog) -> None:
         for number in range(1, 4):
             log.write(part(5, number, 3).name, classic_content(STATE[number - 1 :: 3]))
