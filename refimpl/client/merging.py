@@ -280,7 +280,7 @@ class _Run:
         if not (matched and pairs.num_rows) and not by_source:
             return
         pairs = self._single(pairs, rows, matched)
-        rows = change.read(add)
+        rows = change.read(add, known=rows)
         parts: list[pa.Table] = []
         touched: list[pa.Array] = []
         if matched:

@@ -30,7 +30,7 @@ from refimpl.client.condition import FileTest
 from refimpl.client.data_files import DataFileWriter
 from refimpl.client.features import feeds_changes
 from refimpl.client.file_statistics import row_count
-from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct
+from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct, to_arrow
 from refimpl.client.transaction import Committed, Transaction
 
 DELETED, INSERTED, BEFORE, AFTER = "delete", "insert", "update_preimage", "update_postimage"
@@ -94,19 +94,32 @@ class RowChange:
             self._location, schema, columns, new_id=self._environment.new_id, objects=self._objects
         )
 
-    def read(self, add: Add, columns: Sequence[str] | None = None) -> pa.Table:
-        """One file's rows: all columns, including those that keep row ids, or the named columns."""
+    def read(self, add: Add, columns: Sequence[str] | None = None, known: pa.Table | None = None) -> pa.Table:
+        """One file's rows: all columns, including those that keep row ids, or the named columns.
+
+        `known`: some columns of these rows, which are not read again.
+        """
         schema = self.snapshot.schema
-        fields = schema.fields if columns is None else tuple(c for c in schema.fields if c.name in columns)
+        names = schema.names if columns is None else columns
+        fields = tuple(
+            c for c in schema.fields if c.name in names and (known is None or c.name not in known.schema.names)
+        )
         needed = Struct(fields=fields or schema.fields[:1])  # an Arrow table without columns has no row count
         hidden = self.hidden if columns is None else ()
         partitions = self.snapshot.partition_columns
-        return data_files.read_file(self._location, add, needed, partitions, hidden=hidden, objects=self._objects)
+        rows = data_files.read_file(self._location, add, needed, partitions, hidden=hidden, objects=self._objects)
+        if known is None:
+            return rows
+        arrays = dict(zip(known.schema.names, known.columns, strict=True)) | dict(
+            zip(rows.schema.names, rows.columns, strict=True)
+        )
+        target = to_arrow(Struct(fields=(*schema.fields, *hidden)))
+        return pa.table([arrays[name] for name in target.names], schema=target)
 
-    def matches(self, add: Add, test: FileTest) -> pa.ChunkedArray:
-        """Whether the condition is true for each row of a file. Reads only the columns that it names."""
+    def matches(self, add: Add, test: FileTest) -> tuple[pa.Table, pa.ChunkedArray]:
+        """The columns of a file that the condition names, and whether the condition is true for each row."""
         rows = self.read(add, [column.path[0] for column in test.condition.columns()])
-        return expression.matching(rows, test.condition.to_arrow())
+        return rows, expression.matching(rows, test.condition.to_arrow())
 
     def changed(self, values: Mapping[str, pc.Expression], scope: pa.Table, before: pa.Table | None = None) -> pa.Table:
         """Rows of the table with these values, one for each row of `scope`.
@@ -205,11 +218,11 @@ def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
                 change.remove(add)
                 deleted += row_count(add) or 0
                 continue
-            matches = change.matches(add, test)
+            known, matches = change.matches(add, test)
             count = pc.sum(matches).as_py() or 0
             if not count:
                 continue
-            rows = change.read(add)
+            rows = change.read(add, known=known)
             change.remove(add)
             change.record(DELETED, rows.filter(matches))
             change.write(rows.filter(pc.invert(matches)))
@@ -226,10 +239,10 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
         assignments = expression.assigned(values, columns=schema, scope=schema)
         updated = copied = 0
         for add, test in _candidates(change, where):
-            matches = None if test is None else change.matches(add, test)
+            known, matches = (None, None) if test is None else change.matches(add, test)
             if matches is not None and not pc.any(matches).as_py():
                 continue
-            rows = change.read(add)
+            rows = change.read(add, known=known)
             before = rows if matches is None else rows.filter(matches)
             after = change.changed(assignments, before, before)
             change.remove(add)

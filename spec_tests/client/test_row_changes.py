@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from refimpl.actions import Cdc
+from refimpl.actions import Add, Cdc
 from refimpl.client import data_files
 from refimpl.client.data_files import DataFileWriter
 from refimpl.client.merging import Merge
 from refimpl.client.row_changes import DELETED, RowChange
+from refimpl.client.schema import Struct
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction
 from refimpl.errors import ConcurrentModificationError, CorruptionError, InvalidRequestError, OutcomeUnknown
@@ -129,6 +130,21 @@ class TestFiles:
         table.update({"name": "'x'"}, "id > 5")
         with pytest.raises(CorruptionError):
             table.delete("id = 5")
+
+    def test_no_column_of_a_rewritten_file_is_read_twice(self, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        read: list[list[str]] = []
+        read_file = data_files.read_file
+
+        def recorded(location: Path, file: Add, needed: Struct, *more: Any, **options: Any) -> pa.Table:
+            read.append(list(needed.names))
+            return read_file(location, file, needed, *more, **options)
+
+        monkeypatch.setattr(data_files, "read_file", recorded)
+        table.update({"name": "'x'"}, "id = 4")
+        table.merge(rows((5, 2, "y")), "target.id = source.id").when_matched_update_all().execute()
+        table.delete("id = 1")
+        assert read == [["id"], ["month", "name"]] * 3
+        assert contents(table)[-3:] == [(4, 2, "x"), (5, 2, "y"), (6, None, "f")]
 
     def test_a_whole_partition_is_deleted_without_reading_it(self, table: Table) -> None:
         for path in (table.location / "month=2").iterdir():
