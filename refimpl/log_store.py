@@ -17,7 +17,7 @@ from refimpl.commits import RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError
 from refimpl.files import FileStatus
-from refimpl.log_path import LOG_FOLDER, MAX_VERSION, SIDECAR_FOLDER, FileKind, LogPath, Version
+from refimpl.log_path import CHECKPOINT_KINDS, LOG_FOLDER, MAX_VERSION, SIDECAR_FOLDER, FileKind, LogPath, Version
 from refimpl.table_feature import CommitMode
 
 _TEMPORARY_PREFIX = ".tmp-"
@@ -162,9 +162,10 @@ class LogStore:
         catalog-managed, "Publishing Commits". Order: the version before the first one is published already; each
         `<v>.json` and its name are durable before the next one begins. The caller reports them to the owner, which may
         then forget them. Raises `CorruptLogError` for a version that is missing, or published with other content.
+        A version is not missing if a checkpoint proves that it was published: then a cleanup has deleted it.
         """
-        if commits and commits[0].version > 0 and not self.published(commits[0].version - 1):
-            missing = commits[0].version - 1
+        missing = commits[0].version - 1 if commits else -1
+        if missing >= 0 and not self.published(missing) and not self._is_checkpointed(missing):
             raise CorruptLogError(
                 f"the owner stores {self.location} from version {missing + 1} on, but version {missing} is not "
                 f"published; restore {self.folder / log_path.commit(missing)}",
@@ -188,6 +189,10 @@ class LogStore:
                 self.make_durable(log_path.commit(commit.version))
             else:
                 self.publish(commit.version, content, commit.commit_mode)
+
+    def _is_checkpointed(self, version: Version) -> bool:
+        """Whether there is a checkpoint of this version or a later one."""
+        return any(path.version >= version and path.kind in CHECKPOINT_KINDS for path in self.listing())
 
     def overwrite(self, name: str, content: bytes) -> None:
         """Atomically replace a file that is a hint or can be rebuilt: checkpoint, checksum, `_last_checkpoint`.

@@ -102,14 +102,14 @@ class TableStream:
         if options.starting_timestamp is None and options.starting_version is None:
             return Offset.first(newest.metadata.id, version, initial=True)
         asked = version + 1 if options.starting_version == "latest" else options.starting_version
-        if asked is not None and asked > version + 1:
+        if asked is not None and asked > version + 1 and not newest.stale:  # as in `_checked`
             raise NotFoundInHistoryError(
                 f"startingVersion {asked} is above the newest version of {self._table.label}, which is {version}; "
                 f"expected at most {version + 1}, or latest",
                 version=asked,
                 latest=version,
             )
-        if asked == version + 1:
+        if asked is not None and asked > version:
             first = asked
         else:
             first, _ = change_feed.versions(

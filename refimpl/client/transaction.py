@@ -150,7 +150,11 @@ class Transaction:
         that are equal in the old one.
         """
         self._check_open()
-        columns = [self._schema()[name] for name in self.snapshot.partition_columns]
+        before, after = self.snapshot.schema, {column.physical_name: column for column in self._schema().fields}
+        known = [before[name] for name in self.snapshot.partition_columns]
+        columns = [
+            after.get(column.physical_name, column) for column in known
+        ]  # this transaction may rename or drop it
 
         def key(given: Mapping[str, str | None]) -> tuple[str, ...]:
             return tuple(repr(from_text(given.get(column.physical_name), column.type)) for column in columns)

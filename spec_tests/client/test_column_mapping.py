@@ -282,6 +282,21 @@ def test_columns_are_renamed_dropped_and_added_without_a_rewrite(tmp_path: Path)
         table.changes(from_version=1)
 
 
+def test_a_renamed_partition_column_selects_the_same_files(tmp_path: Path) -> None:
+    """The names of two columns are swapped in the transaction that reads a partition."""
+    table = created(tmp_path / "t", "name")
+    transaction = table.transaction()
+    before = transaction.snapshot.metadata
+    schema = json.loads(before.schema_string)
+    number, month = schema["fields"][:2]
+    number["name"], month["name"] = month["name"], number["name"]
+    text = json.dumps(schema)
+    transaction.set_metadata(msgspec.structs.replace(before, schema_string=text, partition_columns=(month["name"],)))
+    physical = month["metadata"]["delta.columnMapping.physicalName"]
+    read = transaction.read_partitions([{physical: "01"}])
+    assert [add.partition_values for add in read] == [{physical: "01"}]
+
+
 @pytest.mark.parametrize("change", [{"id": 1}, {"physicalName": "of-number"}, {"id": 9}, {"physicalName": "new"}])
 def test_two_columns_cannot_share_a_physical_name(tmp_path: Path, change: dict[str, Any]) -> None:
     table = created(tmp_path / "t", "id")

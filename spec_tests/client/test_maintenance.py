@@ -39,7 +39,7 @@ from spec_tests.client.conftest import (
     state,
 )
 from spec_tests.support.faults import HOST_START as START
-from spec_tests.support.faults import FailingFiles
+from spec_tests.support.faults import FailingFiles, SimulatedCrash
 from spec_tests.support.other_readers import by_delta_rs
 from spec_tests.support.written_log import classic_content, lines, parquet, row, uuid
 
@@ -338,6 +338,27 @@ def test_nothing_is_published_above_a_missing_version(setting: Setting) -> None:
         table.publish()
     assert caught.value.missing_version == 1
     assert table.log.published_versions() == {0}
+
+
+def test_commits_are_published_again_after_a_cleanup(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client published them and died before its report. A cleanup deleted all but the newest: the checkpoint proves
+    that the version before the owner's list was published."""
+    table = setting.table(CATALOG_MANAGED, policy=GENEROUS)
+    rows = busy(setting, table, 3)
+
+    def died(table_id: str, through: int) -> None:
+        raise SimulatedCrash
+
+    with monkeypatch.context() as patch, pytest.raises(SimulatedCrash):
+        patch.setattr(setting.owner.owner, "report_published", died)
+        table.publish()
+    write_checkpoint(table)
+    setting.host.clock += DAY
+    assert clean_up(table, older_than=0).cut_off == 3
+    assert table.log.published_versions() == {3}
+    assert setting.again(table).publish() == Backfilled(through=3, published=3)
+    read = setting.again(table).snapshot().to_arrow(["id", "month"]).to_pylist()
+    assert sorted((row["id"], row["month"]) for row in read) == rows
 
 
 def test_a_report_of_unpublished_commits_is_rejected(setting: Setting) -> None:

@@ -18,6 +18,7 @@ from refimpl.client.table import Table
 from refimpl.client.table_stream import Offset, StreamOptions, TableStream
 from refimpl.commit_owner import Maintenance, MaintenancePolicy
 from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
+from refimpl.table_feature import MANAGED_COMMIT
 from refimpl.warehouse import Warehouse
 
 POLICY = MaintenancePolicy(backfill_every=None, allowed=frozenset(Maintenance))
@@ -107,6 +108,19 @@ def test_the_first_version_of_each_start_option(table: Table, options: dict[str,
     start = stream.initial()
     table.append(rows(9))
     assert drained(table, stream, start) == [[*expected, 9]]
+
+
+def test_a_path_that_lags_behind_the_owner_waits_for_the_start(warehouse: Warehouse) -> None:
+    """The owner has ratified version 3; the path leads to version 0 until it is published."""
+    owned = warehouse.create_table("lagging", SCHEMA, policy=POLICY, feature=MANAGED_COMMIT)
+    for number in (1, 2, 3):
+        owned.append(rows(number))
+    table = Table.by_path(owned.location)
+    stream = TableStream(table, StreamOptions(starting_version=3))
+    start = stream.initial()
+    assert stream.end(start) == start
+    warehouse.owner.backfill_to_version(owned.table_id or "")
+    assert drained(table, stream, start) == [[3]]
 
 
 def test_a_start_is_inclusive_and_validated(table: Table) -> None:
