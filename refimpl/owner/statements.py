@@ -302,7 +302,7 @@ class View:
         row = self._db.execute("SELECT protocol, metadata FROM tables WHERE key = ?", (key,)).fetchone()
         if row is None or row[0] is None or row[1] is None:
             return None
-        return msgspec.json.decode(row[0], type=Protocol), msgspec.json.decode(row[1], type=Metadata)
+        return _current(row[0], row[1])
 
     @_reads
     def catalog_properties(self, key: int) -> dict[str, str]:
@@ -520,12 +520,25 @@ def _policy_text(policy: MaintenancePolicy) -> str:
     return msgspec.json.encode(fields).decode()
 
 
+@lru_cache(maxsize=64)
+def _current(protocol: str, metadata: str) -> tuple[Protocol, Metadata]:
+    return msgspec.json.decode(protocol, type=Protocol), msgspec.json.decode(metadata, type=Metadata)
+
+
 def _ratified(row: Any) -> RatifiedCommit:
     """A commit for an answer. Raises `ValueError` if its bytes are not those that were ratified."""
+    if row[8] is None:
+        return _without_bytes(row)
     found = _stored(row)
     if found.content is not None and hashlib.sha256(found.content).digest() != row[3]:
         raise ValueError(f"the bytes of version {found.version} are not those that were ratified")
     return found
+
+
+@lru_cache(maxsize=10_000)
+def _without_bytes(row: Any) -> RatifiedCommit:
+    """`_stored` for a commit whose bytes are not in the ledger. Cached: every answer has the unpublished commits."""
+    return _stored(row)
 
 
 def _stored(row: Any) -> RatifiedCommit:

@@ -53,8 +53,8 @@ _LEGACY_TYPES: Final = {
     "variant": ("VARIANT", "variant"),
 }
 
-ModificationTime = Callable[[str, str], int | None]
-"""Modification time of a staged file in a folder, in ms since the epoch; None if it is missing."""
+CommitShape = Callable[[str, RatifiedCommit], WireCommit]
+"""A commit whose staged file is in a folder, in the API's shape."""
 
 
 def properties(found: TableDescription) -> dict[str, str | None]:
@@ -72,7 +72,7 @@ def properties(found: TableDescription) -> dict[str, str | None]:
     }
 
 
-def table(found: TableDescription, modified: ModificationTime) -> LoadedTable:
+def table(found: TableDescription, shape: CommitShape) -> LoadedTable:
     """The answer to creating, loading and updating: metadata, and the unpublished commits, newest first."""
     latest = found.table.commits.latest_ratified_version
     folder = f"{found.table.location}/{LOG_FOLDER}/{found.table.feature.staging_folder}"
@@ -90,19 +90,20 @@ def table(found: TableDescription, modified: ModificationTime) -> LoadedTable:
             last_commit_version=latest,
             last_commit_timestamp_ms=found.in_commit_timestamp,
         ),
-        commits=tuple(_commit(folder, commit, modified) for commit in reversed(found.table.commits.commits)),
+        commits=tuple(shape(folder, commit) for commit in reversed(found.table.commits.commits)),
         latest_table_version=latest,
     )
 
 
-def _commit(folder: str, commit: RatifiedCommit, modified: ModificationTime) -> WireCommit:
+def commit(commit: RatifiedCommit, modified: int) -> WireCommit:
+    """`modified`: the modification time of its staged file, in ms since the epoch."""
     assert commit.file_name is not None
     return WireCommit(
         version=commit.version,
         timestamp=commit.in_commit_timestamp,
         file_name=commit.file_name,
         file_size=commit.size,
-        file_modification_timestamp=modified(folder, commit.file_name) or commit.ratified_at,
+        file_modification_timestamp=modified,
     )
 
 

@@ -45,7 +45,17 @@ from refimpl.catalog_messages import (
 )
 from refimpl.catalog_owner import AttemptLookup, CatalogOwner, PreconditionFailed, TableDescription, UpdatePreconditions
 from refimpl.commit_owner import MaintenancePolicy, NameTaken, Registered, ResolvedTable, TableState, TableSummary
-from refimpl.commits import AttemptId, Conflict, DirectProposal, Outcome, Ratified, Rejected, StagedProposal, VersionGap
+from refimpl.commits import (
+    AttemptId,
+    Conflict,
+    DirectProposal,
+    Outcome,
+    Ratified,
+    RatifiedCommit,
+    Rejected,
+    StagedProposal,
+    VersionGap,
+)
 from refimpl.errors import (
     CorruptLogError,
     DeltaError,
@@ -74,8 +84,8 @@ from refimpl.server.request_validation import preconditions_of, properties_besid
 from refimpl.table_feature import CATALOG_MANAGED
 from refimpl.warehouse import Warehouse
 
-NAMES_KEPT: Final = 10_000
-"""How many staged files' modification times are cached."""
+COMMITS_KEPT: Final = 10_000
+"""How many unpublished commits are cached in the API's shape."""
 
 
 class DeltaApi:
@@ -91,7 +101,7 @@ class DeltaApi:
         self._policy = checked_policy(policy)
         self._environment = warehouse.environment
         self._files = warehouse.environment.files
-        self._modification_time = lru_cache(NAMES_KEPT)(self._look_up_modification_time)
+        self._commit_of_file = lru_cache(COMMITS_KEPT)(self._look_up_commit)
         """Cached, because every answer has all of them and a ratified file does not change."""
 
     # Tables
@@ -157,7 +167,7 @@ class DeltaApi:
         return {"storage-credentials": answers.credentials(found.table.location, operation)}
 
     def _answer(self, found: TableDescription) -> LoadedTable:
-        return answers.table(found, self._modified)
+        return answers.table(found, self._commit_shape)
 
     def _answer_of_done(self, catalog: str, schema: str, table: str) -> LoadedTable:
         """The table after a completed request. If it cannot be described now, the error must say that the request was
@@ -169,17 +179,19 @@ class DeltaApi:
                 f"the request was carried out, but the table cannot be described: {error.message}"
             ) from error
 
-    def _modified(self, folder: str, name: str) -> int | None:
-        with suppress(FileNotFoundError):
-            return self._modification_time(folder, name)
-        return None
+    def _commit_shape(self, folder: str, commit: RatifiedCommit) -> WireCommit:
+        try:
+            return self._commit_of_file(folder, commit)
+        except FileNotFoundError:
+            return answers.commit(commit, commit.ratified_at)
 
-    def _look_up_modification_time(self, folder: str, name: str) -> int:
+    def _look_up_commit(self, folder: str, commit: RatifiedCommit) -> WireCommit:
         """Raises `FileNotFoundError` for a missing file; this is not cached, because the file may be restored."""
-        status = self._files.stat(Path(folder, name))
+        path = Path(folder, commit.file_name or "")
+        status = self._files.stat(path)
         if status is None:
-            raise FileNotFoundError(Path(folder, name))
-        return status.modified
+            raise FileNotFoundError(path)
+        return answers.commit(commit, status.modified or commit.ratified_at)
 
     # Creation
 
