@@ -21,8 +21,8 @@ from refimpl.cli.application import application
 from refimpl.cli.options import columns_of_sql
 from refimpl.cli.output import ExitCode
 from refimpl.demo import source, story
+from refimpl.demo.acts import differences
 from refimpl.demo.processes import ENDED, GO, Watch, Worker, WorkerPool
-from refimpl.demo.reading import differences
 from refimpl.demo.source import Totals
 from refimpl.demo.stage import Stage, Timeline
 from refimpl.demo.worker import Channel, watch

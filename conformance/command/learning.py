@@ -23,8 +23,7 @@ from conformance.running.plan import seconds
 from conformance.safe_text import one_line
 
 if TYPE_CHECKING:
-    from conformance.learn.course import Exercise
-    from conformance.learn.judge import Failure, Judgement, Sent
+    from conformance.learn import Exercise, Failure, Judgement, Sent
 
 WIDTH: Final = 79
 SHOWN_EXCHANGES: Final = 3
@@ -79,7 +78,7 @@ def learn(
     Exit code 0: all stages (with --stage: all up to it) pass; 1: a stage is open; 2: usage error, or an owner that does
     not start or does not answer in the format of the interface.
     """
-    from conformance.learn import course
+    from conformance import learn
 
     if action is not None and action not in list(Action):
         raise UnusableError(f"unknown action {action!r}; expected {', '.join(Action)}")
@@ -87,7 +86,7 @@ def learn(
     if action is None:
         _create(directory, language)
         return
-    exercise = course.opened(directory)
+    exercise = learn.opened(directory)
     patience = seconds(timeout, "--timeout")
     if action == Action.HINT:
         _hint(exercise, stage, patience, deeper=deeper)
@@ -116,7 +115,7 @@ def learn(
 
 def _consistent(action: str | None, *, language: str | None, stage: int | None, deeper: bool, json: bool) -> None:
     """Check the combination of options. Raises `UnusableError` for an option that the action does not have."""
-    from conformance.learn.course import STAGES
+    from conformance.learn import STAGES
 
     if language is not None and action is not None:
         raise UnusableError(f"--language is only for a new folder, not for {action}; exercise.json holds the language")
@@ -131,17 +130,17 @@ def _consistent(action: str | None, *, language: str | None, stage: int | None, 
 
 
 def _create(directory: Path, language: str | None) -> None:
-    from conformance.learn import course
+    from conformance import learn
 
     try:
-        chosen = course.Language(language or "python")
+        chosen = learn.Language(language or "python")
     except ValueError:
         raise UnusableError(f"unknown --language {language!r}; expected python or javascript") from None
-    exercise = course.create(directory, chosen)
+    exercise = learn.create(directory, chosen)
     show(f"{directory}: {exercise.owner.name} is your owner; README.md and a page for each stage are the course")
     show(f"read {directory / 'README.md'}, then: delta-commit-conformance learn {quote(str(directory))} watch")
     try:
-        course.command(exercise)
+        learn.command(exercise)
     except UnusableError as error:
         say(f"note: {error.problem}")
 
@@ -151,10 +150,10 @@ def _create(directory: Path, language: str | None) -> None:
 
 def _check(exercise: Exercise, stage: int | None, timeout: float, *, json: bool) -> int:
     """Print the judgement; returns the exit code."""
-    from conformance.learn import course, judge
+    from conformance import learn
 
-    last = stage or len(course.STAGES)
-    judgement = judge.judge(course.command(exercise), last=last, timeout=timeout)
+    last = stage or len(learn.STAGES)
+    judgement = learn.judge(learn.command(exercise), last=last, timeout=timeout)
     if json:
         show_json(_document(judgement, last))
     else:
@@ -165,7 +164,7 @@ def _check(exercise: Exercise, stage: int | None, timeout: float, *, json: bool)
 
 
 def _document(judgement: Judgement, last: int) -> dict[str, Any]:
-    from conformance.learn.course import STAGES
+    from conformance.learn import STAGES
 
     failure = judgement.failure
     stages = [
@@ -184,7 +183,7 @@ def _document(judgement: Judgement, last: int) -> dict[str, Any]:
 
 
 def _show(exercise: Exercise, judgement: Judgement, last: int) -> None:
-    from conformance.learn.course import LAST_PAGE, STAGES
+    from conformance.learn import LAST_PAGE, STAGES
 
     failure = judgement.failure
     if failure is not None:
@@ -304,15 +303,15 @@ def fingerprint(folder: Path) -> frozenset[tuple[str, int, int]]:
 
 
 def _hint(exercise: Exercise, number: int | None, timeout: float, *, deeper: bool) -> None:
-    from conformance.learn import course, judge
+    from conformance import learn
 
     if number is None:
-        number = judge.judge(course.command(exercise), timeout=timeout).passed + 1
-    if number > len(course.STAGES):
-        show(f"all stages pass; read {exercise.folder / course.LAST_PAGE}")
+        number = learn.judge(learn.command(exercise), timeout=timeout).passed + 1
+    if number > len(learn.STAGES):
+        show(f"all stages pass; read {exercise.folder / learn.LAST_PAGE}")
         return
-    stage = course.STAGES[number - 1]
+    stage = learn.STAGES[number - 1]
     show(f"Stage {stage.number}, {stage.title}\n")
-    show(course.hint(stage, deeper=deeper))
+    show(learn.hint(stage, deeper=deeper))
     if not deeper:
         show(f"\nmore: delta-commit-conformance learn {quote(str(exercise.folder))} hint --deeper")

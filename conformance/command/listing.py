@@ -13,8 +13,17 @@ from typing import Annotated, Any, Final
 import typer
 
 from conformance.command.output import JsonOption, say, show_json, show_rows
-from conformance.requirements.catalogue import Freedom, Level, Profile, Requirement, Side, citation, load
-from conformance.requirements.lookup import Link, place_of
+from conformance.requirements.catalogue import (
+    Freedom,
+    Level,
+    Link,
+    Profile,
+    Requirement,
+    Side,
+    citation,
+    load,
+    place_of,
+)
 from conformance.results import UnusableError, matches
 
 KIT: Final = Path(__file__).parents[1]

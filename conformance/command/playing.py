@@ -18,7 +18,7 @@ from conformance.results import ExitCode, UnusableError
 
 if TYPE_CHECKING:
     from conformance.play.puzzles import Line, Puzzle
-    from conformance.player.story import Step, Story
+    from conformance.player import Step, Story
 
 SMALLEST: Final = (80, 24)
 """The columns and lines of the smallest usable terminal."""
@@ -105,7 +105,7 @@ def _watch(name: str) -> None:
 
 
 def _write_page(names: Iterable[str | None], path: Path) -> None:
-    from conformance.player.page import page
+    from conformance.player import page
 
     if path.is_dir():
         raise UnusableError(f"{path} is a directory; expected a file to write, or --all")
@@ -123,7 +123,7 @@ def _write_page(names: Iterable[str | None], path: Path) -> None:
 
 
 def _print(story: Story, *, decisions: bool) -> None:
-    from conformance.player.story import READERS
+    from conformance.player import READERS
 
     show(f"{story.title}\n{story.about}\n")
     seen: tuple[tuple[str, str], ...] = ()

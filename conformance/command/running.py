@@ -113,7 +113,7 @@ def run(
     """
     from conformance.command.summary import show_result
     from conformance.reports import ReportFolder, to_json
-    from conformance.running import known_failures
+    from conformance.running import verdicts
     from conformance.running.execution import Options, execute
     from conformance.running.plan import select
 
@@ -125,7 +125,7 @@ def run(
         seed=seed,
         workers=number_of(workers),
         selection=select(check=check or (), requirement=requirement or (), family=family or (), layer=layer or ()),
-        known=() if known is None else known_failures.read(known),
+        known=() if known is None else verdicts.read(known),
         strict=strict,
         fail_fast=fail_fast,
         timeout=seconds(timeout, "--timeout"),
@@ -218,14 +218,12 @@ def _must_be_new(file: Path, known: Path | None) -> None:
 
 
 def _write_known(file: Path, result: RunResult) -> None:
-    from conformance.running import known_failures
+    from conformance.running import verdicts
 
     if not result.complete:
         say(f"{file} was not written: the run is incomplete")
         return
-    file.write_text(
-        known_failures.generate(result.subject.named, result.cases, result.known, strict=result.strict), "utf-8"
-    )
+    file.write_text(verdicts.generate(result.subject.named, result.cases, result.known, strict=result.strict), "utf-8")
     failures = sum(line == "[[known-failure]]" for line in file.read_text("utf-8").splitlines())
     say(f"{file}: {counted(failures, 'known failure')}; fill in the empty reasons, then run with --known {file}")
 

@@ -17,8 +17,7 @@ from conformance.history.events import FileLook
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import HISTORY, replay_command
 from conformance.reports.recorded import Recorded, Step, began, ended, read_history
-from conformance.requirements.catalogue import Level, load, origin
-from conformance.requirements.lookup import place_of
+from conformance.requirements.catalogue import Level, load, origin, place_of
 from conformance.results import Violation
 from conformance.safe_text import code, escaped
 

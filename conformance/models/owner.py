@@ -13,8 +13,7 @@ from typing import Final
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
 from conformance.models import proposals
-from conformance.models.fault_control import CRASH_POINTS, FaultControl
-from conformance.models.storage import Commit, OwnedTable
+from conformance.models.storage import CRASH_POINTS, Commit, FaultControl, OwnedTable
 
 __all__ = ["COMMIT_MODES", "OWNER_PROPERTY", "PROFILES", "Commit", "ModelOwner", "OwnedTable"]
 

@@ -21,7 +21,7 @@ from conformance.history.events import InvalidHistoryError, Invoke
 from conformance.history.files import read_events
 from conformance.play.narration import decides, sentence
 from conformance.play.world import shorter
-from conformance.player.story import Happening, Step, Story, View
+from conformance.player import Happening, Step, Story, View
 from conformance.reports.as_json import ReportError
 from conformance.reports.bundle import FINDING, read_finding, replay_command
 from conformance.reports.history_story import HEADINGS, LOG, OBSERVER, HistoryTeller, history_story, in_short

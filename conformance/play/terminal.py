@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Footer, OptionList, Static
 from textual.widgets.option_list import Option
 
-from conformance.player.story import READERS, Step, Story
+from conformance.player import READERS, Step, Story
 from conformance.requirements.catalogue import load
 
 LONGEST: Final = 140

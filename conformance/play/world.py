@@ -18,7 +18,7 @@ from zlib import crc32
 
 import refimpl
 from conformance.adapters.reference.host_effects import LedgerConnection
-from conformance.player.story import Happening, Rows, View
+from conformance.player import Happening, Rows, View
 from conformance.simulated_reference.processes import WAREHOUSE, Transactions, identifiers
 from conformance.simulation.disk import Disk, PowerCut, SimulatedFiles, Tree
 from conformance.simulation.effects import Effect, Kind, Moment

@@ -1,1 +1,182 @@
-"""Stories to watch step by step, and their page. Other packages create the stories."""
+"""A story to watch step by step, and the page of stories. Other packages create the stories.
+
+A story is simulated or recorded: its steps with their sentences, and the state after each.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any, Final, Protocol
+
+from conformance.requirements.catalogue import citation, load
+from conformance.safe_text import to_json
+
+READERS: Final = "Readers see"
+"""The heading of a view's `readers` if they read the table itself."""
+
+Rows = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One visible step: an effect, a request, an answer, or a fault."""
+
+    lane: str
+    client: str
+    kind: str
+    target: str
+    """A path below the table's folder or the warehouse, or the request."""
+    detail: str = ""
+    """The answer, or the error that ended the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The known state after a step. The story has the headings of its parts."""
+
+    ledger: Rows
+    """The owner's durable records, or the part that answers show."""
+    log: tuple[tuple[str, bool, int], ...]
+    """Names below `_delta_log`, whether a power cut would leave them whole, and a checksum of the content."""
+    readers: tuple[tuple[str, str], ...]
+    """The current observations of each reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step as people read it."""
+
+    happening: Happening
+    text: str
+    rule: str | None
+    """The id of a requirement."""
+    view: View
+    """The state after the step."""
+    choices: tuple[str, ...] = ()
+    """All choices up to the step."""
+    decides: bool = False
+    """Whether the outcome depends on the step: a decision, an answer, a fault or an end."""
+    violates: bool = False
+    """Whether a violation becomes visible here."""
+
+
+class Forks(Protocol):
+    """Runs a story again with other choices."""
+
+    def options(self, choices: Sequence[str]) -> list[tuple[str, str]]:
+        """The options after these choices, each with its meaning."""
+        ...
+
+    def follow(self, choices: Sequence[str], option: str) -> list[Step]:
+        """The steps of `option` after these choices, and then of all remaining clients."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """A story for the player."""
+
+    name: str
+    title: str
+    about: str
+    ends: str
+    """The result at the end."""
+    clients: tuple[str, ...]
+    others: tuple[str, ...]
+    """Further lanes."""
+    steps: tuple[Step, ...]
+    headings: tuple[str, str, str] = (READERS, "The owner's ledger", "_delta_log")
+    """The headings of a view's parts: readers, ledger and log."""
+    forks: Forks | None = None
+    """None for a recording, which cannot be run again."""
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        return *self.clients, *self.others
+
+
+# The page
+
+
+def page(stories: Iterable[Story], *, title: str) -> str:
+    """The HTML text, which loads no other files."""
+    course = _Course()
+    shown = [course.story(story) for story in stories]
+    return filled("page.html", {"stories": shown, **course.tables()}, title=title)
+
+
+def filled(template: str, data: Any, **texts: str) -> str:
+    """A page from a template next to this module. `data` is JSON for its script; `texts` are inserted unchanged."""
+    here = files("conformance.player")
+    parts = {
+        "style": (here / "page.css").read_text(encoding="utf-8"),
+        "script": (here / "page.js").read_text(encoding="utf-8"),
+        **{name: html.escape(text) for name, text in texts.items()},
+        "data": to_json(data).decode().replace("</", "<\\/").replace("<!--", "<\\u0021--"),
+    }
+    page = (here / template).read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], page)
+
+
+class _Course:
+    """The data of all stories of one page, with each text, rule and view only once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[Hashable, int]] = {"texts": {}, "rules": {}, "views": {}}
+
+    def _number(self, table: str, value: Hashable) -> int:
+        numbers = self._numbers[table]
+        return numbers.setdefault(value, len(numbers))
+
+    def story(self, story: Story) -> dict[str, Any]:
+        return {
+            "name": story.name,
+            "title": story.title,
+            "about": story.about,
+            "ends": story.ends,
+            "lanes": story.lanes,
+            "clients": len(story.clients),
+            "headings": story.headings,
+            "steps": self._steps(story.steps),
+            "forks": {} if story.forks is None else self._forks(story, story.forks),
+        }
+
+    def _forks(self, story: Story, forks: Forks) -> dict[int, list[Any]]:
+        """Every other choice at the steps before a decision, with its outcome."""
+        found: dict[int, list[Any]] = {}
+        for at, (step, following) in enumerate(pairwise(story.steps)):
+            if following.choices != step.choices and following.decides:
+                made = step.choices
+                others = [option for option, _ in forks.options(made) if option != made[-1]]
+                found[at] = [[option, self._steps(forks.follow(made, option))] for option in others]
+        return found
+
+    def _steps(self, steps: Iterable[Step]) -> list[list[int | str | bool | None]]:
+        return [
+            [
+                step.happening.lane,
+                self._number("texts", step.text),
+                None if step.rule is None else self._number("rules", step.rule),
+                self._number("views", step.view),
+                2 if step.violates else int(step.decides),
+            ]
+            for step in steps
+        ]
+
+    def tables(self) -> dict[str, Any]:
+        known = load()
+        rules = [known.requirement(str(identifier)) for identifier in self._numbers["rules"]]
+        return {
+            "texts": list(self._numbers["texts"]),
+            "rules": [[each.id, f"{each.paraphrase} ({citation(each.source, each.passage)})"] for each in rules],
+            "views": [_view(each) for each in self._numbers["views"] if isinstance(each, View)],
+        }
+
+
+def _view(view: View) -> dict[str, Any]:
+    return {"ledger": view.ledger, "log": [[name, durable] for name, durable, _ in view.log], "readers": view.readers}

@@ -20,7 +20,7 @@ from conformance.interface.subject import AdapterError
 from conformance.reports.bundle import COMMAND
 from conformance.reports.recorded import read_history, tabulate
 from conformance.results import CaseResult, KnownFailure, UnusableError, Verdict, Violation
-from conformance.running import known_failures, verdicts
+from conformance.running import verdicts
 from conformance.running.plan import PlannedCase, plan, profile_named, seconds
 from conformance.running.worker_pool import Session
 from conformance.safe_text import one_line, visible
@@ -52,7 +52,7 @@ class Kit:
             self.profile = profile_named(config.getoption("commit_owner_profile"))
             self._timeout = seconds(config.getoption("commit_owner_timeout"), "--commit-owner-timeout")
             if known is not None:
-                self.known = known_failures.read(Path(known))
+                self.known = verdicts.read(Path(known))
         except UnusableError as error:
             raise pytest.UsageError(error.problem) from None
 
@@ -122,7 +122,7 @@ class Kit:
         if not self._results:
             return "no case of the kit was run"
         everything = plan(identity, self.profile, self.seed).order
-        stale = known_failures.stale(self.known, self._results, everything)
+        stale = verdicts.stale(self.known, self._results, everything)
         if stale:
             return f"known failures that are no longer true: {', '.join(entry.case for entry in stale)}"
         failed = verdicts.failing(self._results, strict=self.strict)
@@ -167,7 +167,7 @@ class Case(pytest.Item):
         except AdapterError as error:
             raise pytest.UsageError(f"the subject {one_line(self._kit.subject)}: {visible(error.problem)}") from None
         failing = bool(verdicts.failing([result], strict=self._kit.strict))
-        if failing and known_failures.is_known(result, self._kit.known, strict=self._kit.strict):
+        if failing and verdicts.is_known(result, self._kit.known, strict=self._kit.strict):
             pytest.xfail("; ".join(_reasons(result, self._kit.known)))
         if failing:
             raise ConformanceFailure(self._explanation(result))

@@ -28,7 +28,7 @@ from conformance.results import (
     UnusableError,
     Verdict,
 )
-from conformance.running import known_failures, verdicts
+from conformance.running import verdicts
 from conformance.running.plan import EVERYTHING, PROFILES, Plan, PlannedCase, RunProfile, Selection, plan
 from conformance.running.worker import (
     Alive,
@@ -288,7 +288,7 @@ class _Run:
         seconds = time.monotonic() - self._started
         state.results[result.case] = result
         fails = bool(verdicts.failing([result], strict=self._options.strict))
-        known = known_failures.is_known(result, self._options.known, strict=self._options.strict)
+        known = verdicts.is_known(result, self._options.known, strict=self._options.strict)
         if fails and state.first_failure is None:
             state.first_failure = round(seconds, 3)
         self._watcher.case(result, fails=fails, known=known, seconds=seconds)
@@ -332,7 +332,7 @@ class _Run:
             state.problems += verdicts.too_little(cases)
         if state.smoke and not verdicts.failing(cases):
             state.problems.append(f"no case failed, but the first requests did: {state.smoke}")
-        stale = known_failures.stale(options.known, cases, state.everything)
+        stale = verdicts.stale(options.known, cases, state.everything)
         return RunResult(
             kit_version=metadata.version("delta-commit-owner"),
             interface_version=INTERFACE_VERSION,
@@ -364,7 +364,7 @@ class _Run:
         unknown = [
             case
             for case in verdicts.failing(cases, strict=strict)
-            if not known_failures.is_known(case, self._options.known, strict=strict)
+            if not verdicts.is_known(case, self._options.known, strict=strict)
         ]
         if unknown or stale:
             return ExitCode.VIOLATION

@@ -25,8 +25,7 @@ import msgspec
 import refimpl
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient
-from conformance.adapters.reference.dying import Killed, Life
-from conformance.adapters.reference.host_effects import EffectFiles, LedgerConnection, Result
+from conformance.adapters.reference.host_effects import EffectFiles, Killed, LedgerConnection, Life, Result
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.interface import messages as m
 from conformance.interface.messages import name_of

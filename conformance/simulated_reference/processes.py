@@ -18,8 +18,7 @@ import greenlet
 
 import refimpl
 from conformance.adapters.in_process import InProcess
-from conformance.adapters.reference.dying import Life
-from conformance.adapters.reference.host_effects import LedgerConnection
+from conformance.adapters.reference.host_effects import LedgerConnection, Life
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, OwnerProcess, ReferenceOwner
 from conformance.interface import messages as m
 from conformance.interface.subject import Closing

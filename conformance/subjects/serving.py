@@ -20,8 +20,7 @@ from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import Handler, InProcess
 from conformance.interface.messages import Answer, Call, Hello, Reply, Request, Restart
 from conformance.interface.subject import TIMEOUT, AdapterError, Ask, UsageError
-from conformance.models.fault_control import FaultControl
-from conformance.models.storage import FolderStorage
+from conformance.models.storage import FaultControl, FolderStorage
 from conformance.subjects.names import handler_of
 
 PORT: Final = 0

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from refimpl.client.schema import Struct
     from refimpl.client.table import Table
     from refimpl.spark import DeltaConnection
-    from refimpl.spark.write_plan import Written
+    from refimpl.spark.writer import Written
     from refimpl.warehouse import AnyWarehouse
 
 

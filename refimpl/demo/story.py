@@ -14,10 +14,9 @@ from typing import Final
 
 import refimpl
 from refimpl.demo import source
+from refimpl.demo.acts import JOURNAL, TOTALS, Ingestion, path_access, race, read_back
 from refimpl.demo.processes import WorkerPool
-from refimpl.demo.reading import TOTALS, path_access, read_back
 from refimpl.demo.stage import Display, Result, Stage, Timeline, counted
-from refimpl.demo.writing import JOURNAL, Ingestion, race
 from refimpl.errors import InvalidRequestError
 from refimpl.owner.verify import Severity, verify
 from refimpl.spark import find_java

@@ -29,8 +29,7 @@ from refimpl.log_path import LOG_FOLDER
 from refimpl.object_store import objects_at
 from refimpl.owner.backfill import backfill, finish
 from refimpl.owner.context import Context
-from refimpl.owner.lifecycle import name_taken
-from refimpl.owner.locations import is_link, refuse_overlap
+from refimpl.owner.lifecycle import is_link, name_taken, refuse_overlap
 from refimpl.owner.records import TableRecord
 from refimpl.owner.statements import View
 

@@ -84,7 +84,7 @@ from refimpl.errors import (
 )
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
-from refimpl.remote_owner import documents
+from refimpl.remote_owner import calls
 from refimpl.remote_owner.calls import TRIES, DeltaCalls, Done, Refusal, Transport
 from refimpl.remote_owner.connection import Address, Connection, NoAnswerError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
@@ -271,7 +271,7 @@ class RemoteOwner:
 
     def _registered(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         full_name, staged = self._staged[table_id]
-        body = msgspec.json.encode(documents.creation(full_name.table, staged, proposal.content))
+        body = msgspec.json.encode(calls.creation(full_name.table, staged, proposal.content))
         answer = self._calls.asked("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
         loaded = answer
         if isinstance(answer, Refusal):
@@ -298,7 +298,7 @@ class RemoteOwner:
             version=0,
             attempt=proposal.attempt,
             commit_mode=CommitMode.DIRECT,
-            in_commit_timestamp=documents.in_commit_timestamp(proposal.content) or 0,
+            in_commit_timestamp=calls.in_commit_timestamp(proposal.content) or 0,
             size=len(proposal.content),
             ratified_at=loaded.metadata.created_time or self._environment.now(),
         )
@@ -712,8 +712,8 @@ class RemoteOwner:
                 reason=RejectionReason.STAGED_FILE_MISSING, detail=f"{proposal.file_name} is not in {log.folder}"
             )
         try:
-            timestamp = documents.in_commit_timestamp(content)
-            changes = documents.changes(content, lambda: self._known(current.table_id).loaded)
+            timestamp = calls.in_commit_timestamp(content)
+            changes = calls.changes(content, lambda: self._known(current.table_id).loaded)
         except CorruptLogError as error:
             return Rejected(reason=RejectionReason.MALFORMED_ACTIONS, detail=error.message)
         if timestamp is None:
@@ -734,9 +734,9 @@ class RemoteOwner:
         """The ratified commit of this proposal."""
         return RatifiedCommit(
             version=request.version,
-            attempt=documents.attempt_in(request.file_name),
+            attempt=calls.attempt_in(request.file_name),
             commit_mode=CommitMode.STAGED,
-            in_commit_timestamp=documents.in_commit_timestamp(request.content) or 0,
+            in_commit_timestamp=calls.in_commit_timestamp(request.content) or 0,
             size=len(request.content),
             ratified_at=self._environment.now(),
             file_name=request.file_name,
@@ -768,7 +768,7 @@ def _ratified(current: _CurrentTable, start: Version | None, end: Version | None
     return tuple(
         RatifiedCommit(
             version=commit.version,
-            attempt=documents.attempt_in(commit.file_name),
+            attempt=calls.attempt_in(commit.file_name),
             commit_mode=CommitMode.STAGED,
             in_commit_timestamp=commit.timestamp,
             size=commit.file_size,

@@ -52,8 +52,8 @@ from refimpl.spark.commit_protocol import JobFiles, delete_files, gather_or_dele
 from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
 from refimpl.spark.reader import milliseconds_of
 from refimpl.spark.tables import NamedTarget, PathTarget, Tables, is_utc
-from refimpl.spark.write_plan import OPTIONS as WRITE_OPTIONS
-from refimpl.spark.write_plan import WriteOptions, WritePlan, truth
+from refimpl.spark.writer import OPTIONS as WRITE_OPTIONS
+from refimpl.spark.writer import WriteOptions, WritePlan, truth
 from refimpl.warehouse import AnyWarehouse, RemoteWarehouse, Warehouse
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from conformance import learn
-from conformance.learn.course import Language
+from conformance.learn import Language
 
 BEGIN = re.compile(r"\s*(?://|#) >>>(?: stage (\d+))?(?: until (\d+))?\n")
 END = re.compile(r"\s*(?://|#) <<<\n")

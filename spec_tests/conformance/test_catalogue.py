@@ -34,9 +34,9 @@ from conformance.requirements.catalogue import (
     Restatement,
     Side,
     load,
+    place_of,
     read_document,
 )
-from conformance.requirements.lookup import place_of
 
 DOCUMENTS = {document.name: document for document in load().documents}
 PUBLIC = [name for name, document in DOCUMENTS.items() if not document.page]

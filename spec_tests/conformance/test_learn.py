@@ -16,14 +16,14 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from conformance import learn
 from conformance.adapters.stdio import Process, StdioSubject
 from conformance.checks.registry import all_checks
 from conformance.command import learning
 from conformance.command.application import application
 from conformance.findings import stored
 from conformance.interface import messages as m
-from conformance.learn import course, judge
-from conformance.learn.course import STAGES, Language
+from conformance.learn import STAGES, Language
 from spec_tests.conformance.learn_solutions import SKELETONS, solution
 
 PATIENCE = 120.0
@@ -36,13 +36,13 @@ def started(language: Language) -> list[str]:
     return [sys.executable if language is Language.PYTHON else "node"]
 
 
-def learn(*words: object) -> Any:
+def invoke(*words: object) -> Any:
     return CliRunner().invoke(application, ["learn", *map(str, words)], prog_name="delta-commit-conformance")
 
 
 @pytest.fixture
 def exercise(tmp_path: Path) -> Path:
-    assert learn(tmp_path / "mine").exit_code == 0
+    assert invoke(tmp_path / "mine").exit_code == 0
     return tmp_path / "mine"
 
 
@@ -70,7 +70,7 @@ def of_every_stage() -> list[Any]:
 def test_a_solution_passes_its_stages_and_not_the_next(language: Language, stage: int, tmp_path: Path) -> None:
     file = tmp_path / language.file
     file.write_text(solution(language, stage), encoding="utf-8")
-    result = judge.judge([*started(language), str(file)], timeout=PATIENCE)
+    result = learn.judge([*started(language), str(file)], timeout=PATIENCE)
     assert result.passed == stage, result.failure
     if stage == len(STAGES):
         assert result.failure is None
@@ -103,13 +103,13 @@ def test_the_complete_solution_passes_the_quick_profile(language: Language, tmp_
 
 
 def test_every_stage_has_a_page_with_two_hints() -> None:
-    texts = course.pages(Language.PYTHON, "mine")
+    texts = learn.pages(Language.PYTHON, "mine")
     for stage in STAGES:
         text = texts[stage.page]
         assert text.startswith(f"# Stage {stage.number}: {stage.title}\n")
         assert "## Hint" not in text
-        assert course.hint(stage)
-        assert course.hint(stage, deeper=True)
+        assert learn.hint(stage)
+        assert learn.hint(stage, deeper=True)
         for profile in stage.profiles[-2:] if stage.number > 1 else ():
             assert f"`{profile}`" in text
     assert not re.search(r"\{[A-Z]+\}", "".join(texts.values()))
@@ -118,7 +118,7 @@ def test_every_stage_has_a_page_with_two_hints() -> None:
 def conversation(language: Language) -> list[tuple[str, m.Call, str]]:
     """The examples of all pages: one conversation, in the order of the pages."""
     examples = []
-    for name, text in sorted(course.pages(language, "mine").items()):
+    for name, text in sorted(learn.pages(language, "mine").items()):
         for block in re.findall(r"```json\n(.*?)```", text, re.DOTALL) if name != "README.md" else ():
             lines = block.splitlines()
             for call, reply in zip(lines[::2], lines[1::2], strict=True):
@@ -141,25 +141,25 @@ def test_the_examples_on_the_pages_equal_the_solutions_answers(language: Languag
 
 
 def test_the_answer_to_hello_on_the_first_page_equals_the_skeletons(tmp_path: Path) -> None:
-    lines = re.search(r"```json\n(.*?)```", course.pages(Language.PYTHON, "mine")["README.md"], re.DOTALL)
+    lines = re.search(r"```json\n(.*?)```", learn.pages(Language.PYTHON, "mine")["README.md"], re.DOTALL)
     assert lines is not None
     call, reply = lines[1].splitlines()
     file = tmp_path / "owner.py"
-    file.write_text(course.skeleton(Language.PYTHON), encoding="utf-8")
+    file.write_text(learn.skeleton(Language.PYTHON), encoding="utf-8")
     done = subprocess.run([sys.executable, str(file)], input=f"{call}\n", capture_output=True, text=True)
     assert json.loads(done.stdout) == json.loads(reply)
 
 
 def test_the_commands_on_the_pages_exist() -> None:
     known = {command.name for command in application.registered_commands}
-    pages = "".join(course.pages(Language.PYTHON, "mine").values())
+    pages = "".join(learn.pages(Language.PYTHON, "mine").values())
     assert set(re.findall(r"delta-commit-conformance ([a-z]+)", pages)) <= known
     for words in re.findall(r"delta-commit-conformance learn mine (\w+)", pages):
         assert words in list(learning.Action)
 
 
 def test_the_findings_on_the_last_page_exist() -> None:
-    named = re.findall(r"\| `([\w-]+)` \|$", course.pages(Language.PYTHON, "mine")[course.LAST_PAGE], re.MULTILINE)
+    named = re.findall(r"\| `([\w-]+)` \|$", learn.pages(Language.PYTHON, "mine")[learn.LAST_PAGE], re.MULTILINE)
     assert len(named) > 5
     assert set(named) <= {finding.id for finding in stored.findings()}
 
@@ -170,7 +170,7 @@ def test_a_temporary_file_after_a_crash_does_not_change_the_published_one(langua
     same file.
     """
     file = tmp_path / language.file
-    file.write_text(course.skeleton(language), encoding="utf-8")
+    file.write_text(learn.skeleton(language), encoding="utf-8")
     published = tmp_path / "table" / "_delta_log" / "0.json"
     published.parent.mkdir(parents=True)
     published.write_text("first", encoding="utf-8")
@@ -186,16 +186,16 @@ def test_a_temporary_file_after_a_crash_does_not_change_the_published_one(langua
 
 @pytest.mark.parametrize("language", Language)
 def test_a_new_exercise_has_an_owner_and_all_pages(language: Language, tmp_path: Path) -> None:
-    made = learn(tmp_path / "mine", "--language", language)
+    made = invoke(tmp_path / "mine", "--language", language)
     assert made.exit_code == 0
     names = {path.name for path in (tmp_path / "mine").iterdir()}
-    assert names == {language.file, "exercise.json", *course.pages(language, "")}
+    assert names == {language.file, "exercise.json", *learn.pages(language, "")}
     assert len(names) == 16
 
 
 def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
     (exercise / "owner.py").write_text("my work", encoding="utf-8")
-    again = learn(exercise)
+    again = invoke(exercise)
     assert again.exit_code == 2
     assert "is already an exercise" in again.stderr
     assert (exercise / "owner.py").read_text(encoding="utf-8") == "my work"
@@ -231,22 +231,22 @@ def test_invalid_calls_give_a_message_and_exit_code_2(
         places[name].mkdir()
         (places[name] / ("exercise.json" if marker else "thesis.txt")).write_text(marker, encoding="utf-8")
     monkeypatch.setenv("PATH", str(tmp_path))
-    done = learn(*(word.format(**places) for word in words))
+    done = invoke(*(word.format(**places) for word in words))
     assert (done.exit_code, done.stdout) == (2, "")
     assert problem.format(**places) in done.stderr
 
 
 def test_a_check_inside_the_exercise_says_how_to_name_it(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(exercise)
-    done = learn("mine", "check")
+    done = invoke("mine", "check")
     assert (done.exit_code, "the current directory is one: name it `.`" in done.stderr) == (2, True)
 
 
 def test_a_hint_is_for_the_current_stage_and_the_deeper_one_has_code(exercise: Path) -> None:
-    shown = learn(exercise, "hint", "--timeout", "120s")
+    shown = invoke(exercise, "hint", "--timeout", "120s")
     assert (shown.exit_code, shown.stdout.splitlines()[0]) == (0, "Stage 1, create version 0")
     assert "hint --deeper" in shown.stdout
-    deeper = learn(exercise, "hint", "--deeper", "--stage", 3)
+    deeper = invoke(exercise, "hint", "--deeper", "--stage", 3)
     assert deeper.stdout.startswith("Stage 3, lose a race properly")
     assert "return gap" in deeper.stdout
 
@@ -256,7 +256,7 @@ def test_a_hint_is_for_the_current_stage_and_the_deeper_one_has_code(exercise: P
 
 def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
     (exercise / "owner.py").write_text(solution(Language.PYTHON, 2), encoding="utf-8")
-    shown = learn(exercise, "check", "--timeout", "120s")
+    shown = invoke(exercise, "check", "--timeout", "120s")
     assert shown.exit_code == 1
     for fact in (
         "Stage 3, lose a race properly: not yet", "observed: `commit` of version 1 was answered `rejected`",
@@ -269,13 +269,13 @@ def test_a_check_shows_the_first_failure_and_its_page(exercise: Path) -> None:
 
 def test_a_check_up_to_a_stage_passes_and_names_the_next_page(exercise: Path) -> None:
     (exercise / "owner.py").write_text(solution(Language.PYTHON, 2), encoding="utf-8")
-    shown = learn(exercise, "check", "--stage", 2, "--timeout", "120s")
+    shown = invoke(exercise, "check", "--stage", 2, "--timeout", "120s")
     assert shown.exit_code == 0
     assert f"Next: {exercise}/03-lost-race.md" in shown.stdout
 
 
 def test_the_json_of_a_check_has_all_messages(exercise: Path) -> None:
-    result = json.loads(learn(exercise, "check", "--json", "--timeout", "120s").stdout)
+    result = json.loads(invoke(exercise, "check", "--json", "--timeout", "120s").stdout)
     assert result["passed"] == 0
     assert [stage["passed"] for stage in result["stages"]] == [False] * 12
     failure = result["failure"]
@@ -286,9 +286,9 @@ def test_the_json_of_a_check_has_all_messages(exercise: Path) -> None:
 
 def test_an_owner_that_does_not_start_is_shown_with_its_error(tmp_path: Path) -> None:
     started(Language.JAVASCRIPT)
-    assert learn(tmp_path / "mine", "--language", "javascript").exit_code == 0
+    assert invoke(tmp_path / "mine", "--language", "javascript").exit_code == 0
     (tmp_path / "mine/owner.mjs").write_text("const one = 1;\nnot a program\n", encoding="utf-8")
-    shown = learn(tmp_path / "mine", "check", "--timeout", "120s")
+    shown = invoke(tmp_path / "mine", "check", "--timeout", "120s")
     assert shown.exit_code == 2
     assert shown.stdout.startswith("The owner does not answer `hello`\n")
     assert "owner.mjs:2|notaprogram|SyntaxError" in re.sub(r"\s", "", shown.stdout)
@@ -301,14 +301,14 @@ def test_output_of_the_owner_is_shown_with_the_failure(exercise: Path) -> None:
     assert line in source
     source = source.replace(line, f'        print("version", request["version"], file=sys.stderr)\n{line}')
     (exercise / "owner.py").write_text(source, encoding="utf-8")
-    shown = learn(exercise, "check", "--timeout", "120s")
+    shown = invoke(exercise, "check", "--timeout", "120s")
     assert "\nprinted:  version " in shown.stdout
 
 
 LOOP = (
     'import json, sys\nfor line in sys.stdin:\n    call = json.loads(line)\n    if call["request"]["op"] == "hello":\n'
 )
-HELLO = course.pages(Language.PYTHON, "")["README.md"].split("```json\n")[1].splitlines()[1]
+HELLO = learn.pages(Language.PYTHON, "")["README.md"].split("```json\n")[1].splitlines()[1]
 GREETS = f"{LOOP}        print({HELLO!r}, flush=True)\n    else:\n"
 
 
@@ -349,7 +349,7 @@ def test_a_broken_owner_is_described_and_not_waited_for_twice(
         return answer
 
     monkeypatch.setattr(Process, "ask", ask)
-    result = judge.judge([sys.executable, str(file)], timeout=PATIENCE)
+    result = learn.judge([sys.executable, str(file)], timeout=PATIENCE)
     assert result.failure is not None
     assert headline in result.failure.headline
     assert result.failure.expected not in result.failure.headline
@@ -387,7 +387,7 @@ def test_a_watch_continues_whatever_the_owner_does(exercise: Path, monkeypatch: 
                     lambda: owner.write_text(solution(Language.PYTHON, 1))])  # fmt: skip
 
     monkeypatch.setattr(learning, "pause", partial(change_next, changes))
-    shown = learn(exercise, "watch", "--stage", 2, "--timeout", "120s")
+    shown = invoke(exercise, "watch", "--stage", 2, "--timeout", "120s")
     assert shown.exit_code == 1
     assert "SyntaxError" in shown.stdout
     assert "owner.py is missing" in shown.stderr

@@ -310,7 +310,7 @@ EFFECT_OBJECTS = {
 """Names of the objects through which modules access files: `files.stat(...)` is not `Path.stat`."""
 
 ALLOWED = {
-    ("refimpl.owner.locations", "resolve"): "finds symbolic links in the path; reads no file of a log",
+    ("refimpl.owner.lifecycle", "resolve"): "finds symbolic links in the path; reads no file of a log",
     ("refimpl.owner.local", "resolve"): "finds a table by every path that leads to it",
     ("refimpl.warehouse", "read_text"): "/proc/self/mounts",
     ("refimpl.owner.ledger", "getpid"): "finds out which process opened the connection",

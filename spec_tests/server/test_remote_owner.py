@@ -40,7 +40,7 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from refimpl.remote_owner import documents
+from refimpl.remote_owner import calls
 from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES, DeltaCalls, Refusal
 from refimpl.remote_owner.connection import Connection, NoAnswerError, Reply, address_of
 from refimpl.remote_owner.owner import RemoteOwner
@@ -464,7 +464,7 @@ def test_changed_metadata_keeps_the_servers_domain_properties(tmp_path: Path, re
 def test_domain_is_sent_without_its_name() -> None:
     configuration = r"{\"clusteringColumns\":[[\"day\"]],\"domainName\":\"delta.clustering\"}"
     action = f'{{"domainMetadata":{{"domain":"delta.clustering","configuration":"{configuration}","removed":false}}}}'
-    (update,) = documents.changes(f"{action}\n".encode(), lambda: pytest.fail("nothing to ask"))
+    (update,) = calls.changes(f"{action}\n".encode(), lambda: pytest.fail("nothing to ask"))
     assert update == SetDomainMetadata(updates={"delta.clustering": {"clusteringColumns": [["day"]]}})
 
 

@@ -20,7 +20,7 @@ import msgspec
 import refimpl
 from conformance.adapters.log_folder import LogFolder, OutsideError
 from conformance.adapters.reference import translation
-from conformance.adapters.reference.dying import CRASH_POINTS, Killed, Life
+from conformance.adapters.reference.host_effects import CRASH_POINTS, Killed, Life
 from conformance.adapters.wire import DIRECTORY_VARIABLE
 from conformance.interface import messages as m
 from conformance.interface.messages import INTERFACE_VERSION

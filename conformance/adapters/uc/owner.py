@@ -1,9 +1,16 @@
-"""A server of the Delta API as a commit owner: each request becomes the calls that Delta's clients make for it."""
+"""A server of the Delta API as a commit owner: each request becomes the calls that Delta's clients make for it.
+
+Beside the commit itself, a client of the API sends the changes of the table's metadata in it, because the server does
+not read the log. The first part translates between the actions of a log and the documents of the API.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -11,12 +18,214 @@ from urllib.parse import unquote, urlsplit
 from conformance.adapters.connections import Connections, LossyConnections, NoConnectionError
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.log_folder import LogFolder, OutsideError
-from conformance.adapters.uc import documents
-from conformance.adapters.uc.api import Address, ApiCommit, DeltaApi, Loaded, Refused, UnansweredError
+from conformance.adapters.uc.api import (
+    Address,
+    ApiCommit,
+    DeltaApi,
+    Loaded,
+    Refused,
+    RequiredProtocol,
+    Staged,
+    UnansweredError,
+)
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.messages import Answer, Identity, Request
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
+
+_LEGAL_NAME: Final = re.compile(r"[a-z_][a-z0-9_]{0,99}", re.ASCII)
+_DERIVED: Final = re.compile(
+    r"delta\.(feature\..*|minReaderVersion|minWriterVersion|lastUpdateVersion|lastCommitTimestamp"
+    r"|clusteringColumns|rowTracking\.rowIdHighWaterMark)"
+)
+"""Properties that the server derives from the protocol, the newest commit and metadata domains. No client sets
+them."""
+
+Actions = Sequence[dict[str, Any]]
+
+
+def table_name(name: str) -> str:
+    """The table's name in the catalog, whose names are lower-case identifiers. A valid name stays as it is."""
+    if _LEGAL_NAME.fullmatch(name):
+        return name
+    readable = re.sub(r"[^a-z0-9]+", "_", name.lower())[:80]
+    return f"t_{readable}_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+
+
+def content_of(actions: Iterable[str]) -> bytes:
+    """The content of a log file with these actions."""
+    return "".join(f"{action}\n" for action in actions).encode("utf-8", "surrogatepass")
+
+
+def parsed(content: bytes) -> list[dict[str, Any]]:
+    """The actions of a file that can be parsed. The others are left out: the server has to reject them."""
+    actions = []
+    for line in content.decode("utf-8", "replace").split("\n"):
+        try:
+            action = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(action, dict):
+            actions.append(action)
+    return actions
+
+
+def body_of(actions: Actions, kind: str) -> dict[str, Any] | None:
+    """The body of the last action of the kind."""
+    bodies = [action[kind] for action in actions if isinstance(action.get(kind), dict)]
+    return bodies[-1] if bodies else None
+
+
+def attempt_of(actions: Actions) -> str | None:
+    """The attempt of the commit: its `txnId`."""
+    attempt = (body_of(actions[:1], "commitInfo") or {}).get("txnId")
+    return attempt if isinstance(attempt, str) else None
+
+
+def timestamp_of(actions: Actions) -> int | None:
+    """The in-commit timestamp, in ms."""
+    time = (body_of(actions[:1], "commitInfo") or {}).get("inCommitTimestamp")
+    return time if isinstance(time, int) else None
+
+
+# A new table
+
+
+def with_requirements(actions: Iterable[str], staged: Staged) -> tuple[str, ...]:
+    """Version 0 with the features and properties that the server requires of its tables."""
+    return tuple(_with_requirements(action, staged) for action in actions)
+
+
+def _with_requirements(action: str, staged: Staged) -> str:
+    try:
+        document = json.loads(action)
+    except (ValueError, RecursionError):
+        return action
+    if isinstance(document, dict) and isinstance(document.get("protocol"), dict):
+        _demand(document["protocol"], staged.required_protocol)
+    elif isinstance(document, dict) and isinstance(document.get("metaData"), dict):
+        configuration = document["metaData"].setdefault("configuration", {})
+        if isinstance(configuration, dict):
+            configuration |= {key: value for key, value in staged.required_properties.items() if value is not None}
+    else:
+        return action
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _demand(protocol: dict[str, Any], required: RequiredProtocol) -> None:
+    for key, features in (("readerFeatures", required.reader_features), ("writerFeatures", required.writer_features)):
+        has = protocol.get(key)
+        if features and isinstance(has, list):
+            protocol[key] = sorted({*has, *features})
+
+
+def creation_of(name: str, staged: Staged, actions: Actions) -> dict[str, Any]:
+    """The document that registers the table with these actions as version 0."""
+    metadata = body_of(actions, "metaData") or {}
+    return {
+        "name": name,
+        "location": staged.location,
+        "table-type": "MANAGED",
+        "columns": _columns(metadata),
+        "partition-columns": metadata.get("partitionColumns") or [],
+        "protocol": _protocol(body_of(actions, "protocol") or {}),
+        "properties": metadata.get("configuration") or {},
+        "last-commit-timestamp-ms": timestamp_of(actions),
+    }
+
+
+def _columns(metadata: Mapping[str, Any]) -> Any:
+    try:
+        return json.loads(metadata.get("schemaString") or "null")
+    except (ValueError, TypeError):
+        return None
+
+
+def _protocol(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "min-reader-version": protocol.get("minReaderVersion"),
+        "min-writer-version": protocol.get("minWriterVersion"),
+        "reader-features": protocol.get("readerFeatures") or [],
+        "writer-features": protocol.get("writerFeatures") or [],
+    }
+
+
+# What a commit changes
+
+
+def changes_metadata(actions: Actions) -> bool:
+    return any(kind in action for action in actions for kind in ("metaData", "protocol"))
+
+
+def updates_of(actions: Actions, before: Loaded) -> list[dict[str, Any]]:
+    """The updates of metadata, protocol and domains in the commit, compared with what the server has."""
+    updates: list[dict[str, Any]] = []
+    metadata, protocol = body_of(actions, "metaData"), body_of(actions, "protocol")
+    if metadata is not None:
+        updates += _metadata_updates(metadata, before)
+    if protocol is not None:
+        updates.append({"action": "set-protocol", "protocol": _protocol(protocol)})
+    return updates + _domain_updates(actions)
+
+
+def _metadata_updates(metadata: Mapping[str, Any], before: Loaded) -> list[dict[str, Any]]:
+    had = {key: value for key, value in (before.metadata.properties or {}).items() if not _DERIVED.fullmatch(key)}
+    wanted = metadata.get("configuration") or {}
+    changed = {key: value for key, value in wanted.items() if had.get(key) != value}
+    removed = sorted(key for key in had if key not in wanted)
+    columns, partitions = _columns(metadata), list(metadata.get("partitionColumns") or [])
+    updates: list[dict[str, Any]] = []
+    if columns != before.metadata.columns:
+        updates.append({"action": "set-columns", "columns": columns})
+    if partitions != list(before.metadata.partition_columns or ()):
+        updates.append({"action": "set-partition-columns", "partition-columns": partitions})
+    if changed:
+        updates.append({"action": "set-properties", "updates": changed})
+    if removed:
+        updates.append({"action": "remove-properties", "removals": removed})
+    return updates
+
+
+def _domain_updates(actions: Actions) -> list[dict[str, Any]]:
+    """The updates of the two metadata domains that the API knows. Other domains are only in the log."""
+    known = {"delta.rowTracking", "delta.clustering"}
+    bodies = [body for action in actions if isinstance(body := action.get("domainMetadata"), dict)]
+    domains = [body for body in bodies if body.get("domain") in known]
+    removed = [body["domain"] for body in domains if body.get("removed")]
+    updates: list[dict[str, Any]] = []
+    if len(domains) > len(removed):
+        values = {body["domain"]: json.loads(body["configuration"]) for body in domains if not body.get("removed")}
+        updates.append({"action": "set-domain-metadata", "updates": values})
+    if removed:
+        updates.append({"action": "remove-domain-metadata", "domains": removed})
+    return updates
+
+
+# The actions in a loaded table
+
+
+def protocol_action(table: Loaded) -> str | None:
+    """The protocol, from the table's properties. They do not tell which features are reader features."""
+    properties = table.metadata.properties or {}
+    features = [key.removeprefix("delta.feature.") for key in sorted(properties) if key.startswith("delta.feature.")]
+    reader, writer = properties.get("delta.minReaderVersion"), properties.get("delta.minWriterVersion")
+    if reader is None or writer is None or not (reader.isdecimal() and writer.isdecimal()):
+        return None
+    body = {"minReaderVersion": int(reader), "minWriterVersion": int(writer), "writerFeatures": features}
+    return json.dumps({"protocol": body}, separators=(",", ":"))
+
+
+def metadata_action(table: Loaded) -> str | None:
+    if table.metadata.columns is None:
+        return None
+    properties = table.metadata.properties or {}
+    body = {
+        "schemaString": json.dumps(table.metadata.columns, separators=(",", ":")),
+        "partitionColumns": list(table.metadata.partition_columns or ()),
+        "configuration": {key: value for key, value in properties.items() if not _DERIVED.fullmatch(key)},
+    }
+    return json.dumps({"metaData": body}, separators=(",", ":"))
+
 
 FEATURE: Final = "catalogManaged"
 STAGING: Final = "_staged_commits"
@@ -108,7 +317,7 @@ class UcOwner:
         """catalog-managed, "Creating and Dropping": get a location, write version 0 there, then register the name. If
         the name is taken, the client checks whether the table has the client's own version 0: an earlier request may
         have succeeded although its answer was lost."""
-        name = documents.table_name(request.name)
+        name = table_name(request.name)
         if (name, request.attempt) in self._known.created:
             return self._created_again(name, request)
         found = self._api.load(name)
@@ -120,10 +329,10 @@ class UcOwner:
         if isinstance(staged, Refused):
             return _rejected(staged)
         log = LogFolder(folder_of(staged.location))
-        actions = documents.with_requirements(request.actions, staged)
-        content = documents.content_of(actions)
+        actions = with_requirements(request.actions, staged)
+        content = content_of(actions)
         log.put(published(0), content, if_absent=True)
-        creation = documents.creation(name, staged, documents.parsed(content))
+        creation = creation_of(name, staged, parsed(content))
         reply = self._api.create(creation)
         if isinstance(reply, Refused):
             holder = self._api.load(name) if reply.status == 409 else reply
@@ -139,7 +348,7 @@ class UcOwner:
 
     def _name_taken(self, name: str, holder: Loaded, request: m.CreateTable) -> m.Answer:
         log = LogFolder(folder_of(holder.metadata.location))
-        if documents.attempt_of(documents.parsed(log.read(published(0)) or b"")) == request.attempt:
+        if attempt_of(parsed(log.read(published(0)) or b"")) == request.attempt:
             return self._created_answer(name, holder, request)
         return m.Conflict(latest=holder.latest, winner_table=str(self._reference_of(name, holder)))
 
@@ -160,7 +369,7 @@ class UcOwner:
     def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
         if request.name is None:
             return m.Unsupported(reason="the Delta API finds tables by their names")
-        return self._answered(lambda: self._found(documents.table_name(request.name or "")))
+        return self._answered(lambda: self._found(table_name(request.name or "")))
 
     def _found(self, name: str) -> m.Answer:
         table = self._api.load(name)
@@ -173,8 +382,8 @@ class UcOwner:
             latest=table.latest,
             location=str(folder_of(table.metadata.location)),
             commits=tuple(_entry(commit) for commit in table.unpublished),
-            protocol=documents.protocol_action(table),
-            metadata=documents.metadata_action(table),
+            protocol=protocol_action(table),
+            metadata=metadata_action(table),
         )
 
     def drop_table(self, client: str, request: m.DropTable) -> m.Answer:
@@ -218,8 +427,8 @@ class UcOwner:
         if self._known.proposed.setdefault((request.table, request.attempt), request.version) != request.version:
             return m.Rejected(reason=f"{request.attempt} was proposed for another version; each try needs a new id")
         if request.actions is not None:
-            content = documents.content_of(request.actions)
-            time = documents.timestamp_of(documents.parsed(content))
+            content = content_of(request.actions)
+            time = timestamp_of(parsed(content))
             if (
                 not log.put(f"{STAGING}/{file_name}", content, if_absent=True, modified=time)
                 and log.read(f"{STAGING}/{file_name}") != content
@@ -247,13 +456,13 @@ class UcOwner:
 
     def _request(self, request: m.Commit, log: LogFolder, file_name: str) -> tuple[Documents, Documents]:
         """The requirements and the updates of the request."""
-        actions = documents.parsed(log.read(f"{STAGING}/{file_name}") or b"")
+        actions = parsed(log.read(f"{STAGING}/{file_name}") or b"")
         requirements: Documents = [{"type": "assert-table-uuid", "uuid": request.table.rpartition("@")[2]}]
         updates: Documents = [{"action": "add-commit", "commit": _commit(request, log, file_name, actions)}]
-        if documents.changes_metadata(actions):
+        if changes_metadata(actions):
             _, before = self._loaded(request.table)
             requirements.append({"type": "assert-etag", "etag": before.metadata.etag})
-            updates += documents.updates_of(actions, before)
+            updates += updates_of(actions, before)
         return requirements, updates
 
     def _update(self, request: m.Commit, file_name: str, requirements: Documents, updates: Documents) -> Refused | None:
@@ -365,14 +574,14 @@ def _publish(log: LogFolder, commits: tuple[ApiCommit, ...]) -> str | None:
     return None
 
 
-def _commit(request: m.Commit, log: LogFolder, file_name: str, actions: documents.Actions) -> dict[str, Any]:
+def _commit(request: m.Commit, log: LogFolder, file_name: str, actions: Actions) -> dict[str, Any]:
     """The client's description of its staged file. The file may be missing; the server has to reject that."""
     try:
         status = log.status(f"{STAGING}/{file_name}")
     except OutsideError:
         status = None
     modified = 0 if status is None else status.st_mtime_ns // 1_000_000
-    timestamp = documents.timestamp_of(actions)
+    timestamp = timestamp_of(actions)
     return {
         "version": request.version,
         "timestamp": modified if timestamp is None else timestamp,

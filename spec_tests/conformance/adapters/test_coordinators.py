@@ -15,8 +15,8 @@ from typing import NoReturn
 import pytest
 
 from conformance.adapters.in_process import InProcessSubject
-from conformance.adapters.jvm import log as delta
 from conformance.adapters.jvm import owner
+from conformance.adapters.jvm import owner as delta
 from conformance.adapters.jvm.dynamodb import THROTTLED
 from conformance.adapters.jvm.machine import java
 from conformance.command.running import subject_of

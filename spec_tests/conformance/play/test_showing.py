@@ -28,8 +28,7 @@ from conformance.play.narration import story_of
 from conformance.play.opening import beginning, open_story
 from conformance.play.scenarios import SCENARIOS
 from conformance.play.terminal import Player
-from conformance.player.page import page
-from conformance.player.story import Step, Story
+from conformance.player import Step, Story, page
 from conformance.reports.history_story import AROUND
 from conformance.results import UnusableError
 from spec_tests.conformance.reports import runs

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conformance.adapters.reference import dying
-from conformance.adapters.reference.dying import CRASH_POINTS
+from conformance.adapters.reference import host_effects
+from conformance.adapters.reference.host_effects import CRASH_POINTS
 from conformance.adapters.reference.owner import FILESYSTEM_TABLES, ReferenceOwner
 from conformance.history.events import Promise
 from conformance.interface import messages as m
@@ -402,15 +402,15 @@ def test_a_death_ends_the_requests_of_other_threads(owner: Asking, monkeypatch: 
     """One thread is about to commit when another kills the process. The commit does not land and is not answered."""
     table = staged(owner)
     at_the_door, killed, answers = threading.Event(), threading.Event(), []
-    reach = dying.Life.reach
+    reach = host_effects.Life.reach
 
-    def waits(life: dying.Life, point: str) -> None:
+    def waits(life: host_effects.Life, point: str) -> None:
         if point == "before-ratify":
             at_the_door.set()
             assert killed.wait(60)
         reach(life, point)
 
-    monkeypatch.setattr(dying.Life, "reach", waits)
+    monkeypatch.setattr(host_effects.Life, "reach", waits)
     request = table.proposal(1)
     thread = threading.Thread(target=lambda: answers.append(owner.ask(request)))
     thread.start()

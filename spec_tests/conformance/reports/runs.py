@@ -9,8 +9,7 @@ import msgspec
 from conformance import reports
 from conformance.checkers.check import check_events
 from conformance.history.files import read
-from conformance.requirements.catalogue import Level, Side, load
-from conformance.requirements.lookup import place_of
+from conformance.requirements.catalogue import Level, Side, load, place_of
 from conformance.results import (
     CaseResult,
     Environment,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from conformance import reports
-from conformance.running import known_failures
+from conformance.running import verdicts
 from spec_tests.conformance.running.cases import ONE
 
 ROOT = Path(__file__).parents[3]
@@ -182,8 +182,8 @@ def test_the_workflow_has_no_other_steps() -> None:
 
 def test_the_example_list_of_known_failures_and_its_entry_are_valid(tmp_path: Path) -> None:
     example, file = EXAMPLE / "known-failures.toml", tmp_path / "known.toml"
-    assert known_failures.read(example) == ()
+    assert verdicts.read(example) == ()
     text = example.read_text("utf-8")
     file.write_text(text[text.index("# [[") :].replace("# ", ""), "utf-8")
-    (entry,) = known_failures.read(file)
+    (entry,) = verdicts.read(file)
     assert entry.requirement == "CM-PUBLISH-06"

@@ -19,7 +19,7 @@ from conformance.results import (
     Verdict,
     Violation,
 )
-from conformance.running import known_failures, verdicts
+from conformance.running import verdicts
 from conformance.scenario.formatting import NO_SUCH_JOB
 from spec_tests.conformance.running.cases import MAY, MUST, OTHER_MUST, SHOULD, UNTESTABLE, case, identity
 
@@ -241,23 +241,23 @@ def entry(pattern: str = FAILED.case, requirement: str | None = MUST) -> KnownFa
     ],
 )
 def test_an_entry_accepts_a_case_by_name_and_requirement(known: KnownFailure, covered: bool) -> None:
-    assert known_failures.is_known(FAILED, [known]) is covered
+    assert verdicts.is_known(FAILED, [known]) is covered
 
 
 def test_every_violation_of_a_failed_case_must_be_known() -> None:
     twice = case(FAILED.case, Verdict.FAILED, (MUST,), (OTHER_MUST,))
-    assert not known_failures.is_known(twice, [entry()])
-    assert known_failures.is_known(twice, [entry(), entry(requirement=OTHER_MUST)])
+    assert not verdicts.is_known(twice, [entry()])
+    assert verdicts.is_known(twice, [entry(), entry(requirement=OTHER_MUST)])
 
 
 def test_advice_must_be_known_only_in_a_strict_run() -> None:
     also_advice = case(FAILED.case, Verdict.FAILED, (MUST,), (SHOULD,))
-    assert known_failures.is_known(also_advice, [entry()])
-    assert not known_failures.is_known(also_advice, [entry()], strict=True)
+    assert verdicts.is_known(also_advice, [entry()])
+    assert not verdicts.is_known(also_advice, [entry()], strict=True)
 
 
 def test_a_passed_case_is_no_known_failure() -> None:
-    assert not known_failures.is_known(PASSED, [entry()])
+    assert not verdicts.is_known(PASSED, [entry()])
 
 
 ALL = ("limits/a-check[managedCommit/staged]", "limits/never-selected[managedCommit/staged]")
@@ -281,24 +281,24 @@ ALL = ("limits/a-check[managedCommit/staged]", "limits/never-selected[managedCom
 def test_an_entry_is_stale_if_its_cases_give_another_result(
     known: KnownFailure, cases: list[CaseResult], stale: bool
 ) -> None:
-    assert known_failures.stale([known], cases, ALL) == ((known,) if stale else ())
+    assert verdicts.stale([known], cases, ALL) == ((known,) if stale else ())
 
 
 def test_a_generated_list_needs_reasons(tmp_path: Path) -> None:
     file = tmp_path / "known.toml"
-    file.write_text(known_failures.generate("my owner", [FAILED], []), "utf-8")
+    file.write_text(verdicts.generate("my owner", [FAILED], []), "utf-8")
     with pytest.raises(UnusableError) as refused:
-        known_failures.read(file)
+        verdicts.read(file)
     assert "reason is empty" in refused.value.problem
     file.write_text(file.read_text("utf-8").replace('reason = ""', 'reason = "ticket 17"'), "utf-8")
-    known = known_failures.read(file)
-    assert known_failures.is_known(FAILED, known)
-    assert known_failures.stale(known, [FAILED], []) == ()
+    known = verdicts.read(file)
+    assert verdicts.is_known(FAILED, known)
+    assert verdicts.stale(known, [FAILED], []) == ()
 
 
 def test_a_regenerated_list_keeps_known_reasons(tmp_path: Path) -> None:
     other = case("limits/b[x/y]", Verdict.FAILED, (OTHER_MUST,))
-    text = known_failures.generate("my owner", [FAILED, other, PASSED], [entry()])
+    text = verdicts.generate("my owner", [FAILED, other, PASSED], [entry()])
     assert text.count("[[known-failure]]") == 2
     assert text.count('reason = "ticket 17"') == 1
     assert text.count('reason = ""') == 1
@@ -309,8 +309,8 @@ def test_variants_that_fail_alike_are_one_entry(tmp_path: Path) -> None:
         case(f"limits/a-check[managedCommit/{commit_mode}]", Verdict.FAILED, (MUST,))
         for commit_mode in ("staged", "direct")
     ]
-    assert 'case = "limits/a-check[*]"' in known_failures.generate("my owner", alike, [])
-    one = known_failures.generate("my owner", [alike[0], case("limits/a-check[managedCommit/direct]")], [])
+    assert 'case = "limits/a-check[*]"' in verdicts.generate("my owner", alike, [])
+    one = verdicts.generate("my owner", [alike[0], case("limits/a-check[managedCommit/direct]")], [])
     assert 'case = "limits/a-check[managedCommit/staged]"' in one
     assert "[*]" not in one
 
@@ -319,9 +319,9 @@ def test_a_hostile_name_or_message_is_escaped(tmp_path: Path) -> None:
     hostile = 'x"\n[[known-failure]]\ncase = "*"\nreason = "mine"\n#'
     failed = case(f"limits/a{hostile}[x/y]", Verdict.FAILED, (MUST,))
     file = tmp_path / "known.toml"
-    text = known_failures.generate(hostile, [failed], [KnownFailure(case="*", reason=hostile)])
+    text = verdicts.generate(hostile, [failed], [KnownFailure(case="*", reason=hostile)])
     file.write_text(text, "utf-8")
-    (read,) = known_failures.read(file)
+    (read,) = verdicts.read(file)
     assert (read.case, read.reason) == (failed.case, hostile)
 
 
@@ -344,12 +344,12 @@ def test_the_error_for_an_invalid_list_names_the_entry(tmp_path: Path, content: 
     if content is not None:
         file.write_bytes(content.encode("latin-1"))
     with pytest.raises(UnusableError) as refused:
-        known_failures.read(file)
+        verdicts.read(file)
     assert words in refused.value.problem
     assert str(file) in refused.value.problem
 
 
 def test_a_list_may_be_empty(tmp_path: Path) -> None:
     file = tmp_path / "known.toml"
-    file.write_text(known_failures.generate("my owner", [PASSED], []), "utf-8")
-    assert known_failures.read(file) == ()
+    file.write_text(verdicts.generate("my owner", [PASSED], []), "utf-8")
+    assert verdicts.read(file) == ()

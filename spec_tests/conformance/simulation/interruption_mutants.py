@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 from unittest import mock
 
-from conformance.adapters.reference.dying import STAGING_FOLDERS
+from conformance.adapters.reference.host_effects import STAGING_FOLDERS
 from conformance.simulated_reference.processes import Patch, SimulatedProcesses
 from conformance.simulation.disk import Disk, Number, SimulatedFiles
 from refimpl import log_path
