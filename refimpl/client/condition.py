@@ -482,9 +482,7 @@ def _partition_bounds(values: Mapping[str, str | None], column: Column) -> Bound
         return unknown
     try:
         value = from_text(values[name], column.type)
-        if value is not None and column.type == Primitive(name="float"):
-            value = single(value)
-    except (CorruptLogError, OverflowError):
+    except CorruptLogError:
         return unknown
     if value is None:
         return Bounds(nulls=Nulls.ALL)

@@ -16,6 +16,7 @@ null both mean null. `_metadata.file_path` of Spark is spelled like an action's 
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import decimal
 import urllib.parse
@@ -93,8 +94,10 @@ def _from_text(text: str, kind: DataType) -> Any:
             return text
         case Primitive(name="long" | "integer" | "short" | "byte"):
             return int(text)
-        case Primitive(name="float" | "double"):
+        case Primitive(name="double"):
             return float(text)
+        case Primitive(name="float"):  # single precision: several texts mean one value
+            return ctypes.c_float(float(text)).value
         case Primitive(name="boolean"):
             return _BOOLEANS[text.lower()]
         case Primitive(name="date"):

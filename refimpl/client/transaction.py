@@ -157,7 +157,8 @@ class Transaction:
         ]  # this transaction may rename or drop it
 
         def key(given: Mapping[str, str | None]) -> tuple[str, ...]:
-            return tuple(repr(from_text(given.get(column.physical_name), column.type)) for column in columns)
+            values = [from_text(given.get(column.physical_name), column.type) for column in columns]
+            return tuple(repr(0.0 if value == 0.0 else value) for value in values)  # by `repr`, NaN equals itself
 
         wanted = {key(given) for given in values}
         test = ReadPredicate(

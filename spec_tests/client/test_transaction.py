@@ -2,19 +2,22 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from refimpl import actions, log_path
-from refimpl.actions import Action, CommitInfo, DeletionVector, Format, Metadata, Protocol, Txn
+from refimpl.actions import Action, Add, CommitInfo, DeletionVector, Format, Metadata, Protocol, Txn
 from refimpl.client.conflicts import IsolationLevel
+from refimpl.client.create import create_filesystem_table
 from refimpl.client.properties import KNOWN, checkpoint_interval
 from refimpl.client.schema import Field, Primitive, Struct
 from refimpl.client.table import Table
 from refimpl.client.transaction import Transaction, removal
+from refimpl.environment import Environment
 from refimpl.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteDeleteError,
@@ -695,3 +698,27 @@ def test_replaced_metadata_keep_an_enablement_in_the_same_transaction(setting: S
     snapshot = setting.again(table).snapshot()
     assert snapshot.metadata.configuration["delta.enableInCommitTimestamps"] == "true"
     assert snapshot.in_commit_timestamp is not None
+
+
+@pytest.mark.parametrize(
+    ("kind", "spellings"),
+    [
+        ("float", ["0.1", "0.10000000149011612", "1e-1"]),
+        ("double", ["-0.0", "0.0", "0"]),
+        ("double", ["NaN", "nan"]),
+        ("integer", ["7", "07"]),
+    ],
+)
+def test_a_partition_is_read_in_every_spelling_of_its_value(
+    tmp_path: Path, kind: str, spellings: Sequence[str]
+) -> None:
+    """Writers spell numbers differently. A dynamic overwrite that missed a file would double its rows."""
+    columns = (Field(name="id", type=Primitive(name="long")), Field(name="p", type=Primitive(name=kind)))
+    adds = [
+        Add(path=f"f{number}", partition_values={"p": text}, size=1, modification_time=0, data_change=True)
+        for number, text in enumerate([*spellings, "1.5" if kind != "integer" else "8"])
+    ]
+    schema = Struct(fields=columns)
+    table = create_filesystem_table(tmp_path / "t", Environment(), schema, partition_columns=["p"], adds=adds)
+    for text in spellings:
+        assert len(table.transaction().read_partitions([{"p": text}])) == len(spellings)
