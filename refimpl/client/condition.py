@@ -486,8 +486,8 @@ def _partition_bounds(values: Mapping[str, str | None], column: Column) -> Bound
         return unknown
     if value is None:
         return Bounds(nulls=Nulls.ALL)
-    if value != value:
-        return Bounds(nulls=Nulls.NONE, nan=True)
+    if value != value:  # above every number: decides a comparison with each finite literal
+        return Bounds(lower=math.inf, nulls=Nulls.NONE, nan=True)
     return Bounds(lower=value, upper=value, nulls=Nulls.NONE)
 
 
