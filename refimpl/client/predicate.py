@@ -453,6 +453,8 @@ def converted(literal: Any, kind: DataType) -> Any:
             return literal if isinstance(literal, str) else None
         case _ if is_exact(kind) and isinstance(literal, decimal.Decimal | str):
             exact = decimal.Decimal(literal)
+            if isinstance(literal, str) and not isinstance(kind, Decimal) and exact % 1:
+                return None  # Spark rejects it or, without ANSI mode, drops the fraction
             return exact if exact.is_finite() else None
         case _ if kind in FLOATS and isinstance(literal, decimal.Decimal | str):
             return float(literal)

@@ -290,7 +290,7 @@ class TestWhatIsRefused:
             "q BETWEEN SYMMETRIC 3 AND 1", "p LIKE ANY ('a', 'b')", "q = 1.e", "q = 'NaN'", "q < 'Infinity'",
             "q = CAST(1.7 AS INT)", "q = CAST(300 AS TINYINT)", "m = CAST(1.256 AS DECIMAL(3,2))",
             "m = CAST(1.5 AS DECIMAL)", "u < CAST(1e300 AS FLOAT)", "q = CAST('three' AS INT)",
-            "q = 'three'", "p = 5", "r = 5", "r = '2020-01-01 10:00:00'", "b = 1", "st = 1", "q LIKE 'a'", "x = 'a'",
+            "q = 'three'", "q >= '1.5'", "p = 5", "r = 5", "r = '2020-01-01 10:00:00'", "b = 1", "st = 1", "q LIKE 'a'", "x = 'a'",
             "q = TRUE", "r = DATE 'someday'", "r > TIMESTAMP '2026-01-05 00:00:00+05:00'",
             "n > TIMESTAMP '2026-01-05 00:00:00+05:00'",
         ],
