@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import math
 import os
 import signal
 import subprocess
@@ -360,6 +361,17 @@ def test_parquet_file_is_accepted(tmp_path: Path) -> None:
         "Oslo": {"n": 3},
         "Rome": {"n": 1},
     }
+
+
+def test_values_that_a_total_cannot_compare_are_left_out(tmp_path: Path) -> None:
+    """A sum with NaN is equal to none, and an empty text is null in the table."""
+    from pyarrow import parquet
+
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pa.table({"city": ["", "Bonn", "Oslo"], "k": [1, 2, 3], "n": [1.5, math.nan, None]}), path)
+    assert [list(part.sums) for part in source.load(path, "k", tmp_path).parts.values()] == [[], [], []]
+    with pytest.raises(InvalidRequestError, match="has nulls"):
+        source.load(path, "city", tmp_path)
 
 
 def test_flights_are_complete(tmp_path: Path) -> None:

@@ -123,15 +123,18 @@ def _parts(table: pa.Table, column: str, path: Path) -> dict[str, Totals]:
         raise InvalidRequestError(
             f"the column {column} of {path.name} is a {kind}; partition by integers, texts or dates"
         )
-    if table[column].null_count:
-        raise InvalidRequestError(f"the column {column} of {path.name} has nulls; partition by one that has none")
+    if table[column].null_count or (pa.types.is_string(kind) and "" in table[column].unique().to_pylist()):
+        raise InvalidRequestError(
+            f"the column {column} of {path.name} has nulls (an empty text is null as a partition value); partition by "
+            "one that has none"
+        )
     distinct = pc.count_distinct(table[column]).as_py()
     if not FEWEST_PARTS <= distinct <= MOST_PARTS:
         raise InvalidRequestError(
             f"the column {column} of {path.name} has {distinct} values; the demo needs {FEWEST_PARTS} to {MOST_PARTS}"
         )
     counts = [name for name in table.column_names if name != column]
-    sums = [name for name in counts if _can_be_summed(table.schema.field(name).type)]
+    sums = [name for name in counts if _can_be_summed(table[name])]
     wanted = [([], "count_all"), *((name, "count") for name in counts), *((name, "sum") for name in sums)]
     grouped = table.group_by(column).aggregate(wanted).sort_by(column)
     keys = grouped[column].cast(pa.string()).to_pylist()
@@ -145,7 +148,11 @@ def _parts(table: pa.Table, column: str, path: Path) -> dict[str, Totals]:
     }
 
 
-def _can_be_summed(kind: pa.DataType) -> bool:
+def _can_be_summed(values: pa.ChunkedArray) -> bool:
+    """Whether the values are numbers, without NaN and infinity: a sum of these compares with nothing."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    if not pa.types.is_integer(values.type) and not pa.types.is_floating(values.type):
+        return False
+    return pc.all(pc.is_finite(values)).as_py() is not False
