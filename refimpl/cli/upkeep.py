@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -244,7 +245,8 @@ def vacuum(
     with opened(address) as warehouse:
         done = vacuumed(warehouse.table(table), older_than=age, dry_run=not delete, force=force)
     if json:
-        output.show_json(dataclasses.asdict(done) | {"deleted": delete})
+        names = [os.fsencode(path).decode(errors="backslashreplace") for path in done.files]  # JSON must be UTF-8
+        output.show_json(dataclasses.asdict(done) | {"files": names, "deleted": delete})
         return
     for path in done.files:
         output.show_line(path)

@@ -1,5 +1,6 @@
 """`backfill`, `checkpoint`, `cleanup`, `policy`, `verify`, `repair`, `backup`."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,16 @@ def test_vacuum_deletes_only_with_the_option(cli: CommandLine, warehouse: Wareho
     assert "deleted 3 files" in cli("vacuum", busy, "--older-than", "0s", "--force", "--delete").out
     assert not any((folder / path).exists() for path in listed["files"])
     assert cli("show", busy, "--json").json["snapshot"]["rows"] == 3
+
+
+def test_vacuum_reports_a_name_that_is_not_utf_8(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
+    """The report comes after the deletion, so it must not fail."""
+    cli("policy", busy, "--allow", "vacuum")
+    path = warehouse.table(busy).location / os.fsdecode(b"a\xff.parquet")
+    path.touch()
+    os.utime(path, (0, 0))
+    assert cli("vacuum", busy, "--delete", "--json").json["files"] == ["a\\xff.parquet"]
+    assert not path.exists()
 
 
 def test_policy_shows_and_changes_what_the_owner_allows(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
