@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from refimpl.version import VERSION
-
 if TYPE_CHECKING:
     from refimpl.warehouse import Warehouse, open  # noqa: A004
 
-__version__ = VERSION
+__version__ = "0.1.0"
+"""The release: in `commitInfo.engineInfo`, and in what the server and the command line say."""
 __all__ = ["Warehouse", "__version__", "open"]
 
 

@@ -1,1 +1,78 @@
-"""The checks: the requests that each one sends to a subject, and the answers that it accepts."""
+"""The checks: the requests that each one sends to a subject, and the answers that it accepts.
+
+    @check(Family.CONCURRENT_WRITERS, "MC-COMMIT-01", "CM-COMMIT-07")
+    def the_owner_commits_only_the_version_after_the_last(s: Scenario) -> None:
+        "A proposal of version v is ratified only if v-1 is ratified."
+        table = s.create()
+        ...
+
+The function's name gives the check's id; reports show its docstring. A check runs once for every table feature and
+commit mode that the subject offers, unless it names some (`EVERY_TABLE`: plain tables too). The feature, the commit
+mode and the subject's profiles select which of its requirements apply.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any
+
+from conformance.adapters.identity import COMMIT_MODES, FEATURES
+from conformance.requirements.catalogue import Profile, load
+from conformance.results import Layer
+from conformance.scenario.check import Check, Family
+
+_checks: dict[str, Check] = {}
+
+
+def check(
+    family: Family,
+    *requirements: str,
+    side: str = "owner",
+    layer: Layer = Layer.EXAMPLE,
+    needs: Iterable[Profile] = (),
+    features: tuple[str, ...] = FEATURES,
+    commit_modes: tuple[str, ...] = COMMIT_MODES,
+) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Register a check. Raises `ValueError` if the name is taken or a requirement does not exist."""
+
+    def register(function: Callable[[Any], None]) -> Callable[[Any], None]:
+        name = function.__name__.replace("_", "-")
+        title = " ".join((function.__doc__ or "").split())
+        if not title:
+            raise ValueError(f"check {name!r} has no docstring; reports show it")
+        if name in _checks and _checks[name].function.__module__ != function.__module__:
+            raise ValueError(f"two checks are called {name!r}")
+        for requirement in requirements:
+            try:
+                load().requirement(requirement)
+            except KeyError:
+                raise ValueError(
+                    f"check {name!r} names the requirement {requirement!r}, which does not exist"
+                ) from None
+        _checks[name] = Check(
+            name=name,
+            title=title,
+            family=family,
+            side=side,
+            layer=layer,
+            requirements=requirements,
+            needs=frozenset(needs),
+            features=features,
+            commit_modes=commit_modes,
+            function=function,
+        )
+        return function
+
+    return register
+
+
+@cache
+def all_checks() -> tuple[Check, ...]:
+    """Every check of the kit, sorted by family and then in the order of its module."""
+    for module in sorted(pkgutil.walk_packages(__path__, f"{__name__}."), key=lambda m: m.name):
+        importlib.import_module(module.name)
+    order = list(Family)
+    return tuple(sorted(_checks.values(), key=lambda each: order.index(each.family)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.history import digests
 from conformance.interface.log_names import STAGING, commit_file, staged_file
 from conformance.interface.messages import (

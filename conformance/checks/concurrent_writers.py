@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.history import digests
 from conformance.interface.messages import (
     AttemptOutcome,

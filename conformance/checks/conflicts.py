@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
 from conformance.interface.messages import DataFile, Isolation, Transact

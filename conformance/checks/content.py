@@ -9,8 +9,8 @@ import json
 import re
 from typing import Any, Final
 
+from conformance.checks import check
 from conformance.checks.backfill import CONTENT, lines, same_content, tracked
-from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface.log_names import STAGING, commit_file
 from conformance.interface.messages import Commit, Conflict, Ratified, Rejected

@@ -10,8 +10,8 @@ import json
 from functools import partial
 from typing import Any
 
+from conformance.checks import check
 from conformance.checks.conflicts import lands
-from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.messages import DataFile
 from conformance.models.writer import ROW_DOMAIN, ROW_TRACKING

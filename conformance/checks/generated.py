@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.generated import steps
 from conformance.generated.rounds import CREATORS, Rounds
 from conformance.generated.running import Generation

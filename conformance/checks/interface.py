@@ -6,7 +6,7 @@ PROFILES.md#every-subject: the requirements without which the kit cannot judge a
 from __future__ import annotations
 
 from conformance.adapters.identity import contradictions
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.interface.log_names import STAGING, staged_file
 from conformance.interface.messages import (
     AttemptOutcome,

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.checks.replays import attempt_of, known_as_version_1, outcome
 from conformance.checks.version_0 import create_at, first_file, place
 from conformance.history.events import Promise

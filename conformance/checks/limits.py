@@ -7,8 +7,8 @@ commits until some are backfilled. Commits that are published directly do not co
 
 from __future__ import annotations
 
+from conformance.checks import check
 from conformance.checks.backfill import DONE, UNPUBLISHED, complete
-from conformance.checks.registry import check
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.checks.stale_reads import FRESH, RANGE, answered_in_full
 from conformance.interface import messages as m

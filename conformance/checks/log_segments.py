@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
+from conformance.checks import check
 from conformance.checks.log_tail import FRESH
-from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.scenario.check import Family

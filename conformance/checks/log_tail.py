@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, commit_file
 from conformance.requirements.catalogue import Profile

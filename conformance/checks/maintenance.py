@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
 from conformance.models import proposals

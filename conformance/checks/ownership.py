@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.checks.replays import attempt_of, known_as_version_1, outcome
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.models import proposals

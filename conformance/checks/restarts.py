@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from conformance.checks import check
 from conformance.checks.ownership import attempt_at, dies_at
-from conformance.checks.registry import check
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.history import digests
 from conformance.interface import messages as m

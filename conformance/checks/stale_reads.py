@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from conformance.checks import check
 from conformance.checks.backfill import UNPUBLISHED
-from conformance.checks.registry import check
 from conformance.history.digests import same_actions
 from conformance.history.events import Promise
 from conformance.interface.log_names import attempt_of

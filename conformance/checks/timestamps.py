@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
+from conformance.checks import check
 from conformance.checks.log_tail import FRESH
 from conformance.checks.reading import APPLIED
-from conformance.checks.registry import check
 from conformance.history import digests
 from conformance.interface import messages as m
 from conformance.interface.messages import DataFile

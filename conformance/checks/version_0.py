@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from conformance.adapters.identity import COMMIT_MODES
-from conformance.checks.registry import check
+from conformance.checks import check
 from conformance.history import digests
 from conformance.interface.log_names import commit_file
 from conformance.interface.messages import (

@@ -11,8 +11,8 @@ import msgspec
 
 from conformance.adapters.delta_api import UNAVAILABLE
 from conformance.adapters.identity import EVERY_TABLE
+from conformance.checks import check
 from conformance.checks.conflicts import added, prepare, removed, win
-from conformance.checks.registry import check
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
 from conformance.interface.messages import DataFile, Isolation, Transact

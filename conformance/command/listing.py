@@ -77,7 +77,7 @@ def _text(value: Any) -> str:
 
 
 def _checks() -> list[dict[str, Any]]:
-    from conformance.checks.registry import all_checks
+    from conformance.checks import all_checks
 
     return [
         {
@@ -93,7 +93,7 @@ def _checks() -> list[dict[str, Any]]:
 
 
 def _families() -> list[dict[str, Any]]:
-    from conformance.checks.registry import all_checks
+    from conformance.checks import all_checks
     from conformance.scenario.check import Family
 
     found: dict[Family, list[Any]] = {family: [] for family in Family}
@@ -125,7 +125,7 @@ def _profiles() -> list[dict[str, Any]]:
 
 
 def _mutants() -> list[dict[str, Any]]:
-    from conformance.mutants.registry import all_mutants
+    from conformance.mutants import all_mutants
 
     return [
         {

@@ -317,7 +317,7 @@ def replay(
 def options_of(finding: Finding, *, subject: str | None, timeout: float) -> Options:
     """The options of a run of the finding's case alone. `subject` replaces the finding's. Raises `UnusableError`
     for a check that this version of the kit does not have."""
-    from conformance.checks.registry import all_checks
+    from conformance.checks import all_checks
     from conformance.running.execution import Options
     from conformance.running.plan import Selection
 

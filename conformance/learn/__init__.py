@@ -30,7 +30,7 @@ import msgspec
 
 from conformance.adapters import wire
 from conformance.adapters.stdio import StdioSubject
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.interface.messages import Answer, Crash, Identity, Request, Restart, Unknown, name_of
 from conformance.interface.subject import GONE, AdapterError
 from conformance.requirements.catalogue import load

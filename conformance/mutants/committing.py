@@ -8,7 +8,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
-from conformance.mutants.registry import memory, mutant
+from conformance.mutants import memory, mutant
 
 
 @mutant("PROFILE-RETRY-01", bugs=("FB09",))

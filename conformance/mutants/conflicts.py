@@ -11,7 +11,7 @@ from conformance.interface import messages as m
 from conformance.models.client import ModelClient
 from conformance.models.reader import Refused, State
 from conformance.models.writer import Conflicting, Transaction
-from conformance.mutants.registry import memory, mutant
+from conformance.mutants import memory, mutant
 
 Actions = list[dict[str, Any]]
 

@@ -14,7 +14,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
-from conformance.mutants.registry import memory, mutant
+from conformance.mutants import memory, mutant
 
 KNOWN = frozenset({"protocol", "metaData", "add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
 

@@ -19,7 +19,7 @@ from conformance.models.log_files import Listing, listing_of
 from conformance.models.reader import Actions, Refused, Resolved, State
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
-from conformance.mutants.registry import good, memory
+from conformance.mutants import good, memory
 
 
 @good("MC-FILES-10", "CM-GET-02", "MC-READ-05", "LOG-14", side="client")

@@ -17,8 +17,8 @@ from conformance.interface.log_names import LOG
 from conformance.models.log_files import checkpoint_parquet
 from conformance.models.owner import OWNER_PROPERTY, ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit, Storage
+from conformance.mutants import good, memory
 from conformance.mutants.content import schema_of
-from conformance.mutants.registry import good, memory
 
 
 class Promising(ModelOwner):

@@ -6,7 +6,7 @@ import msgspec
 
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, OwnedTable
-from conformance.mutants.registry import memory, mutant
+from conformance.mutants import memory, mutant
 
 
 @mutant("PROFILE-CORE-01")

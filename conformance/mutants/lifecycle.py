@@ -11,8 +11,8 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import LOG
 from conformance.models.owner import Commit, ModelOwner, OwnedTable, content_of, time_of
 from conformance.models.storage import MemoryStorage, Storage, StoredFile
+from conformance.mutants import memory, mutant
 from conformance.mutants.good_owners import DropDeletesFiles, plain_name
-from conformance.mutants.registry import memory, mutant
 
 
 @mutant("MC-CREATE-02", "CM-COMMIT-08")

@@ -14,8 +14,8 @@ from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.reader import Actions, Resolved, State, file_of
+from conformance.mutants import memory, mutant
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
-from conformance.mutants.registry import memory, mutant
 
 # Other folders
 

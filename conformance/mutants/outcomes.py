@@ -9,7 +9,7 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.models.owner import ModelOwner, NotPublished, OwnedTable, content_of, time_of
 from conformance.models.storage import Commit
-from conformance.mutants.registry import memory, mutant
+from conformance.mutants import memory, mutant
 
 
 class _OneListOfAttempts(ModelOwner):

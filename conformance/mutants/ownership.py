@@ -20,7 +20,7 @@ from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSIO
 from conformance.models.reader import Refused, Resolved, State
 from conformance.models.storage import FolderStorage, Storage
 from conformance.models.writer import Transaction
-from conformance.mutants.registry import memory, mutant
+from conformance.mutants import memory, mutant
 
 
 @mutant("PROFILE-TRANSFER-01")

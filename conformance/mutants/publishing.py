@@ -10,8 +10,8 @@ import msgspec
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING
 from conformance.models.owner import Commit, ModelOwner, NotPublished, OwnedTable, content_of, time_of
+from conformance.mutants import memory, mutant
 from conformance.mutants.good_owners import StagesVersion0
-from conformance.mutants.registry import memory, mutant
 
 # Versions and their order
 

@@ -17,7 +17,7 @@ from conformance.interface.log_names import LOG, STAGING
 from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, SIDECARS, Checkpoint, Listing, actions_in, checkpoint_actions
 from conformance.models.reader import Actions, Refused, Resolved, State, Unsure
-from conformance.mutants.registry import memory, mutant
+from conformance.mutants import memory, mutant
 
 
 @mutant("CM-READ-01", "MC-GET-03", "MC-READ-07", "CM-READ-05", "LOG-04", bugs=("FB01",), side="client")

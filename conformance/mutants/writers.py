@@ -17,8 +17,8 @@ from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import Refused, Resolved, State, Unsure
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
+from conformance.mutants import mutant
 from conformance.mutants.good_clients import Labels, PublishesBeforeAHandBack
-from conformance.mutants.registry import mutant
 
 UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06")
 

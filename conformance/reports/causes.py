@@ -19,7 +19,7 @@ from conformance.checkers.rules import Rule
 from conformance.history import events
 from conformance.history.events import InvalidHistoryError
 from conformance.history.operations import Operation
-from conformance.mutants.registry import Mutant, all_mutants
+from conformance.mutants import Mutant, all_mutants
 from conformance.reports.recorded import Recorded, began, in_letters, read_history, with_evidence
 from conformance.reports.summary import direct_first, failing_cases, levels_of, simplest
 from conformance.requirements.catalogue import BINDING

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, TypeVar
 
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.interface.messages import Identity
 from conformance.requirements.catalogue import load
 from conformance.results import CaseResult, Layer, UnusableError, Verdict, matches

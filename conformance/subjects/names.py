@@ -234,7 +234,7 @@ def _ours(name: str) -> Any:
 
 
 def _mutant(kind: str, identifier: str) -> Any:
-    from conformance.mutants.registry import all_mutants
+    from conformance.mutants import all_mutants
 
     mutant = all_mutants().get(identifier)
     if mutant is not None and bool(mutant.violates) == (kind == "mutant"):

@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
-from refimpl import log_path
+from refimpl import __version__, log_path
 from refimpl.actions import Action, Add, CommitInfo, Metadata, decode, encode
 from refimpl.client.conflicts import Winner
 from refimpl.client.in_commit_timestamp import stamp_enablement
@@ -61,7 +61,6 @@ from refimpl.log_path import CHECKPOINT_KINDS, FileKind, Version
 from refimpl.log_store import LogStore
 from refimpl.object_store import StoreError
 from refimpl.table_feature import CommitMode
-from refimpl.version import VERSION
 
 Answer = TypeVar("Answer")
 
@@ -123,7 +122,7 @@ class RetryPolicy:
         raise unknown from lost
 
 
-ENGINE_INFO = f"delta-commit-owner/{VERSION}"
+ENGINE_INFO = f"delta-commit-owner/{__version__}"
 
 
 def commit_info(

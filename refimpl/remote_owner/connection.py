@@ -23,9 +23,9 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from refimpl import __version__
 from refimpl.catalog_messages import DEFAULT_CATALOG, DEFAULT_SCHEMA, DELTA_BASE, LEGACY_BASE
 from refimpl.errors import InvalidRequestError, OwnerUnavailableError
-from refimpl.version import VERSION
 
 TOKEN_VARIABLE: Final = "COMMIT_OWNER_TOKEN"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -163,7 +163,7 @@ class Connection:
         self._headers = {
             "Accept": "application/json",
             "Prefer": "return=representation",
-            "User-Agent": f"delta-commit-owner/{VERSION}",
+            "User-Agent": f"delta-commit-owner/{__version__}",
         }
         if address.token is not None:
             self._headers["Authorization"] = f"Bearer {address.token}"

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.generated.running import run_case
 from conformance.interface.messages import Identity
 from conformance.interface.subject import AdapterError, Subject
-from conformance.mutants.registry import Mutant, all_mutants
+from conformance.mutants import Mutant, all_mutants
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.running.plan import PROFILES, case_seed
 from conformance.scenario.adversary import ClientHost

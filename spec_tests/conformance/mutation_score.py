@@ -19,9 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.generated.running import Generation
-from conformance.mutants.registry import Mutant, all_mutants
+from conformance.mutants import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, load
 from conformance.results import CaseResult, ExitCode, Layer, RequirementVerdict, RunResult, UnusableError, Verdict
 from conformance.running.execution import Options, execute

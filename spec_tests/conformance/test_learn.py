@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from conformance import learn
 from conformance.adapters.stdio import Process, StdioSubject
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.command import learning
 from conformance.command.application import application
 from conformance.findings import stored

@@ -14,9 +14,9 @@ from typing import Final
 
 import pytest
 
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.models.owner import ModelOwner
-from conformance.mutants.registry import Mutant, all_mutants
+from conformance.mutants import Mutant, all_mutants
 from conformance.requirements.catalogue import Level, Requirement, load
 from conformance.results import ExitCode, Layer, Verdict
 from conformance.running.verdicts import JUDGED, failing

@@ -22,7 +22,7 @@ import pytest
 from conformance.adapters.connections import BrokenError, Connections, LossyConnections
 from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.generated.running import run_case
 from conformance.interface import messages as m
 from conformance.interface.subject import Subject

@@ -105,7 +105,7 @@ REFERENCE_LAYERS = (
     ("files", "commits"),
     ("log_path", "table_feature"),
     ("actions",),
-    ("errors", "version"),
+    ("errors",),
 )
 KIT_LAYERS = (
     ("command", "pytest_plugin"),

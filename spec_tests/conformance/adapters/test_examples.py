@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.command.application import application
 from conformance.command.listing import files
 from conformance.interface import messages as m

@@ -15,7 +15,7 @@ import pytest
 from conformance.adapters import wire
 from conformance.adapters.http import HttpServer, HttpSubject
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.subject import AdapterError, UsageError
 from conformance.models import proposals
@@ -48,7 +48,7 @@ def test_a_subject_in_this_process_is_opened(name: str, tmp_path: Path) -> None:
 
 
 def test_every_good_subject_and_every_mutant_has_a_name() -> None:
-    from conformance.mutants.registry import all_mutants
+    from conformance.mutants import all_mutants
 
     for each in all_mutants().values():
         handler = handler_of(f"{'mutant' if each.violates else 'good'}:{each.id}")

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 import refimpl
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.generated.running import run_case
 from conformance.interface import messages as m
 from conformance.interface.subject import Subject

@@ -23,7 +23,7 @@ from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.interface.messages import ANSWERS, REFUSALS, answers_to, belongs, name_of
 from conformance.models.owner import ModelOwner
-from conformance.mutants.registry import all_mutants
+from conformance.mutants import all_mutants
 from conformance.requirements.catalogue import Profile
 from conformance.subjects import smoke as smoke_module
 from conformance.subjects.names import FORMS

@@ -18,7 +18,7 @@ from conformance.interface import messages as m
 from conformance.interface.subject import Subject
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
-from conformance.mutants.registry import all_mutants
+from conformance.mutants import all_mutants
 from conformance.requirements.catalogue import Profile
 from conformance.results import ExitCode, UnusableError
 from conformance.scenario.adversary import ClientHost

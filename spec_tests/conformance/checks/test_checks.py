@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from conformance.adapters.in_process import InProcess
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.interface import messages as m
 from conformance.interface.log_names import commit_file
 from conformance.models.client import ModelClient

@@ -18,9 +18,9 @@ from conformance.interface.log_names import commit_file
 from conformance.models import proposals
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
+from conformance.mutants import Mutant
 from conformance.mutants import good_clients as good
 from conformance.mutants.good_owners import NoServer, PlainModel, StateInFiles
-from conformance.mutants.registry import Mutant
 from conformance.scenario import ownership
 from conformance.scenario.adversary import ClientHost
 from conformance.scenario.check import Variant

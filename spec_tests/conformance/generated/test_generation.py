@@ -13,7 +13,7 @@ import pytest
 
 from conformance.adapters.in_process import InProcess
 from conformance.checkers.check import HistoryVerdict, check_events
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.generated import shrinking, steps
 from conformance.generated.running import Generation, named, run_case, simpler
 from conformance.history import events

@@ -15,7 +15,7 @@ from conformance.models.owner import ModelOwner, NotPublished, time_of
 from conformance.models.reader import Refused, Resolved, State
 from conformance.models.storage import OwnedTable
 from conformance.models.writer import Transaction
-from conformance.mutants.registry import memory
+from conformance.mutants import memory
 from spec_tests.conformance.outsiders import outsider
 
 

@@ -12,7 +12,7 @@ import pytest
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.reference.client import ReferenceClient, RemoteReferenceClient
 from conformance.adapters.reference.owner import ReferenceOwner
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.interface.subject import Subject
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost

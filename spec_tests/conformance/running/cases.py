@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pytest
 
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.command.running import Lines
 from conformance.interface.messages import Identity
 from conformance.results import CaseResult, Layer, Verdict, Violation

@@ -12,7 +12,7 @@ from conformance.adapters.engines.delta_spark import DeltaSpark
 from conformance.adapters.http import HttpServer
 from conformance.adapters.in_process import InProcess
 from conformance.adapters.stdio import StdioSubject
-from conformance.checks.registry import all_checks
+from conformance.checks import all_checks
 from conformance.command.application import application
 from conformance.interface.messages import Hello, Identity
 from conformance.interface.subject import AdapterError
