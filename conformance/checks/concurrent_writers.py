@@ -377,9 +377,9 @@ EARLY = ("MC-COMMIT-07", "MC-COMMIT-01", "CM-COMMIT-07")
 REFUSED = ("MC-FEATURE-03", "CM-COMMIT-01")
 
 
-def too_early(s: Scenario, table: TableHandle, version: int, client: str = "hasty") -> Exchange:
+def too_early(s: Scenario, table: TableHandle, version: int) -> Exchange:
     """Propose a version whose predecessor is missing; every kind of rejection is valid."""
-    call = s.commit(table, version, client=client)
+    call = s.commit(table, version, client="hasty")
     s.expect(call, (Gap, Rejected, Conflict), *EARLY,
              expected=f"version {table.versions - 1} is the latest: version {version} is not ratified before version "
              f"{version - 1} is")  # fmt: skip

@@ -441,9 +441,9 @@ def a_staged_commit_is_listed_by_file_name_only(s: Scenario) -> None:
               observed=f"`{name}` does not exist")  # fmt: skip
 
 
-def propose_staged(s: Scenario, proposal: Commit, client: str = "writer") -> Exchange:
+def propose_staged(s: Scenario, proposal: Commit) -> Exchange:
     """Propose a file that the kit staged. Raises `Inconclusive` if a policy of the owner rejects it."""
-    call = s.ask(client, proposal)
+    call = s.ask("writer", proposal)
     if isinstance(call.answer, Rejected):
         raise Inconclusive(f"operation {call.number}: the owner rejects a staged file: {call.answer.reason}")
     return call

@@ -33,10 +33,10 @@ TWO_STEPS = ("staged", "inline")
 FORBIDDEN_JOBS = ("vacuum", "optimize", "reorg")
 
 
-def log_of(s: ClientScenario, published: int = 3, latest: int = 5) -> LogBuilder:
-    """A table with several versions, of which the older ones are published."""
+def log_of(s: ClientScenario, published: int = 3) -> LogBuilder:
+    """A table with five versions after version 0, of which the older ones are published."""
     log = LogBuilder.create(s)
-    for version in range(1, latest + 1):
+    for version in range(1, 6):
         log.land(file(f"f{version}"), *([gone(f"f{version - 1}")] if version % 2 == 0 else []))
     if s.commit_mode != "direct":
         log.backfill(published)

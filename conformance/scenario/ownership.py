@@ -218,10 +218,10 @@ def drop(s: Scenario, table: TableHandle, client: str = "operator") -> Exchange:
     return exchange
 
 
-def create_again(s: Scenario, table: TableHandle, client: str = "creator") -> TableHandle:
+def create_again(s: Scenario, table: TableHandle) -> TableHandle:
     """Create another table with the name of a dropped one."""
     again = TableHandle(name=f"{table.name} again", reference="", versions=0)
-    exchange = s.ask(client, s.creation(table.name), again)
+    exchange = s.ask("creator", s.creation(table.name), again)
     ratified = s.expect(
         exchange, m.Ratified, "PROFILE-DISCOVERY-01", may_refuse=True,
         expected=f"the table {table.name} was dropped: its name is free",

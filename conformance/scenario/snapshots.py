@@ -50,11 +50,9 @@ def must_read(
     return snapshot
 
 
-def must_refuse(
-    log: LogBuilder, /, *requirements: str, expected: str, client: str | None = None, **asked: Any
-) -> Exchange:
+def must_refuse(log: LogBuilder, /, *requirements: str, expected: str, **asked: Any) -> Exchange:
     """A read must not succeed; any kind of error is valid."""
-    exchange, _ = ask(log, client, **asked)
+    exchange, _ = ask(log, **asked)
     if isinstance(exchange.answer, m.SnapshotRead):
         log.s.fail(
             *held(log.s, requirements), evidence=(exchange,), table=log.table, expected=expected,

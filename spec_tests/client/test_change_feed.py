@@ -163,10 +163,10 @@ BUSY = [
 ]  # fmt: skip
 
 
-def fed(warehouse: Warehouse, name: str = "fed", **options: Any) -> Table:
+def fed(warehouse: Warehouse, **options: Any) -> Table:
     """A table with the feed. The owner publishes its commits only when a test asks for it."""
     options = {"partition_columns": ["month"], "properties": FEED, "policy": ON_REQUEST} | options
-    return warehouse.create_table(name, SCHEMA, **options)
+    return warehouse.create_table("fed", SCHEMA, **options)
 
 
 @pytest.mark.parametrize("commit_mode", [CommitMode.STAGED, CommitMode.INLINE], ids=str)

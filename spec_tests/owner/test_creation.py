@@ -31,8 +31,8 @@ from spec_tests.support.faults import FailingFiles
 both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
 
 
-def proposal_of(feature: TableFeature, timestamp: int = START) -> DirectProposal:
-    return DirectProposal(attempt=new_attempt(), content=first_version(feature, timestamp))
+def proposal_of(feature: TableFeature) -> DirectProposal:
+    return DirectProposal(attempt=new_attempt(), content=first_version(feature, START))
 
 
 # The three phases

@@ -258,14 +258,14 @@ def history(stream: io.BytesIO) -> HistoryWriter:
     return HistoryWriter(stream, header, clock=lambda: next(clock))
 
 
-def noisy(readers: int = 8, versions: int = 12) -> str:
+def noisy() -> str:
     """A long history in which one read is stale."""
     stream = io.BytesIO()
     writer = history(stream)
-    for version in range(versions):
+    for version in range(12):
         number = writer.invoke(f"w{version % 3}", "t", events.Commit(version=version, attempt=f"a{version}"))
         writer.ended(number, events.Ratified(version=version))
-        for reader in range(readers):
+        for reader in range(8):
             number = writer.invoke(f"r{reader}", "t", events.GetCommits())
             stale = (version, reader) == (9, 3)
             commits = tuple(
@@ -273,7 +273,7 @@ def noisy(readers: int = 8, versions: int = 12) -> str:
             )
             writer.ended(number, events.Commits(latest=2 if stale else version, commits=commits))
         writer.fault("noise")
-    for version in range(versions):
+    for version in range(12):
         writer.witness(events.Witness(table="t", version=version, attempt=f"a{version}"))
     writer.complete()
     return stream.getvalue().decode()
