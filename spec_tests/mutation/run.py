@@ -43,7 +43,6 @@ _OWNER_TARGETS: Final = (
 """Without `owner/explain.py`, which decides and writes nothing: it only shows stored facts."""
 _OWNER_KILLERS: Final = (
     "spec_tests/owner/test_*.py",
-    "spec_tests/foundation/test_log_store*.py",
     "spec_tests/foundation/test_log_store.py",
     "spec_tests/foundation/test_host_lock.py",
     "spec_tests/client/test_log_segment*.py",
