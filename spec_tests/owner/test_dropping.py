@@ -10,6 +10,7 @@ import pytest
 
 import refimpl
 from refimpl import log_path
+from refimpl.client.ownership import hand_back, take_over
 from refimpl.commit_owner import TableState
 from refimpl.commits import Ratified, RejectionReason
 from refimpl.environment import Environment, HostLock, host_lock
@@ -51,6 +52,35 @@ def test_client_reads_and_writes_an_undropped_table(tmp_path: Path) -> None:
         back = lake.undrop_table("sales")
         back.append(pa.table({"id": [2]}))
         assert sorted(back.snapshot().to_arrow()["id"].to_pylist()) == [1, 2]
+
+
+def test_table_taken_over_again_is_undropped_and_purged(tmp_path: Path) -> None:
+    """The owner still records the hand-back at this location."""
+    pa = pytest.importorskip("pyarrow")
+    with refimpl.open(tmp_path / "lake", create=True) as lake:
+        table = lake.create_table("sales", pa.schema([("id", pa.int64())]))
+        table.append(pa.table({"id": [1]}))
+        again = take_over(hand_back(table), lake.owner, "orders", CATALOG_MANAGED)
+        lake.owner.drop_table(again.table_id or "")
+        back = lake.undrop_table("orders")
+        assert back.snapshot().to_arrow()["id"].to_pylist() == [1]
+        lake.owner.drop_table(back.table_id or "")
+        assert lake.owner.purge_table("orders", older_than=0).left is False
+
+
+def test_table_dropped_before_a_hand_back_at_its_location_stays(tmp_path: Path) -> None:
+    """Another table was created at the location of the dropped one, and handed back: it is a filesystem table."""
+    pa = pytest.importorskip("pyarrow")
+    with refimpl.open(tmp_path / "lake", create=True) as lake:
+        first = lake.create_table("sales", pa.schema([("id", pa.int64())]))
+        lake.owner.drop_table(first.table_id or "")
+        first.location.rename(tmp_path / "moved")
+        second = lake.create_table("sales", pa.schema([("id", pa.int64())]), location=first.location)
+        hand_back(second)
+        before = tree(second.location)
+        with pytest.raises(LocationError, match="'sales' \\(handed-back\\) uses it"):
+            lake.owner.purge_table(first.table_id or "", older_than=0)
+        assert tree(second.location) == before
 
 
 def test_undrop_by_name_restores_the_table_dropped_last(warehouse: refimpl.Warehouse) -> None:
