@@ -220,7 +220,7 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
         case exp.Year() | exp.Month() | exp.Day() | exp.DayOfMonth() | exp.Hour():
             of = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
             return _PARTS_OF_TIMES[type(node)](_value(of, scope))
-        case exp.Substring():
+        case exp.Substring() if node.args.get("length"):
             start, length = (predicate.literal_of(node.args[part]) for part in ("start", "length"))
             if (
                 not isinstance(start, decimal.Decimal)

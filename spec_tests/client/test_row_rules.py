@@ -378,6 +378,7 @@ def test_a_rule_is_new_when_its_feature_is_added(tmp_path: Path) -> None:
         ([column("x", delta__invariants="[" * 10**5)], {}, "invariants"),
         ([column("l", {**LIST, "elementType": struct(invariant("x", "x > 3"))})], {}, "invariants"),
         ([X, generated("y", "rand()")], {}, "generatedColumns"),
+        ([column("x", "string"), generated("y", "substring(x, 2)", "string")], {}, "generatedColumns"),
         ([X, generated("y", "date_format(x, 'yyyy')")], {}, "generatedColumns"),
         ([column("x", CURRENT_DEFAULT="uuid()")], {}, "allowColumnDefaults"),
     ],
