@@ -200,7 +200,7 @@ class FileColumns(Generic[FileAction]):
         assert others._columns is not None
         chunks = [*self._columns[1].chunks, *others._columns[1].chunks]
         names = pa.chunked_array(chunks, pa.string()).cast(pa.large_string())  # together they may be larger than 2 GB
-        return len(pc.unique(names)) == len(names)
+        return _tails_are_distinct(names) or len(pc.unique(names)) == len(names)
 
     def as_dict(self) -> dict[FileKey, FileAction]:
         columns = self._columns
@@ -223,6 +223,18 @@ class FileColumns(Generic[FileAction]):
 
 
 _FEW: Final = 1000
+_WORDS: Final = ((-36, -28), (-28, -20))
+"""Bytes of a name, from its end: digits of the UUID before `.snappy.parquet` or `-c000.snappy.parquet`."""
+
+
+def _tails_are_distinct(names: pa.ChunkedArray) -> bool:
+    """Whether parts of the names, as a number, already differ from each other. Twice as fast as comparing the names."""
+    if (pc.min(pc.binary_length(names)).as_py() or 0) < 36:
+        return False
+    whole = names.cast(pa.large_binary()).combine_chunks()
+    parts = (pc.binary_slice(whole, start, stop).buffers()[2] for start, stop in _WORDS)
+    high, low = (pa.Array.from_buffers(pa.int64(), len(names), [None, part]) for part in parts)
+    return len(pc.unique(pc.add(high, pc.multiply(low, 0x9E3779B97F4A7C1)))) == len(names)
 
 
 def _names(batch: pa.RecordBatch) -> pa.Array:

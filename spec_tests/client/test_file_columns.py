@@ -186,6 +186,17 @@ def test_a_file_that_a_checkpoint_holds_twice_counts_once(tmp_path: Path) -> Non
     assert (len(snapshot.files), len(snapshot.tombstones), snapshot.size_in_bytes) == (2, 0, 102)
 
 
+@pytest.mark.parametrize("extension", [".snappy.parquet", "-c000.snappy.parquet"])
+def test_equal_ends_of_names_and_equal_names_are_distinguished(tmp_path: Path, extension: str) -> None:
+    """The ends of names are compared first."""
+    end = f"part-00000-baf96500-3166-4d1e-84e5-a95bece611df{extension}"
+    first, other, partition = add(end), add(end.replace("1df", "1d0")), add(f"p=ä/{end}")
+    assert len(checkpointed(tmp_path / "a", first, other).table().snapshot().files) == 2
+    assert len(checkpointed(tmp_path / "b", first, partition).table().snapshot().files) == 2
+    assert len(checkpointed(tmp_path / "c", first, other, first).table().snapshot().files) == 2
+    assert len(checkpointed(tmp_path / "d", first, add("x"), first).table().snapshot().files) == 2
+
+
 @pytest.mark.parametrize("few", [0, 1000])
 def test_a_key_is_found_by_scan_and_by_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     monkeypatch.setattr(file_columns, "_FEW", few)
