@@ -186,7 +186,7 @@ def main() -> int:
                 **({} if "descriptor" in raw else {"at_most": 1.5}),
             )  # fmt: skip
         with tempfile.TemporaryDirectory(dir=parent) as name:
-            rates = threads_of_one_process(Path(name), options.rounds, options.commits // 4)
+            rates = threads_of_one_process(Path(name), options.rounds, max(1, options.commits // 4))
         report.add_all(rates, "commits/s", f"{storage}: inline, {{}}")
         one, many = rates.values()
         report.add_ratio(f"{storage}: {THREADS} threads against one", many, one)
