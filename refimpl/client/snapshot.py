@@ -262,7 +262,13 @@ def at(reader: LogReader, version: Version, known: Snapshot | None = None) -> Sn
 
 def _newest(reader: LogReader, known: Snapshot | None) -> tuple[LogReader, Loaded]:
     """The newest version, and the reader for the table's current owner."""
-    loaded = loading.load(reader) if known is None else loading.refresh(reader, known._loaded)
+    try:
+        loaded = loading.load(reader) if known is None else loading.refresh(reader, known._loaded)
+    except CorruptLogError:  # after a hand-back, a cleanup may have deleted the owner's latest version
+        now = reader if reader.owner is None else reader.resolved_again()
+        if now.table_id == reader.table_id:
+            raise
+        reader, loaded = now, loading.load(now)
     for _ in range(_OWNER_CHANGES):
         now = _reader_now(reader, loaded)
         if now is reader:

@@ -9,7 +9,7 @@ import pytest
 import refimpl
 from refimpl import actions, log_path
 from refimpl.actions import Action, CommitInfo, Metadata, Protocol
-from refimpl.client.maintenance import write_checkpoint, write_checksum
+from refimpl.client.maintenance import clean_up, write_checkpoint, write_checksum
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.client.proposing import MAX_LOOKS, RetryPolicy
 from refimpl.client.table import Table
@@ -38,7 +38,7 @@ from refimpl.table_feature import (
     CommitMode,
     TableFeature,
 )
-from spec_tests.client.conftest import ON_REQUEST, SCHEMA, Setting, names
+from spec_tests.client.conftest import DAY, ON_REQUEST, SCHEMA, Setting, names
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.unreliable_owner import unavailable
 
@@ -378,6 +378,21 @@ def test_a_handle_follows_its_table_to_another_owner(setting: Setting, feature: 
     transaction = handle.transaction()
     transaction.claim("job", 1)
     assert transaction.commit().version == 5
+
+
+@both
+def test_a_handle_follows_a_hand_back_that_was_cleaned_up(setting: Setting, feature: TableFeature) -> None:
+    """The owner's latest version is no longer in the log."""
+    table = setting.table(feature)
+    setting.append(table, "a")
+    assert table.snapshot().version == 1
+    hand_back(setting.again(table))
+    free = Table.by_path(table.location, setting.environment)
+    setting.append(free, "b")
+    write_checkpoint(free)
+    setting.host.clock += DAY
+    assert clean_up(free, older_than=0).cut_off == 3
+    assert {path for path, _ in table.snapshot().files} == {"a", "b"}
 
 
 def test_a_new_owner_that_does_not_answer_is_an_error(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
