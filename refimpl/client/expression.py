@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -198,6 +198,41 @@ def _as_date(of: exp.Expression, node: exp.Expression, scope: Struct) -> pc.Expr
     return pc.field(*column.path).cast(pa.date32(), safe=False)
 
 
+def _is_whole(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit()
+
+
+def _operands(nodes: Sequence[exp.Expression], scope: Struct) -> list[pc.Expression]:
+    """Values that Arrow combines. Beside a decimal, a whole literal is a decimal with its digits, as in Spark; Arrow
+    would give it 19 digits, and then refuse it."""
+    values = [_value(node, scope) for node in nodes]
+    whole = [_is_whole(predicate.bare(node.this if isinstance(node, exp.Neg) else node)) for node in nodes]
+    if not any(whole):
+        return values
+    if not any(pa.types.is_decimal(kind) for kind in _types(values, scope)):
+        return values
+    return [
+        pc.scalar(pa.scalar(predicate.literal_of(node))) if literal else value
+        for node, value, literal in zip(nodes, values, whole, strict=True)
+    ]
+
+
+def _types(values: Sequence[pc.Expression], scope: Struct) -> list[pa.DataType]:
+    named = {str(position): value for position, value in enumerate(values)}
+    return list(evaluated(to_arrow(scope).empty_table(), named).schema.types)
+
+
+def _of_one_type(values: list[pc.Expression], scope: Struct) -> list[pc.Expression]:
+    """Decimals in a type that holds all of them: `if_else` takes no others."""
+    kinds = _types(values, scope)
+    decimals = {kind for kind in kinds if pa.types.is_decimal(kind)}
+    if len(decimals) < 2:
+        return values
+    scale = max(kind.scale for kind in decimals)
+    wide = pa.decimal128(min(38, scale + max(kind.precision - kind.scale for kind in decimals)), scale)
+    return [value.cast(wide) if kind in decimals else value for value, kind in zip(values, kinds, strict=True)]
+
+
 def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET503 - `refuse` never returns
     match node:
         case exp.Paren():
@@ -208,9 +243,8 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
             return pc.scalar(pa.scalar(None))
         case exp.Literal(is_string=False):
             number = predicate.literal_of(node)
-            whole = "." not in node.this and "e" not in node.this.lower()
             try:
-                return pc.scalar(pa.scalar(int(node.this), pa.int64()) if whole else pa.scalar(number))
+                return pc.scalar(pa.scalar(int(node.this), pa.int64()) if _is_whole(node) else pa.scalar(number))
             except (OverflowError, ValueError):
                 predicate.refuse(node, "has too many digits")
         case exp.Cast() if node.find(exp.Column):
@@ -233,19 +267,20 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
         case exp.Literal() | exp.Boolean() | exp.Cast():
             return pc.scalar(pa.scalar(predicate.literal_of(node)))
         case exp.Add() | exp.Sub() | exp.Mul():
-            return _OPERATORS[type(node)](_value(node.left, scope), _value(node.right, scope))
+            return _OPERATORS[type(node)](*_operands((node.left, node.right), scope))
         case exp.Upper() | exp.Lower() | exp.Neg() | exp.Length() | exp.Abs():
             return _FUNCTIONS[type(node)](_value(node.this, scope))
         case exp.DPipe():
             return pc.binary_join_element_wise(_value(node.left, scope), _value(node.right, scope), "")
         case exp.Coalesce():
-            return pc.coalesce(*(_value(item, scope) for item in (node.this, *node.expressions)))
+            return pc.coalesce(*_operands((node.this, *node.expressions), scope))
         case exp.Case() if node.args.get("this") is None:
-            default = node.args.get("default")
-            result = pc.scalar(pa.scalar(None)) if default is None else _value(default, scope)
-            for branch in reversed(node.args["ifs"]):
+            branches, default = node.args["ifs"], node.args.get("default") or exp.Null()
+            operands = _operands((*(branch.args["true"] for branch in branches), default), scope)
+            *values, result = _of_one_type(operands, scope)
+            for branch, value in zip(reversed(branches), reversed(values), strict=True):
                 condition = predicate.condition_of(branch.this, scope).to_arrow()
-                result = pc.if_else(pc.coalesce(condition, False), _value(branch.args["true"], scope), result)
+                result = pc.if_else(pc.coalesce(condition, False), value, result)
             return result
     known = (
         "literals, columns, +, -, *, ||, COALESCE, UPPER, LOWER, LENGTH, SUBSTRING, ABS, YEAR, MONTH, DAY, HOUR, CAST, "

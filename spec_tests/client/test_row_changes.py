@@ -1,5 +1,6 @@
 """DELETE, UPDATE and MERGE with the plain client: the changed rows, the rewritten files, and the conflicts."""
 
+import decimal
 import errno
 import itertools
 import math
@@ -104,6 +105,21 @@ class TestRows:
         expected = [changed.get(row, row) for row in before]
         assert set(contents(table)) == set(expected)
         assert len(contents(table)) == len(expected)
+
+    @pytest.mark.parametrize(
+        ("sql", "becomes"),
+        [
+            ("price * 2", "2.50"), ("2 * price", "2.50"), ("price + 1", "2.25"), ("price - -1", "2.25"),
+            ("(price - 1) * 4", "1.00"), ("coalesce(price, 0)", "1.25"), ("coalesce(0, price)", "0.00"),
+            ("CASE WHEN id = 1 THEN 7 ELSE price END", "7.00"), ("CASE WHEN id = 2 THEN 7.5 ELSE price END", "1.25"),
+        ],
+    )  # fmt: skip
+    def test_update_computes_a_decimal_with_whole_numbers(self, warehouse: Warehouse, sql: str, becomes: str) -> None:
+        price = pa.array([decimal.Decimal("1.25")], pa.decimal128(5, 2))
+        priced = warehouse.create_table("priced", pa.schema({"id": pa.int64(), "price": price.type}))
+        priced.append(pa.table({"id": [1], "price": price}))
+        priced.update({"price": sql})
+        assert priced.snapshot().to_arrow()["price"].to_pylist() == [decimal.Decimal(becomes)]
 
     def test_update_without_a_condition_changes_all_rows(self, table: Table) -> None:
         changed = table.update({"name": "'x'"})
