@@ -241,18 +241,23 @@ def of_all(proposals: Sequence[Proposed]) -> Iterator[tuple[Proposed, Problem]]:
         known = first.setdefault(proposed.request.attempt, proposed)
         if known is proposed:
             continue
-        other = known.version != proposed.version or known.lines != proposed.lines
-        refused = known.refused and not isinstance(proposed.request, m.CreateTable)  # a creation has no staged file
-        if other or refused:
-            yield (
-                proposed,
-                Problem(
-                    ("CONFLICT-RETRY-07", "CM-LOG-06", "PROFILE-CLIENT-02"),
-                    "another proposal is a new attempt with its own staged file; only the identical request may be "
-                    "sent again, while its outcome is unknown or after a retryable rejection",
-                    f"{proposed.named()} has the attempt or the file of {known.named()}",
-                ),
-            )
+        if known.version != proposed.version:
+            reused = f"{known.named()} was proposed again as version {proposed.version}"
+        elif known.lines != proposed.lines:
+            reused = f"{known.named()} was proposed again with other content"
+        elif known.refused and not isinstance(proposed.request, m.CreateTable):  # a creation has no staged file
+            reused = f"{known.named()} was proposed again after its rejection"
+        else:
+            continue
+        yield (
+            proposed,
+            Problem(
+                ("CONFLICT-RETRY-07", "CM-LOG-06", "PROFILE-CLIENT-02"),
+                "another proposal is a new attempt with its own staged file; only the identical request may be sent "
+                "again, while its outcome is unknown or after a retryable rejection",
+                reused,
+            ),
+        )
 
 
 def _parsed(lines: Sequence[str]) -> list[Mapping[str, Any]] | None:

@@ -19,6 +19,7 @@ from conformance.mutants.writers import RetriesAnUnknownOutcome
 from conformance.requirements.catalogue import Side, load
 from conformance.results import CaseResult, Layer, Verdict
 from conformance.scenario.adversary import ClientHost
+from conformance.scenario.audit import Proposed, of_all
 from conformance.scenario.check import Check, Variant, applies
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, vector
@@ -100,6 +101,26 @@ def test_one_transaction_committed_twice_does_not_violate_txnid_02() -> None:
     }
     assert "PROFILE-UNKNOWN-01" in violated
     assert "CM-TXNID-02" not in violated
+
+
+@pytest.mark.parametrize(
+    ("version", "actions", "refused", "observed"),
+    [
+        (1, "a", False, None),
+        (2, "a", False, "attempt x of version 1 was proposed again as version 2"),
+        (1, "b", False, "attempt x of version 1 was proposed again with other content"),
+        (1, "a", True, "attempt x of version 1 was proposed again after its rejection"),
+    ],
+)
+def test_the_finding_says_how_an_attempt_was_reused(
+    version: int, actions: str, refused: bool, observed: str | None
+) -> None:
+    def proposed(version: int, actions: str) -> Proposed:
+        request = m.Commit(table="t", version=version, attempt="x", actions=(actions,))
+        return Proposed(operation=version, request=request, lines=(actions,), refused=refused)
+
+    found = [problem.observed for _, problem in of_all([proposed(1, "a"), proposed(version, actions)])]
+    assert found == ([] if observed is None else [observed])
 
 
 def test_a_case_is_reproducible() -> None:
