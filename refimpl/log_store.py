@@ -162,7 +162,7 @@ class LogStore:
         catalog-managed, "Publishing Commits". Order: the version before the first one is published already; each
         `<v>.json` and its name are durable before the next one begins. The caller reports them to the owner, which may
         then forget them. Raises `CorruptLogError` for a version that is missing, or published with other content.
-        A version is not missing if a checkpoint proves that it was published: then a cleanup has deleted it.
+        A version that a checkpoint contains is not missing: it was published, and a cleanup has deleted its file.
         """
         missing = commits[0].version - 1 if commits else -1
         if missing >= 0 and not self.published(missing) and not self._is_checkpointed(missing):
@@ -224,7 +224,8 @@ class LogStore:
     def listing(self, *, newest: bool = False) -> list[LogPath]:
         """The files of the log that Delta defines, by version, without staged files; empty if there is no log.
 
-        `newest`: without the files before the newest checkpoint of one file. Their names take most of the time.
+        `newest`: leaves out the files before the newest checkpoint that is one file. To parse their names takes most of
+        the time.
         """
         entries, start = self._entries(self.folder), ""
         if newest:

@@ -55,8 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run all tests of the Spark session in one process, because another session takes as long as a hundred tests. Run
-    those of Delta Spark, which are long, in a second process. Tests with a Spark of their own come before short ones,
-    so that no process works alone at the end."""
+    those of Delta Spark, which are long, in a second process. All tests with Spark come first, so that no process has
+    to run long tests alone at the end."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "spark" in fixtures or "delta_spark" in fixtures:

@@ -364,7 +364,7 @@ def test_parquet_file_is_accepted(tmp_path: Path) -> None:
 
 
 def test_values_that_a_total_cannot_compare_are_left_out(tmp_path: Path) -> None:
-    """A sum with NaN is equal to none, and an empty text is null in the table."""
+    """A sum with NaN equals no other sum, and an empty text becomes null in the table."""
     from pyarrow import parquet
 
     path = tmp_path / "rows.parquet"

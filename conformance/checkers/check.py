@@ -99,7 +99,7 @@ class HistoryViolation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(breaches: Sequence[Breach], items: Iterable[Item]) -> tuple[HistoryViolation, ...]:
-    """The breaches in words. `items` is the history, read a second time, because only numbers of it are in memory."""
+    """The breaches in words. `items` is the history, read a second time, because memory holds only its numbers."""
     numbers = {number for finding in breaches for number in (finding.first, finding.second) if number is not None}
     attempts = {(finding.table, finding.attempt) for finding in breaches if finding.attempt is not None}
     operations: dict[int, Operation | FileLook] = {}

@@ -45,8 +45,8 @@ class Rule(Enum):
     )
     OUTCOME_WRONG = (
         "outcome-wrong",
-        "The outcome of an attempt is final: landed means that the log has it at that version, not landed that the "
-        "log never will.",
+        "The outcome of an attempt is final: landed means that the log has it at that version, and not landed "
+        "means that it never will.",
     )
     TOMBSTONE_IGNORED = (
         "tombstone-ignored",

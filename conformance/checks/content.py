@@ -221,8 +221,8 @@ def a_doubled_field_is_kept(s: Scenario) -> None:
 
 @check(Family.CONTENT, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-CORE-05", *COMMITTED)
 def small_and_equal_commits_are_recorded(s: Scenario) -> None:
-    """Two commits add the same file, and two consist of commitInfo alone. Readers get each
-    of the four as its own version."""
+    """Two commits add the same file, and two consist of commitInfo alone. Readers get each of the four as its own
+    version."""
     table = s.create()
     same = (proposals.add("same.parquet", s.timestamp(0)),)
     for actions in (same, same, (), ()):

@@ -281,7 +281,7 @@ def _newest(s: Scenario, table: TableHandle, change: Exchange, kind: str, change
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", "MC-FILES-08", "CM-FILES-07", needs=FOUND)
 def a_dropped_table_is_gone(s: Scenario) -> None:
     """A dropped table is found neither by name nor by path, and accepts no commit, neither a new one nor a delayed
-    one. Another table, whose name begins like its name, keeps its files."""
+    one. Another table, whose name begins with its name, keeps its files."""
     table, other = s.create("orders"), s.create("orders2")
     s.land(table)
     files = s.published(other)
@@ -312,8 +312,8 @@ def keeps(s: Scenario, table: TableHandle, files: dict[int, str], *because: Exch
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", needs=FOUND)
 def a_reused_name_is_a_new_table(s: Scenario) -> None:
-    """The name of a dropped table is free. A new table of that name has its own version 0, without the commits of the
-    old table or requests to it."""
+    """The name of a dropped table is free. A new table of that name has its own version 0. It has no commits of the
+    old table, and requests to the old table do not reach it."""
     table = s.create()
     s.land(table)
     s.land(table)

@@ -638,8 +638,8 @@ def _wins(s: ClientScenario, table: TableHandle, action: str) -> None:
     Family.REPLAYS, "PROFILE-UNKNOWN-01", "PROFILE-UNKNOWN-03", "LOG-37", "PROFILE-CLIENT-02", side="client"
 )  # fmt: skip
 def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
-    """A commit lands, its answer is lost, and the owner refuses whatever the writer asks after that. The outcome is
-    unknown, and the data files stay. A commit that is refused at once failed."""
+    """A commit lands, its answer is lost, and the owner refuses all later requests of the writer. The outcome is
+    unknown, and the data files stay. If the owner refuses the first request, the commit failed."""
     table, other = s.create(), s.create("other")
     s.owner.refuse_after(m.Commit)
     s.not_answered_as_failed(append(s, table))
@@ -658,8 +658,8 @@ def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
 )  # fmt: skip
 def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
     """The answer to a commit that landed is lost. The owner does not recognize the same commit when it arrives again:
-    it answers with a conflict, and refuses all other requests. The outcome is unknown, and the data files stay, also if
-    the commit was cleaned up behind a checkpoint meanwhile. In another table the conflict is about another writer's
+    it answers with a conflict, and refuses all other requests. The outcome is unknown, and the data files stay, even if
+    a checkpoint and a cleanup removed the commit meanwhile. In another table the conflict is about another writer's
     commit: the writer does not report success."""
     log, table, other = LogBuilder.create(s), s.create("kept"), s.create("other")
 

@@ -323,8 +323,8 @@ class RepeatsTheAttemptAfterABackfill(ModelClient):
 
 @good(side="client")
 class RepeatsARejectedCreation(ModelClient):
-    """Repeats the identical creation after a rejection. A version 0 that is created with its table has no staged
-    file."""
+    """Repeats the identical creation after a rejection. This is allowed, because the version 0 of a new table has no
+    staged file."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)

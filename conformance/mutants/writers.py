@@ -90,7 +90,7 @@ class TakesAConflictForALostRace(ModelClient):
 
 @mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
 class TakesACleanedUpVersionForALostRace(TakesAConflictForALostRace):
-    """Does the same only if a newer checkpoint exists: a writer that read an old version, it thinks."""
+    """Does the same, but only if a newer checkpoint exists: it then assumes that its own snapshot was too old."""
 
     def _catch_up(self, client: str, transaction: Transaction) -> None:
         version = transaction.checked.version + 1

@@ -145,7 +145,7 @@ class _Answered:
 
 
 _Kind = tuple[Match, str, str]
-"""Requests that match, of one method to one place."""
+"""Requests that match, with one method and one target."""
 
 
 class FaultProxy(Closing):
@@ -205,7 +205,8 @@ class FaultProxy(Closing):
         """Wait until this many delayed requests wait. Raises `TimeoutError`."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._watched.total() >= count, seconds):
-                raise TimeoutError(f"no {count} delayed requests within {seconds:g} s; {self._watched.total()} wait")
+                waiting = self._watched.total()
+                raise TimeoutError(f"expected {count} delayed requests within {seconds:g} s; {waiting} wait")
 
     def await_exchange(self, seen: Callable[[Exchange], bool], *, seconds: float = TIMEOUT) -> Exchange:
         """Wait for the first exchange for which `seen` is true. Raises `TimeoutError`."""
@@ -247,7 +248,7 @@ class FaultProxy(Closing):
         return sent
 
     def _arrived(self, asked: _Asked) -> tuple[int, Fault | None, Match]:
-        """The request's number, its fault, and what the fault's other requests are like."""
+        """The request's number, its fault, and the filter that chose the fault."""
         with self._changed:
             self._number += 1
             for index, (match, fault) in enumerate(self._next):
@@ -292,8 +293,8 @@ class FaultProxy(Closing):
             self._changed.notify_all()
 
     def _forwarded(self, asked: _Asked) -> _Answered | None:
-        """What the server says, whole; None if it says nothing. Each request has a connection of its own: on an old
-        one it would be unknown whether the server saw it."""
+        """The server's complete answer; None if it does not answer. Each request has its own connection: after an error
+        on a used one, it is unknown whether the server saw the request."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         host, port = self._address
         connection = kind(str(host), port, timeout=TIMEOUT)
@@ -319,7 +320,7 @@ def _passed_on(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _refusal(status: int) -> _Answered:
-    """In the shape of the Delta API, which other protocols need not read."""
+    """An answer in the shape of the Delta API; clients of other protocols need only the status."""
     kind = "ResourceExhaustedException" if status == 429 else "ServiceUnavailableException"
     error = {"type": kind, "code": status, "message": "the fault proxy answered this"}
     body = json.dumps({"error": error}).encode()
@@ -350,9 +351,9 @@ def _handler_for(handle: Callable[[_Asked], _Answered | None]) -> type[Handler]:
             return None
 
         def _length(self, answer: _Answered) -> int:
-            """Of a HEAD's answer, what the server says that the body would have."""
-            said = next((value for name, value in answer.headers if name.lower() == "content-length"), "")
-            return int(said) if self.command == "HEAD" and said.isdecimal() else len(answer.body)
+            """The length of the body; after HEAD, the length that the server states."""
+            stated = next((value for name, value in answer.headers if name.lower() == "content-length"), "")
+            return int(stated) if self.command == "HEAD" and stated.isdecimal() else len(answer.body)
 
         def _hang_up(self) -> None:
             self.close_connection = True

@@ -296,11 +296,11 @@ def _wrong_ids(catalogue: Catalogue) -> Iterator[str]:
         allowed = (FREEDOM_PREFIX,) if isinstance(entry, Freedom) else prefixes[entry.source]
         matched = _ID.fullmatch(entry.id)
         if not matched:
-            yield f"{entry.id} is no valid id: write it like MC-BACKFILL-02 or LOG-07"
+            yield f"invalid id {entry.id}; expected one like MC-BACKFILL-02 or LOG-07"
         elif matched["prefix"] not in allowed:
             yield f"{entry.id} begins with {matched['prefix']}, but {entry.source} has {' and '.join(allowed)}"
         if entry.id in seen:
-            yield f"{entry.id} is used by two entries; expected: a unique id"
+            yield f"{entry.id} is used by two entries; expected a unique id"
         seen.add(entry.id)
 
 

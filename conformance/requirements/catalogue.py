@@ -13,8 +13,8 @@ Sentences are never quoted. `fingerprint` identifies a sentence (see `auditing`)
 own words. A rule of a page is cited by its anchor: `DELTA.md#overlap`. Ids are stable, because reports, lists of known
 failures and checks use them.
 
-Each requirement has its source. From a public document, this is the address of its section, from SOURCES.md. A rule of
-a page has its text, and the public addresses that the rule, or the section around it, names as its sources.
+Each requirement has its source. For a public document, it is the address of the section, from SOURCES.md. For a rule of
+a page, it is the rule's text, and the public addresses that the rule, or else its section, names.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class Adversary:
         self, kind: type, *, again: m.Answer | None = None, then: Callable[[], object] = lambda: None, **what: Any
     ) -> None:
         """Carry out the client's next request of this kind, lose its answer, and call `then`. From then on, refuse
-        every request of the client, as an owner that took its access away; but answer the repetition of the request
+        every request of the client, as if its access was revoked; but answer the repetition of the request
         with `again`."""
 
         def refuse() -> None:

@@ -159,8 +159,8 @@ def _content(content: bytes, source: str, kinds: Container[str]) -> Iterator[Act
 
 
 class _CheckpointFile(pq.ParquetFile):  # type: ignore[misc]
-    """Knows by the counts of nulls in its footer where its columns are null: most row groups of a large checkpoint hold
-    actions of one kind, and most members of these are never used."""
+    """Reads only the row groups in which a column has values; the footer counts the nulls. Most row groups of a large
+    checkpoint hold actions of one kind, and most members of these actions are null everywhere."""
 
     def __init__(self, source: pa.NativeFile) -> None:
         super().__init__(source)

@@ -86,7 +86,7 @@ class Column:
 
 class Bounds(NamedTuple):
     """The known facts of a column in one file: `lower` <= every value that is neither null nor NaN <= `upper`. A tuple,
-    because Python makes one in half of the time of a frozen dataclass, and each file of a table has several."""
+    because Python creates it in half the time of a frozen dataclass, and each file of a table has several."""
 
     lower: Any = None
     """None: unknown."""
@@ -232,7 +232,7 @@ class ColumnComparison:
     def to_arrow(self) -> pc.Expression:
         left, right = _field(self.left), _field(self.right)
         floats = self.left.type in FLOATS or self.right.type in FLOATS
-        if floats:  # as in Spark; Arrow itself rejects integers that a double rounds
+        if floats:  # as in Spark; without the cast, Arrow rejects integers that a double cannot hold
             left, right = (side.cast("float64", safe=False) for side in (left, right))
         match self.operator:
             case Operator.EQUAL:
@@ -365,7 +365,7 @@ class And:
                 return FALSE
             in_all &= truth
             in_any |= truth
-        return in_all | in_any & (FALSE | NULL)  # NULL: none of the other operands is only false
+        return in_all | in_any & (FALSE | NULL)  # no operand is always false, so NULL stays possible
 
     def to_arrow(self) -> pc.Expression:
         pending = deque(operand.to_arrow() for operand in self.operands)
@@ -407,7 +407,7 @@ _DECODER: Final = msgspec.json.Decoder(dict[str, Any], float_hook=decimal.Decima
 _DIGITS_OF_A_DOUBLE: Final = 15
 """A decimal with at most this many digits is the same after a conversion to a double and back."""
 _ERROR_OF_A_DOUBLE: Final = decimal.Decimal(2) ** -46
-"""More than the relative error of some divisions and powers of doubles."""
+"""Larger than the relative error of a bound that a writer computed with a few operations on doubles."""
 _ALMOST_A_MILLISECOND: Final = datetime.timedelta(microseconds=999)
 
 

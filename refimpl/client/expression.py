@@ -160,7 +160,8 @@ def _of_sql(text: str, column: Column, scope: Struct) -> pc.Expression:
 
 
 def _registered(name: str, convert: Callable[[str], str]) -> Callable[[pc.Expression], pc.Expression]:
-    """A function that maps strings as Spark does. Arrow's own maps one character to one: it knows no STRASSE."""
+    """Registers a function that converts strings as Spark does. Arrow's own replaces one character by one, and so does
+    not turn `ß` into `SS`."""
 
     def function(_: pc.UdfContext, text: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
         if isinstance(text, pa.Scalar):

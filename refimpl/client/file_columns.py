@@ -228,7 +228,7 @@ _WORDS: Final = ((-36, -28), (-28, -20))
 
 
 def _tails_are_distinct(names: pa.ChunkedArray) -> bool:
-    """Whether parts of the names, as a number, already differ from each other. Twice as fast as comparing the names."""
+    """Whether the ends of the names alone are distinct, compared as numbers. Twice as fast as comparing the names."""
     if (pc.min(pc.binary_length(names)).as_py() or 0) < 36:
         return False
     whole = names.cast(pa.large_binary()).combine_chunks()

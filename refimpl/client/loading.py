@@ -36,7 +36,7 @@ def load(reader: LogReader, version: Version | None = None) -> Loaded:
     for attempt in range(ATTEMPTS):
         answer = reader.ask(end=version)
         by_hint = reader.listing_by_hint(answer, version) if attempt == 0 else None
-        newest = attempt == 0 and version is None and answer is None  # all files of the log only if these have a gap
+        newest = attempt == 0 and version is None and answer is None  # after a gap: all files
         listing = reader.log.listing(newest=newest) if by_hint is None else by_hint
         try:
             return _load_from(reader, answer, listing, version, distrusted)

@@ -252,8 +252,8 @@ class _Run:
         )
 
     def _test_of(self, target: Column, source: Column) -> OneOf | None:
-        """That the target has a key of the source, without nulls and NaN. Adds the key to the columns of the join.
-        None if Python cannot hold a key."""
+        """The condition that the target has one of the source's keys, without nulls and NaN; None if Python cannot
+        represent a key. Also adds the keys to the columns of the join."""
         wanted = pa.field(".".join(source.path), arrow_type(target.type))
         given = evaluated(self._source, {"key": pc.field(*source.path[1:])}).column(0)
         cast = [arrow_columns.cast(chunk, wanted) for chunk in given.chunks]

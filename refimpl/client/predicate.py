@@ -167,7 +167,7 @@ def condition_of(node: exp.Expression, schema: Struct) -> Condition:
         case exp.Column():
             column = column_of(node, schema)
             if column.type != Primitive(name="boolean"):
-                refuse(node, f"is no condition: the column is {column.type}; expected a comparison or a BOOLEAN column")
+                refuse(node, f"is not a condition: the column is {column.type}; expected a comparison or a BOOLEAN")
             return _compare(column, exp.EQ, True, node)
         case _:
             refuse(
@@ -474,9 +474,9 @@ def converted(literal: Any, kind: DataType) -> Any:
 
 
 def _without_zone(moment: datetime.datetime, literal: Any) -> datetime.datetime:
-    """Spark ignores a zone in text, but converts a TIMESTAMP with a zone to the zone of the session."""
+    """Spark ignores the time zone of a text, but converts a TIMESTAMP with one to the time zone of the session."""
     if moment.tzinfo is not None and not isinstance(literal, str):
-        raise ValueError("a time with a zone")
+        raise ValueError("a TIMESTAMP with a time zone")
     return moment.replace(tzinfo=None)
 
 

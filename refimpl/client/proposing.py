@@ -540,7 +540,7 @@ class OwnerProposer:
         moved = history_moved(self.reader.log, lost.version, newest)
         try:
             return self._won_after_all(lost, moved)
-        except OutcomeUnknown:  # this attempt was proposed once (an owner resolves what it sends again), and lost
+        except OutcomeUnknown:  # sent once, so it lost: an owner that sends a request twice resolves it
             raise moved from None
 
     def _won_after_all(self, lost: Lost, cause: Exception) -> Won:

@@ -126,7 +126,7 @@ def _parts(table: pa.Table, column: str, path: Path) -> dict[str, Totals]:
     if table[column].null_count or (pa.types.is_string(kind) and "" in table[column].unique().to_pylist()):
         raise InvalidRequestError(
             f"the column {column} of {path.name} has nulls (an empty text is null as a partition value); partition by "
-            "one that has none"
+            "a column without nulls"
         )
     distinct = pc.count_distinct(table[column]).as_py()
     if not FEWEST_PARTS <= distinct <= MOST_PARTS:
@@ -149,7 +149,7 @@ def _parts(table: pa.Table, column: str, path: Path) -> dict[str, Totals]:
 
 
 def _can_be_summed(values: pa.ChunkedArray) -> bool:
-    """Whether the values are numbers, without NaN and infinity: a sum of these compares with nothing."""
+    """Whether the values are numbers, without NaN and infinity, whose sums cannot be compared."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

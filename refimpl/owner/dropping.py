@@ -195,7 +195,7 @@ def _refuse_others(context: Context, view: View, table: TableRecord) -> None:
     refuse_overlap(context, view, table.location)
     other = view.table_at(table.location)
     if other is not None and other.state is TableState.HANDED_BACK and other.key < table.key:
-        other = None  # the same table before its take-over as `table`
+        other = None  # an older record of `table`, from before it was taken over again
     if other is not None or context.ledger.path.is_relative_to(table.location):
         what = "this owner's folder is inside it" if other is None else f"{other.label} ({other.state.value}) uses it"
         raise LocationError(

@@ -537,7 +537,7 @@ def _ratified(row: Any) -> RatifiedCommit:
 
 @lru_cache(maxsize=10_000)
 def _without_bytes(row: Any) -> RatifiedCommit:
-    """`_stored` for a commit whose bytes are not in the ledger. Cached: every answer has the unpublished commits."""
+    """`_stored` for a commit whose bytes are not in the ledger. Cached, as every answer has the unpublished ones."""
     return _stored(row)
 
 

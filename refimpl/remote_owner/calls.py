@@ -1,4 +1,4 @@
-"""The calls of the Delta API. An answer is a value, or proves that the server did nothing, or proves nothing.
+"""The calls of the Delta API. The result of a call is a value, a `Refusal` (the server did nothing), or an error.
 
 The content of a commit is sent too, so that a server need not read the log.
 """

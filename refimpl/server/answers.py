@@ -54,7 +54,7 @@ _LEGACY_TYPES: Final = {
 }
 
 CommitShape = Callable[[str, RatifiedCommit], WireCommit]
-"""A commit whose staged file is in a folder, in the API's shape."""
+"""Gives a commit, whose staged file is in the folder, in the API's shape."""
 
 
 def properties(found: TableDescription) -> dict[str, str | None]:

@@ -102,7 +102,7 @@ class DeltaApi:
         self._environment = warehouse.environment
         self._files = warehouse.environment.files
         self._commit_of_file = lru_cache(COMMITS_KEPT)(self._look_up_commit)
-        """Cached, because every answer has all of them and a ratified file does not change."""
+        """Cached, because every answer has all unpublished commits, and a ratified file does not change."""
 
     # Tables
 

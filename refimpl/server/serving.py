@@ -36,7 +36,7 @@ LEAST_READ: Final = 16_384
 """Bytes of an answer that a client must read within `Serving.header_seconds` to get the rest."""
 
 MAX_HEAD_BYTES: Final = 65_536
-"""Bytes of one request apart from its body: its headers, trailers and the lengths of chunks."""
+"""Maximum size of one request without its body: request line, headers, trailers and the lengths of chunks."""
 
 FILES_BESIDE: Final = 200
 """Open files that a server needs in addition to its connections: each thread's ledger and lock, and logs."""
@@ -187,8 +187,8 @@ def _protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
             self._watch()
 
         def _ignore_upgrade(self, rest: bytes) -> None:
-            """Read the request again without its `Upgrade`, after which the parser would expect another protocol:
-            Java's client asks for `h2c` with its first request, also if that has a body."""
+            """Parse the request again without its `Upgrade`, because the parser stops at one. Java's client offers an
+            upgrade to `h2c` with its first request, even if that has a body."""
             head = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
             kept = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
             self.parser = httptools.HttpRequestParser(self)
@@ -197,7 +197,7 @@ def _protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             version, hosts = self.parser.get_http_version(), sum(name == b"host" for name, _ in self.headers)
             if hosts > 1 or (not hosts and version != "1.0") or self.parser.get_method() == b"CONNECT":
-                raise ValueError("not one Host, or a request for a tunnel")
+                raise ValueError("expected one Host, and no CONNECT")
             if not self.parser.should_upgrade():
                 self._in_body = True
                 super().on_headers_complete()

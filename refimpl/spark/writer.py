@@ -13,7 +13,7 @@ The driver makes a plan of the write before tasks run: its columns, its partitio
     written = plan.commit(transaction, files)
 
 The data source `delta-owner` uses it too. Between `of` and `commit`, tasks write the files and make them durable. One
-transaction names them. If it certainly did not land, the files are deleted; after an unknown outcome they stay.
+transaction adds them. If it certainly did not land, the files are deleted; after an unknown outcome they stay.
 
 Tasks write the rows. If the driver holds the rows already (`createDataFrame` of local data, results of commands), the
 driver writes them: they are few, and starting Python workers costs more than the write (measured by

@@ -172,7 +172,7 @@ def _wide(columns: int) -> s.Struct:
 @pytest.mark.parametrize(
     "stats", ["{", "[]", "1", "[" * 10**5, '{"numRecords":"1"}', None], ids=lambda text: str(text)[:9]
 )
-def test_statistics_without_a_number_of_rows_have_none(stats: str | None) -> None:
+def test_unusable_statistics_have_no_record_count(stats: str | None) -> None:
     assert f.record_count(adding("x", stats=stats)) is None
 
 

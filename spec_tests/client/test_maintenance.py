@@ -341,8 +341,8 @@ def test_nothing_is_published_above_a_missing_version(setting: Setting) -> None:
 
 
 def test_commits_are_published_again_after_a_cleanup(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client published them and died before its report. A cleanup deleted all but the newest: the checkpoint proves
-    that the version before the owner's list was published."""
+    """A client published its commits and died before it reported that. A cleanup deleted all log files but the newest:
+    the checkpoint proves that the version before the owner's list was published."""
     table = setting.table(CATALOG_MANAGED, policy=GENEROUS)
     rows = busy(setting, table, 3)
 

@@ -317,7 +317,7 @@ class TestWhatIsRefused:
             ("q = 3 OR uuid() = p", "is not deterministic"),
             ("q = CAST(1.7 AS INT)", "changes the number 1.7"),
             ("q = CAST('three' AS INT)", "is no number"),
-            ("q", "is no condition: the column is integer"),
+            ("q", "is not a condition: the column is integer"),
         ],
     )
     def test_the_message_says_what_is_wrong(self, text: str, problem: str) -> None:

@@ -712,7 +712,7 @@ def test_replaced_metadata_keep_an_enablement_in_the_same_transaction(setting: S
 def test_a_partition_is_read_in_every_spelling_of_its_value(
     tmp_path: Path, kind: str, spellings: Sequence[str]
 ) -> None:
-    """Writers spell numbers differently. A dynamic overwrite that missed a file would double its rows."""
+    """Writers spell numbers differently. A dynamic overwrite that misses a file keeps its old rows."""
     columns = (Field(name="id", type=Primitive(name="long")), Field(name="p", type=Primitive(name=kind)))
     adds = [
         Add(path=f"f{number}", partition_values={"p": text}, size=1, modification_time=0, data_change=True)

@@ -233,7 +233,7 @@ DAMAGE = {
         small_catalogue(freedoms=(FREE, msgspec.structs.replace(FREE, paraphrase="A writer may also go home."))),
         "FREE-01 is used by two entries",
     ),
-    "an id of another form": (small_catalogue(changed(TWO, id="R-2")), "R-2 is no valid id"),
+    "an id of another form": (small_catalogue(changed(TWO, id="R-2")), "invalid id R-2"),
     "an id of another document": (small_catalogue(changed(TWO, id="F-02")), "F-02 begins with F"),
     "an empty paraphrase": (small_catalogue(changed(ONE, paraphrase="")), "R-PATIENCE-01 needs a paraphrase"),
     "two requirements with one paraphrase": (

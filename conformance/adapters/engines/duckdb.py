@@ -67,7 +67,7 @@ class DuckDb(EngineClient):
 
     @classmethod
     def fetch(cls, version: str | None) -> str:
-        """Install another version than the environment has."""
+        """Install a version that the environment does not have."""
         problem = cls.missing(version)
         if version is None or not problem or wheels.is_before(version, OLDEST):
             return super().fetch(version)
@@ -161,7 +161,7 @@ class DuckDb(EngineClient):
 
 
 def _answered(act: Callable[[], m.Answer]) -> m.Answer:
-    """DuckDB's error as an answer. Only the text of the error tells the status of the server's answer."""
+    """DuckDB's error as an answer. Only the text of the error contains the status of the server's answer."""
     import duckdb
 
     try:

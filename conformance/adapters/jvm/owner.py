@@ -6,9 +6,10 @@ proposal the metadata that its writer had read. It interprets the coordinator's 
 `CommitFailedException` by its two flags, any other exception as an unknown outcome.
 
 The first part translates between Delta's names and the names in the documents, which the kit uses; behaviour is never
-translated. Delta 4 ships managed commits as the feature `coordinatedCommits-preview`. Other properties than the
-document's name the owner, and staged files lie in `_staged_commits`, under a uuid that the coordinator chooses. The kit
-identifies a commit by its attempt, the `txnId` of its commitInfo, and a file by the name that the document gives it.
+translated. Delta 4 ships managed commits as the feature `coordinatedCommits-preview`. Its table properties have
+other names than in the document, and its staged files are in `_staged_commits`, with a uuid that the coordinator
+chooses. The kit identifies a commit by its attempt, the `txnId` of its commitInfo, and a file by its name in the
+document.
 """
 
 from __future__ import annotations
