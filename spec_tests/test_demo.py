@@ -363,7 +363,7 @@ def test_parquet_file_is_accepted(tmp_path: Path) -> None:
     }
 
 
-def test_values_that_a_total_cannot_compare_are_left_out(tmp_path: Path) -> None:
+def test_columns_without_comparable_sums_have_no_total(tmp_path: Path) -> None:
     """A sum with NaN equals no other sum, and an empty text becomes null in the table."""
     from pyarrow import parquet
 

@@ -1,6 +1,7 @@
 """Derives the verdicts on requirements, profiles and the run from the results of the cases.
 
-An implementer may accept known failures for now, each with a reason. A list with an outdated entry fails the run.
+An implementer may accept known failures for now, each with a reason. A list with an outdated entry fails the run. An
+entry of a list:
 
 [[known-failure]]
 case = "backfill-ordering/*[managedCommit/direct]"

@@ -204,8 +204,8 @@ def _is_whole(node: exp.Expression) -> bool:
 
 
 def _operands(nodes: Sequence[exp.Expression], scope: Struct) -> list[pc.Expression]:
-    """Values that Arrow combines. Beside a decimal, a whole literal is a decimal with its digits, as in Spark; Arrow
-    would give it 19 digits, and then refuse it."""
+    """The operands of one operation. Beside a decimal, a whole literal becomes a decimal of its length, as in Spark;
+    Arrow would give it 19 digits, and then reject the wide result."""
     values = [_value(node, scope) for node in nodes]
     whole = [_is_whole(predicate.bare(node.this if isinstance(node, exp.Neg) else node)) for node in nodes]
     if not any(whole):
@@ -224,7 +224,7 @@ def _types(values: Sequence[pc.Expression], scope: Struct) -> list[pa.DataType]:
 
 
 def _of_one_type(values: list[pc.Expression], scope: Struct) -> list[pc.Expression]:
-    """Decimals in a type that holds all of them: `if_else` takes no others."""
+    """Converts decimals to one type that holds all of them, because `if_else` requires one type."""
     kinds = _types(values, scope)
     decimals = {kind for kind in kinds if pa.types.is_decimal(kind)}
     if len(decimals) < 2:

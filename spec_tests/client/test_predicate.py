@@ -300,7 +300,7 @@ class TestWhatIsRefused:
         with pytest.raises(InvalidRequestError):
             test_of(text)
 
-    def test_symmetric_is_not_ignored_in_a_condition_on_rows(self) -> None:
+    def test_symmetric_is_rejected_in_a_condition_on_rows(self) -> None:
         with pytest.raises(InvalidRequestError, match="not supported"):
             condition_on_rows("q BETWEEN SYMMETRIC 3 AND 1", SCHEMA)
 

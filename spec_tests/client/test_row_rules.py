@@ -142,7 +142,7 @@ def test_a_missing_generated_column_is_computed(
     assert rows_of(table)[0]["y"] == expected
 
 
-def test_rules_see_an_empty_partition_value_as_the_null_that_it_becomes(warehouse: Warehouse) -> None:
+def test_rules_see_an_empty_partition_value_as_null(warehouse: Warehouse) -> None:
     """DELTA.md#partition-values. Delta Spark does the same."""
     columns = [column("p", "string"), generated("g", "coalesce(p, 'none')", "string")]
     schema, rule = json.dumps(struct(*columns)), {"delta.constraints.c": "p <> 'q'"}

@@ -110,7 +110,7 @@ def test_the_first_version_of_each_start_option(table: Table, options: dict[str,
     assert drained(table, stream, start) == [[*expected, 9]]
 
 
-def test_a_path_that_lags_behind_the_owner_waits_for_the_start(warehouse: Warehouse) -> None:
+def test_a_stale_path_waits_for_the_start_version(warehouse: Warehouse) -> None:
     """The owner has ratified version 3; by path, only version 0 is visible until the publication."""
     owned = warehouse.create_table("lagging", SCHEMA, policy=POLICY, feature=MANAGED_COMMIT)
     for number in (1, 2, 3):

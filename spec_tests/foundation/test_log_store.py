@@ -258,7 +258,7 @@ def test_a_listing_shows_log_files_and_nothing_staged(log: LogStore) -> None:
     assert [path.version for path in log.staged_listing(FOLDER)] == [1]
 
 
-def test_the_newest_part_of_a_log_begins_at_the_newest_complete_checkpoint(log: LogStore) -> None:
+def test_the_newest_part_begins_at_the_newest_complete_checkpoint(log: LogStore) -> None:
     """Of the parts of a checkpoint, one may be missing."""
     new = [log_path.classic_checkpoint(2), log_path.commit(2), log_path.checkpoint_part(3, 1, 2)]
     for name in (log_path.commit(0), log_path.classic_checkpoint(1), log_path.commit(1), *new, "x.checkpoint.parquet"):
