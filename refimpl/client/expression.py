@@ -269,7 +269,12 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
             return pc.scalar(pa.scalar(predicate.literal_of(node)))
         case exp.Add() | exp.Sub() | exp.Mul():
             return _OPERATORS[type(node)](*_operands((node.left, node.right), scope))
-        case exp.Upper() | exp.Lower() | exp.Neg() | exp.Length() | exp.Abs():
+        case exp.Upper() | exp.Lower():
+            text = _value(node.this, scope)
+            if _types([text], scope) == [pa.string()]:  # the rows may have another type of text, such as large_string
+                text = text.cast(pa.string())
+            return _FUNCTIONS[type(node)](text)
+        case exp.Neg() | exp.Length() | exp.Abs():
             return _FUNCTIONS[type(node)](_value(node.this, scope))
         case exp.DPipe():
             return pc.binary_join_element_wise(_value(node.left, scope), _value(node.right, scope), "")

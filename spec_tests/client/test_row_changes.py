@@ -417,6 +417,12 @@ class TestMerge:
         merge.when_not_matched_insert_all().execute()
         assert table.snapshot().to_arrow()["n"].to_pylist() == [11, 12]
 
+    def test_functions_take_the_sources_text_in_another_type(self, table: Table) -> None:
+        """As pandas and Polars give it."""
+        merge = table.merge(pa.table({"id": [1], "name": pa.array(["ß"], pa.large_string())}), "target.id = source.id")
+        merge.when_matched_update({"name": "lower(source.name) || upper(source.name)"}).execute()
+        assert (1, 1, "ßSS") in contents(table)
+
     def test_a_struct_is_rejected_as_a_key(self, warehouse: Warehouse) -> None:
         rows = pa.table({"key": [{"a": 1}], "id": [1]})
         table = warehouse.create_table("s", rows.schema)
