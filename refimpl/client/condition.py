@@ -569,7 +569,8 @@ def _typed(value: Any, kind: DataType) -> Any:
     if value is None or isinstance(value, bool | dict | list):
         return None
     if isinstance(kind, Decimal):
-        return decimal.Decimal(value)
+        number = decimal.Decimal(value)
+        return number if number.is_finite() else None
     match kind.name if isinstance(kind, Primitive) else None:
         case "string":
             return value if isinstance(value, str) else None

@@ -267,6 +267,9 @@ class TestStatistics:
             near = [f"w {sign} {value}" for sign in ("=", "<=", ">=")]
             assert all(parse(text).test(schema, ()).may_match(file) for text in near)
             assert not parse("w < 1").test(schema, ()).may_match(file)
+        for wrong in ("Infinity", "-Infinity", "NaN", "sNaN"):
+            file = add(stats=f'{{"minValues":{{"w":"{wrong}"}},"maxValues":{{"w":"{wrong}"}}}}')
+            assert parse("w = 1").test(schema, ()).may_match(file)
 
     def test_members_of_structs_have_statistics(self) -> None:
         file = add(stats={"numRecords": 1, "minValues": {"st": {"Inner": 5}}, "maxValues": {"st": {"Inner": 6}}})
