@@ -244,12 +244,12 @@ def vacuum(
     age = None if older_than is None else duration_ms(older_than)
     with opened(address) as warehouse:
         done = vacuumed(warehouse.table(table), older_than=age, dry_run=not delete, force=force)
+    names = [os.fsencode(path).decode(errors="backslashreplace") for path in done.files]  # the output must be UTF-8
     if json:
-        names = [os.fsencode(path).decode(errors="backslashreplace") for path in done.files]  # JSON must be UTF-8
         output.show_json(dataclasses.asdict(done) | {"files": names, "deleted": delete})
         return
-    for path in done.files:
-        output.show_line(path)
+    for name in names:
+        output.show_line(name)
     what = f"{output.counted(len(done.files), 'file')} ({output.size(done.size)})"
     step = "" if delete or not done.files else "; delete with: --delete"
     output.show_line(f"{'deleted' if delete else 'would delete'} {what}, {done.kept} stay{step}")

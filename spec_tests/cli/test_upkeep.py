@@ -106,6 +106,7 @@ def test_vacuum_reports_a_name_that_is_not_utf_8(cli: CommandLine, warehouse: Wa
     path = warehouse.table(busy).location / os.fsdecode(b"a\xff.parquet")
     path.touch()
     os.utime(path, (0, 0))
+    assert "a\\xff.parquet" in cli("vacuum", busy).out
     assert cli("vacuum", busy, "--delete", "--json").json["files"] == ["a\\xff.parquet"]
     assert not path.exists()
 
