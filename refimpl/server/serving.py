@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import httptools
+import h11
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import refimpl
 from refimpl.catalog_messages import SERVER_PUBLISHES_AFTER
@@ -34,9 +34,6 @@ LAST_SECONDS: Final = 2.0
 
 LEAST_READ: Final = 16_384
 """Bytes of an answer that a client must read within `Serving.header_seconds` to get the rest."""
-
-MAX_HEAD_BYTES: Final = 65_536
-"""Maximum size of one request without its body: request line, headers, trailers and the lengths of chunks."""
 
 FILES_BESIDE: Final = 200
 """Open files that a server needs in addition to its connections: each thread's ledger and lock, and logs."""
@@ -145,26 +142,23 @@ class _Process(uvicorn.Server):
         self._captured_signals.clear()
 
 
-def _protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
-    """uvicorn's HTTP protocol with more rules: it closes connections whose client does not send a request's headers in
-    time or does not read the answer, it limits the size of headers and the number of connections, and it requires one
-    `Host` (RFC 9112, section 3.2). While requests are unanswered, it reads no further ones.
+def _protocol(seconds: float, most: int) -> type[H11Protocol]:
+    """uvicorn's HTTP protocol with two more rules: it closes connections whose client does not send a request's headers
+    in time or does not read the answer, and it limits the number of connections.
 
     Without it a half-open connection is never closed: uvicorn's own timer starts after an answer, and stops with
     the next byte. Nor is a connection whose client continues to send a rejected body.
     """
-    open_now: set[HttpToolsProtocol] = set()
+    open_now: set[H11Protocol] = set()
     idle: dict[Protocol, None] = {}
     """Open connections that wait for their client, the longest waiting first."""
 
-    class Protocol(HttpToolsProtocol):
+    class Protocol(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._due: asyncio.TimerHandle | None = None
             self._unread: asyncio.TimerHandle | None = None
             self._ended = False
-            self._in_body = False
-            self._head_bytes = 0
             open_now.add(self)
             self._note()
             self._watch()
@@ -172,44 +166,9 @@ def _protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
                 next(iter(idle))._close()
 
         def data_received(self, data: bytes) -> None:
-            self._unset_keepalive_if_required()
-            self._head_bytes += len(data)
-            try:
-                self.parser.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:
-                self._ignore_upgrade(data[upgrade.args[0] :])
-            except httptools.HttpParserError:
-                self.send_400_response("invalid HTTP request")
-            else:
-                if self._head_bytes > MAX_HEAD_BYTES:
-                    self.send_400_response(f"the headers have more than {MAX_HEAD_BYTES} bytes")
+            super().data_received(data)
             self._note()
             self._watch()
-
-        def _ignore_upgrade(self, rest: bytes) -> None:
-            """Parse the request again without its `Upgrade`, because the parser stops at one. Java's client offers an
-            upgrade to `h2c` with its first request, even if that has a body."""
-            head = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
-            kept = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
-            self.parser = httptools.HttpRequestParser(self)
-            self.data_received(b"".join((head, *kept, b"\r\n", rest)))
-
-        def on_headers_complete(self) -> None:
-            version, hosts = self.parser.get_http_version(), sum(name == b"host" for name, _ in self.headers)
-            if hosts > 1 or (not hosts and version != "1.0") or self.parser.get_method() == b"CONNECT":
-                raise ValueError("expected one Host, and no CONNECT")
-            if not self.parser.should_upgrade():
-                self._in_body = True
-                super().on_headers_complete()
-
-        def on_body(self, body: bytes) -> None:
-            self._head_bytes -= len(body)
-            super().on_body(body)
-
-        def on_message_complete(self) -> None:
-            if not self.parser.should_upgrade():
-                self._in_body, self._head_bytes = False, 0
-                super().on_message_complete()
 
         def eof_received(self) -> bool:  # type: ignore[override] # as asyncio has it
             """The client sends nothing more. It still gets the answer to a complete request."""
@@ -220,9 +179,7 @@ def _protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
             idle.pop(self, None)
             super().on_response_complete()
             self._note()
-            if self.pipeline:
-                self.flow.pause_reading()
-            if self._in_body:  # rejected before the whole body arrived
+            if self.conn.their_state is h11.SEND_BODY:  # rejected before the whole body arrived
                 self._watch()
             elif self._ended and not self._is_asked():
                 self._close()
@@ -262,8 +219,10 @@ def _protocol(seconds: float, most: int) -> type[HttpToolsProtocol]:
 
         def _is_asked(self) -> bool:
             """Whether a request is complete and its answer is not."""
-            newest: Any = self.cycle  # None before the first request's headers arrive
-            return bool(self.pipeline) or (newest is not None and not newest.response_complete and not newest.more_body)
+            answering: Any = self.cycle  # None before the first request's headers arrive
+            return (
+                answering is not None and not answering.response_complete and self.conn.their_state is not h11.SEND_BODY
+            )
 
         def _note(self) -> None:
             """Record which side waits now: the client for the server, or this connection for its client."""
