@@ -183,6 +183,8 @@ def _protocol(seconds: float, most: int) -> type[H11Protocol]:
                 self._watch()
             elif self._ended and not self._is_asked():
                 self._close()
+            elif self.conn.trailing_data[0]:  # the next request's headers began before this answer
+                self._watch()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._forget()

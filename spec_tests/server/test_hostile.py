@@ -341,6 +341,17 @@ def test_connections_that_never_end_are_closed(tmp_path: Path) -> None:
             assert answers_of(opened(wrong)).startswith((b"HTTP/1.1 400", b"HTTP/1.1 404"))
         large = opened(b"GET /health HTTP/1.1\r\nX: " + b"x" * 200_000)
         assert b" 200 " not in answers_of(large)[:20]
+        body = b'{"name": "java"}' + b" " * 100_000
+        upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: A\r\n"
+        java = opened(POST + upgrade + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        java.sendall(HEALTH + upgrade + b"\r\n" + HEALTH + b"\r\n")
+        java.shutdown(socket.SHUT_WR)
+        assert answers_of(java).count(b"HTTP/1.1 200") == 3
+        chunk = b'10\r\n{"name": "last"}\r\n0\r\n'
+        trailer = POST + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + b"Origin: http://foreign\r\n\r\n"
+        assert answers_of(opened(trailer + b"GET /hea")).startswith(b"HTTP/1.1 200"), "a trailer is no header"
+        followed = answers_of(opened(POST + b"Content-Length: 16\r\n\r\n" + b'{"name": "next"}' + b"\0"))
+        assert followed.startswith(b"HTTP/1.1 200"), "what follows a request does not change its answer"
 
         begun = (b"", b"GET /hea", b"POST /health HTTP/1.1\r\nContent-Le")
         for connection in [opened(sent) for sent in begun for _ in range(10)]:
