@@ -7,7 +7,7 @@ checked when they are read, and become actions only when a caller needs them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeVar
@@ -199,8 +199,10 @@ class FileColumns(Generic[FileAction]):
         assert self._columns is not None
         assert others._columns is not None
         chunks = [*self._columns[1].chunks, *others._columns[1].chunks]
+        if _tails_are_distinct(chunks):
+            return True
         names = pa.chunked_array(chunks, pa.string()).cast(pa.large_string())  # together they may be larger than 2 GB
-        return _tails_are_distinct(names) or len(pc.unique(names)) == len(names)
+        return len(pc.unique(names)) == len(names)
 
     def as_dict(self) -> dict[FileKey, FileAction]:
         columns = self._columns
@@ -227,14 +229,18 @@ _WORDS: Final = ((-36, -28), (-28, -20))
 """Bytes of a name, from its end: digits of the UUID before `.snappy.parquet` or `-c000.snappy.parquet`."""
 
 
-def _tails_are_distinct(names: pa.ChunkedArray) -> bool:
-    """Whether the ends of the names alone are distinct, compared as numbers. Twice as fast as comparing the names."""
-    if (pc.min(pc.binary_length(names)).as_py() or 0) < 36:
-        return False
-    whole = names.cast(pa.large_binary()).combine_chunks()
-    parts = (pc.binary_slice(whole, start, stop).buffers()[2] for start, stop in _WORDS)
-    high, low = (pa.Array.from_buffers(pa.int64(), len(names), [None, part]) for part in parts)
-    return len(pc.unique(pc.add(high, pc.multiply(low, 0x9E3779B97F4A7C1)))) == len(names)
+def _tails_are_distinct(chunks: Iterable[pa.Array]) -> bool:
+    """Whether the ends of the names alone are distinct, compared as numbers. Twice as fast as comparing the names, and
+    with a tenth of the memory."""
+    numbers: list[pa.Array] = []
+    for names in filter(len, chunks):
+        if (pc.min(pc.binary_length(names)).as_py() or 0) < 36:
+            return False
+        parts = (pc.binary_slice(names.cast(pa.binary()), start, stop).buffers()[2] for start, stop in _WORDS)
+        high, low = (pa.Array.from_buffers(pa.int64(), len(names), [None, part]) for part in parts)
+        numbers.append(pc.add(high, pc.multiply(low, 0x9E3779B97F4A7C1)))
+    tails = pa.chunked_array(numbers, pa.int64())
+    return len(pc.unique(tails)) == len(tails)
 
 
 def _names(batch: pa.RecordBatch) -> pa.Array:
