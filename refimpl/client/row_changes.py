@@ -16,8 +16,10 @@ deleted; after an unknown outcome they stay.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -213,20 +215,15 @@ def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
     with RowChange(transaction) as change:
         change.transaction.check_removable()
         deleted = copied = 0
-        for add, test in _candidates(change, where):
-            if test is None or whole_partition(test, add):
-                change.remove(add)
+        for add, rows, matches in _touched(change, where, unread=True):
+            change.remove(add)
+            if rows is None:
                 deleted += row_count(add) or 0
                 continue
-            known, matches = change.matches(add, test)
-            count = pc.sum(matches).as_py() or 0
-            if not count:
-                continue
-            rows = change.read(add, known=known)
-            change.remove(add)
+            kept = rows.filter(pc.invert(matches))
             change.record(DELETED, rows.filter(matches))
-            change.write(rows.filter(pc.invert(matches)))
-            deleted, copied = deleted + count, copied + rows.num_rows - count
+            change.write(kept)
+            deleted, copied = deleted + rows.num_rows - kept.num_rows, copied + kept.num_rows
         return change.commit({"numDeletedRows": deleted, "numCopiedRows": copied})
 
 
@@ -238,11 +235,7 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
         schema = change.snapshot.schema
         assignments = expression.assigned(values, columns=schema, scope=schema)
         updated = copied = 0
-        for add, test in _candidates(change, where):
-            known, matches = (None, None) if test is None else change.matches(add, test)
-            if matches is not None and not pc.any(matches).as_py():
-                continue
-            rows = change.read(add, known=known)
+        for add, rows, matches in _touched(change, where):
             before = rows if matches is None else rows.filter(matches)
             after = change.changed(assignments, before, before)
             change.remove(add)
@@ -258,11 +251,31 @@ def predicate_parameter(where: str | None) -> dict[str, str]:
     return {"predicate": json.dumps([] if where is None else [where])}
 
 
-def _candidates(change: RowChange, where: str | None) -> Iterator[tuple[Add, FileTest | None]]:
-    """The files that may hold a matching row, in the order of their paths, with the condition."""
+_Touched = tuple[Add, Any, pa.ChunkedArray | None]
+
+
+def _touched(change: RowChange, where: str | None, *, unread: bool = False) -> Iterator[_Touched]:
+    """The files with a matching row: their rows, and whether each matches (None: all do). With `unread`, the rows are
+    None where the partition values, or a missing condition, decide. The next file is read during the work on one."""
     test = None if where is None else change.snapshot.file_test(where)
-    for add in sorted(change.transaction.read_files(test), key=lambda add: add.path):
-        yield add, test
+    files = sorted(change.transaction.read_files(test), key=lambda add: add.path)
+    if unread:
+        decided = [test is None or whole_partition(test, add) for add in files]
+        yield from ((add, None, None) for add in itertools.compress(files, decided))
+        files = [add for add, known in zip(files, decided, strict=True) if not known]
+
+    def examined(add: Add) -> _Touched | None:
+        if test is None:
+            return add, change.read(add), None
+        known, matches = change.matches(add, test)
+        return (add, change.read(add, known=known), matches) if pc.any(matches).as_py() else None
+
+    with ThreadPoolExecutor(1) as thread:
+        following: Future[_Touched | None] | None = None
+        for add in [*files, None]:
+            current, following = following, None if add is None else thread.submit(examined, add)
+            if current is not None and (found := current.result()) is not None:
+                yield found
 
 
 def whole_partition(test: FileTest, add: Add) -> bool:
