@@ -165,7 +165,7 @@ class LogStore:
         A version that a checkpoint contains is not missing: it was published, and a cleanup has deleted its file.
         """
         missing = commits[0].version - 1 if commits else -1
-        if missing >= 0 and not self.published(missing) and not self._is_checkpointed(missing):
+        if missing >= 0 and not self.published(missing) and self.newest_checkpoint() < missing:
             raise CorruptLogError(
                 f"the owner stores {self.location} from version {missing + 1} on, but version {missing} is not "
                 f"published; restore {self.folder / log_path.commit(missing)}",
@@ -190,9 +190,9 @@ class LogStore:
             else:
                 self.publish(commit.version, content, commit.commit_mode)
 
-    def _is_checkpointed(self, version: Version) -> bool:
-        """Whether there is a checkpoint of this version or a later one."""
-        return any(path.version >= version and path.kind in CHECKPOINT_KINDS for path in self.listing())
+    def newest_checkpoint(self) -> Version:
+        """The version of the newest checkpoint; -1 if the log has none."""
+        return max((path.version for path in self.listing() if path.kind in CHECKPOINT_KINDS), default=-1)
 
     def overwrite(self, name: str, content: bytes) -> None:
         """Atomically replace a file that is a hint or can be rebuilt: checkpoint, checksum, `_last_checkpoint`.

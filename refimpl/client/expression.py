@@ -208,9 +208,7 @@ def _operands(nodes: Sequence[exp.Expression], scope: Struct) -> list[pc.Express
     Arrow would give it 19 digits, and then reject the wide result."""
     values = [_value(node, scope) for node in nodes]
     whole = [_is_whole(predicate.bare(node.this if isinstance(node, exp.Neg) else node)) for node in nodes]
-    if not any(whole):
-        return values
-    if not any(pa.types.is_decimal(kind) for kind in _types(values, scope)):
+    if not any(whole) or not any(pa.types.is_decimal(kind) for kind in _types(values, scope)):
         return values
     return [
         pc.scalar(pa.scalar(predicate.literal_of(node))) if literal else value

@@ -274,7 +274,7 @@ class FilesystemProposer:
         log = self._log
         if version > 0 and log.published(version - 1):
             return
-        if newest_checkpoint(log) > version:
+        if log.newest_checkpoint() > version:
             raise OutcomeUnknown(
                 f"version {version} was written to {log.folder} while a cleanup removed that version from the log; it "
                 f"is unknown whether the commit landed: check the latest version for its changes before "
@@ -304,7 +304,7 @@ class FilesystemProposer:
         winners = read_winners(self._reader, lost.version, None, {})
         if winners:
             return winners
-        newest = newest_checkpoint(self._log)
+        newest = self._log.newest_checkpoint()
         if newest > lost.version:
             raise history_moved(self._log, lost.version, newest)
         raise CorruptionError(
@@ -319,11 +319,6 @@ class FilesystemProposer:
 
 _PROOFS: Final = CHECKPOINT_KINDS | {FileKind.COMMIT, FileKind.COMPACTION}
 """Kinds of files that exist only for committed versions."""
-
-
-def newest_checkpoint(log: LogStore) -> Version:
-    """The version of the newest checkpoint; -1 if the log has none."""
-    return max((path.version for path in log.listing() if path.kind in CHECKPOINT_KINDS), default=-1)
 
 
 def history_moved(log: LogStore, version: Version, newest: Version) -> ConcurrentModificationError:
@@ -528,7 +523,7 @@ class OwnerProposer:
 
     def _unshown_winner(self, lost: Lost) -> Won:
         """A conflict without a visible winner."""
-        newest = newest_checkpoint(self.reader.log)
+        newest = self.reader.log.newest_checkpoint()
         if newest <= lost.version:
             unseen = LostRaceError(
                 f"the owner of {self.label} reports version {lost.version} as taken (latest {lost.latest}), but after "

@@ -112,11 +112,9 @@ class RowChange:
         rows = data_files.read_file(self._location, add, needed, partitions, hidden=hidden, objects=self._objects)
         if known is None:
             return rows
-        arrays = dict(zip(known.schema.names, known.columns, strict=True)) | dict(
-            zip(rows.schema.names, rows.columns, strict=True)
-        )
         target = to_arrow(Struct(fields=(*schema.fields, *hidden)))
-        return pa.table([arrays[name] for name in target.names], schema=target)
+        given = known.schema.names
+        return pa.table([(known if name in given else rows).column(name) for name in target.names], schema=target)
 
     def matches(self, add: Add, test: FileTest) -> tuple[pa.Table, pa.ChunkedArray]:
         """The columns of a file that the condition names, and whether the condition is true for each row."""
