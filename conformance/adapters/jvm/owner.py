@@ -29,6 +29,7 @@ from conformance.adapters.jvm.machine import Machine, class_of, machine, said
 from conformance.adapters.jvm.naming import Named, UnknownError
 from conformance.adapters.log_folder import LogFolder, OutsideError
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file
 from conformance.interface.subject import AdapterError, ProcessDied
 
 OWNER: Final = "delta.managedCommit.commitOwner"
@@ -37,11 +38,6 @@ CONF: Final = "delta.coordinatedCommits.commitCoordinatorConf-preview"
 TABLE_CONF: Final = "delta.coordinatedCommits.tableConf-preview"
 STAGING: Final = "_staged_commits"
 STAGING_OF_THE_DOCUMENT: Final = "_commits"
-DIGITS: Final = 20
-
-
-def published_name(version: int) -> str:
-    return f"{version:0{DIGITS}}.json"
 
 
 def _lines(path: Path) -> list[str]:
@@ -119,7 +115,7 @@ class Log(LogFolder):
         (self.folder / STAGING).mkdir(parents=True, exist_ok=True)
 
     def published(self, version: int) -> Path:
-        return self.folder / published_name(version)
+        return self.folder / commit_file(version)
 
     def commit(self, version: int) -> list[str] | None:
         """The actions of a published commit."""

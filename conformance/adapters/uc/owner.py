@@ -30,6 +30,7 @@ from conformance.adapters.uc.api import (
 )
 from conformance.history.events import Promise
 from conformance.interface import messages as m
+from conformance.interface.log_names import commit_file, staged_file
 from conformance.interface.messages import Answer, Identity, Request
 from conformance.interface.subject import TIMEOUT, AdapterError, Closing, gone
 
@@ -331,7 +332,7 @@ class UcOwner:
         log = LogFolder(folder_of(staged.location))
         actions = with_requirements(request.actions, staged)
         content = content_of(actions)
-        log.put(published(0), content, if_absent=True)
+        log.put(commit_file(0), content, if_absent=True)
         creation = creation_of(name, staged, parsed(content))
         reply = self._api.create(creation)
         if isinstance(reply, Refused):
@@ -348,7 +349,7 @@ class UcOwner:
 
     def _name_taken(self, name: str, holder: Loaded, request: m.CreateTable) -> m.Answer:
         log = LogFolder(folder_of(holder.metadata.location))
-        if attempt_of(parsed(log.read(published(0)) or b"")) == request.attempt:
+        if attempt_of(parsed(log.read(commit_file(0)) or b"")) == request.attempt:
             return self._created_answer(name, holder, request)
         return m.Conflict(latest=holder.latest, winner_table=str(self._reference_of(name, holder)))
 
@@ -423,7 +424,7 @@ class UcOwner:
         log = self._log(request.table)
         if (request.actions is None) == (request.staged_file is None):
             return m.Rejected(reason="a proposal is either actions or the name of a staged file")
-        file_name = request.staged_file or f"{request.version:020}.{request.attempt}.json"
+        file_name = request.staged_file or staged_file(request.version, request.attempt)
         if self._known.proposed.setdefault((request.table, request.attempt), request.version) != request.version:
             return m.Rejected(reason=f"{request.attempt} was proposed for another version; each try needs a new id")
         if request.actions is not None:
@@ -564,11 +565,11 @@ def _publish(log: LogFolder, commits: tuple[ApiCommit, ...]) -> str | None:
     published; the files before it are published."""
     for commit in commits:
         content = log.read(f"{STAGING}/{Path(commit.file_name).name}")
-        found = log.read(published(commit.version))
+        found = log.read(commit_file(commit.version))
         if content is None and found is None:
             return f"the staged file {commit.file_name} of version {commit.version} is gone"
-        if content is not None and found is None and not log.put(published(commit.version), content, if_absent=True):
-            found = log.read(published(commit.version))
+        if content is not None and found is None and not log.put(commit_file(commit.version), content, if_absent=True):
+            found = log.read(commit_file(commit.version))
         if content is not None and found is not None and found != content:
             return f"version {commit.version} is published with a content that differs from {commit.file_name}"
     return None
@@ -610,10 +611,6 @@ def folder_of(location: str) -> Path:
             f"folders of this machine (file:///...): give the catalog a local storage root"
         )
     return Path(unquote(parts.path))
-
-
-def published(version: int) -> str:
-    return f"{version:020}.json"
 
 
 class UcSubject(Closing):
