@@ -243,7 +243,10 @@ class CommitOwner(Protocol):
         ...
 
     def backfill_to_version(self, table_id: str, version: Version | None = None) -> Backfilled:
-        """Publish, in order, at least all commits up to `version` (None: the latest)."""
+        """Publish, in order, at least all commits up to `version` (None: the latest).
+
+        Raises `InvalidRequestError` for a version above the latest.
+        """
         ...
 
     def report_published(self, table_id: str, through: Version) -> None:

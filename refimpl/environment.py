@@ -5,11 +5,14 @@ Replace a field and the ordinary code runs on a simulated host, clock or store.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import random
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -27,15 +30,47 @@ LOCK_POLL_SECONDS: Final = 0.001
 """Average pause between two attempts to take a lock. An attempt costs a system call; filelock's default of 50 ms
 starves: `spec_tests.benchmarks.contention` has the figures."""
 
-_held: Final[set[int]] = set()
-"""Descriptors through which threads of this process hold locks, or test whether they are free."""
+
+class _LockFile(io.FileIO):
+    """A lock's file. Its lock ends when the file is closed.
+
+    As a context manager it closes itself. That is C code, so that an interruption (Ctrl-C) cannot prevent it: an
+    `__exit__` in Python can be interrupted before its first line.
+    """
+
+    def flush(self) -> None:
+        """`close` calls this, and then closes the descriptor even if this is interrupted.
+
+        The lock is released first: a child that another thread forked while the file was opened has a copy of the
+        descriptor, which would keep it. (A forked child only closes its copies: its parent holds the locks.)
+
+        An error of the file system while it closes the file must not look like an error of the work under the lock. So
+        the descriptor gets another file first: that closes the lock's file, and reports no error. (No descriptor is
+        kept for it: a daemon that closes all descriptors would make its number that of another file.)
+        """
+        from filelock import unlock_descriptor
+
+        if self in _opened:
+            with contextlib.suppress(OSError):
+                unlock_descriptor(self.fileno())
+        with contextlib.suppress(OSError):
+            nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.dup2(nothing, self.fileno(), inheritable=False)
+            finally:
+                os.close(nothing)
+
+
+_opened: Final[weakref.WeakSet[_LockFile]] = weakref.WeakSet()
+"""The files through which threads of this process hold locks, or test whether they are free."""
 
 
 def _forget_copies() -> None:
-    """Close the copies of these descriptors in a forked child: they would keep the lock after its holder's death."""
-    for fd in _held:
-        os.close(fd)
-    _held.clear()
+    """Close the copies of these files in a forked child: they would keep the lock after its holder's death."""
+    copies = list(_opened)
+    _opened.clear()
+    for file in copies:
+        file.close()
 
 
 os.register_at_fork(after_in_child=_forget_copies)
@@ -46,70 +81,56 @@ def host_lock(path: Path, *, timeout: Callable[[], float] = lambda: 60.0) -> Hos
 
     Any other deletion would let two processes lock two different inodes: STORAGE.md#lock-file. Not for network file
     systems.
-    Reentrant in a thread. Usable on both sides of a fork: a child locks through its own descriptor. Raises
+    Reentrant in a thread. Usable on both sides of a fork: a child locks through its own file. Raises
     `OwnerUnavailableError` if another holder keeps it for longer than `timeout()` seconds, or if the file cannot be
-    created; does not create a missing folder.
+    created; does not create a missing folder. It is taken when the context manager is made. An interruption at any
+    point leaves it free.
 
-    Each hold opens a descriptor and uses filelock's descriptor lock: its path lock costs ten times as much.
+    Each hold opens the file and uses filelock's descriptor lock: its path lock costs ten times as much.
     """
-    from filelock import lock_descriptor, unlock_descriptor
+    from filelock import lock_descriptor
 
     name = str(path)
+    hold = _ThreadsHold()
 
     def take(fd: int) -> bool:
         return lock_descriptor(fd, blocking=False)
 
-    hold = _ThreadsHold()
+    def held() -> AbstractContextManager[object]:
+        if hold.file is not None and not hold.file.closed:  # in a forked child it is closed
+            return contextlib.nullcontext()
+        return _locked(hold, name, take, timeout())
 
-    class Held:
-        def __enter__(self) -> None:
-            if hold.process != os.getpid():  # a forked child, whose copy is closed
-                hold.process, hold.depth, hold.fd = os.getpid(), 0, None
-            if hold.depth:
-                hold.depth += 1
-                return
-            try:
-                _take(hold, name, take, timeout())
-                hold.depth = 1
-            except BaseException:
-                _close(hold)
-                raise
-
-        def __exit__(self, *error: object) -> None:
-            if hold.process != os.getpid():  # a child that was forked meanwhile: its parent holds the lock
-                return
-            hold.depth -= 1
-            if not hold.depth and hold.fd is not None:
-                try:
-                    unlock_descriptor(hold.fd)
-                finally:
-                    _close(hold)
-
-    return Held
+    return held
 
 
 class _ThreadsHold(threading.local):
-    """How often this thread took the lock, and through which descriptor. The descriptor is stored before it is locked:
-    an interruption (Ctrl-C) while the lock is taken does not leak it. An interruption during the release can leak it
-    until this process ends."""
+    """The file through which this thread holds, or last held, the lock."""
 
-    process = 0
-    depth = 0
-    fd: int | None = None
+    file: _LockFile | None = None
 
 
-def _take(hold: _ThreadsHold, name: str, take: Callable[[int], bool], seconds: float) -> None:
+def _locked(hold: _ThreadsHold, name: str, take: Callable[[int], bool], seconds: float) -> _LockFile:
     """Lock the file that has this name now."""
     try:
         while True:
-            hold.fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-            _held.add(hold.fd)
-            _lock(hold.fd, name, take, seconds)
-            if _is_named(hold.fd, name):
-                return
-            _close(hold)  # the file was removed or replaced meanwhile: other processes lock the new one
+            file = _LockFile(name, "r+", opener=_open)
+            try:
+                _opened.add(file)
+                _lock(file.fileno(), name, take, seconds)
+                if _is_named(file.fileno(), name):
+                    hold.file = file
+                    return file
+            except BaseException:
+                file.close()
+                raise
+            file.close()  # the file was removed or replaced meanwhile: other processes lock the new one
     except OSError as error:
         raise OwnerUnavailableError(f"cannot take the owner's lock {name}: {error}", path=name) from error
+
+
+def _open(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def _is_named(fd: int, name: str) -> bool:
@@ -127,13 +148,6 @@ def _lock(fd: int, name: str, take: Callable[[int], bool], seconds: float) -> No
                 f"the owner's lock {name} was held by another process for {seconds:g} s; try again", path=name
             )
         time.sleep(LOCK_POLL_SECONDS * 2 * random.random())
-
-
-def _close(hold: _ThreadsHold) -> None:
-    if hold.fd is not None:
-        fd, hold.fd = hold.fd, None
-        _held.discard(fd)
-        os.close(fd)
 
 
 class ThreadTurn:
@@ -168,6 +182,11 @@ class ThreadTurn:
 def clock_ms() -> int:
     """ms since the epoch."""
     return time.time_ns() // 1_000_000
+
+
+def process_id() -> int:
+    """The process id; a forked child has another one."""
+    return os.getpid()
 
 
 def random_uuid() -> str:

@@ -4,8 +4,8 @@
 the caller should       error
 ======================  ==========================================================
 fix the call            `InvalidRequestError` and its kinds
-rebase and try again    `LostRaceError` (the commit loop does it; callers get
-it only after the last try)
+rebase and try again    `LostRaceError` (the commit loop does this; callers get
+                        the error only after the last try)
 redo the whole work     `ConcurrentModificationError` and its kinds
 resolve, never guess    `OutcomeUnknown`
 wait or make room       `OwnerUnavailableError`

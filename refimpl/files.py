@@ -32,6 +32,15 @@ class FileStatus:
     is_directory: bool
 
 
+class UncertainError(OSError):
+    """The storage did not confirm an operation; its effect may still become visible later."""
+
+
+UNCERTAIN: Final = (errno.EIO, errno.ETIMEDOUT, errno.ESTALE)
+"""Errors of a network file system after which the outcome is unknown: the server may have created the name, and this
+host may not see it yet."""
+
+
 class NewFile(Protocol):
     """A file that did not exist before; a context manager that closes it."""
 

@@ -54,7 +54,7 @@ def _joined(path: Path, leaving: contextlib.ExitStack) -> bool:
     commit, nor make a commit fail that landed."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        leaving.callback(os.close, fd)  # frees the ticket
+        leaving.callback(_close, fd)  # frees the ticket
         ticket = _draw(fd)
         waited = _await(fd, ticket)
         leaving.callback(_hand_back, fd, ticket)
@@ -95,6 +95,11 @@ def _await(fd: int, ticket: int) -> bool:
 def _hand_back(fd: int, ticket: int) -> None:
     with contextlib.suppress(OSError):
         os.pwrite(fd, ticket.to_bytes(8, "little"), 8)
+
+
+def _close(fd: int) -> None:
+    with contextlib.suppress(OSError):  # `close` may report an earlier write's error; it closes the descriptor anyway
+        os.close(fd)
 
 
 def _lock(fd: int, byte: int) -> bool:

@@ -16,7 +16,7 @@ from refimpl.actions import same_actions
 from refimpl.commits import RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLogError
-from refimpl.files import FileStatus
+from refimpl.files import UNCERTAIN, FileStatus, UncertainError
 from refimpl.log_path import CHECKPOINT_KINDS, LOG_FOLDER, MAX_VERSION, SIDECAR_FOLDER, FileKind, LogPath, Version
 from refimpl.table_feature import CommitMode
 
@@ -83,15 +83,12 @@ class LogStore:
     def stage_again(self, staging_folder: str, name: str, content: bytes) -> None:
         """Make an existing staged file with these bytes durable, by writing them to a new file.
 
-        The file's writer may have died before the fsync, or the fsync failed and a second one may lie.
+        The file's writer may have died before the fsync. Or its fsync failed: then a second fsync may report success
+        although the bytes are not on the disk.
 
-        Order: write a temporary file, fsync it, rename it over the name, fsync the directory.
+        Order: that of `overwrite`.
         """
-        folder = self.staging(staging_folder)
-        temporary = folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
-        self._write_durably(temporary, content)
-        self._files.replace(temporary, folder / name)
-        self._files.fsync_directory(folder)
+        self.overwrite(f"{staging_folder}/{name}", content)
 
     def make_staged_durable(self, staging_folder: str, name: str) -> None:
         """Make a staged file durable that an engine has just written. Then it may be proposed.
@@ -108,18 +105,24 @@ class LogStore:
         Order: write a temporary file, fsync it, link it to the name (the atomic step), fsync the
         directory, unlink the temporary. A name that is taken is made durable before it is reported,
         because its creator may have died before that. (After a failed fsync this is not enough: see `put_once`.)
+        Raises `UncertainError` if the name may be visible with these bytes, or appear later.
         """
         temporary = self.folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
         target = self.folder / name
+        created = False
         try:
             self._write_durably(temporary, content)
             try:
-                self._files.link(temporary, target)
-                created = True
-            except FileExistsError:
-                self._files.fsync(target)
-                created = False
-            self._files.fsync_directory(self.folder)
+                try:
+                    self._files.link(temporary, target)
+                    created = True
+                except FileExistsError:
+                    self._files.fsync(target)
+                self._files.fsync_directory(self.folder)
+            except OSError as error:
+                if (created or error.errno in UNCERTAIN) and not isinstance(error, UncertainError):
+                    raise UncertainError(error.errno, error.strerror, str(target)) from error
+                raise
         finally:
             with contextlib.suppress(OSError):
                 self._files.unlink(temporary)
@@ -162,10 +165,9 @@ class LogStore:
         catalog-managed, "Publishing Commits". Order: the version before the first one is published already; each
         `<v>.json` and its name are durable before the next one begins. The caller reports them to the owner, which may
         then forget them. Raises `CorruptLogError` for a version that is missing, or published with other content.
-        A version that a checkpoint contains is not missing: it was published, and a cleanup has deleted its file.
         """
         missing = commits[0].version - 1 if commits else -1
-        if missing >= 0 and not self.published(missing) and self.newest_checkpoint() < missing:
+        if missing >= 0 and not self.published(missing) and not self.in_checkpoint(missing):
             raise CorruptLogError(
                 f"the owner stores {self.location} from version {missing + 1} on, but version {missing} is not "
                 f"published; restore {self.folder / log_path.commit(missing)}",
@@ -173,41 +175,66 @@ class LogStore:
                 missing_version=missing,
             )
         for commit in commits:
-            content = commit.content
-            try:
-                if content is None and commit.file_name is not None:
-                    content = self.read_staged(staging_folder, commit.file_name)
-            except FileNotFoundError:
-                if not self.published(commit.version):
-                    raise CorruptLogError(
-                        f"version {commit.version} of {self.location} is ratified, but its staged file "
-                        f"{commit.file_name} is missing; restore it",
-                        path=str(self.folder / staging_folder / str(commit.file_name)),
-                        version=commit.version,
-                    ) from None
-            if content is None:  # another client published it and removed the staged file
-                self.make_durable(log_path.commit(commit.version))
-            else:
+            content = self.ratified_bytes(staging_folder, commit)
+            if content is not None:
                 self.publish(commit.version, content, commit.commit_mode)
+
+    def ratified_bytes(self, staging_folder: str, commit: RatifiedCommit) -> bytes | None:
+        """The bytes of a commit that its owner lists; None if it was published and cleaned up (`in_checkpoint`).
+
+        They are in its `<v>.json` alone if the owner adopted it, or a client published it and removed the staged file.
+        Raises `CorruptLogError` if they are missing.
+        """
+        if commit.content is not None:
+            return commit.content
+        if commit.file_name is not None:
+            with contextlib.suppress(FileNotFoundError):
+                return self.read_staged(staging_folder, commit.file_name)
+        try:
+            return self.read(log_path.commit(commit.version))
+        except FileNotFoundError:
+            if self.in_checkpoint(commit.version):
+                return None
+            raise CorruptLogError(
+                f"version {commit.version} of {self.location} is ratified and not published, but its staged file "
+                f"{commit.file_name} is missing; restore it",
+                path=str(self.folder / staging_folder / str(commit.file_name)),
+                version=commit.version,
+            ) from None
+
+    def in_checkpoint(self, version: Version) -> bool:
+        """Whether a checkpoint contains this version.
+
+        If so, a commit without a staged and a published file is not missing. It was published, because a checkpoint
+        contains only published versions (DELTA.md#checkpoint-published), and a cleanup deleted its file. Readers take
+        the version from the checkpoint.
+        """
+        return self.newest_checkpoint() >= version
 
     def newest_checkpoint(self) -> Version:
         """The version of the newest checkpoint; -1 if the log has none."""
         return max((path.version for path in self.listing() if path.kind in CHECKPOINT_KINDS), default=-1)
 
-    def overwrite(self, name: str, content: bytes) -> None:
-        """Atomically replace a file that is a hint or can be rebuilt: checkpoint, checksum, `_last_checkpoint`.
+    def newest_version(self) -> Version:
+        """The newest version that has a published commit or a checkpoint; -1 for an empty log."""
+        kinds = CHECKPOINT_KINDS | {FileKind.COMMIT}
+        return max((path.version for path in self.listing() if path.kind in kinds), default=-1)
 
-        Order: write a temporary file, fsync it, rename it over the name, fsync the directory.
+    def overwrite(self, name: str, content: bytes) -> None:
+        """Atomically replace `<log>/<name>` or `<log>/<folder>/<name>`: a file that is a hint or can be rebuilt
+        (checkpoint, checksum, `_last_checkpoint`), or one that already has these bytes.
+
+        Order: write a temporary file in the log, fsync it, rename it over the name, fsync the name's directory.
         """
-        temporary = self.folder / f"{_TEMPORARY_PREFIX}{self._new_id()}"
+        temporary, target = self.folder / f"{_TEMPORARY_PREFIX}{self._new_id()}", self.folder / name
         try:
             self._write_durably(temporary, content)
-            self._files.replace(temporary, self.folder / name)
+            self._files.replace(temporary, target)
         except OSError:
             with contextlib.suppress(OSError):
                 self._files.unlink(temporary)
             raise
-        self._files.fsync_directory(self.folder)
+        self._files.fsync_directory(target.parent)
 
     def _write_durably(self, path: Path, content: bytes) -> None:
         try:
@@ -264,7 +291,8 @@ class LogStore:
             self._files.fsync_directory(self.folder)
 
     def temporaries(self) -> list[tuple[str, int]]:
-        """Unfinished temporary files, as (name, modification time in ms): left behind by a crash."""
+        """Unfinished temporary files, as (name, modification time in ms): left behind by a crash. The owner's repair
+        and a client's cleanup delete old ones."""
         return [
             (entry.name, entry.modified)
             for entry in self._files.list_directory(self.folder)
@@ -320,14 +348,6 @@ class LogStore:
         """Remove `<log>/<name>` (or `<staging folder>/<name>`), unless it is missing. Not durable by itself."""
         with contextlib.suppress(FileNotFoundError):
             self._files.unlink(self.folder / name)
-
-    def make_durable(self, name: str) -> None:
-        """Make another writer's file and its name durable, by writing the same bytes to a new file, as `overwrite`
-        does.
-
-        The other writer's fsync may have failed, and a second one may lie.
-        """
-        self.overwrite(name, self.read(name))
 
     def sync(self) -> None:
         """Make deletions and creations of names in the log durable."""

@@ -26,7 +26,7 @@ from urllib.parse import unquote
 
 from refimpl.environment import Environment, random_uuid
 from refimpl.errors import InvalidRequestError, OwnerUnavailableError
-from refimpl.files import Files, FileStatus, NewFile, PosixFiles
+from refimpl.files import Files, FileStatus, NewFile, PosixFiles, UncertainError
 
 SUFFIX: Final = ".store"
 """Of the files that name a store."""
@@ -105,7 +105,7 @@ def _write_durably(path: Path, text: str) -> None:
     files.fsync_directory(path.parent)
 
 
-class StoreError(OSError):
+class StoreError(UncertainError):
     """A store did not answer, or rejected the request. That says nothing about its objects."""
 
 
@@ -146,8 +146,8 @@ class _ObjectStore:
         would never end."""
         if _used_in.setdefault("process", os.getpid()) != os.getpid():
             raise OwnerUnavailableError(
-                f"this process was forked from one that used {self.url}, and obstore cannot follow; start such a "
-                f"process by spawning it"
+                f"this process was forked from one that used {self.url}, and obstore does not work after a "
+                f"fork; start the process with spawn"
             )
         try:
             yield
@@ -164,15 +164,24 @@ class _ObjectStore:
             self._api.put(self._store, key, content)
 
     def create(self, key: str, content: bytes) -> None:
-        """`FileExistsError` if another object has this name. One with the same bytes is this one: a put whose answer
-        was lost is repeated by the library, and answered that the object exists."""
+        """Put an object only if no other object has this name; otherwise raises `FileExistsError`.
+
+        An object with the same bytes counts as created by this call: after a lost answer the library repeats the put,
+        and the store answers that the object exists. S3 answers 409 while another conditional put of the name is under
+        way, which may be this put, sent before; the object may appear later. So a conflict without an object is a
+        `StoreError`.
+        """
         try:
             with self._errors():
                 self._api.put(self._store, key, content, mode="create", use_multipart=False)
         except OSError as error:
             if not isinstance(error.__cause__, self._exists):
                 raise
-            if self.read(key) != content:
+            try:
+                found = self.read(key)
+            except FileNotFoundError:
+                raise error from error.__cause__
+            if found != content:
                 raise FileExistsError(errno.EEXIST, f"{self.url}: {key} exists") from error
 
     def delete(self, key: str) -> None:

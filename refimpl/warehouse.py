@@ -1,7 +1,7 @@
 """The composition root: a directory with tables and, in `_owner/`, the owner of them.
 
-warehouse = refimpl.open("/data/warehouse", create=True)
-table = warehouse.create_table("sales", schema, partition_columns=["month"])
+    warehouse = refimpl.open("/data/warehouse", create=True)
+    table = warehouse.create_table("sales", schema, partition_columns=["month"])
 
 Or the tables of a server, whose owner runs on another host: refimpl.open("https://catalog.example.org:8443", token=...)
 """
@@ -109,7 +109,7 @@ class Warehouse(_Tables):
         return str(self.directory)
 
     def undrop_table(self, reference: str) -> Table:
-        """Bring a dropped table back, by name or id, while its files are there and no other table has its name.
+        """Restore a dropped table, by name or id, while its files are there and no other table has its name.
 
         Raises `TableNotFoundError`, `NameTakenError`, `LocationError`.
         """
@@ -118,9 +118,9 @@ class Warehouse(_Tables):
         return Table.resolved(self.owner.undrop_table(reference), self.owner, self.environment)
 
     def verify(self) -> list[Finding]:
-        """What is wrong with the ledger and the tables: see `refimpl.owner.verify`; and the checkpoints and compactions
-        that cannot be read. Reads only."""
-        from refimpl.client.maintenance import unreadable_files
+        """What is wrong with the ledger and the tables: see `refimpl.owner.verify`; and with checkpoints and
+        compactions. Reads only."""
+        from refimpl.client.maintenance import Damage, damaged_files
         from refimpl.owner.verify import Finding, Severity, verify
 
         found = verify(self.owner)
@@ -131,18 +131,20 @@ class Warehouse(_Tables):
         for table in tables:
             label = table.name or table.table_id
             with contextlib.suppress(CorruptLedgerError, TableNotFoundError):  # a finding; or dropped meanwhile
-                for path, error, replaced in unreadable_files(self.table(table.table_id)):
+                for path, problem, damage in damaged_files(self.table(table.table_id)):
                     kind, again = "checkpoint", f"--version {path.version}"
                     if path.start_version is not None:
                         kind, again = "compaction", f"--compact {path.start_version}:{path.version}"
-                    message = (
-                        f"{error}; older files are read instead, but other readers may fail: remove {path.name}, then "
-                        f"write it again: commit-owner checkpoint {label} {again}"
-                        if replaced
-                        else f"{error}, and older files do not have what it held: restore it from a backup"
-                    )
-                    severity = Severity.WARNING if replaced else Severity.ERROR
-                    found.append(Finding(table=label, severity=severity, code=f"{kind}-unreadable", message=message))
+                    effect = {
+                        Damage.REPLACED: "older files are read instead, but other readers may fail",
+                        Damage.DIFFERENT: "readers get a wrong state of the table",
+                        Damage.LOST: "older files do not have what it held: restore it from a backup",
+                    }[damage]
+                    if damage is not Damage.LOST:
+                        effect += f": remove {path.name}, then write it again: commit-owner checkpoint {label} {again}"
+                    severity = Severity.WARNING if damage is Damage.REPLACED else Severity.ERROR
+                    code = f"{kind}-{'differs' if damage is Damage.DIFFERENT else 'unreadable'}"
+                    found.append(Finding(table=label, severity=severity, code=code, message=f"{problem}; {effect}"))
         return found
 
     @property
@@ -234,9 +236,15 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
         if create or roots or stores:
             raise InvalidRequestError("create, roots and stores are for directories, not for the URL of a server")
         return _remote(str(directory), environment or Environment(), token, catalog, schema, allow_http=allow_http)
+    scheme, found, _ = str(directory).partition("://")
+    if found and scheme.isalnum():
+        raise InvalidRequestError(
+            f"invalid warehouse {str(directory)!r}: unknown scheme {scheme}; expected http:// or "
+            "https://, or a directory's path"
+        )
     if token is not None or catalog is not None or schema is not None or allow_http:
         raise InvalidRequestError(
-            f"token, catalog, schema and allow_http are for servers; {str(directory)!r} is no URL (https://host:port)"
+            f"token, catalog, schema and allow_http are for servers; {str(directory)!r} is not a URL (https://host:port)"
         )
     home = _resolved(directory)
     environment = environment or Environment()
@@ -251,6 +259,11 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
     try:
         if files.stat(folder) is None:
             if not create:
+                status = files.stat(home)
+                if status is not None and not status.is_directory:
+                    raise InvalidRequestError(
+                        f"{home} is a file; expected a warehouse's directory", directory=str(home)
+                    )
                 raise InvalidRequestError(
                     f"{home} has no commit owner; create one with: commit-owner init {home}, or in Python: "
                     f"refimpl.open({str(home)!r}, create=True)",
@@ -261,7 +274,8 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
         owner = LocalOwner(home, environment)
         if create:
             _refuse_lost_owner(owner, home, environment)
-            _make_folders(folder, environment)
+            if not owner.ledger.exists():
+                _make_folders(folder, environment)
         if stores:
             with owner.context.lock():
                 record_stores(folder, stores)
@@ -273,7 +287,11 @@ def open(  # noqa: A001 - `refimpl.open` is the one entry, named like the builti
             owner.ledger.create()
         owner.ledger.open()
     except OSError as error:
-        raise OwnerUnavailableError(f"cannot use {home} as a warehouse: {error}", directory=str(home)) from error
+        path = f"{error.filename}: " if error.filename else ""
+        raise OwnerUnavailableError(
+            f"cannot use {home} as a warehouse: {path}{error.strerror or error}; check the path and its permissions",
+            directory=str(home),
+        ) from error
     if wanted_roots:
         owner.add_roots(wanted_roots)
     return Warehouse(home, owner, environment)
@@ -301,20 +319,23 @@ def _refuse_lost_owner(owner: LocalOwner, home: Path, environment: Environment) 
     owned = next(owned_tables(environment, home, owner.name, set()), None)
     if owned is not None and not owner.ledger.exists():
         raise CorruptLedgerError(
-            f"{owned[0]} is a {owned[1].name} table, but its owner's ledger {owner.ledger.path} is gone; "
+            f"{owned[0]} is a {owned[1].name} table, but its owner's ledger {owner.ledger.path} is missing; "
             f"move the folder {OWNER_FOLDER} back, or restore the ledger from a backup",
             path=str(owner.ledger.path),
         )
 
 
 def _make_folders(folder: Path, environment: Environment) -> None:
-    """Order: each directory, then fsync its parent. Only its user may read the owner's folder: it holds inline commits
-    and tokens."""
-    missing = [path for path in (folder, *folder.parents) if environment.files.stat(path) is None]
-    for path in reversed(missing):
-        with contextlib.suppress(FileExistsError):
-            environment.files.make_directory(path, 0o700 if path == folder else 0o777)
-        environment.files.fsync_directory(path.parent)
+    """Order: each directory, then fsync its parent, also if it exists: the process that made it may have died before
+    its fsync. Only its user may read the owner's folder: it holds inline commits and tokens."""
+    for path in reversed((folder, *folder.parents[:-1])):
+        missing = environment.files.stat(path) is None
+        if missing:
+            with contextlib.suppress(FileExistsError):
+                environment.files.make_directory(path, 0o700 if path == folder else 0o777)
+        # An existing directory may be in another user's, or on another file system.
+        with contextlib.nullcontext() if missing or path == folder else contextlib.suppress(OSError):
+            environment.files.fsync_directory(path.parent)
 
 
 def _resolved(directory: str | os.PathLike[str]) -> Path:
@@ -332,7 +353,9 @@ def _refuse_new_owner(home: Path, environment: Environment) -> None:
     for parent in (home, *home.parents):
         status = environment.files.stat(parent)
         if status is not None and not status.is_directory:
-            raise LocationError(f"{home} cannot be a warehouse: {parent} is a file", location=str(home))
+            raise LocationError(
+                f"{home} cannot be a warehouse: {parent} is a file; choose another directory", location=str(home)
+            )
     for parent in home.parents:  # at `home` itself another process may have created one meanwhile
         if environment.files.stat(parent / OWNER_FOLDER) is not None:
             raise LocationError(
@@ -344,7 +367,7 @@ def _refuse_new_owner(home: Path, environment: Environment) -> None:
 def _checked_root(root: str | os.PathLike[str]) -> Path:
     resolved = Path(root).resolve()
     if not resolved.is_dir():
-        raise LocationError(f"the root {resolved} is not a directory", location=str(resolved))
+        raise LocationError(f"the root {resolved} is not a directory; expected an existing one", location=str(resolved))
     kind = network_file_system(resolved)
     if kind is not None:
         raise LocationError(f"the root {resolved} is on a network file system ({kind}); use a local one", kind=kind)

@@ -1,16 +1,16 @@
-"""Arrow columns between data files and a table: casts, partitioning, checks of nulls and NaN, dictionary encoding."""
+"""Arrow columns between data files and a table: casts, partitioning, checks of nulls, dictionary encoding."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from refimpl.client.file_statistics import Leaf
-from refimpl.client.schema import PARQUET_FIELD_ID, Array, ColumnMapping, DataType, Field, Map, Primitive, Struct
+from refimpl.client.schema import FLOATS, PARQUET_FIELD_ID, Array, ColumnMapping, DataType, Field, Map, Struct
 from refimpl.errors import InvalidRequestError
 
 SAMPLE_ROWS: Final = 10_000
@@ -33,20 +33,27 @@ def all_nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([_nullable(item) for item in schema])
 
 
-def _nullable(item: pa.Field) -> pa.Field:
+_Leaf = Callable[[pa.DataType], pa.DataType]
+
+
+def _unchanged(kind: pa.DataType) -> pa.DataType:
+    return kind
+
+
+def _nullable(item: pa.Field, leaf: _Leaf = _unchanged) -> pa.Field:
     number = (item.metadata or {}).get(PARQUET_FIELD_ID)
     metadata = None if number is None else {PARQUET_FIELD_ID: number}
-    return pa.field(item.name, _nullable_type(item.type), nullable=True, metadata=metadata)
+    return pa.field(item.name, _nullable_type(item.type, leaf), nullable=True, metadata=metadata)
 
 
-def _nullable_type(kind: pa.DataType) -> pa.DataType:
+def _nullable_type(kind: pa.DataType, leaf: _Leaf = _unchanged) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct([_nullable(kind.field(i)) for i in range(kind.num_fields)])
+        return pa.struct([_nullable(kind.field(i), leaf) for i in range(kind.num_fields)])
     if pa.types.is_map(kind):
-        return pa.map_(_nullable_type(kind.key_type), _nullable(kind.item_field))
+        return pa.map_(_nullable_type(kind.key_type, leaf), _nullable(kind.item_field, leaf))
     if pa.types.is_list(kind):
-        return pa.list_(_nullable(kind.value_field))
-    return kind
+        return pa.list_(_nullable(kind.value_field, leaf))
+    return leaf(kind)
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -234,6 +241,31 @@ def _family(kind: pa.DataType) -> str:
     return next((name for name, tests in families.items() if any(test(kind) for test in tests)), str(kind))
 
 
+LONGEST_DECIMAL: Final = 38
+"""Maximum precision of a decimal in Delta and in Arrow's `decimal128`; that of `decimal256` is twice as large."""
+_DIGITS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 20}
+"""As in Spark, which gives a long one more than it needs."""
+
+
+def digits(kind: pa.DataType) -> tuple[int, int] | None:
+    """The precision and the scale of a decimal or integer type; None for other types."""
+    if pa.types.is_decimal(kind):
+        return kind.precision, kind.scale
+    return (_DIGITS[kind], 0) if kind in _DIGITS else None
+
+
+def comparable(values: list[pc.Expression], kinds: Sequence[pa.DataType]) -> list[pc.Expression]:
+    """Convert decimals, and integers that are compared with them, to one type if necessary: Arrow compares them itself
+    only if a type of 38 digits can hold the values of all of them."""
+    sizes = [digits(kind) for kind in kinds]
+    known = [size for size in sizes if size is not None]
+    scale = max((after for _, after in known), default=0)
+    if not scale or scale + max(all_ - after for all_, after in known) <= LONGEST_DECIMAL:
+        return values
+    wide = pa.decimal256(2 * LONGEST_DECIMAL, scale)
+    return [value if size is None else value.cast(wide) for value, size in zip(values, sizes, strict=True)]
+
+
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """All rows as one batch; a table whose text does not fit into one (2 GB) is rejected."""
     batches = table.combine_chunks().to_batches()
@@ -331,8 +363,22 @@ def _first_refused(values: pa.Array, column: Field) -> int:
 
 def described_row(rows: pa.RecordBatch | pa.Table, number: int) -> str:
     """A row for a message: its number, counted from 0, and its values."""
-    text = str(rows.slice(number, 1).to_pylist()[0])
+    text = str(python_rows(rows.slice(number, 1))[0])
     return f"row {number}: {text if len(text) <= DESCRIBED else text[:DESCRIBED] + '...'}"
+
+
+def python_rows(rows: pa.RecordBatch | pa.Table) -> list[dict[str, Any]]:
+    """The rows as Python values. If Python cannot represent one of the dates and times, all of them are texts."""
+    try:
+        found: list[dict[str, Any]] = rows.to_pylist()
+    except (ValueError, OverflowError):
+        as_texts = pa.schema([_nullable(item, _text_of_a_time) for item in rows.schema])
+        found = rows.cast(as_texts).to_pylist()
+    return found
+
+
+def _text_of_a_time(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_temporal(kind) else kind
 
 
 def _holds_required(nullable: bool, kind: DataType) -> bool:
@@ -392,18 +438,12 @@ def is_ancient(values: Any) -> bool:
     return is_.is_list(kind) and is_ancient(values.flatten())
 
 
-def leaves_with_nan(table: pa.Table, schema: Struct) -> set[Leaf]:
-    """Floating-point leaves, not under arrays or maps, that hold a NaN."""
-    leaves: set[Leaf] = set()
+def without_footer_statistics(table: pa.Table, schema: Struct) -> Iterator[tuple[Leaf, pa.ChunkedArray]]:
+    """The leaves whose statistics `file_statistics.Column` computes: floats, arrays and maps, but none inside an array
+    or a map."""
     for leaf, kind, values in _members(table, schema):
-        if kind in (Primitive(name="float"), Primitive(name="double")) and pc.any(pc.is_nan(values)).as_py():
-            leaves.add(leaf)
-    return leaves
-
-
-def collection_null_counts(table: pa.Table, schema: Struct) -> dict[Leaf, int]:
-    """The number of null rows of each array and map that is not inside another one."""
-    return {leaf: values.null_count for leaf, kind, values in _members(table, schema) if isinstance(kind, Array | Map)}
+        if kind in FLOATS or isinstance(kind, Array | Map):
+            yield leaf, values
 
 
 def _members(table: pa.Table, schema: Struct) -> Iterator[tuple[Leaf, DataType, pa.ChunkedArray]]:

@@ -21,7 +21,7 @@ from refimpl.client.column_mapping import of_table
 from refimpl.client.data_files import read_file
 from refimpl.client.features import CHANGE_FEED_PROPERTY, feeds_changes
 from refimpl.client.history import commits_between
-from refimpl.client.in_commit_timestamp import CommitTimes
+from refimpl.client.in_commit_timestamp import CommitTimes, checked
 from refimpl.client.row_changes import DELETED, INSERTED
 from refimpl.client.schema import (
     CHANGE_TYPE,
@@ -57,6 +57,9 @@ def versions(
         raise InvalidRequestError("exactly one of from_version and from_timestamp is required")
     if to_version is not None and to_timestamp is not None:
         raise InvalidRequestError("to_version and to_timestamp are mutually exclusive; pass one of them")
+    for moment in (from_timestamp, to_timestamp):
+        if moment is not None:
+            checked(moment)
     first, last = from_version, to_version
     if from_timestamp is not None:
         first = times.first if from_timestamp <= times.of(times.first) else _at_or_after(times, from_timestamp)
@@ -71,7 +74,7 @@ def versions(
                 version=version,
             )
     if first > last:
-        raise InvalidRequestError(f"the first version {first} is after the last version {last}")
+        raise InvalidRequestError(f"the first version {first} is after the last version {last}; expected first <= last")
     return first, last
 
 
@@ -114,7 +117,9 @@ def files_of_commit(version: Version, timestamp: int, found: Sequence[Action], e
         if not isinstance(file, Cdc) and file.deletion_vector is not None:
             deletion_vectors.check_library()
         if isinstance(file, Remove) and file.partition_values is None and end.partition_columns:
-            known = other or at(end.reader, version - 1).files[file.key]
+            known = other or at(end.reader, version - 1).files.get(file.key)
+            if known is None:  # the file was not active, so no row was removed
+                continue
             file = msgspec.structs.replace(file, partition_values=known.partition_values)
         files.append(ChangedFile(version=version, timestamp=timestamp, file=file, other=other))
     return files
@@ -124,7 +129,8 @@ def check_commit(version: Version, protocol: Protocol, metadata: Metadata, end: 
     """DELTA.md#feed-was-off and DELTA.md#feed-schema."""
     if not feeds_changes(protocol, metadata):
         raise InvalidRequestError(
-            f"the change data feed was off at version {version}; read versions with {CHANGE_FEED_PROPERTY}=true",
+            f"the change data feed was off at version {version}; expected versions at which {CHANGE_FEED_PROPERTY} is "
+            f"true",
             version=version,
         )
     problem = misfit_of(protocol, metadata, end)

@@ -41,12 +41,12 @@ def ask(snapshot: Snapshot, job: Maintenance) -> ResolvedTable | None:
         allowed = ", ".join(sorted(allowed.value for allowed in resolved.policy.allowed))
         raise MaintenanceRefusedError(
             f"the owner of {reader.label} does not allow {job.value}, only {allowed}; on the owner's host, run "
-            f"commit-owner policy TABLE --allow {job.value}, then {job.value}",
+            f"commit-owner policy {reader.label} --allow {job.value}, then try again",
             job=job,
         )
     if resolved.state is not TableState.ACTIVE or resolved.halted is not None:
         reason = resolved.halted or f"it is {resolved.state.value}"
-        raise MaintenanceRefusedError(f"no {job.value} on {reader.label} now: {reason}; run verify first", job=job)
+        raise MaintenanceRefusedError(f"{job.value} of {reader.label} is not possible: {reason}; run verify", job=job)
     return resolved
 
 

@@ -25,9 +25,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import functools
 import math
 import re
-import struct
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,15 +39,12 @@ import msgspec
 
 from refimpl.actions import Add
 from refimpl.client.file_statistics import PREFIX_CHARACTERS
-from refimpl.client.partition_values import from_text
-from refimpl.client.schema import DataType, Decimal, Primitive, arrow_type
+from refimpl.client.partition_values import from_text, single
+from refimpl.client.schema import FLOATS, DataType, Decimal, Primitive, arrow_type
 from refimpl.errors import CorruptLogError
 
 if TYPE_CHECKING:
     import pyarrow.compute as pc
-
-
-FLOATS: Final = (Primitive(name="float"), Primitive(name="double"))
 
 
 Truth = int
@@ -85,8 +82,9 @@ class Column:
 
 
 class Bounds(NamedTuple):
-    """The known facts of a column in one file: `lower` <= every value that is neither null nor NaN <= `upper`. A tuple,
-    because Python creates it in half the time of a frozen dataclass, and each file of a table has several."""
+    """The known facts of a column in one file: `lower` <= every value that is neither null nor NaN <= `upper`; both are
+    `NAN` if every value is NaN. A tuple, because Python creates it in half the time of a frozen dataclass, and each
+    file of a table has several."""
 
     lower: Any = None
     """None: unknown."""
@@ -94,6 +92,22 @@ class Bounds(NamedTuple):
     nulls: Nulls = Nulls.UNKNOWN
     nan: bool = False
     """Whether some values may be NaN."""
+
+
+@functools.total_ordering
+class _NotANumber:
+    """NaN in the order of Spark: equal to itself, and above every number."""
+
+    def __eq__(self, other: object) -> bool:
+        return other is self
+
+    def __gt__(self, other: object) -> bool:
+        return other is not self
+
+    __hash__ = object.__hash__
+
+
+NAN: Final = _NotANumber()
 
 
 Facts = Callable[[Column], Bounds]
@@ -214,8 +228,9 @@ class ColumnComparison:
         if Nulls.ALL in (left.nulls, right.nulls):
             return NULL
         nulls = Nulls.NONE if left.nulls is right.nulls is Nulls.NONE else Nulls.UNKNOWN
-        approximate = (self.left.type in FLOATS) is not (self.right.type in FLOATS)  # rows are compared as floats
-        if left.nan or right.nan or approximate:
+        if (self.left.type in FLOATS) is not (self.right.type in FLOATS):
+            left, right = _in_double(left), _in_double(right)
+        if any(side.nan and side.lower is not NAN for side in (left, right)):
             return truths(can_be_true=True, can_be_false=True, nulls=nulls)
         match self.operator:
             case Operator.LESS:
@@ -230,10 +245,15 @@ class ColumnComparison:
         return truths(can_be_true=can_be_true, can_be_false=can_be_false, nulls=nulls)
 
     def to_arrow(self) -> pc.Expression:
+        from refimpl.client.arrow_columns import comparable
+
         left, right = _field(self.left), _field(self.right)
+        left_type, right_type = arrow_type(self.left.type), arrow_type(self.right.type)
         floats = self.left.type in FLOATS or self.right.type in FLOATS
         if floats:  # as in Spark; without the cast, Arrow rejects integers that a double cannot hold
             left, right = (side.cast("float64", safe=False) for side in (left, right))
+        elif left_type != right_type:
+            left, right = comparable([left, right], [left_type, right_type])
         match self.operator:
             case Operator.EQUAL:
                 return (left == right) | (left.is_nan() & right.is_nan()) if floats else left == right
@@ -245,6 +265,15 @@ class ColumnComparison:
     def columns(self) -> Iterator[Column]:
         yield self.left
         yield self.right
+
+
+def _in_double(known: Bounds) -> Bounds:
+    """The bounds in double precision, in which rows are compared. Bounds that differ become unknown, because the
+    conversion of long decimals may change their order."""
+    if known.lower is NAN:
+        return known
+    value = None if known.lower is None or known.lower != known.upper else float(known.lower)
+    return known._replace(lower=value, upper=value)
 
 
 def _ordered(low: Any, high: Any, *, strictly: bool = False) -> bool:
@@ -454,14 +483,17 @@ class FileTest:
         return found
 
     def matches_partition(self, partition_values: Mapping[str, str | None]) -> bool | None:
-        """SQL's truth of the condition for all rows of a partition; None for NULL.
+        """SQL's truth of a condition on partition columns only, for all rows of a partition; None for NULL.
 
-        Raises `ValueError` if partition values do not decide it.
+        Raises `CorruptLogError` for missing or invalid partition values that do not decide it.
         """
         truth = self._by_partition(partition_values)
         decided = {TRUE: True, FALSE: False, NULL: None}
         if truth not in decided:
-            raise ValueError(f"partition values {dict(partition_values)} do not decide {self.text!r}")
+            raise CorruptLogError(
+                f"partition values {dict(partition_values)} do not decide {self.text!r}; expected a valid value "
+                f"of each of its columns"
+            )
         return decided[truth]
 
     def _by_partition(self, values: Mapping[str, str | None]) -> Truth:
@@ -486,8 +518,8 @@ def _partition_bounds(values: Mapping[str, str | None], column: Column) -> Bound
         return unknown
     if value is None:
         return Bounds(nulls=Nulls.ALL)
-    if value != value:  # above every number: decides a comparison with each finite literal
-        return Bounds(lower=math.inf, nulls=Nulls.NONE, nan=True)
+    if value != value:
+        return Bounds(lower=NAN, upper=NAN, nulls=Nulls.NONE, nan=True)
     return Bounds(lower=value, upper=value, nulls=Nulls.NONE)
 
 
@@ -538,10 +570,7 @@ def _loosened(bound: Any, direction: int) -> Any:
 
 
 def _rounded(bound: Any, choose: Callable[[float, float], float]) -> Any:
-    try:
-        return None if bound is None else choose(bound, single(bound))
-    except OverflowError:
-        return bound
+    return None if bound is None else choose(bound, single(bound))
 
 
 def _upper(value: Any, kind: DataType) -> Any:
@@ -589,9 +618,3 @@ def _typed(value: Any, kind: DataType) -> Any:
             return datetime.datetime.fromisoformat(value).replace(tzinfo=None)
         case _:
             return None
-
-
-def single(value: float) -> float:
-    """The value that a column of single precision holds for this spelling."""
-    single: float = struct.unpack("<f", struct.pack("<f", value))[0]
-    return single

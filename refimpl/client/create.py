@@ -28,12 +28,13 @@ from refimpl.client.proposing import MAX_LOOKS, CommitBytes, FilesystemProposer,
 from refimpl.client.schema import Struct, as_struct, check_columns
 from refimpl.client.table import Table
 from refimpl.commit_owner import CommitOwner, MaintenancePolicy, NameTaken, Registered, ResolvedTable
-from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, VersionGap
+from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, VersionGap
 from refimpl.environment import Environment
 from refimpl.errors import (
     CommitRejectedError,
     ConcurrentModificationError,
     CorruptionError,
+    DeltaError,
     InvalidRequestError,
     LocationError,
     NameTakenError,
@@ -113,10 +114,11 @@ def _metadata(
     environment: Environment, schema: Any, partition_columns: Sequence[str], wanted: Mapping[str, str]
 ) -> Metadata:
     struct = as_struct(schema)
+    partition_columns = struct.spelled(partition_columns)
     metadata = Metadata(
         id=environment.new_id(),
         schema_string=struct.to_json(),
-        partition_columns=tuple(partition_columns),
+        partition_columns=partition_columns,
         configuration=properties.checked_for_users(wanted),
         created_time=environment.now(),
     )
@@ -164,6 +166,8 @@ class Creation:
         self._log = LogStore(staged.location, environment)
         self._adds: tuple[Add, ...] = ()
         self._proposal: DirectProposal | None = None
+        self._asked = False
+        """Whether a request to register it was sent, whatever became of it."""
 
     @classmethod
     def begin(
@@ -225,7 +229,7 @@ class Creation:
         """Phases 2 and 3. `adds`: data files that were written, durably, below `location`.
 
         Raises `NameTakenError` (fact `winner`) if another creator was first; this one's files are then
-        removed. After `OutcomeUnknown` it may be called again: it recognises its own version 0 by its bytes.
+        removed. After `OutcomeUnknown` it may be called again: it recognizes its own version 0 by its bytes.
         """
         if self._proposal is None:
             content = first_version(self._environment, self.protocol, self.metadata, adds, stamped=True)
@@ -262,11 +266,16 @@ class Creation:
             attempt=proposal.attempt,
         )
         retries = RetryPolicy(self._environment, max_tries=1, label=name)
-        match retries.ask_until_answered(lambda: self._owner.register_table(self.table_id, proposal), unknown):
+        repeated, self._asked = self._asked, True
+        answer = retries.ask_until_answered(lambda: self._owner.register_table(self.table_id, proposal), unknown)
+        doubtful = isinstance(answer, Conflict) or (isinstance(answer, Rejected) and repeated)
+        if doubtful and self._is_registered(proposal, unknown):
+            return
+        match answer:
             case Registered() | Ratified():
                 return
             case NameTaken(winner=winner) if winner.table_id == self.table_id:
-                return  # this owner does not recognise a replay
+                return  # this owner does not recognize a replay
             case NameTaken(winner=winner):
                 self.abandon()
                 raise NameTakenError(
@@ -287,6 +296,13 @@ class Creation:
             case Rejected(reason=reason, detail=detail):
                 self.abandon()
                 raise CommitRejectedError(f"the owner rejected {name}: {detail}", reason=reason)
+
+    def _is_registered(self, proposal: DirectProposal, unknown: OutcomeUnknown) -> bool:
+        """Whether an earlier request landed: some owners answer a replay as a conflict, or reject it."""
+        try:
+            return isinstance(self._owner.attempt_outcome(self.table_id, proposal.attempt), Landed)
+        except (DeltaError, OSError) as error:
+            raise unknown from error
 
     def abandon(self, adds: Sequence[Add] = ()) -> None:
         """Abandon the creation and remove, as far as possible, its files. Not allowed after `OutcomeUnknown`.

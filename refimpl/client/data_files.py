@@ -96,8 +96,7 @@ class _OpenFile:
     content: pa.BufferOutputStream | None
     """The bytes of the future object; None for a file of this host."""
     footers: list[Any]
-    with_nan: set[Leaf] = dataclasses.field(default_factory=set)
-    null_counts: dict[Leaf, int] = dataclasses.field(default_factory=dict)
+    computed: dict[Leaf, file_statistics.Column] = dataclasses.field(default_factory=dict)
 
 
 class DataFileWriter:
@@ -138,6 +137,7 @@ class DataFileWriter:
         self._group_rows = group_rows
         self._buffer_bytes = buffer_bytes
         self._open_limit = open_files
+        self._process = os.getpid()
         self._incoming: list[pa.RecordBatch] = []
         self._incoming_rows = 0
         self._waiting: dict[PartitionKey, list[pa.RecordBatch]] = {}
@@ -189,7 +189,10 @@ class DataFileWriter:
             self._close(key)
 
     def abort(self) -> None:
-        """Delete every file of this writer. Only for a caller that has not used their names."""
+        """Delete every file of this writer; no proposed commit may name one. Does nothing in a forked child, because
+        the files belong to its parent."""
+        if self._process != os.getpid():
+            return
         for file in self._open.values():
             with contextlib.suppress(Exception):
                 file.parquet.close()
@@ -231,9 +234,8 @@ class DataFileWriter:
         self._waiting_bytes -= sum(batch.nbytes for batch in batches)
         table = pa.Table.from_batches(batches)
         file = self._open.get(key) or self._create(key, table)
-        file.with_nan |= arrow_columns.leaves_with_nan(table, self._data_schema)
-        for leaf, count in arrow_columns.collection_null_counts(table, self._data_schema).items():
-            file.null_counts[leaf] = file.null_counts.get(leaf, 0) + count
+        for leaf, values in arrow_columns.without_footer_statistics(table, self._data_schema):
+            file.computed.setdefault(leaf, file_statistics.Column()).add(values)
         file.parquet.write_table(table, row_group_size=self._group_rows)
 
     def _create(self, key: PartitionKey, sample: pa.Table) -> _OpenFile:
@@ -259,6 +261,7 @@ class DataFileWriter:
             path if content is None else content,
             self._file_arrow,
             use_dictionary=self._dictionary,
+            write_statistics=file_statistics.footer_columns(self._data_schema),
             compression="snappy",
             store_schema=False,
             metadata_collector=footers,
@@ -273,9 +276,7 @@ class DataFileWriter:
         file.parquet.close()
         if file.content is not None and self._objects is not None:
             self._objects.write(file.path, file.content.getvalue().to_pybytes())
-        stats = file_statistics.from_footer(
-            file.footers[0], self._data_schema, self._indexed, with_nan=file.with_nan, null_counts=file.null_counts
-        )
+        stats = file_statistics.from_footer(file.footers[0], self._data_schema, self._indexed, file.computed)
         values = dict(zip(self._physical_columns, key, strict=True))
         self._actions.append(file_action((self._objects or _HOST).stat(file.path), file.relative, values, stats))
 

@@ -19,7 +19,7 @@ from refimpl.actions import Add, Cdc, Remove
 from refimpl.client import data_files, deletion_vectors, row_tracking
 from refimpl.client.checkpointing import ask
 from refimpl.client.features import check_writable
-from refimpl.client.history import commits_between
+from refimpl.client.history import actions_since
 from refimpl.client.properties import DELETED_FILES, retention
 from refimpl.client.row_changes import predicate_parameter
 from refimpl.client.snapshot import Snapshot
@@ -185,6 +185,9 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     process writes the table or reads an old version. All files are listed before the first one is deleted; an
     interrupted vacuum can be repeated.
 
+    Limit: if the table's retention was shorter in the past, or `older_than` is longer than it, files that were removed
+    before the oldest commit of the log may be deleted, because a checkpoint may have dropped their removals.
+
     Raises `MaintenanceRefusedError` if the owner does not allow it, or for a retention that is too short.
     """
     snapshot = table.snapshot()
@@ -195,16 +198,16 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     age = least if older_than is None else older_than
     if age < least and not force:
         raise MaintenanceRefusedError(
-            f"vacuum of {table.label}: the age {age / _HOUR:g} h is below its {DELETED_FILES}, "
-            f"{least / _HOUR:g} h; use a longer time, or --force (force=True in Python) if no other process "
-            "uses the table",
+            f"vacuum of {table.label}: the age {_in_words(age)} is below its {DELETED_FILES}, "
+            f"{_in_words(least)}; use a longer age, or --force (force=True in Python) if no other process uses the "
+            "table",
             job=Maintenance.VACUUM,
         )
     oldest = table.environment.now() - age
     columns = snapshot.schema.physical_names(snapshot.partition_columns)
     found = list(data_files.listing(table.location, columns, objects))
     # After the listing: files that are committed meanwhile are needed too.
-    needed = _needed(table, oldest, from_commits=age > least)
+    needed = _needed(table, oldest)
     doomed = [(path, size) for path, size, modified in found if path not in needed and modified < oldest]
     if not dry_run:
         for path, _ in doomed:
@@ -215,15 +218,21 @@ def vacuum(table: Table, *, older_than: int | None = None, dry_run: bool = True,
     )
 
 
-def _needed(table: Table, oldest: int, *, from_commits: bool) -> set[str]:
+def _in_words(milliseconds: int) -> str:
+    """Rounded down: an age below the limit stays below it."""
+    return f"{milliseconds * 10 // _HOUR / 10:g} h" if milliseconds >= _HOUR else f"{milliseconds / 1000:g} s"
+
+
+def _needed(table: Table, oldest: int) -> set[str]:
     """The needed paths, relative to the table. `oldest`: files that were removed at this time (ms) or later are needed.
 
-    `from_commits`: read the commits too, because a checkpoint keeps removals only for the table's retention.
+    The commits are read, too: a checkpoint keeps removals only for the retention that the table had then.
     """
     staged = _staged(table)  # before the snapshot, which includes those that are ratified meanwhile
     snapshot = table.snapshot()
     removed = (action for action in snapshot.tombstones.values() if (action.deletion_timestamp or 0) >= oldest)
-    logged = _removed_since(snapshot, oldest) if from_commits else ()
+    commits = actions_since(snapshot.reader, snapshot.version, snapshot.enablement, oldest)
+    logged = (action for commit in commits for action in commit if isinstance(action, Remove))
     proposed = _still_proposed(table, snapshot.version, staged)
     needed: set[str] = set()
     objects = snapshot.objects
@@ -234,16 +243,6 @@ def _needed(table: Table, oldest: int, *, from_commits: bool) -> set[str]:
                 if path is not None:
                     needed.add(data_files.relative_path(table.location, path, objects))
     return needed
-
-
-def _removed_since(snapshot: Snapshot, oldest: int) -> Iterator[Remove]:
-    """The files that commits in the log removed at this time (ms) or later."""
-    times = snapshot.commit_times()
-    first = next((version for version in range(times.first, times.last + 1) if times.of(version) >= oldest), None)
-    if first is None:
-        return
-    for _, _, found in commits_between(snapshot.reader, first, times.last, snapshot.enablement):
-        yield from (action for action in found if isinstance(action, Remove))
 
 
 def _staged(table: Table) -> dict[LogPath, bytes]:

@@ -5,7 +5,8 @@
 
 Supported: literals, columns, `+`, `-`, `*`, `||`, COALESCE, UPPER, LOWER, LENGTH, SUBSTRING, ABS, YEAR, MONTH, DAY,
 HOUR, CAST of a time to DATE, and CASE WHEN, with the conditions of `refimpl.client.predicate`. Times are in UTC. As in
-Spark's ANSI mode, an overflow is an error. Anything else is rejected.
+Spark's ANSI mode, an overflow is an error; a result of decimals has at most 38 digits, and may be rounded to fit.
+Anything else is rejected.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from refimpl.client import arrow_columns, predicate
-from refimpl.client.condition import FLOATS, Column, is_exact
-from refimpl.client.schema import DataType, Decimal, Field, Primitive, Struct, arrow_type, to_arrow
-from refimpl.errors import InvalidRequestError
+from refimpl.client.arrow_columns import LONGEST_DECIMAL
+from refimpl.client.condition import Column, is_exact
+from refimpl.client.schema import FLOATS, DataType, Decimal, Field, Primitive, Struct, arrow_type, from_arrow, to_arrow
+from refimpl.errors import InvalidRequestError, UnsupportedFeatureError
 
 
 def evaluated(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Table:
@@ -38,7 +40,13 @@ def evaluated(rows: pa.Table, expressions: Mapping[str, pc.Expression]) -> pa.Ta
     try:
         return plan.to_table(use_threads=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
-        raise InvalidRequestError(f"cannot compute {', '.join(expressions)}: {error}") from error
+        hint = ""
+        if "precision" in str(error):
+            hint = (
+                f"; a decimal has at most {LONGEST_DECIMAL} digits: leave out the rows with longer results, or use "
+                f"another expression"
+            )
+        raise InvalidRequestError(f"cannot compute {', '.join(map(repr, expressions))}: {error}{hint}") from error
 
 
 def matching(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
@@ -79,12 +87,12 @@ def _compared(node: exp.Binary, schema: Struct) -> pc.Expression:
     try:
         return predicate.condition_of(node, schema).to_arrow()
     except InvalidRequestError:
-        sides = {"left": _value(node.left, schema), "right": _value(node.right, schema)}
-    kinds = evaluated(to_arrow(schema).empty_table(), sides).schema.types
+        sides = _operands(node, schema)
+    kinds = _types(sides, schema)
     if any(pa.types.is_floating(kind) for kind in kinds):
         predicate.refuse(node, "compares computed floating-point numbers, which is not supported")
-    comparison: pc.Expression = _COMPARISONS[type(node)](sides["left"], sides["right"])
-    return comparison
+    left, right = arrow_columns.comparable(sides, kinds)
+    return _checked(node, _COMPARISONS[type(node)](left, right), schema)
 
 
 _COMPARISONS: Final[dict[type[exp.Expression], Any]] = {
@@ -107,8 +115,10 @@ def assigned(values: Mapping[str, Any], *, columns: Struct, scope: Struct) -> di
 
     Raises `InvalidRequestError` for an unknown column, and for SQL that is not supported.
     """
-    if not values:
-        raise InvalidRequestError("no column is set; expected at least one, as in {'price': 'price * 2'}")
+    if not isinstance(values, Mapping) or not values:
+        raise InvalidRequestError(
+            f"no column is set by {values!r}; expected at least one, as in {{'price': 'price * 2'}}"
+        )
     found: dict[str, pc.Expression] = {}
     for given, value in values.items():
         name = arrow_columns.stored_name(columns.names, given)
@@ -126,7 +136,7 @@ def _of_python(value: Any, column: Column) -> pc.Expression:
     try:
         scalar = pa.scalar(value, arrow_type(kind))
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError) as error:
-        problem = error
+        problem = "it has too many digits" if isinstance(kind, Decimal) or isinstance(error, OverflowError) else error
     else:
         if not _is_cut(value, scalar, kind):
             return pc.scalar(scalar)
@@ -172,6 +182,14 @@ def _registered(name: str, convert: Callable[[str], str]) -> Callable[[pc.Expres
     return lambda operand: pc.Expression._call(name, [operand])
 
 
+def _product(text: str) -> str:
+    """The product of two decimals of 38 digits, rounded half away from zero. `text`: both, and the digits to keep."""
+    left, right, kept = text.split()
+    with decimal.localcontext(prec=2 * LONGEST_DECIMAL, rounding=decimal.ROUND_HALF_UP):
+        return f"{(decimal.Decimal(left) * decimal.Decimal(right)).quantize(decimal.Decimal(1).scaleb(-int(kept))):f}"
+
+
+_PRODUCT: Final = _registered("commit_owner_product", _product)
 _OPERATORS: Final = {exp.Add: pc.add_checked, exp.Sub: pc.subtract_checked, exp.Mul: pc.multiply_checked}
 _FUNCTIONS: Final[dict[type[exp.Expression], Callable[[pc.Expression], pc.Expression]]] = {
     exp.Upper: _registered("commit_owner_upper", str.upper),
@@ -200,20 +218,97 @@ def _as_date(of: exp.Expression, node: exp.Expression, scope: Struct) -> pc.Expr
 
 
 def _is_whole(node: exp.Expression) -> bool:
+    node = predicate.bare(node.this if isinstance(node, exp.Neg) else node)
     return isinstance(node, exp.Literal) and not node.is_string and node.this.isdigit()
 
 
-def _operands(nodes: Sequence[exp.Expression], scope: Struct) -> list[pc.Expression]:
-    """The operands of one operation. Beside a decimal, a whole literal becomes a decimal of its length, as in Spark;
-    Arrow would give it 19 digits, and then reject the wide result."""
-    values = [_value(node, scope) for node in nodes]
-    whole = [_is_whole(predicate.bare(node.this if isinstance(node, exp.Neg) else node)) for node in nodes]
-    if not any(whole) or not any(pa.types.is_decimal(kind) for kind in _types(values, scope)):
-        return values
-    return [
-        pc.scalar(pa.scalar(predicate.literal_of(node))) if literal else value
-        for node, value, literal in zip(nodes, values, whole, strict=True)
-    ]
+def _number(node: exp.Expression) -> pa.Scalar:
+    """A numeric literal, in the type that Spark gives it."""
+    number = predicate.literal_of(node)
+    assert isinstance(number, decimal.Decimal)
+    try:
+        if isinstance(node, exp.Cast):
+            kind = predicate.NUMBERS[node.to.this]
+            return pa.scalar(float(number) if kind in FLOATS else int(number), arrow_type(kind))
+        if _is_whole(node):
+            return pa.scalar(int(number), pa.int32() if -(2**31) <= number < 2**31 else pa.int64())
+        return pa.scalar(float(number), pa.float64()) if "e" in node.this.lower() else pa.scalar(number)
+    except (OverflowError, ValueError):
+        predicate.refuse(node, "has too many digits")
+
+
+def _parts(node: exp.Expression) -> Sequence[exp.Expression]:
+    """The operands of one operation."""
+    match node:
+        case exp.Binary():
+            return node.left, node.right
+        case exp.Coalesce():
+            return node.this, *node.expressions
+        case exp.Case():
+            return *(branch.args["true"] for branch in node.args["ifs"]), node.args.get("default") or exp.Null()
+        case _:
+            return (node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this,)
+
+
+def _operands(node: exp.Expression, scope: Struct) -> list[pc.Expression]:
+    """The operands of one operation, converted to the types in which Spark computes.
+
+    Integers become the longest of their types, or double if another operand is a float. A whole-number literal becomes
+    a decimal of its own length if another operand is a decimal.
+    """
+    nodes = _parts(node)
+    values = [_value(part, scope) for part in nodes]
+    kinds = _types(values, scope)
+    integers = {kind for kind in kinds if pa.types.is_integer(kind)}
+    if integers and any(pa.types.is_floating(kind) for kind in kinds):
+        wide, cast = pa.float64(), [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds]
+        return [value.cast(wide, safe=False) if numeric else value for value, numeric in zip(values, cast, strict=True)]
+    if any(pa.types.is_decimal(kind) for kind in kinds):
+        return [
+            pc.scalar(pa.scalar(predicate.literal_of(node))) if _is_whole(node) else value
+            for node, value in zip(nodes, values, strict=True)
+        ]
+    if len(integers) > 1:
+        longest = max(integers, key=lambda kind: int(kind.bit_width))
+        return [value.cast(longest) if kind in integers else value for value, kind in zip(values, kinds, strict=True)]
+    return values
+
+
+def _computed(node: exp.Binary, scope: Struct) -> pc.Expression:
+    """`+`, `-` or `*`. The result of decimals has Spark's type, with at most 38 digits: if the exact type is longer,
+    the result is rounded half away from zero, and keeps at least 6 of its digits after the point."""
+    operands = _operands(node, scope)
+    operation = _OPERATORS[type(node)]
+    kinds = _types(operands, scope)
+    sizes = [size for size in map(arrow_columns.digits, kinds) if size is not None]
+    if len(sizes) < 2 or not any(pa.types.is_decimal(kind) for kind in kinds):
+        return operation(*operands)
+    (left, left_scale), (right, right_scale) = sizes
+    if isinstance(node, exp.Mul):
+        scale = left_scale + right_scale
+        whole = left + right + 1 - scale
+    else:
+        scale = max(left_scale, right_scale)
+        whole = max(left - left_scale, right - right_scale) + 1
+    fits = whole + scale <= LONGEST_DECIMAL
+    kept = max(LONGEST_DECIMAL - whole, min(scale, _KEPT_DIGITS))
+    if whole + scale > 2 * LONGEST_DECIMAL:  # by one digit, so Arrow has no type for it
+        if isinstance(node, exp.Mul):
+            texts = (operand.cast(pa.string()) for operand in operands)
+            product = _PRODUCT(pc.binary_join_element_wise(*texts, pc.scalar(str(kept)), " "))
+            return product.cast(pa.decimal256(2 * LONGEST_DECIMAL, kept)).cast(pa.decimal128(LONGEST_DECIMAL, kept))
+        longer = 0 if left_scale < right_scale else 1
+        sizes[longer] = (LONGEST_DECIMAL - 1, sizes[longer][1])  # a longer value makes the result too long, too
+    kind = pa.decimal128 if fits else pa.decimal256
+    exact = operation(*(value.cast(kind(*size)) for value, size in zip(operands, sizes, strict=True)))
+    if fits:
+        return exact
+    rounded = pc.round(exact, kept, "half_towards_infinity") if kept < scale else exact
+    return rounded.cast(pa.decimal128(LONGEST_DECIMAL, kept))
+
+
+_KEPT_DIGITS: Final = 6
+"""See Spark's `DecimalType.MINIMUM_ADJUSTED_SCALE`."""
 
 
 def _types(values: Sequence[pc.Expression], scope: Struct) -> list[pa.DataType]:
@@ -232,7 +327,43 @@ def _of_one_type(values: list[pc.Expression], scope: Struct) -> list[pc.Expressi
     return [value.cast(wide) if kind in decimals else value for value, kind in zip(values, kinds, strict=True)]
 
 
-def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET503 - `refuse` never returns
+_TAKES: Final[Mapping[type[exp.Expression], str]] = {
+    **dict.fromkeys((exp.Add, exp.Sub, exp.Mul, exp.Neg, exp.Abs), "numbers"),
+    **dict.fromkeys((exp.DPipe, exp.Upper, exp.Lower, exp.Length, exp.Substring), "strings"),
+    **dict.fromkeys((exp.Year, exp.Month, exp.Day, exp.DayOfMonth), "a date or a timestamp"),
+    exp.Hour: "a timestamp",
+    **dict.fromkeys((exp.Coalesce, exp.Case, *_COMPARISONS), "values of one type"),
+}
+
+
+def _checked(node: exp.Expression, value: pc.Expression, scope: Struct) -> pc.Expression:
+    """The value of an operation. Raises `InvalidRequestError` if it does not take operands of these types."""
+    try:
+        _types([value], scope)
+    except InvalidRequestError as error:
+        if not isinstance(error.__cause__, pa.ArrowNotImplementedError):
+            predicate.refuse(node, f"cannot be computed: {error.__cause__}")
+        given = ", ".join(f"{part.sql(dialect='spark')} is {_type_name(part, scope)}" for part in _parts(node))
+        predicate.refuse(node, f"does not fit: {given}; expected {_TAKES[type(node)]}")
+    return value
+
+
+def _type_name(node: exp.Expression, scope: Struct) -> str:
+    if _is_whole(node):
+        return "a number"
+    (kind,) = _types([_value(node, scope)], scope)
+    try:
+        return str(from_arrow(pa.schema([("", kind)])).fields[0].type)
+    except UnsupportedFeatureError:  # Delta has no such columns
+        return str(kind)
+
+
+def _value(node: exp.Expression, scope: Struct) -> pc.Expression:
+    value = _built(node, scope)
+    return _checked(node, value, scope) if type(node) in _TAKES else value
+
+
+def _built(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET503 - `refuse` never returns
     match node:
         case exp.Paren():
             return _value(node.this, scope)
@@ -241,17 +372,15 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
         case exp.Null():
             return pc.scalar(pa.scalar(None))
         case exp.Literal(is_string=False):
-            number = predicate.literal_of(node)
-            try:
-                return pc.scalar(pa.scalar(int(node.this), pa.int64()) if _is_whole(node) else pa.scalar(number))
-            except (OverflowError, ValueError):
-                predicate.refuse(node, "has too many digits")
+            return pc.scalar(_number(node))
+        case exp.Neg() if _is_whole(node):
+            return pc.scalar(_number(node))
         case exp.Cast() if node.find(exp.Column):
             return _as_date(node.this, node, scope)
         case exp.TsOrDsToDate():
             return _as_date(node.this, node, scope)
         case exp.Year() | exp.Month() | exp.Day() | exp.DayOfMonth() | exp.Hour():
-            of = node.this.this if isinstance(node.this, exp.TsOrDsToDate) else node.this
+            (of,) = _parts(node)
             return _PARTS_OF_TIMES[type(node)](_value(of, scope))
         case exp.Substring() if node.args.get("length"):
             start, length = (predicate.literal_of(node.args[part]) for part in ("start", "length"))
@@ -263,26 +392,21 @@ def _value(node: exp.Expression, scope: Struct) -> pc.Expression:  # noqa: RET50
             ):
                 predicate.refuse(node, "is not supported: SUBSTRING takes a position from 1 on and a length")
             return pc.utf8_slice_codeunits(_value(node.this, scope), int(start) - 1, int(start) - 1 + int(length))
+        case exp.Cast() if node.to.this in predicate.NUMBERS:
+            return pc.scalar(_number(node))
         case exp.Literal() | exp.Boolean() | exp.Cast():
             return pc.scalar(pa.scalar(predicate.literal_of(node)))
         case exp.Add() | exp.Sub() | exp.Mul():
-            return _OPERATORS[type(node)](*_operands((node.left, node.right), scope))
-        case exp.Upper() | exp.Lower():
-            text = _value(node.this, scope)
-            if _types([text], scope) == [pa.string()]:  # the rows may have another type of text, such as large_string
-                text = text.cast(pa.string())
-            return _FUNCTIONS[type(node)](text)
-        case exp.Neg() | exp.Length() | exp.Abs():
+            return _computed(node, scope)
+        case exp.Neg() | exp.Length() | exp.Abs() | exp.Upper() | exp.Lower():
             return _FUNCTIONS[type(node)](_value(node.this, scope))
         case exp.DPipe():
             return pc.binary_join_element_wise(_value(node.left, scope), _value(node.right, scope), "")
         case exp.Coalesce():
-            return pc.coalesce(*_operands((node.this, *node.expressions), scope))
+            return pc.coalesce(*_operands(node, scope))
         case exp.Case() if node.args.get("this") is None:
-            branches, default = node.args["ifs"], node.args.get("default") or exp.Null()
-            operands = _operands((*(branch.args["true"] for branch in branches), default), scope)
-            *values, result = _of_one_type(operands, scope)
-            for branch, value in zip(reversed(branches), reversed(values), strict=True):
+            *values, result = _of_one_type(_operands(node, scope), scope)
+            for branch, value in zip(reversed(node.args["ifs"]), reversed(values), strict=True):
                 condition = predicate.condition_of(branch.this, scope).to_arrow()
                 result = pc.if_else(pc.coalesce(condition, False), value, result)
             return result

@@ -216,7 +216,9 @@ def check_removable(protocol: Protocol, metadata: Metadata, label: str) -> None:
     stays allowed. `label`: the table in the message."""
     enabled = metadata.configuration.get("delta.appendOnly", "").lower() == "true"
     if enabled and "appendOnly" in writer_features(protocol):
-        raise InvalidRequestError(f"{label} is append-only (delta.appendOnly): no rows can be removed")
+        raise InvalidRequestError(
+            f"{label} is append-only: no rows can be removed; set delta.appendOnly=false to allow it"
+        )
 
 
 def feeds_changes(protocol: Protocol, metadata: Metadata) -> bool:

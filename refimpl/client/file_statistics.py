@@ -3,7 +3,8 @@
 Delta's protocol, "Per-file Statistics". Reading a footer is cheap, for files of any writer, but footers
 have pitfalls. In these cases there are no bounds, so that no bound is wrong:
 
-- Arrow leaves a NaN out of the bounds, and Spark makes it the upper one: columns with NaN get no bounds;
+- Arrow leaves a NaN out of the bounds, and Spark, which orders NaN above every number, then skips rows: our files
+  have no bounds of floating-point columns in the footer. The writer computes them; columns with NaN get none;
 - columns under an array or a map have no value per row: no bounds, no counts;
 - values of more than 4096 bytes, and Spark's INT96 timestamps, have no bounds.
 
@@ -18,11 +19,11 @@ import decimal
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from refimpl.client.schema import Array, DataType, Map, Primitive, Struct
+from refimpl.client.schema import FLOATS, Array, DataType, Map, Primitive, Struct
 from refimpl.errors import CorruptLogError, InvalidTableError
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def _indexable(path: Leaf, kind: DataType) -> Iterator[Leaf]:
 
 
 @dataclass(slots=True)
-class _Column:
+class Column:
     """The merged statistics of one leaf, from the row groups so far."""
 
     nulls: int | None = 0
@@ -137,7 +138,20 @@ class _Column:
     low: Any = None
     high: Any = None
 
+    def add(self, values: Any) -> None:
+        """The statistics of these values of floats, of an array or of a map, which the footer lacks."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        assert self.nulls is not None
+        self.nulls += values.null_count
+        self.bounded = self.bounded and pa.types.is_floating(values.type) and not pc.any(pc.is_nan(values)).as_py()
+        if self.bounded and values.null_count < len(values):
+            bounds = pc.min_max(values)  # some readers order -0.0 below 0.0: the bounds hold both
+            self._widen(bounds["min"].as_py() or -0.0, bounds["max"].as_py() or 0.0)
+
     def merge(self, chunk: Any) -> None:
+        """The statistics of a column of a row group."""
         statistics = chunk.statistics
         if statistics is None:
             self.nulls, self.bounded = None, False
@@ -153,39 +167,39 @@ class _Column:
         except (ValueError, OverflowError, UnicodeDecodeError):  # Python has no such date, or the text is not UTF-8
             self.bounded = False
             return
-        if _is_nan(low) or _is_nan(high):
-            self.bounded = False
-            return
+        self._widen(low, high)
+
+    def _widen(self, low: Any, high: Any) -> None:
         self.low = low if self.low is None else min(self.low, low)
         self.high = high if self.high is None else max(self.high, high)
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def footer_columns(schema: Struct) -> list[str] | Literal[True]:
+    """The Parquet columns that get statistics in the footer of a file with this schema; True: all."""
+    known = leaves(schema)
+    if not any(leaf is not None and leaf[1] in FLOATS for leaf in known):
+        return True
+    return [".".join(leaf[0]) for leaf in known if leaf is not None and leaf[1] not in FLOATS]
 
 
 def from_footer(
-    footer: pq.FileMetaData,
-    schema: Struct,
-    columns: Collection[Leaf],
-    *,
-    with_nan: Collection[Leaf] = (),
-    null_counts: Mapping[Leaf, int] | None = None,
+    footer: pq.FileMetaData, schema: Struct, columns: Collection[Leaf], computed: Mapping[Leaf, Column] | None = None
 ) -> str:
     """The `stats` JSON of a file that was written with `schema` (without partition columns), for `columns`.
 
-    `with_nan` names floating-point leaves that hold a NaN, which a footer written by Arrow does not show;
-    `null_counts` adds counts that footers lack (arrays and maps).
+    `computed`: the columns that the footer lacks (floats, arrays and maps).
     """
     known = leaves(schema)
     if footer.num_columns != len(known):
         raise ValueError(f"the file has {footer.num_columns} leaf columns, its schema {len(known)}")
     wanted = [(position, *leaf) for position, leaf in enumerate(known) if leaf is not None and leaf[0] in columns]
-    seen = {leaf: _Column() for _, leaf, _ in wanted}
+    computed = computed or {}
+    seen = {leaf: Column() for _, leaf, _ in wanted}
     for group in range(footer.num_row_groups):
         row_group = footer.row_group(group)
         for position, leaf, _ in wanted:
             seen[leaf].merge(row_group.column(position))
+    seen |= computed
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
@@ -193,14 +207,14 @@ def from_footer(
         column = seen[leaf]
         if column.nulls is not None:
             _put(nulls, leaf, column.nulls)
-        if column.bounded and column.low is not None and leaf not in with_nan and kind not in _NO_BOUNDS:
+        if column.bounded and column.low is not None and kind not in _NO_BOUNDS:
             low, high = lower_bound(column.low), upper_bound(column.high)
             if low is not None and high is not None:
                 _put(lows, leaf, low)
                 _put(highs, leaf, high)
-    for leaf, count in (null_counts or {}).items():
+    for leaf, column in computed.items():
         if leaf in columns:
-            _put(nulls, leaf, count)
+            _put(nulls, leaf, column.nulls)
     document = {"numRecords": footer.num_rows, "minValues": lows, "maxValues": highs, "nullCount": nulls}
     return _ENCODER.encode(document).decode()
 

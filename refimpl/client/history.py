@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from refimpl.actions import Action, CommitInfo
 from refimpl.client.in_commit_timestamp import CommitTimes, Enablement, monotonic
 from refimpl.client.log_reading import LogReader
 from refimpl.client.log_segment import Commit, known_commits
-from refimpl.errors import CorruptLogError, InvalidRequestError
+from refimpl.errors import CorruptLogError, InvalidRequestError, NotFoundInHistoryError
 from refimpl.log_path import LogPath, Version
+
+Found = TypeVar("Found")
+
+
+def _existing(reader: LogReader, version: Version) -> tuple[Commit, ...]:
+    """The existing commits that lead without a gap to `version`, including unpublished ones; none if another client's
+    cleanup has left only a checkpoint."""
+    answer = reader.ask()
+    commits = known_commits(reader.log.listing(), answer, reader.feature)
+    return tuple(commit for commit in commits if commit.version <= version)
 
 
 def _commits_up_to(reader: LogReader, version: Version) -> tuple[Commit, ...]:
-    """The existing commits that lead without a gap to `version`, including unpublished ones."""
-    answer = reader.ask()
-    commits = known_commits(reader.log.listing(), answer, reader.feature)
-    reachable = tuple(commit for commit in commits if commit.version <= version)
+    reachable = _existing(reader, version)
     if not reachable or reachable[-1].version != version:
         raise CorruptLogError(
             f"the commit of version {version} is no longer in {reader.log.folder}, although it is the latest one read",
@@ -43,8 +51,18 @@ def _times_of(reader: LogReader, commits: tuple[Commit, ...], enabled: Enablemen
         last=commits[-1].version,
         enabled=enabled,
         modified=monotonic(_modified(commit) for commit in plain),
-        stored=cache(lambda version: reader.stored_time(commits[version - first])),
+        stored=cache(lambda version: _read(reader.stored_time, commits[version - first])),
     )
+
+
+def _read(read: Callable[[Commit], Found], commit: Commit) -> Found:
+    try:
+        return read(commit)
+    except FileNotFoundError as error:
+        raise NotFoundInHistoryError(
+            f"the commit of version {commit.version} was cleaned up while the history was read; try again",
+            version=commit.version,
+        ) from error
 
 
 def commits_between(
@@ -55,8 +73,18 @@ def commits_between(
     commits = _commits_up_to(reader, last)
     times = _times_of(reader, commits, enabled)
     for version in range(first, last + 1):
-        timestamp = times.of(version)
-        yield version, timestamp, reader.actions(commits[version - commits[0].version])
+        yield version, times.of(version), _read(reader.actions, commits[version - commits[0].version])
+
+
+def actions_since(reader: LogReader, last: Version, enabled: Enablement | None, time: int) -> Iterator[list[Action]]:
+    """The actions of each commit up to `last` that was made at `time` (ms since the epoch) or later, as far as the log
+    reaches. Reads each of them once, and a logarithmic number of others. Raises `NotFoundInHistoryError` beside a
+    cleanup."""
+    commits = _existing(reader, last)
+    if commits:
+        times = _times_of(reader, commits, enabled)
+        first = bisect_left(commits, time, key=lambda commit: times.of(commit.version))
+        yield from (_read(reader.actions, commit) for commit in commits[first:])
 
 
 def _modified(commit: Commit) -> int:

@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from refimpl.actions import Metadata, Protocol
-from refimpl.errors import InvalidTableError, NotFoundInHistoryError
+from refimpl.errors import InvalidRequestError, InvalidTableError, NotFoundInHistoryError
 from refimpl.log_path import Version
 from refimpl.table_feature import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, in_commit_timestamps_enabled
 
@@ -110,6 +110,21 @@ def milliseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
+def checked(timestamp: object) -> int:
+    """The caller's timestamp. Raises `InvalidRequestError` unless it is an integer (ms since the epoch)."""
+    if isinstance(timestamp, int) and not isinstance(timestamp, bool):
+        return timestamp
+    raise InvalidRequestError(f"invalid timestamp {timestamp!r}; expected epoch milliseconds", timestamp=timestamp)
+
+
+def text(timestamp: int) -> str:
+    """A timestamp for a message, in ISO 8601; in milliseconds if Python does not have its year."""
+    try:
+        return (_EPOCH + timedelta(milliseconds=timestamp)).isoformat(" ", "milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return str(timestamp)
+
+
 def monotonic(modification_times: Iterable[int]) -> list[int]:
     """Modification times of successive commits, each at least one more than the one before. Rule 5."""
     adjusted: list[int] = []
@@ -164,7 +179,7 @@ class CommitTimes:
         """
         newest = self.of(self.last)
         if timestamp > newest:
-            raise self._outside(timestamp, f"after the last commit (version {self.last} at {newest})")
+            raise self._outside(timestamp, "after the last commit", self.last)
         boundary = self._first_stored()
         stored_first = self.enabled is not None and self.enabled.timestamp is None
         enabled_at = None if self.enabled is None else self.enabled.timestamp
@@ -175,11 +190,13 @@ class CommitTimes:
             version = bisect_right(self.modified, timestamp) + self.first - 1
             oldest = self.first
         if version < oldest:
-            raise self._outside(timestamp, f"before the oldest commit that it could mean (version {oldest})")
+            stamped = "" if oldest == self.first else " with an in-commit timestamp"
+            raise self._outside(timestamp, f"before the oldest commit{stamped}", oldest)
         return version
 
-    def _outside(self, timestamp: int, where: str) -> NotFoundInHistoryError:
+    def _outside(self, timestamp: int, where: str, version: Version) -> NotFoundInHistoryError:
         return NotFoundInHistoryError(
-            f"the time {timestamp} is {where}; the history holds versions {self.first} to {self.last}",
+            f"the time {text(timestamp)} is {where} (version {version} at {text(self.of(version))}); "
+            f"the history holds versions {self.first} to {self.last}",
             timestamp=timestamp,
         )

@@ -110,7 +110,8 @@ def build(
     target = _target(latest, version)
     if known is not None and target < known:
         raise CorruptionError(
-            f"the latest version is {target}, but version {known} was read before: a ratified version is missing",
+            f"the latest version is {target}, but version {known} was read before: a ratified version is missing; "
+            "run verify",
             version=target,
         )
     checkpoint = () if known is not None else _newest_checkpoint(files, target, distrusted)
@@ -202,7 +203,7 @@ def _latest_version(
 
 def _target(latest: Version | None, requested: Version | None) -> Version:
     if latest is None:
-        raise TableNotFoundError("no table found: its log has no version, and its owner (if any) ratified none")
+        raise TableNotFoundError("its log has no version; expected the path of a table")
     if requested is None:
         return latest
     if log_path.checked(requested) > latest:

@@ -8,17 +8,18 @@ table has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from refimpl import log_path
-from refimpl.actions import Action, Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
+from refimpl.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn, decode
 from refimpl.client import checkpointing, checksum
 from refimpl.client.checkpointing import Checkpointed, ask, check_published, point_to
 from refimpl.client.loading import check_reconciled, load
-from refimpl.client.log_reading import last_checkpoint
-from refimpl.client.log_segment import complete_checkpoints, known_commits
+from refimpl.client.log_reading import LogReader, last_checkpoint
+from refimpl.client.log_segment import Commit, complete_checkpoints, known_commits
 from refimpl.client.properties import LOG, retention
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
@@ -53,12 +54,18 @@ def compact(table: Table, start: Version, end: Version) -> str:
     adds. commitInfo is left out. Lines are copied unchanged, including fields and whole actions that this client does
     not know, because other clients may.
 
-    Raises `InvalidRequestError` for a range of fewer than two versions, `MaintenanceRefusedError` if the end is
-    not published, commits of the range are missing, or the owner forbids it.
+    Raises `InvalidRequestError` for a range of fewer than two versions, `NotFoundInHistoryError` for one above the
+    newest version, `MaintenanceRefusedError` if the end is not published, commits of the range are missing, or the
+    owner forbids it.
     """
     if log_path.checked(start) >= log_path.checked(end):
-        raise InvalidRequestError(f"a compaction covers two versions or more, not {start} to {end}")
-    ask(table.snapshot(), Maintenance.LOG_COMPACTION)
+        raise InvalidRequestError(f"invalid range {start} to {end}; expected at least two versions")
+    newest = table.snapshot()
+    ask(newest, Maintenance.LOG_COMPACTION)
+    if end > newest.version:
+        raise NotFoundInHistoryError(
+            f"version {end} does not exist: the latest version is {newest.version}", version=end
+        )
     check_published(table.reader, end, Maintenance.LOG_COMPACTION)
     answer = table.reader.ask()
     commits = {commit.version: commit for commit in known_commits(table.log.listing(), answer, table.feature)}
@@ -69,16 +76,7 @@ def compact(table: Table, start: Version, end: Version) -> str:
             job=Maintenance.LOG_COMPACTION,
             version=missing,
         )
-    latest: dict[object, bytes] = {}
-    for version in range(start, end + 1):
-        source = table.reader.source(commits[version])
-        for number, line in enumerate(table.reader.content(commits[version]).split(b"\n")):
-            if line and not line.isspace():
-                decoded = decode(line, source=f"{source}, line {number + 1}")
-                identity = _identity(decoded[0]) if decoded else (version, number)
-                if identity is not None:
-                    latest.pop(identity, None)
-                    latest[identity] = line
+    latest = _reconciled(table.reader, [commits[version] for version in range(start, end + 1)])
     if not latest:
         raise InvalidRequestError(
             f"versions {start} to {end} of {table.label} hold no action that a compaction keeps; compact a wider range",
@@ -89,34 +87,101 @@ def compact(table: Table, start: Version, end: Version) -> str:
     return name
 
 
-def _identity(action: Action) -> object | None:
+_Identity = tuple[object, ...]
+
+
+def _reconciled(reader: LogReader, commits: Iterable[Commit]) -> dict[_Identity, bytes]:
+    """The lines of commits that a compaction keeps, in their order, by the identities of their actions."""
+    latest: dict[_Identity, bytes] = {}
+    for commit in commits:
+        source = reader.source(commit)
+        for number, line in enumerate(reader.content(commit).split(b"\n")):
+            if line and not line.isspace():
+                decoded = decode(line, source=f"{source}, line {number + 1}")
+                identity = _identity(decoded[0]) if decoded else (commit.version, number)
+                if identity is not None:
+                    latest.pop(identity, None)
+                    latest[identity] = line
+    return latest
+
+
+def _identity(action: Action) -> _Identity | None:
     """The identity of a known action: of two with the same identity, the later counts. None: it is left out."""
     match action:
         case Add() | Remove():
-            return ("file", action.key)
+            return ("file", *action.key)
         case Txn(app_id=app_id):
             return ("txn", app_id)
         case DomainMetadata(domain=domain):
-            return ("domain", domain)
-        case Protocol() | Metadata():
-            return type(action)
-        case CommitInfo():
-            return None
+            return ("domainMetadata", domain)
+        case Protocol():
+            return ("protocol",)
+        case Metadata():
+            return ("metaData",)
     return None
 
 
-def unreadable_files(table: Table) -> Iterator[tuple[LogPath, CorruptLogError, bool]]:
-    """Each compaction, and the first file of each complete checkpoint, that cannot be read; why; and whether older
-    files have what it holds."""
+def _meaning(action: Action) -> object:
+    """What two writers of the same action agree on."""
+    match action:
+        case Add():
+            return action.size, {name: value for name, value in action.partition_values.items() if value}
+        case Remove():
+            return None
+        case Txn():
+            return action.version
+        case Protocol():
+            features = frozenset(action.reader_features or ()), frozenset(action.writer_features or ())
+            return action.min_reader_version, action.min_writer_version, features
+    return action
+
+
+def _difference(table: Table, path: LogPath, actions: Iterable[Action]) -> str | None:
+    """How the actions of a compaction differ from those of its commits; None if they do not, or if a commit is missing
+    or cannot be read."""
+    reader = table.reader
+    commits = {commit.version: commit for commit in known_commits(table.log.listing(), reader.ask(), table.feature)}
+    assert path.start_version is not None
+    try:
+        lines = _reconciled(reader, [commits[version] for version in range(path.start_version, path.version + 1)])
+        wanted = decode(b"\n".join(lines.values()), source=path.name)
+    except (KeyError, FileNotFoundError, CorruptLogError):
+        return None
+    meant, written = (
+        {_identity(action): (type(action), _meaning(action)) for action in each} for each in (wanted, actions)
+    )
+    for identity in meant.keys() | written.keys():
+        if identity is not None and meant.get(identity) != written.get(identity):
+            action = " ".join(str(part) for part in identity if part is not None)
+            problem = "is missing" if identity not in written else "differs" if identity in meant else "is in no commit"
+            return f"the compaction {table.log.folder / path.name} differs from its commits: {action} {problem}"
+    return None
+
+
+class Damage(Enum):
+    """What is wrong with a checkpoint or a compaction."""
+
+    REPLACED = "it cannot be read, and older files have what it held"
+    LOST = "it cannot be read, and no other files have what it held"
+    DIFFERENT = "a compaction has other actions than the commits that it replaces"
+
+
+def damaged_files(table: Table) -> Iterator[tuple[LogPath, str, Damage]]:
+    """Each damaged compaction, and the first file of each damaged complete checkpoint; with the problem."""
     listing = table.log.listing()
     for path in listing:
         if path.kind is FileKind.COMPACTION:
             try:
-                check_reconciled(table.reader.actions(path), str(table.log.folder / path.name))
+                actions = table.reader.actions(path)
+                check_reconciled(actions, str(table.log.folder / path.name))
             except FileNotFoundError:  # cleaned up since it was listed
                 continue
             except CorruptLogError as error:  # only ever read in place of commits that exist
-                yield path, error, True
+                yield path, str(error), Damage.REPLACED
+                continue
+            difference = _difference(table, path, actions)
+            if difference is not None:
+                yield path, difference, Damage.DIFFERENT
     for files in complete_checkpoints(listing):
         from refimpl.client import checkpoint  # slow to import, and most often not needed
 
@@ -129,18 +194,18 @@ def unreadable_files(table: Table) -> Iterator[tuple[LogPath, CorruptLogError, b
                 continue
             try:
                 load(table.reader, files[0].version)
-                replaced = True
+                damage = Damage.REPLACED
             except (CorruptLogError, NotFoundInHistoryError):
-                replaced = False
-            yield files[0], error, replaced
+                damage = Damage.LOST
+            yield files[0], str(error), damage
 
 
 KEPT_WITHOUT_FEATURE: Final = 1
 """How many of the newest commits of a filesystem table stay: one proves the cut-off checkpoint's version."""
 
 
-SIDECARS_SPARED_FOR: Final = 24 * 3_600_000
-"""ms since the last change."""
+YOUNG: Final = 24 * 3_600_000
+"""ms since the last change: another process may still need a sidecar or temporary file that is younger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +225,11 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
     1. the newest commit that is older than the retention is the cut-off commit;
     2. the newest complete and readable checkpoint at or below it is the cut-off checkpoint; without one
        nothing is deleted;
-    3. older commits and checkpoints are deleted (checksums if the table feature says so), compactions that start at
-    or before it, staged files at or before it unless the owner still lists them;
+    3. deleted are older commits, checkpoints and (if the table feature says so) checksums; compactions that start at
+       or before it; and staged files at or before it that the owner no longer lists;
     4. the newest k >= 1 published commits always stay;
-    5. sidecars are deleted that are older than a day and that no checkpoint names any more.
+    5. sidecars that no checkpoint names any more, and temporary files that a crash left behind, are deleted if they
+       are older than a day.
 
     Order: oldest first, so that a crash leaves a log that only begins later.
 
@@ -180,7 +246,9 @@ def clean_up(table: Table, *, older_than: int | None = None) -> CleanedUp:
         return CleanedUp(cut_off=None, deleted=())
     cut_off = kept[0].version
     doomed = _doomed(table, listing, cut_off) + _doomed_staged(table, cut_off)
-    doomed += _doomed_sidecars(table, [path for path in listing if path.name not in doomed])
+    oldest = table.environment.now() - YOUNG
+    doomed += _doomed_sidecars(table, [path for path in listing if path.name not in doomed], oldest)
+    doomed += [name for name, modified in table.log.temporaries() if modified < oldest]
     _move_pointer(table, kept)
     for name in doomed:
         table.log.delete(name)
@@ -247,20 +315,19 @@ def _doomed_staged(table: Table, cut_off: Version) -> list[str]:
     return [f"{folder}/{path.name}" for path in staged if path.version <= cut_off and path.name not in listed]
 
 
-def _doomed_sidecars(table: Table, left: list[LogPath]) -> list[str]:
-    """Sidecars that no checkpoint in `left` names. Delta's protocol, "Metadata Cleanup": young ones may belong to a
-    checkpoint that is being written."""
+def _doomed_sidecars(table: Table, kept: list[LogPath], oldest: int) -> list[str]:
+    """Sidecars from before `oldest` (ms) that no checkpoint in `kept` names. Delta's protocol, "Metadata Cleanup": a
+    younger one may belong to a checkpoint that is being written."""
     from refimpl.client import checkpoint
 
     names: set[str] = set()
     files = table.log.sidecars()
     try:
-        for path in left if files else ():
+        for path in kept if files else ():
             if path.kind in CHECKPOINT_KINDS:
                 names |= checkpoint.sidecar_names(table.log, path)
     except (CorruptLogError, FileNotFoundError):  # the checkpoint may need any of them
         return []
-    oldest = table.environment.now() - SIDECARS_SPARED_FOR
     return [f"{SIDECAR_FOLDER}/{file.name}" for file in files if file.name not in names and file.modified < oldest]
 
 

@@ -1,4 +1,4 @@
-"""MERGE by copy on write: rows of a source update, delete and join the rows of a table, in one transaction.
+"""MERGE by copy on write: the rows of a source update, delete and insert rows of a table, in one transaction.
 
     merge = table.merge(rows, on="target.id = source.id")
     merge.when_matched_update({"price": "source.price"}).when_not_matched_insert_all().execute()
@@ -29,7 +29,7 @@ from refimpl.client.expression import assigned, evaluated, matching
 from refimpl.client.predicate import Sides
 from refimpl.client.row_changes import AFTER, BEFORE, DELETED, INSERTED, RowChange, RowsChanged
 from refimpl.client.row_rules import RowRules
-from refimpl.client.schema import Array, Map, Struct, arrow_type, from_arrow
+from refimpl.client.schema import Array, Map, Struct, arrow_type, from_arrow, to_arrow
 from refimpl.client.transaction import Transaction
 from refimpl.errors import InvalidRequestError
 
@@ -67,11 +67,14 @@ class Clause:
         if not self.all_columns:
             return self.values
         filled = rules.filled if self.kind is Kind.NOT_MATCHED else rules.filled - rules.defaults.keys()
-        return {
-            name: f"`{alias}`.`{name.replace('`', '``')}`"
-            for name in target
-            if name not in filled or arrow_columns.stored_name(source, name) is not None
-        }
+        present = {name for name in target if arrow_columns.stored_name(source, name) is not None}
+        missing = [name for name in target if name not in present and name not in filled]
+        if missing:
+            raise InvalidRequestError(
+                f"the source lacks the columns {', '.join(map(repr, missing))} of the table, which a clause for all "
+                "columns sets; add them, or name the columns to set"
+            )
+        return {name: f"`{alias}`.`{name.replace('`', '``')}`" for name in target if name in present}
 
 
 class Clauses:
@@ -203,6 +206,20 @@ METRICS: Final = (
 )
 
 
+def _plain(source: pa.Table) -> pa.Table:
+    """The rows with the types of Delta's files: pandas and Polars have others for text, and few functions of Arrow take
+    them. Columns with times stay as they are."""
+    for position, item in enumerate(to_arrow(from_arrow(source.schema))):
+        if source.schema.types[position] != item.type and not _has_times(item.type):
+            chunks = [arrow_columns.cast(chunk, item) for chunk in source.column(position).chunks]
+            source = source.set_column(position, item.name, pa.chunked_array(chunks, item.type))
+    return source
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    return pa.types.is_temporal(kind) or any(_has_times(kind.field(i).type) for i in range(kind.num_fields))
+
+
 class _Run:
     """One execution: the clauses bound to the columns, the source's keys, and the matches so far."""
 
@@ -210,7 +227,7 @@ class _Run:
         self, change: RowChange, source: pa.Table, on: str, aliases: tuple[str, str], clauses: Clauses
     ) -> None:
         self._change = change
-        self._source = source
+        self._source = source = _plain(source)
         self._target_alias, self._source_alias = aliases
         target = change.snapshot.schema
         self._sides = Sides.of(
@@ -288,8 +305,8 @@ class _Run:
             scope = self._scope(rows.take(numbers), self._source.take(pairs.column("source")))
             touched += self._apply(matched, scope, rows, numbers, parts, "Matched")
         if by_source:
-            everyone = pa.arange(0, rows.num_rows)
-            numbers = everyone.filter(pc.invert(pc.is_in(everyone, pairs.column("target").combine_chunks())))
+            numbers = pa.arange(0, rows.num_rows)
+            numbers = numbers.filter(pc.invert(pc.is_in(numbers, pairs.column("target").combine_chunks())))
             scope = self._scope(rows.take(numbers), None)
             touched += self._apply(by_source, scope, rows, numbers, parts, "NotMatchedBySource")
         if not touched:
@@ -332,7 +349,7 @@ class _Run:
         deletes = len(matched) == 1 and matched[0].condition is None and matched[0].assignments is None
         if matched and not deletes:
             first = numbers.filter(repeated)[0].as_py()
-            row = rows.slice(first, 1).to_pylist()[0]
+            row = arrow_columns.python_rows(rows.slice(first, 1))[0]
             key = ", ".join(f"{target.path[1]} = {row[target.path[1]]!r}" for target, _ in self._keys)
             count = pc.sum(pc.equal(numbers, first)).as_py()
             raise InvalidRequestError(
@@ -447,11 +464,11 @@ def _comparable(keys: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _first_true(clauses: Sequence[_BoundClause], scope: pa.Table) -> Iterator[tuple[_BoundClause, pa.Array]]:
     """For each clause, the rows for which it is the first clause whose condition is true."""
-    left = pa.arange(0, scope.num_rows)
+    remaining = pa.arange(0, scope.num_rows)
     for clause in clauses:
-        chosen = left
+        chosen = remaining
         if clause.condition is not None:
-            true = matching(scope.take(left), clause.condition.to_arrow()).combine_chunks()
-            chosen, left = left.filter(true), left.filter(pc.invert(true))
+            true = matching(scope.take(remaining), clause.condition.to_arrow()).combine_chunks()
+            chosen, remaining = remaining.filter(true), remaining.filter(pc.invert(true))
         if len(chosen):
             yield clause, chosen

@@ -31,6 +31,7 @@ from refimpl.environment import Environment
 from refimpl.errors import (
     CommitRejectedError,
     CorruptionError,
+    DeltaError,
     InvalidRequestError,
     OutcomeUnknown,
     ProtocolChangedError,
@@ -82,7 +83,19 @@ def take_over(
         change = (handle.location, name, feature, version, proposal)
         send = partial(owner.take_over, *change, commit_mode=commit_mode, policy=policy)
         if _landed(send, handle, version, proposal, retries, identity):
-            return Table.resolve(handle.location, owner, table.environment)
+            return _opened(handle, owner, version)
+
+
+def _opened(handle: Table, owner: CommitOwner, version: Version) -> Table:
+    """The table after its take-over landed: no error may say that nothing did."""
+    try:
+        return Table.resolve(handle.location, owner, handle.environment)
+    except (DeltaError, OSError) as error:
+        raise OutcomeUnknown(
+            f"{owner.name!r} owns {handle.location} from version {version} on, but it cannot be opened: {error}; open "
+            f"it again by its name",
+            version=version,
+        ) from error
 
 
 def hand_back(table: Table, *, txn_id: str | None = None, max_tries: int = DEFAULT_MAX_TRIES) -> Table:

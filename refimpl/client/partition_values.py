@@ -96,8 +96,8 @@ def _from_text(text: str, kind: DataType) -> Any:
             return int(text)
         case Primitive(name="double"):
             return float(text)
-        case Primitive(name="float"):  # single precision: several texts mean one value
-            return ctypes.c_float(float(text)).value
+        case Primitive(name="float"):  # 0.1 and 0.100000001 are the same float
+            return single(float(text))
         case Primitive(name="boolean"):
             return _BOOLEANS[text.lower()]
         case Primitive(name="date"):
@@ -113,6 +113,11 @@ def _from_text(text: str, kind: DataType) -> Any:
             return decimal.Decimal(text).quantize(decimal.Decimal(1).scaleb(-scale), context=_WIDE)
         case _:
             raise ValueError(text)
+
+
+def single(value: float) -> float:
+    """The value in single precision; one that is too large becomes infinite, as in Java and Spark."""
+    return ctypes.c_float(value).value
 
 
 _TEMPORAL: Final = ("date", "timestamp", "timestamp_ntz")

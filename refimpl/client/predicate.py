@@ -23,7 +23,6 @@ import sqlglot
 from sqlglot import exp
 
 from refimpl.client.condition import (
-    FLOATS,
     And,
     Column,
     ColumnComparison,
@@ -38,9 +37,9 @@ from refimpl.client.condition import (
     either,
     is_exact,
     next_below,
-    single,
 )
-from refimpl.client.schema import DataType, Decimal, Field, Primitive, Struct
+from refimpl.client.partition_values import single
+from refimpl.client.schema import FLOATS, DataType, Decimal, Field, Primitive, Struct
 from refimpl.errors import InvalidRequestError
 
 _DIALECT: Final = "spark"
@@ -74,12 +73,14 @@ def parse(text: str) -> Predicate:
     for node in tree.walk():
         surplus = {name for name, value in node.args.items() if value} - _ARGUMENTS
         if surplus - (_NEGATED if isinstance(node, exp.Like) else set()):
-            refuse(node, f"is not supported: {', '.join(sorted(surplus))}")
+            refuse(node, _UNSUPPORTED)
     return Predicate(text, tree)
 
 
 def syntax(text: str) -> exp.Expression:
     """The syntax tree of one SQL expression. Raises `InvalidRequestError` with the position of a syntax error."""
+    if not isinstance(text, str):
+        raise InvalidRequestError(f"expected SQL text, such as 'id = 5', not {text!r}")
     try:
         trees = sqlglot.parse(text, read=_DIALECT)
     except sqlglot.errors.SqlglotError as error:
@@ -105,6 +106,7 @@ _ARGUMENTS: Final = frozenset(
 )
 """The parts of a syntax tree that are supported below. A node with another part is rejected."""
 _NEGATED: Final = frozenset({"negate"})
+_UNSUPPORTED: Final = "is not supported in a condition; expected comparisons, BETWEEN, IN, LIKE, IS NULL, NOT, AND, OR"
 
 
 def refuse(node: exp.Expression, problem: str) -> NoReturn:
@@ -170,14 +172,12 @@ def condition_of(node: exp.Expression, schema: Struct) -> Condition:
                 refuse(node, f"is not a condition: the column is {column.type}; expected a comparison or a BOOLEAN")
             return _compare(column, exp.EQ, True, node)
         case _:
-            refuse(
-                node, "is not supported in a condition; expected comparisons, BETWEEN, IN, LIKE, IS NULL, NOT, AND, OR"
-            )
+            refuse(node, _UNSUPPORTED)
 
 
 def _comparison(node: exp.Binary, schema: Struct) -> Condition:
     left, right, kind = node.left, node.right, type(node)
-    if not isinstance(bare(left), exp.Column):
+    if isinstance(bare(right), exp.Column) and not isinstance(bare(left), exp.Column):
         left, right, kind = right, left, _MIRRORED.get(kind, kind)
     column = column_of(left, schema)
     if isinstance(bare(right), exp.Column):
@@ -346,7 +346,7 @@ def _side(node: exp.Column, schema: Struct) -> list[str]:
     ]
     if len(found) != 1:
         aliases = ", ".join(f"{alias}.{name}" for alias in found or schema.names)
-        refuse(node, f"is {'a column of both sides' if found else 'no column'}; expected {aliases}")
+        refuse(node, f"is {'a column of both sides' if found else 'not a column'}; expected {aliases}")
     return found
 
 
@@ -388,7 +388,7 @@ def _cast(node: exp.Cast) -> _Literal:
             return datetime.date.fromisoformat(value)
         if target in _TIMESTAMPS and isinstance(value, str):
             return datetime.datetime.fromisoformat(value)
-        if isinstance(value, str | decimal.Decimal) and (target in _NUMBERS or target == exp.DataType.Type.DECIMAL):
+        if isinstance(value, str | decimal.Decimal) and (target in NUMBERS or target == exp.DataType.Type.DECIMAL):
             return _cast_number(_number(value, node), node)
     except (ValueError, OverflowError):
         refuse(node, f"is not a valid {node.to.sql(dialect=_DIALECT)}")
@@ -407,18 +407,21 @@ def _number(text: str | decimal.Decimal, node: exp.Expression) -> decimal.Decima
 
 def _cast_number(number: decimal.Decimal, node: exp.Cast) -> decimal.Decimal:
     """The number, if the result of Spark's cast is known; otherwise the cast is rejected."""
-    kind = _NUMBERS.get(node.to.this)
+    kind = NUMBERS.get(node.to.this)
     if kind is None:
         sizes = [int(parameter.name) for parameter in node.to.expressions] or [10]
         kind = Decimal(precision=sizes[0], scale=sizes[1] if len(sizes) > 1 else 0)
     if kind == Primitive(name="float"):
-        return decimal.Decimal(single(float(number)))
+        number = decimal.Decimal(single(float(number)))
+        if not number.is_finite():
+            refuse(node, "is not a valid FLOAT: the number is too large")
+        return number
     if is_exact(kind) and next_below(number, kind) != number:
         refuse(node, f"changes the number {number}; write the resulting number")
     return number
 
 
-_NUMBERS: Final[dict[exp.DataType.Type, DataType]] = {
+NUMBERS: Final[dict[exp.DataType.Type, DataType]] = {
     exp.DataType.Type.TINYINT: Primitive(name="byte"),
     exp.DataType.Type.SMALLINT: Primitive(name="short"),
     exp.DataType.Type.INT: Primitive(name="integer"),
@@ -443,7 +446,8 @@ def fitted(literal: Any, column: Column, node: exp.Expression) -> Any:
     except (ValueError, TypeError, ArithmeticError):
         value = None
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        refuse(node, f"does not fit: the column {'.'.join(column.path)} is {column.type}, not {literal!r}")
+        given = repr(literal) if isinstance(literal, str | bytes) else literal
+        refuse(node, f"does not fit: the column {'.'.join(column.path)} is {column.type}, not {given}")
     return value
 
 

@@ -33,8 +33,6 @@ DELETED_FILES: Final = "delta.deletedFileRetentionDuration"
 LOG: Final = "delta.logRetentionDuration"
 CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 CHECKPOINT_POLICY: Final = "delta.checkpointPolicy"
-_POSITIVE: Final = "[1-9][0-9]{0,8}"
-
 _MILLISECONDS: Final = {
     "week": 604_800_000,
     "day": 86_400_000,
@@ -73,7 +71,7 @@ def duration(property_name: str, text: str) -> int:
 def checkpoint_interval(metadata: Metadata) -> int:
     """The number of commits between two checkpoints. Raises `InvalidRequestError` for an invalid number."""
     text = metadata.configuration.get(CHECKPOINT_INTERVAL, "10")
-    _spelled(_POSITIVE)(CHECKPOINT_INTERVAL, text)
+    _POSITIVE(CHECKPOINT_INTERVAL, text)
     return int(text)
 
 
@@ -107,25 +105,27 @@ PROTECTED: Final = OWNER_PROPERTIES | {
 """Properties that users cannot edit; an edit of other properties keeps them."""
 
 
-def _spelled(pattern: str) -> Callable[[str, str], None]:
+def _spelled(pattern: str, expected: str) -> Callable[[str, str], None]:
     def check(key: str, value: str) -> None:
         if re.fullmatch(pattern, value, re.IGNORECASE | re.ASCII) is None:
-            raise InvalidRequestError(f"{key} cannot be {value!r}; it takes {pattern}", property=key)
+            raise InvalidRequestError(f"invalid {key} {value!r}; expected {expected}", property=key)
 
     return check
 
 
+_POSITIVE: Final = _spelled("[1-9][0-9]{0,8}", "a number from 1 to 999999999")
+_ON_OR_OFF: Final = _spelled("true|false", "true or false")
 KNOWN: Final[Mapping[str, Callable[[str, str], object]]] = {
-    "delta.appendOnly": _spelled("true|false"),
-    CHECKPOINT_INTERVAL: _spelled(_POSITIVE),
-    CHECKPOINT_POLICY: _spelled("classic|v2"),
-    "delta.dataSkippingNumIndexedCols": _spelled("-1|[0-9]{1,9}"),
-    "delta.dataSkippingStatsColumns": _spelled(".+"),
-    MODE_PROPERTY: _spelled("none|name|id"),
+    "delta.appendOnly": _ON_OR_OFF,
+    CHECKPOINT_INTERVAL: _POSITIVE,
+    CHECKPOINT_POLICY: _spelled("classic|v2", "classic or v2"),
+    "delta.dataSkippingNumIndexedCols": _spelled("-1|[0-9]{1,9}", "-1 (all columns) or a number from 0 to 999999999"),
+    "delta.dataSkippingStatsColumns": _spelled(".+", "names of columns, joined by commas"),
+    MODE_PROPERTY: _spelled("none|name|id", "none, name or id"),
     DELETED_FILES: duration,
-    "delta.enableChangeDataFeed": _spelled("true|false"),
-    "delta.enableRowTracking": _spelled("true|false"),
-    ENABLE_TYPE_WIDENING: _spelled("true|false"),
+    "delta.enableChangeDataFeed": _ON_OR_OFF,
+    "delta.enableRowTracking": _ON_OR_OFF,
+    ENABLE_TYPE_WIDENING: _ON_OR_OFF,
     "delta.isolationLevel": lambda _, value: isolation_level(value),
     LOG: duration,
 }
@@ -141,8 +141,11 @@ def checked_for_users(properties: Mapping[str, str]) -> dict[str, str]:
         if not isinstance(key, str) or not key or not isinstance(value, str):
             raise InvalidRequestError(f"invalid table property {key!r}: {value!r}; expected two strings")
         _check_key(key)
-        if key in KNOWN:
-            KNOWN[key](key, value)
+        try:
+            if key in KNOWN:
+                KNOWN[key](key, value)
+        except InvalidTableError as error:  # from `duration`; here the caller's value is wrong, and no table is read
+            raise InvalidRequestError(error.message, property=key) from None
     return dict(properties)
 
 
@@ -166,14 +169,20 @@ def _is_constraint(key: str) -> bool:
 
 
 def edited(metadata: Metadata, changes: Mapping[str, str], removals: Iterable[str] = ()) -> Metadata:
-    """The metadata with some of the users' properties set and others removed; removing a missing one does nothing."""
+    """The metadata with some of the users' properties set and others removed. As in Delta's UNSET TBLPROPERTIES, it is
+    an error if one to remove is missing."""
     configuration = {**metadata.configuration, **checked_for_users(changes)}
     _check_mode(metadata, configuration.get(MODE_PROPERTY))
     for key in removals:
         _check_key(key)
         if key == MODE_PROPERTY:
             _check_mode(metadata, None)
-        configuration.pop(key, None)
+        if configuration.pop(key, None) is None:
+            known = ", ".join(sorted(metadata.configuration.keys() - PROTECTED)) or "none"
+            raise InvalidRequestError(
+                f"the table has no property {key!r} to remove; its properties that can be removed: {known}",
+                property=key,
+            )
     return msgspec.structs.replace(metadata, configuration=configuration)
 
 

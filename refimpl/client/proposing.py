@@ -57,9 +57,9 @@ from refimpl.errors import (
     OutcomeUnknown,
     OwnerUnavailableError,
 )
+from refimpl.files import UncertainError
 from refimpl.log_path import CHECKPOINT_KINDS, FileKind, Version
 from refimpl.log_store import LogStore
-from refimpl.object_store import StoreError
 from refimpl.table_feature import CommitMode
 
 Answer = TypeVar("Answer")
@@ -288,7 +288,7 @@ class FilesystemProposer:
         try:
             perhaps = self._log.holds(name, content)
         except FileNotFoundError:
-            perhaps = isinstance(error, StoreError)  # a store may carry out the put later
+            perhaps = isinstance(error, UncertainError)  # it may appear later
         except OSError:  # an unreadable file may be this commit
             perhaps = True
         if perhaps:
@@ -442,24 +442,37 @@ class OwnerProposer:
 
     def _outcome(self, version: Version, proposal: Proposal) -> Outcome | NotLanded:
         """The owner's answer; makes room if the backlog is full, and resolves a lost answer."""
+        full = BacklogFullError(
+            f"the backlog of {self.label} is still full after {MAX_LOOKS} backfills; backfill, then commit again",
+            version=version,
+        )
         for look in range(MAX_LOOKS):
             outcome = self._answer(version, proposal)
             if not (isinstance(outcome, Rejected) and outcome.reason is RejectionReason.BACKLOG_FULL):
                 return outcome
-            self._make_room(version, outcome)
+            try:
+                self.owner.backfill_to_version(self.table_id, version - 1)
+            except (DeltaError, OSError) as error:
+                full = BacklogFullError(
+                    f"{outcome.detail}; the backfill failed: {error}; version {version} was not committed",
+                    version=version,
+                )
+                break
             self.policy.pause(look)
-        raise BacklogFullError(
-            f"the backlog of {self.label} is still full after {MAX_LOOKS} backfills; backfill, then commit again",
-            version=version,
-        )
+        return self._landed_before(version, proposal.attempt, full)
 
-    def _make_room(self, version: Version, refusal: Rejected) -> None:
+    def _landed_before(self, version: Version, attempt: AttemptId, full: BacklogFullError) -> Outcome:
+        """The proposal, if it landed although the owner answered that its backlog is full: the request may have arrived
+        twice, and the answer be that of the second one. If it did not land, raise `full`."""
         try:
-            self.owner.backfill_to_version(self.table_id, version - 1)
-        except (DeltaError, OSError) as error:
-            raise BacklogFullError(
-                f"{refusal.detail}; the backfill failed: {error}; version {version} was not committed", version=version
-            ) from error
+            latest = self.owner.get_commits(self.table_id, version).latest_ratified_version
+            landed = latest is None or latest >= version
+        except Exception:  # noqa: BLE001 - whatever it is, this proposal may have landed
+            landed = True
+        resolved = self._resolve(version, attempt, full) if landed else NotLanded()
+        if isinstance(resolved, Landed):
+            return Ratified(commit=resolved.commit, replayed=True)
+        raise full
 
     def _answer(self, version: Version, proposal: Proposal) -> Outcome | NotLanded:
         try:

@@ -34,6 +34,7 @@ from refimpl.client.features import feeds_changes
 from refimpl.client.file_statistics import row_count
 from refimpl.client.schema import CHANGE_COLUMN, CHANGE_TYPE, Struct, to_arrow
 from refimpl.client.transaction import Committed, Transaction
+from refimpl.errors import CorruptLogError
 
 DELETED, INSERTED, BEFORE, AFTER = "delete", "insert", "update_preimage", "update_postimage"
 """Delta's values of `_change_type`."""
@@ -106,10 +107,13 @@ class RowChange:
         fields = tuple(
             c for c in schema.fields if c.name in names and (known is None or c.name not in known.schema.names)
         )
-        needed = Struct(fields=fields or schema.fields[:1])  # an Arrow table without columns has no row count
         hidden = self.hidden if columns is None else ()
-        partitions = self.snapshot.partition_columns
-        rows = data_files.read_file(self._location, add, needed, partitions, hidden=hidden, objects=self._objects)
+        if known is None or fields or hidden:
+            needed = Struct(fields=fields if hidden else fields or schema.fields[:1])  # no column: no row count
+            partitions = self.snapshot.partition_columns
+            rows = data_files.read_file(self._location, add, needed, partitions, hidden=hidden, objects=self._objects)
+        else:
+            rows = known
         if known is None:
             return rows
         target = to_arrow(Struct(fields=(*schema.fields, *hidden)))
@@ -209,7 +213,6 @@ def _file_metrics(adds: Sequence[Add], removed: Sequence[Add], prefix: str) -> d
 
 def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
     """See `Table.delete`."""
-    transaction.parameters |= predicate_parameter(where)
     with RowChange(transaction) as change:
         change.transaction.check_removable()
         deleted = copied = 0
@@ -222,12 +225,12 @@ def delete(transaction: Transaction, where: str | None = None) -> RowsChanged:
             change.record(DELETED, rows.filter(matches))
             change.write(kept)
             deleted, copied = deleted + rows.num_rows - kept.num_rows, copied + kept.num_rows
+        transaction.parameters |= predicate_parameter(where)
         return change.commit({"numDeletedRows": deleted, "numCopiedRows": copied})
 
 
 def update(transaction: Transaction, values: Mapping[str, Any], where: str | None = None) -> RowsChanged:
     """See `Table.update`."""
-    transaction.parameters |= predicate_parameter(where)
     with RowChange(transaction) as change:
         change.transaction.check_removable()
         schema = change.snapshot.schema
@@ -241,6 +244,7 @@ def update(transaction: Transaction, values: Mapping[str, Any], where: str | Non
             change.record(AFTER, after)
             change.write(*(() if matches is None else (rows.filter(pc.invert(matches)),)), after)
             updated, copied = updated + after.num_rows, copied + rows.num_rows - after.num_rows
+        transaction.parameters |= predicate_parameter(where)
         return change.commit({"numUpdatedRows": updated, "numCopiedRows": copied})
 
 
@@ -282,5 +286,5 @@ def whole_partition(test: FileTest, add: Add) -> bool:
         return False
     try:
         return test.matches_partition(add.partition_values) is True
-    except ValueError:  # they do not decide it
+    except CorruptLogError:  # the read of the file names the invalid value
         return False

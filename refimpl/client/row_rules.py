@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from sqlglot import exp
 
 from refimpl.actions import Add, Metadata, Protocol
 from refimpl.client import arrow_columns, column_mapping, expression
@@ -46,6 +48,11 @@ if TYPE_CHECKING:
 SPLITS: Final = 4096
 """Maximum number of tasks of one write to a table with identity columns. It is fixed, because a task does not know how
 many there are."""
+
+
+_TEXT_TYPE: Final = "__CHAR_VARCHAR_TYPE_STRING"
+"""The key of a column's metadata in which Spark keeps CHAR and VARCHAR; the type is string."""
+_LIMITED_TEXT: Final = re.compile(r"(?:var)?char\((\d+)\)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +130,11 @@ class RowRules:
     def of(cls, protocol: Protocol, metadata: Metadata, *, now: int) -> Self:
         """`now`: ms since the epoch, the value of `current_timestamp()` as a default."""
         schema, supported = column_mapping.of_table(protocol, metadata), frozenset(writer_features(protocol))
-        checks = [*_constraints(metadata, schema, supported), *_invariants(schema, schema, supported)]
+        checks = [
+            *_lengths(schema),
+            *_constraints(metadata, schema, supported),
+            *_invariants(schema, schema, supported),
+        ]
         defaults, generated, identities = {}, {}, {}
         for column in schema.fields:
             if DEFAULT in column.metadata and "allowColumnDefaults" in supported:
@@ -206,8 +217,7 @@ class RowRules:
             if name in new:
                 if not identity.explicit:
                     raise InvalidRequestError(
-                        f"the identity column {name!r} is GENERATED ALWAYS: rows cannot bring its values; leave it out",
-                        column=name,
+                        f"the identity column {name!r} is GENERATED ALWAYS: leave it out of the rows", column=name
                     )
             elif name not in rows.column_names and rows.num_rows:
                 rows = rows.append_column(name, identity.next_values(rows.num_rows, name))
@@ -295,6 +305,18 @@ def _differ(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_floating(left.type):
         same = pc.or_(same, pc.fill_null(pc.and_(pc.is_nan(left), pc.is_nan(right)), False))
     return pc.invert(pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right))))
+
+
+def _lengths(schema: Struct) -> Iterator[Check]:
+    """DELTA.md#limited-text."""
+    for column in schema.fields:
+        limited = _LIMITED_TEXT.fullmatch(str(column.metadata.get(_TEXT_TYPE)))
+        if limited is not None and column.type == Primitive(name="string"):
+            name = exp.column(column.name, quoted=True).sql(dialect="spark")
+            text = f"length({name}) <= {limited[1]}"
+            condition = expression.condition(f"{name} IS NULL OR {text}", schema)
+            label = f"type {limited[0]} of the column {column.name!r}"
+            yield Check(label=label, text=text, condition=condition, facts={"column": column.name})
 
 
 def _constraints(metadata: Metadata, schema: Struct, supported: Collection[str]) -> Iterator[Check]:
@@ -396,7 +418,8 @@ def _unsupported(
 ) -> NoReturn:
     reason = "" if error is None else f": {error.message}"
     raise UnsupportedFeatureError(
-        f"cannot write this table: its {label} ({text}) cannot be evaluated here{reason}; write it with Delta Spark",
+        f"cannot write this table: its {label} ({text}) cannot be evaluated here{reason}; correct the "
+        "SQL, or write the table with Delta Spark",
         features=(feature,),
         column=column,
     )

@@ -54,12 +54,14 @@ def hidden_columns(protocol: Protocol, metadata: Metadata) -> tuple[Field, ...]:
     """
     if not enabled(protocol, metadata):
         return ()
-    names = [metadata.configuration.get(key) for key in (ROW_ID_COLUMN, ROW_VERSION_COLUMN)]
-    if not all(names):
+    names = {key: metadata.configuration.get(key) for key in (ROW_ID_COLUMN, ROW_VERSION_COLUMN)}
+    missing = [key for key, name in names.items() if not name]
+    if missing:
         raise InvalidTableError(
-            f"the table tracks rows, but has no {ROW_ID_COLUMN} and {ROW_VERSION_COLUMN}; its writer must repair it"
+            f"row tracking is enabled, but the table has no {' and no '.join(missing)}; set them with the client that "
+            "enabled row tracking"
         )
-    return tuple(Field(name=str(name), type=Primitive(name="long")) for name in names)
+    return tuple(Field(name=str(name), type=Primitive(name="long")) for name in names.values())
 
 
 def first_free(domains: Mapping[str, DomainMetadata]) -> int:

@@ -78,6 +78,9 @@ class Primitive:
         return self.name
 
 
+FLOATS: Final = (Primitive(name="float"), Primitive(name="double"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decimal:
     """`precision` digits in all (1 to 38), `scale` of them after the point."""
@@ -199,6 +202,11 @@ class Struct:
 
     def __contains__(self, name: object) -> bool:
         return name in self.names
+
+    def spelled(self, names: Sequence[str]) -> tuple[str, ...]:
+        """These columns as the schema spells them: names ignore case. Unknown names stay."""
+        own = {column.name.lower(): column.name for column in self.fields}
+        return tuple(own.get(name.lower(), name) for name in names)
 
     def without(self, names: Sequence[str]) -> Struct:
         """The other columns: those in data files, if `names` are the partition columns."""
@@ -396,12 +404,16 @@ def _check_names(kind: DataType, where: str, forbidden: str) -> None:
                 bad = sorted(set(column.name) & set(forbidden))
                 if not column.name or bad:
                     problem = f"holds {''.join(bad)!r}" if bad else "is empty"
-                    raise InvalidRequestError(f"the column name {where + column.name!r} {problem}; rename it")
+                    way_out = ", or create the table with delta.columnMapping.mode=name" if bad else ""
+                    raise InvalidRequestError(f"the column name {where + column.name!r} {problem}; rename it{way_out}")
                 twin = seen.setdefault(column.name.lower(), column.name)
-                if twin != column.name or sum(other.name == column.name for other in fields) > 1:
+                if twin != column.name:
                     raise InvalidRequestError(
-                        f"the column names {where + twin!r} and {where + column.name!r} differ only in case"
+                        f"the column names {where + twin!r} and {where + column.name!r} differ only in case; rename "
+                        "one of them"
                     )
+                if sum(other.name == column.name for other in fields) > 1:
+                    raise InvalidRequestError(f"the column name {where + twin!r} occurs twice; rename one of them")
                 _check_names(column.type, f"{where}{column.name}.", forbidden)
 
 

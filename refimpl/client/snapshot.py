@@ -199,7 +199,7 @@ class Snapshot:
         """A condition (SQL) on this snapshot's columns, as a test of files. Raises `InvalidRequestError`."""
         from refimpl.client import predicate
 
-        parsed = predicate.parse(where) if isinstance(where, str) else where
+        parsed = where if isinstance(where, predicate.Predicate) else predicate.parse(where)
         return parsed.test(self.schema, self.partition_columns)
 
     def to_arrow(self, columns: Sequence[str] | None = None, where: str | Predicate | None = None) -> pa.Table:
@@ -295,7 +295,7 @@ def _reader_now(reader: LogReader, loaded: Loaded) -> LogReader:
     now = reader.resolved_again()
     if now.table_id != reader.table_id:
         return now
-    if feature is None:  # a change of owner that is visible but not recorded yet, or promised but not visible
+    if feature is None:  # a change of owner is visible and not yet recorded, or promised and not yet visible
         return reader.without_owner()
     return reader
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl import log_path
 from refimpl.client.history import HistoryEntry, history
+from refimpl.client.in_commit_timestamp import checked
 from refimpl.client.log_reading import LogReader, Replay
 from refimpl.client.properties import checkpoint_interval
 from refimpl.client.schema import type_named
@@ -133,21 +134,21 @@ class Table:
         """
         if version is not None and timestamp is not None:
             raise InvalidRequestError(
-                "a version and a timestamp are mutually exclusive", version=version, timestamp=timestamp
+                "a version and a timestamp are mutually exclusive; pass one of them",
+                version=version,
+                timestamp=timestamp,
             )
-        if timestamp is not None and not isinstance(timestamp, int):
-            raise InvalidRequestError(
-                f"invalid timestamp {timestamp!r}; expected epoch milliseconds", timestamp=timestamp
-            )
+        moment = None if timestamp is None else checked(timestamp)
         try:
-            if timestamp is not None:
-                version = self._latest().commit_times().version_at(timestamp)
+            if moment is not None:
+                version = self._latest().commit_times().version_at(moment)
             if version is None:
                 return self._latest()
             return self._at(version)
         except (TableNotFoundError, NotADirectoryError) as error:
+            problem = "this path leads to a file; expected that of a table" if isinstance(error, OSError) else error
             raise TableNotFoundError(
-                f"no Delta table at {self.location}: {error}", location=str(self.location)
+                f"no Delta table at {self.location}: {problem}", location=str(self.location)
             ) from error
 
     def _latest(self) -> Snapshot:

@@ -25,7 +25,7 @@ from refimpl.client.change_feed import ChangedFile
 from refimpl.client.history import commits_between
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.errors import InvalidRequestError, NotFoundInHistoryError
+from refimpl.errors import CorruptLogError, InvalidRequestError, NotFoundInHistoryError
 from refimpl.log_path import Version
 
 
@@ -37,11 +37,13 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     table_id: str
     first_version: Version
-    """Where the stream began: a query that is restarted in its first batch knows only the end of that batch."""
+    """The version at which the stream began. A query that restarts in its first batch knows only the batch's end."""
     first_initial: bool
     version: Version
     index: int = 0
     initial: bool = False
+    read_at: int | None = None
+    """The in-commit timestamp of the last version that was read, also in part; None if there is none."""
 
     @classmethod
     def first(cls, table_id: str, version: Version, *, initial: bool) -> Offset:
@@ -54,8 +56,13 @@ class Offset(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def position(self) -> tuple[int, bool, int]:
-        """By which offsets of one stream are ordered: a version's commit comes after its files."""
+        """The order of the offsets of one stream: the commit of a version follows the files of the initial snapshot."""
         return self.version, not self.initial, self.index
+
+    @property
+    def reached(self) -> Version:
+        """The last version that was read, also in part."""
+        return self.version if self.initial or self.index else self.version - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +70,7 @@ class StreamOptions:
     """Where a stream begins, and what it does about commits that remove rows."""
 
     starting_version: Version | Literal["latest"] | None = None
-    """The first commit to read, or "latest" for those that come; without a start, the rows of the newest version."""
+    """The first commit to read, or "latest" for later ones only; without a start, the rows of the newest version."""
     starting_timestamp: int | None = None
     """ms since the epoch: begin with the first commit at or after it."""
     feed: bool = False
@@ -79,14 +86,14 @@ class StreamOptions:
 
 
 class TableStream:
-    """The files of a table that one stream reads. Keeps what it has seen, so that the next call reads only news."""
+    """The files of a table that one stream reads. The next call reads only new commits."""
 
     def __init__(self, table: Table, options: StreamOptions | None = None, *, of: Snapshot | None = None) -> None:
         """`of`: the version whose schema the rows of the stream have (default: the newest)."""
         self._table = table
         self._options = options or StreamOptions()
         self._of = of or table.snapshot()
-        self._listed: tuple[Version, list[ChangedFile]] | None = None
+        self._listed: tuple[Version, int | None, list[ChangedFile]] | None = None
         self._known: dict[Version, tuple[Protocol, Metadata]] = {}
         """Protocol and metadata as of a version, or as of the one before it."""
 
@@ -140,7 +147,7 @@ class TableStream:
     def files(self, start: Offset, end: Offset) -> list[ChangedFile]:
         """The files between two offsets, in the order of the commits. Raises what `end` raises.
 
-        A `start` of another beginning is a new one, made after a restart in the first batch: `end` says what was begun.
+        After a restart in the first batch, `start` and `end` may name different first versions: that of `end` counts.
         """
         self._checked(end)
         if (start.first_version, start.first_initial) != (end.first_version, end.first_initial):
@@ -161,7 +168,7 @@ class TableStream:
                 f"{self._table.label} has the id {newest.metadata.id}; begin a new stream, with a new checkpoint "
                 "location"
             )
-        reached = offset.version if offset.initial or offset.index else offset.version - 1
+        reached = offset.reached
         if reached > newest.version and not newest.stale:  # a path may lead to older versions than the owner
             raise NotFoundInHistoryError(
                 f"the stream has reached version {reached} of {self._table.label}, whose newest version is "
@@ -169,43 +176,54 @@ class TableStream:
                 version=reached,
                 latest=newest.version,
             )
+        if _is_replaced(offset, newest):
+            raise NotFoundInHistoryError(
+                f"version {reached} of {self._table.label} is another commit than the one that the stream has read: an "
+                "older state was restored; begin a new stream, with a new checkpoint location",
+                version=reached,
+            )
         return newest
 
     def _units(self, start: Offset, last: Version) -> Iterator[tuple[Offset, Sequence[ChangedFile]]]:
-        """What is read together, in order, up to version `last`, each with the offset after it."""
+        """Groups of files that belong into one batch, in order, up to version `last`, each with the offset after it."""
         if start.initial:
-            for number, file in enumerate(self._files_of(start.version)):
+            read_at, initial = self._files_of(start.version)
+            start = msgspec.structs.replace(start, read_at=read_at)
+            for number, file in enumerate(initial):
                 if number >= start.index:
                     yield msgspec.structs.replace(start, index=number + 1), (file,)
             start = start.at(start.version + 1)
             yield start, ()
         if start.version > last:
             return
-        for version, files in self._commits(start.version, last):
+        for version, read_at, files in self._commits(start.version, last):
+            after = msgspec.structs.replace(start, read_at=read_at)
             units = [files] if self._options.feed else [[file] for file in files]  # DELTA.md#stream-feed
             for number, unit in enumerate(units):
                 if version > start.version or number >= start.index:
-                    yield start.at(version, number + 1), unit
-            yield start.at(version + 1), ()
+                    yield after.at(version, number + 1), unit
+            yield after.at(version + 1), ()
 
-    def _files_of(self, version: Version) -> list[ChangedFile]:
-        """All files of a version, those written first first."""
+    def _files_of(self, version: Version) -> tuple[int | None, list[ChangedFile]]:
+        """The in-commit timestamp of a version and all of its files, the oldest first."""
         if self._listed is None or self._listed[0] != version:
             snapshot = self._at(version)
             self._check(version, snapshot.protocol, snapshot.metadata)
             files = sorted(snapshot.files.values(), key=lambda add: (add.modification_time, add.path))
             timestamp = snapshot.timestamp if self._options.feed else 0
-            self._listed = version, [ChangedFile(version=version, timestamp=timestamp, file=add) for add in files]
-        return self._listed[1]
+            listed = [ChangedFile(version=version, timestamp=timestamp, file=add) for add in files]
+            self._listed = version, snapshot.in_commit_timestamp, listed
+        return self._listed[1:]
 
-    def _commits(self, first: Version, last: Version) -> Iterator[tuple[Version, list[ChangedFile]]]:
+    def _commits(self, first: Version, last: Version) -> Iterator[tuple[Version, int | None, list[ChangedFile]]]:
         self._known = {version: known for version, known in self._known.items() if version >= first}
         if first not in self._known:
             begun = self._at(first)
             self._known[first] = begun.protocol, begun.metadata
         protocol, metadata = self._known[first]
         newest = self._table.snapshot()
-        commits = commits_between(newest.reader, first, last, newest.enablement)
+        enabled = newest.enablement
+        commits = commits_between(newest.reader, first, last, enabled)
         for version in itertools.count(first):
             try:
                 following = next(commits, None)
@@ -217,10 +235,11 @@ class TableStream:
             protocol = next((action for action in found if isinstance(action, Protocol)), protocol)
             metadata = next((action for action in found if isinstance(action, Metadata)), metadata)
             self._check(version, protocol, metadata)
+            read_at = timestamp if enabled is not None and version >= enabled.version else None
             if self._options.feed:
-                yield version, change_feed.files_of_commit(version, timestamp, found, self._of)
+                yield version, read_at, change_feed.files_of_commit(version, timestamp, found, self._of)
             else:
-                yield version, self._added(version, timestamp, found)
+                yield version, read_at, self._added(version, timestamp, found)
             self._known[version + 1] = protocol, metadata
 
     def _at(self, version: Version) -> Snapshot:
@@ -243,8 +262,8 @@ class TableStream:
         problem = change_feed.misfit_of(protocol, metadata, self._of)
         if problem is not None:
             raise InvalidRequestError(
-                f"the schema of {self._table.label} is another one at version {version} than the stream's, which is of "
-                f"version {self._of.version}: {problem}; restart the stream to read with the newest schema",
+                f"the schema of {self._table.label} at version {version} differs from the stream's, that of version "
+                f"{self._of.version}: {problem}; restart the stream to read with the newest schema",
                 version=version,
             )
 
@@ -271,3 +290,16 @@ class TableStream:
 
 def _size(changed: ChangedFile) -> int:
     return changed.file.size or 0
+
+
+def _is_replaced(offset: Offset, newest: Snapshot) -> bool:
+    """Whether the last version that was read has another in-commit timestamp now; false if it was cleaned up."""
+    reached, enabled = offset.reached, newest.enablement
+    if offset.read_at is None or enabled is None or reached < enabled.version:
+        return False
+    if reached == newest.version:
+        return newest.in_commit_timestamp != offset.read_at
+    try:
+        return newest.commit_times().of(reached) != offset.read_at
+    except (NotFoundInHistoryError, CorruptLogError):
+        return False

@@ -8,7 +8,7 @@
 DELTA.md#transactions; delta-commits-and-conflicts; the commit protocols of managed-commits and
 catalog-managed. After a lost race the winners are checked, oldest first, and the same actions are
 proposed for the next version; nothing is read again and only the commitInfo is encoded again.
-A conflict ends the transaction. It is used once.
+A conflict ends the transaction. A transaction can be committed once.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from refimpl.client.proposing import (
 from refimpl.client.schema import DataType, Struct, check_columns, misfit, parse
 from refimpl.client.snapshot import Snapshot
 from refimpl.commits import AttemptId
-from refimpl.environment import Environment
+from refimpl.environment import Environment, process_id
 from refimpl.errors import CERTAINLY_NOT_COMMITTED, CorruptLogError, InvalidRequestError, PathAccessError
 from refimpl.log_path import Version
 from refimpl.table_feature import (
@@ -152,9 +152,8 @@ class Transaction:
         self._check_open()
         before, after = self.snapshot.schema, {column.physical_name: column for column in self._schema().fields}
         known = [before[name] for name in self.snapshot.partition_columns]
-        columns = [
-            after.get(column.physical_name, column) for column in known
-        ]  # this transaction may rename or drop it
+        # this transaction may rename or drop a partition column
+        columns = [after.get(column.physical_name, column) for column in known]
 
         def key(given: Mapping[str, str | None]) -> tuple[str, ...]:
             values = [from_text(given.get(column.physical_name), column.type) for column in columns]
@@ -224,7 +223,9 @@ class Transaction:
         """
         self._check_open()
         if changes and not features.feeds_changes(self.snapshot.protocol, self.snapshot.metadata):
-            raise InvalidRequestError(f"the change data feed of {self._label} is off ({features.CHANGE_FEED_PROPERTY})")
+            raise InvalidRequestError(
+                f"the change data feed of {self._label} is off; set {features.CHANGE_FEED_PROPERTY}=true"
+            )
         self._changes += changes
 
     def claim(self, app_id: str, version: int) -> bool:
@@ -377,13 +378,14 @@ class Transaction:
     @contextlib.contextmanager
     def deleting_unless_landed(self, files: Collection[Add | Cdc]) -> Iterator[None]:
         """Delete new data files after an error (`files` may grow meanwhile), unless the commit may have landed: then
-        the log may name them."""
+        the log may name them. A forked child that leaves the block deletes nothing: its parent commits the files."""
+        process = process_id()
         try:
             yield
         except BaseException:
             from refimpl.client import data_files
 
-            if not self._may_have_landed:
+            if not self._may_have_landed and process == process_id():
                 data_files.delete(self.snapshot.location, files, self.snapshot.objects)
             raise
 
@@ -440,7 +442,7 @@ class Transaction:
         columns = after.physical_names(self._metadata.partition_columns)
         problem = misfit(before, after)
         if columns != before.physical_names(self.snapshot.partition_columns):
-            problem = f"it would be partitioned by {', '.join(self._metadata.partition_columns) or 'nothing'}"
+            problem = f"the table would be partitioned by {', '.join(self._metadata.partition_columns) or 'nothing'}"
         if problem is None:
             return
         kept = len(self.snapshot.files) - len(self._removes)
@@ -477,7 +479,7 @@ class Transaction:
         clustered = self.snapshot.clustering_columns
         missing = [".".join(leaf) for leaf in sorted(clustered) if leaf[0] not in self._schema().physical().names]
         if clustered and (missing or self._metadata.partition_columns):
-            problem = f"the column {missing[0]!r} would be missing" if missing else "it would be partitioned"
+            problem = f"the column {missing[0]!r} would be missing" if missing else "it would have partitions"
             raise InvalidRequestError(f"{self._label} is clustered, but {problem}; write to a new table instead")
 
     def _give_row_ids(self) -> None:
@@ -580,8 +582,8 @@ def _check_owner(reader: LogReader, snapshot: Snapshot) -> None:
         )
     if feature_of(snapshot.protocol) is None and reader.owner is not None:
         raise InvalidRequestError(
-            f"version {snapshot.version} of {reader.label} has no owner; begin on the newest version, or, if it was "
-            f"handed back, open it by path",
+            f"version {snapshot.version} of {reader.label} has no owner; begin on the newest version, or, if the "
+            f"table was handed back, open it by path",
             version=snapshot.version,
         )
 
@@ -719,7 +721,7 @@ class CommitLoop:
         if time is None:
             raise CorruptLogError(
                 f"version {winner.version} of {self._reader.label} has no inCommitTimestamp although the table has "
-                f"them enabled; its writer must repair it",
+                f"them enabled; correct the client that wrote it",
                 path=str(log.folder / name),
             )
         self._stamp = after_lost_race(self._stamp, time)

@@ -39,8 +39,9 @@ def backfill(context: Context, table_id: str, version: Version | None, *, batche
     The publishing lock is free between two batches, so that another process waits for one at most. `batches`: stop
     after this many.
 
-    Raises `CorruptLogError`, and halts the table, if a staged file is missing or altered, or if `<v>.json` has other
-    bytes. The next call continues an interrupted one.
+    Raises `InvalidRequestError` for a version above the latest, before it publishes. Raises `CorruptLogError`, and
+    halts the table, if a staged file is missing or altered, or if `<v>.json` has other bytes. The next call continues
+    an interrupted one.
     """
     published = 0
     for number in itertools.count(1):
@@ -67,10 +68,16 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
     record.
     """
     table, commits = _next(context, table_id, version)
-    target = table.next - 1 if version is None else min(version, table.next - 1)
-    if not commits:
+    if not commits or (version is not None and version >= table.next):
         with context.lock(), context.changing(table_id) as (_, table):  # completes an interrupted call
-            return table.backfilled, 0, True
+            pass
+    if version is not None and version >= table.next:
+        raise InvalidRequestError(
+            f"version {version} of {table.label} is not ratified; the latest is {table.latest}", version=version
+        )
+    if not commits:
+        return table.backfilled, 0, True
+    target = table.next - 1 if version is None else version
     # Durability order: each `publish` returns after `<v>.json` and its name are durable, the next version
     # starts after that, and the ledger forgets the bytes in a later transaction.
     log = context.log(table)
@@ -78,7 +85,9 @@ def _batch(context: Context, table_id: str, version: Version | None) -> tuple[Ve
     problem: CorruptLogError | OSError | None = None
     for commit, digest in commits:
         try:
-            log.publish(commit.version, _content(table, log, commit, digest), commit.commit_mode)
+            content = _content(table, log, commit, digest)
+            if content is not None:
+                log.publish(commit.version, content, commit.commit_mode)
         except (CorruptLogError, OSError) as error:
             problem = error
             break
@@ -149,6 +158,8 @@ def confirm_published(writer: Writer, table: TableRecord, log: LogStore, version
     for version in versions:
         name = log_path.commit(version)
         found, details = log.find(name), writer.commit_details(table, version)
+        if found is None and details is not None and details[0].content is None and log.in_checkpoint(version):
+            continue
         if found is None:
             return f"version {version} of {table.label} is not published: {name} is missing; publish it, then report"
         content = None if details is None else _published_bytes(log, found, *details[:2])
@@ -171,10 +182,10 @@ def _published_bytes(log: LogStore, found: LogPath, commit: RatifiedCommit, dige
     return content if is_ratified or (commit.content is not None and same_actions(content, commit.content)) else None
 
 
-def _content(table: TableRecord, log: LogStore, commit: RatifiedCommit, digest: bytes) -> bytes:
-    """The bytes that were ratified."""
-    content = commit.content if commit.content is not None else _stored_bytes(table, log, commit)
-    if hashlib.sha256(content).digest() != digest:
+def _content(table: TableRecord, log: LogStore, commit: RatifiedCommit, digest: bytes) -> bytes | None:
+    """The bytes that were ratified; None if a client published them, and a cleanup deleted the file."""
+    content = log.ratified_bytes(table.feature.staging_folder, commit)
+    if content is not None and hashlib.sha256(content).digest() != digest:
         raise CorruptLogError(
             f"the bytes of version {commit.version} of {table.label} are not those that were ratified "
             f"(attempt {commit.attempt}, {commit.size} bytes then, {len(content)} now)",
@@ -182,17 +193,3 @@ def _content(table: TableRecord, log: LogStore, commit: RatifiedCommit, digest: 
             version=commit.version,
         )
     return content
-
-
-def _stored_bytes(table: TableRecord, log: LogStore, commit: RatifiedCommit) -> bytes:
-    if commit.file_name is not None:
-        with contextlib.suppress(FileNotFoundError):
-            return log.read_staged(table.feature.staging_folder, commit.file_name)
-    try:  # adopted, or published by a client that then removed the staged file
-        return log.read(log_path.commit(commit.version))
-    except FileNotFoundError:
-        raise CorruptLogError(
-            f"the staged file {commit.file_name} of {table.label} is gone and its version is not published",
-            path=commit.file_name,
-            version=commit.version,
-        ) from None

@@ -14,9 +14,9 @@ from refimpl.commit_owner import ResolvedTable, TableState, next_version
 from refimpl.commits import CommitsAnswer, RatifiedCommit
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.files import UncertainError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
-from refimpl.object_store import objects_at
 from refimpl.owner import decide, promises
 from refimpl.owner.ledger import Ledger
 from refimpl.owner.records import Promise, TableRecord
@@ -171,7 +171,7 @@ class Context:
                 failure = error
                 if log.published(promise.version):
                     raise
-                if objects_at(self.environment, table.location):  # the store may apply the put later
+                if isinstance(error, UncertainError):  # perhaps it appears later
                     raise
             with self.ledger.write() as writer:
                 if failure is None and mine:

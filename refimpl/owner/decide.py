@@ -441,7 +441,7 @@ def _table_flaw(table: TableRecord, examined: Examined, current: tuple[Protocol,
     if not table.feature.mentioned_in(protocol):
         return _rejected(
             RejectionReason.OWNERSHIP_CHANGE,
-            f"version {examined.version} would take {table.feature.name} from {table.label}; use hand-back for that",
+            f"version {examined.version} would remove {table.feature.name} from {table.label}; use hand-back for that",
         )
     return (
         (_identity_flaw(table, current[1], examined.metadata) if current and examined.metadata else None)

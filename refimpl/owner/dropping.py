@@ -16,7 +16,6 @@ import errno
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -154,8 +153,11 @@ def purge_table(context: Context, reference: str, *, older_than: int = KEPT_FOR)
 
 
 def _duration(ms: int) -> str:
-    """Such as `7 days, 0:00:00`."""
-    return str(timedelta(seconds=ms // 1000))
+    """Such as `7 days`, `24 h`, `1.5 h` or `20 s`."""
+    for unit, length, least in (("days", 86_400_000, 172_800_000), ("h", 3_600_000, 3_600_000)):
+        if ms >= least:
+            return f"{ms * 10 // length / 10:g} {unit}"  # rounded down: an age below the limit stays below it
+    return f"{ms // 1000} s"
 
 
 def _refuse_early(table: TableRecord, now: int, older_than: int) -> None:

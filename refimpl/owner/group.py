@@ -12,17 +12,16 @@ in one transaction. Lower versions come first; proposals of one version come in 
 3. If the transaction's commit fails, its outcome is unknown to every member.
 4. If anything else fails, the transaction is rolled back, and each member is decided in its own transaction. So one
 member's error is never the answer to another one.
-5. An interrupted leader leaves its members undecided. The next leader decides them again: it recognises a proposal
+5. An interrupted leader leaves its members undecided. The next leader decides them again: it recognizes a proposal
 that landed by its attempt.
-6. If the lock is not free in time, all proposals that waited since the leader requested it get that error: otherwise
-each in turn would wait as long again.
+6. If the lock is not free in time, all proposals that waited since the leader requested it get that error. Otherwise
+they would wait for the whole timeout one after the other.
 
 A group never spans processes: a proposal would have to be made durable for the process that decides it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -98,19 +97,20 @@ class Groups:
         return mine.answer
 
     def _lead(self, mine: Waiting) -> None:
-        waited = list(self._waiting)
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(self._lock())
-            except OwnerUnavailableError as error:
-                for each in waited:
-                    each.answer = each.answer or error
-                return
-            group = [each for each in self._waiting.copy() if each.answer is None and not each.alone]
-            if len(group) > 1 and not mine.alone:
-                self._decide(sorted(group, key=lambda each: each.examined.version))
-            if mine.answer is None:
-                mine.answer = self._alone(mine)
+        waited, taken = list(self._waiting), False
+        try:
+            with self._lock():
+                taken = True
+                group = [each for each in self._waiting.copy() if each.answer is None and not each.alone]
+                if len(group) > 1 and not mine.alone:
+                    self._decide(sorted(group, key=lambda each: each.examined.version))
+                if mine.answer is None:
+                    mine.answer = self._alone(mine)
+        except OwnerUnavailableError as error:
+            if taken:
+                raise
+            for each in waited:
+                each.answer = each.answer or error
 
     def _decide(self, group: Sequence[Waiting]) -> None:
         answers: Sequence[Decision | OutcomeUnknown | None]
@@ -118,7 +118,7 @@ class Groups:
             answers = self._together(group)
         except OutcomeUnknown as error:
             answers = [error] * len(group)
-        except Exception:  # noqa: BLE001 - of which member, its own transaction says
+        except Exception:  # noqa: BLE001 - each member's own transaction shows whose error it is
             answers = [None] * len(group)
         for each, answer in zip(group, answers, strict=True):
             each.answer, each.alone = answer, answer is None

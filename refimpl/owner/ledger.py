@@ -26,7 +26,7 @@ import apsw
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import CorruptLedgerError, DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.files import reserve_private
-from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, View, Writer
+from refimpl.owner.statements import APPLICATION_ID, FORGET_PROMISES, MIGRATIONS, SCHEMA_VERSION, View, Writer
 from refimpl.owner.write_ahead_log import WriteAheadLog
 
 logger = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class Ledger:
         except apsw.BusyError:
             pass
         except apsw.Error as error:
-            logger.warning("could not fold the write-ahead log of %s: %s", self.path, error)
+            logger.warning("SQLite's checkpoint of %s failed; the next one tries again: %s", self.path, error)
         self._wal_pages = 0
 
     def integrity_errors(self) -> list[str]:
@@ -234,7 +234,10 @@ class Ledger:
     def back_up(self, target: Path) -> None:
         """Copy the ledger, consistently and durably, while others use it. `target` must not exist.
 
-        Order: copy under another name, fsync, link to the name, fsync the directory.
+        The copy has no open promises: it is the state before them. A restored promise would be kept, although the owner
+        may have denied the commit since, and forgotten the promise.
+
+        Order: copy under another name, delete the promises, fsync, link to the name, fsync the directory.
         """
         files = self._environment.files
         if files.stat(target) is not None:
@@ -248,6 +251,7 @@ class Ledger:
                 with copy.backup("main", self._current_database(), "main") as backup:
                     backup.step(-1)
                 copy.pragma("journal_mode", "delete")
+                copy.execute(FORGET_PROMISES).fetchall()
                 copy.close()
             files.fsync(unfinished)
             files.link(unfinished, target)
@@ -283,6 +287,7 @@ class Ledger:
         log (a backup) and has one now, the connection is older than that log: this opens a new connection, too.
         """
         database = self._database()
+        _roll_back(database)  # a transaction that an interruption (Ctrl-C) left open; a thread never nests two
         moved: ctypes.c_int = self._local.moved
         database.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
         if moved.value or self._local.log is None:
@@ -331,8 +336,8 @@ class Ledger:
             return database
         if self._forked_inside:
             raise OwnerUnavailableError(
-                f"this process was forked inside a transaction on {self.path}, and SQLite cannot follow; "
-                f"start such a process by spawning it, or fork outside of the transaction",
+                f"this process was forked inside a transaction on {self.path}, and SQLite does not work after "
+                f"that; start the process with spawn, or fork outside of the transaction",
                 path=str(self.path),
             )
         if not self.exists():
@@ -393,7 +398,6 @@ class Ledger:
         if frames < 0:
             return
         with _file(database, database.filename_wal, apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READWRITE) as file:
-            log = WriteAheadLog(file)
             while True:
                 try:
                     database.execute("BEGIN EXCLUSIVE")  # no writer appends to the log or restarts it now
@@ -401,6 +405,7 @@ class Ledger:
                     file.xSync(apsw.SQLITE_SYNC_FULL)
                     return
                 try:
+                    log = WriteAheadLog(file)  # another process may have restarted it since the last look
                     damaged = log.is_damaged_after(frames)
                     if not damaged:
                         log.write_again(frames)

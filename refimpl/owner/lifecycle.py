@@ -72,7 +72,9 @@ def check_new_location(context: Context, view: View, location: Path) -> None:
     """`LocationError` unless it is inside the warehouse, neither inside nor around another table, and empty."""
     warehouse, files = context.warehouse, context.environment.files
     if not location.is_relative_to(warehouse) or location == warehouse:
-        raise LocationError(f"{location} is not inside the warehouse {warehouse}", location=str(location))
+        raise LocationError(
+            f"{location} is not inside the warehouse; expected a directory below {warehouse}", location=str(location)
+        )
     refuse_reserved(context, location)
     refuse_overlap(context, view, location)
     for parent in location.parents[: len(location.parts) - len(warehouse.parts) - 1]:
@@ -169,7 +171,11 @@ def stage_table(
     wanted: MaintenancePolicy | None,
     empty: bool = False,
 ) -> ResolvedTable:
-    """Phase 1; see `CommitOwner.stage_table`. The location is recorded before its folders are created."""
+    """Phase 1; see `CommitOwner.stage_table`. The location is recorded before its folders are created.
+
+    Order: the folders of the location, each with its parent; then the parents around it again, which another process
+    may have made and not synced.
+    """
     table_id = context.environment.new_id()
     record = TableRecord(
         table_id=table_id,
@@ -194,6 +200,8 @@ def stage_table(
             context.log(record).create_location()
         else:
             context.log(record).create_folders(feature.staging_folder)
+        for folder in record.location.relative_to(context.warehouse).parents[1:]:
+            context.environment.files.fsync_directory(context.warehouse / folder)
     except OSError as error:
         with contextlib.suppress(DeltaError), context.lock(), context.ledger.write() as writer:
             writer.forget_table(record)
@@ -560,7 +568,7 @@ def _hand_back(context: Context, table_id: str, examined: Examined) -> Outcome |
     with context.changing(table_id) as (writer, table):  # a writer bypassed the owner: that file halts the table
         verdict = _judge(context, writer, table, examined)
     if isinstance(verdict, decide.Ratify):
-        raise OwnerUnavailableError(f"the log of {table.label} changed under the owner; propose again")
+        raise OwnerUnavailableError(f"the log of {table.label} changed during the commit; propose again")
     return verdict
 
 

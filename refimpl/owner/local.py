@@ -1,9 +1,10 @@
 """The commit owner of this host: decisions made durable, under one file lock.
 
-stage, read, hash, parse          outside the lock
-decide, one transaction           inside it: the commit point; decides all waiting proposals of this process: see
-`group` backfill, if the policy says so   after it, under the table's publishing lock; its failure is never a failed
-commit
+1. Stage, read, hash, parse: outside the lock.
+2. Decide: under the lock, in one transaction, which is the commit point. It decides all waiting proposals of this
+process: see `group`.
+3. Backfill, if the policy requires it: after the lock, under the table's publishing lock. A failed backfill does not
+make the commit fail.
 """
 
 from __future__ import annotations
@@ -366,7 +367,7 @@ class LocalOwner:
         with context.changing(waiting.place.table_id) as (writer, table):
             verdict, _ = self._judge(writer, table, Waiting(waiting.place, examined, None))
         if verdict is None or isinstance(verdict, decide.Ratify):
-            raise OwnerUnavailableError(f"the log of {waiting.place.label} changed under the owner; propose again")
+            raise OwnerUnavailableError(f"the log of {waiting.place.label} changed during the commit; propose again")
         return Decision(outcome=verdict)
 
     def _ratified(
@@ -468,7 +469,7 @@ class LocalOwner:
             if bound is not None:
                 log_path.checked(bound)
         if start is not None and end is not None and start > end:
-            raise InvalidRequestError(f"the range from {start} to {end} is empty; give start <= end")
+            raise InvalidRequestError(f"the range from {start} to {end} is empty; expected start <= end")
         return self._context.answer(table_id, start, end)
 
     # Backfill and ownership

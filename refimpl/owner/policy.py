@@ -90,7 +90,7 @@ def checked_commit_mode(feature: TableFeature, commit_mode: CommitMode | None) -
     if chosen not in feature.commit_modes:
         known = ", ".join(sorted(w.value for w in feature.commit_modes))
         raise InvalidRequestError(
-            f"{feature.name} has no {chosen.value} commits; choose one of: {known}", commit_mode=chosen.value
+            f"{feature.name} has no {chosen.value} commits; expected one of {known}", commit_mode=chosen.value
         )
     return chosen
 

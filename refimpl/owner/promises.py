@@ -18,7 +18,6 @@ from collections.abc import Callable
 from refimpl import log_path
 from refimpl.commit_owner import TableState
 from refimpl.commits import AttemptId, DirectProposal, RatifiedCommit, Rejected
-from refimpl.errors import CorruptLogError
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
@@ -43,8 +42,9 @@ def settle(writer: Writer, table: TableRecord, log: LogStore, now: int) -> None:
     """Complete the promise of an interrupted call, or forget it.
 
     The promise holds the bytes: a link that was not made yet, or that a power cut removed after another
-    process saw it, is made now. The promise is forgotten if another writer's `<v>.json` was first, or if
-    another table got the name of the new table meanwhile.
+    process saw it, is made now. The promise is forgotten if another writer's `<v>.json` was first, also if a
+    cleanup of the log removed that file since, or if another table got the name of the new table meanwhile.
+    (A hand-back that a cleanup removed was visible: the other writers continued the table because it was theirs.)
     """
     found, promise = writer.table_by_key(table.key), writer.promise(table.key)
     if found is None or promise is None:
@@ -107,6 +107,9 @@ def _staged_attempt(log: LogStore, table: TableRecord, version: Version, content
 
 def _published_now(promise: Promise, log: LogStore) -> bool:
     try:
+        overtaken = not log.published(promise.version) and log.newest_version() > promise.version
+        if overtaken and promise.kind is not PromiseKind.HAND_BACK:
+            return False  # no reader would read it, and the next commits would follow it below the table's history
         return publish(promise, log)
     except FileNotFoundError:
         if promise.kind is PromiseKind.CREATE:  # the creator removed the folder
@@ -120,12 +123,9 @@ def _name_is_gone(writer: Writer, table: TableRecord) -> bool:
 
 
 def publish(promise: Promise, log: LogStore) -> bool:
-    """Make the promised bytes `<v>.json`, durably; False if other bytes are there."""
-    try:
-        log.publish(promise.version, promise.content)
-    except CorruptLogError:
-        return False
-    return True
+    """Make the promised bytes `<v>.json`, durably; False if another writer's file is there, also an unfinished one: it
+    is that writer's commit."""
+    return log.put_once(log_path.commit(promise.version), promise.content)
 
 
 def forget(writer: Writer, table: TableRecord, promise: Promise) -> None:

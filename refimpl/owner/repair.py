@@ -3,8 +3,8 @@
 - complete or forget a promise, depending on the visible files;
 - finish a backfill, and lift a halt whose cause is gone;
 - on request, trust the files: adopt versions that are published above the ledger's latest, as after
-the restore of an older ledger. `<v>.json` proves that version v is ratified. Commits that were
-ratified after the backup and never published cannot be recovered;
+the restore of an older ledger, and register staged tables that have a version 0. `<v>.json` proves that version v is
+ratified. Commits that were ratified after the backup and never published cannot be recovered;
 - remove staged files of decided versions, and temporary files, that are older than an age;
 - forget tables that were staged before that age and have no version, and remove their empty folders.
 """
@@ -12,20 +12,23 @@ ratified after the backup and never published cannot be recovered;
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from refimpl import log_path
 from refimpl.commit_owner import TableState
+from refimpl.commits import DirectProposal
 from refimpl.errors import CorruptionError, DeltaError
 from refimpl.log_path import LOG_FOLDER, Version
-from refimpl.owner import promises
+from refimpl.owner import decide, promises
 from refimpl.owner.backfill import backfill, finish
 from refimpl.owner.context import Context
 from refimpl.owner.local import LocalOwner
 from refimpl.owner.records import TableRecord
-from refimpl.owner.verify import orphaned
+from refimpl.owner.verify import another_table, orphaned
+from refimpl.table_feature import CommitMode
 
 ORPHAN_AGE_MS: Final = 24 * 3600 * 1000
 """By default, staged files younger than a day stay: a reader may still open them."""
@@ -43,21 +46,67 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_published: bool = False) -> list[Action]:
     """Repair every table; returns what was done. Run `verify` before and after."""
     context = owner.context
-    with context.ledger.read() as view:
-        known = view.tables()
-    tables = [t for t in known if t.promised or t.state is TableState.ACTIVE]
     found: list[Action] = []
-    for table in known:
-        if table.state is TableState.STAGING and not table.promised:
-            found += _forget_abandoned(context, table.table_id, orphan_age_ms)
+    with context.ledger.read() as view:
+        staged = [table for table in view.tables() if table.state is TableState.STAGING and not table.promised]
+    for table in staged:
+        log = context.log(table)
+        try:
+            if adopt_published and not table.feature.engines_create and (log.published(0) or log.published_versions()):
+                found += _registered(owner, table, staged)
+        except (DeltaError, OSError) as error:
+            label = table.name or table.table_id
+            found.append(Action(table=label, code="register", message=f"{table.location}: {error}", done=False))
+            continue
+        found += _forget_abandoned(context, table.table_id, orphan_age_ms)
+    with context.ledger.read() as view:
+        tables = [table for table in view.tables() if table.promised or table.state is TableState.ACTIVE]
     for table in tables:
         found += _repair_table(context, table, orphan_age_ms, adopt_published)
     return found
 
 
+def _registered(owner: LocalOwner, table: TableRecord, staged: Sequence[TableRecord]) -> list[Action]:
+    """Register a table that has versions: an older ledger was restored. Not if another table has its name, or may have
+    had it. Raises `CorruptionError` if version 0 was cleaned up.
+
+    Order: the same bytes become a new file, because the fsync of their writer may have failed; then the transaction.
+    """
+    context, label = owner.context, table.name or table.table_id
+    log, name = context.log(table), log_path.commit(0)
+    if not log.published(0):
+        raise CorruptionError("version 0 was cleaned up after the ledger's backup; restore a newer backup")
+    rivals = [each for each in staged if each.name == table.name and context.log(each).published(0)]
+    proposal = DirectProposal(attempt=context.environment.new_id(), content=log.read(name))
+    examined = decide.examine(table.feature, 0, proposal, proposal.content)
+    flaw = decide.first_version_flaw(table, examined, owner.name)
+    with context.lock(), context.changing(table.table_id) as (writer, table):
+        if table.state is not TableState.STAGING:  # its creator has gone on
+            return []
+        holder = writer.table_named(label)
+        problem = None if flaw is None else flaw.detail
+        if holder is not None or len(rivals) > 1:
+            others = ", ".join(str(each.location) for each in rivals if each.key != table.key)
+            problem = (
+                f"the table at {others if holder is None else holder.location} has this name, too; drop one of them"
+            )
+        if problem is None:
+            log.overwrite(name, proposal.content)
+            writer.ratify(table, examined, CommitMode.DIRECT, context.now, published=True)
+            writer.set_attempts_lost(table)
+            writer.set_state(table, TableState.ACTIVE)
+    message = f"registered the table at {table.location}" if problem is None else f"{table.location}: {problem}"
+    return [Action(table=label, code="register", message=message, done=problem is None)]
+
+
 def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adopt_published: bool) -> list[Action]:
     label = table.name or table.table_id
     found: list[Action] = []
+    with context.ledger.read() as view:
+        recorded = {commit.version for commit, _, _ in view.digests(table)}
+        other = another_table(context.log(table), recorded, view.protocol_and_metadata(table.key))
+    if other is not None:
+        return [Action(table=label, code="another-table", message=other, done=False)]
     steps = [_settle_promise, _adopt if adopt_published else None, _finish_backfill]
     for step in steps:
         if step is None:

@@ -24,7 +24,7 @@ from refimpl.log_path import MAX_VERSION, Version, staged_commit
 from refimpl.owner.records import AttemptRecord, Examined, Promise, PromiseKind, TableRecord
 from refimpl.table_feature import TABLE_FEATURES, CommitMode
 
-APPLICATION_ID: Final = 0x44434F31  # "DCO1", so that `file` and other programs recognise it
+APPLICATION_ID: Final = 0x44434F31  # "DCO1", so that `file` and other programs recognize it
 
 MIGRATIONS: Final = (
     """
@@ -49,7 +49,7 @@ MIGRATIONS: Final = (
     CREATE UNIQUE INDEX live_name ON tables(name) WHERE state IN ('taking-over', 'active');
     CREATE UNIQUE INDEX live_location ON tables(location) WHERE state IN ('staging', 'taking-over', 'active');
 
-    -- Every ratified commit, permanently: a replay is recognised however old it is, and the last
+    -- Every ratified commit, permanently: a replay is recognized however old it is, and the last
     -- row of a table is its latest version.
     CREATE TABLE commits(
         table_key INTEGER NOT NULL REFERENCES tables,
@@ -159,6 +159,11 @@ PROMISE: Final = """
     SELECT kind, version, attempt, content, digest, in_commit_timestamp, promised_at
     FROM promises WHERE table_key = ?
 """
+
+FORGET_PROMISES: Final = """
+    DELETE FROM promises;
+    DELETE FROM tables WHERE state = 'taking-over';
+"""  # a table that is taken over was recorded together with its promise
 
 RATIFY: Final = """
     INSERT INTO commits VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

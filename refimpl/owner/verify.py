@@ -10,7 +10,7 @@ may have removed the oldest ones. Checkpoints and compactions are the client's: 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,7 @@ from refimpl.commit_owner import TableState
 from refimpl.commits import RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, CorruptLogError
-from refimpl.log_path import LOG_FOLDER, FileKind, LogPath, Version
+from refimpl.log_path import CHECKPOINT_KINDS, LOG_FOLDER, FileKind, LogPath, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
 from refimpl.owner.context import Context
@@ -169,7 +169,9 @@ class _Check:
             self._state = view.protocol_and_metadata(self._table.key)
         # Listed after the ledger was read: versions published meanwhile are above those that are checked here.
         self._log: LogStore = context.log(self._table)
-        self._published = {p.version: p for p in self._log.listing() if p.kind is FileKind.COMMIT}
+        listing = self._log.listing()
+        self._published = {path.version: path for path in listing if path.kind is FileKind.COMMIT}
+        self._checkpoint = max((path.version for path in listing if path.kind in CHECKPOINT_KINDS), default=-1)
 
     def findings(self) -> Iterator[Finding]:
         table = self._table
@@ -183,17 +185,14 @@ class _Check:
                 repairable=True,
             )
         if table.state is TableState.STAGING:
-            if self._context.now - table.created_at > STAGING_AGE_MS:
-                kept = "; it holds versions, and stays" if self._published else ""
-                yield self._finding(
-                    Severity.NOTE,
-                    "never-registered",
-                    f"was staged at {table.location} but never registered{kept}",
-                    repairable=not self._published,
-                )
+            yield from self._never_registered()
             return
         if self._context.environment.files.stat(table.location) is None:
             yield self._finding(Severity.ERROR, "location-missing", f"{table.location} does not exist")
+            return
+        other = another_table(self._log, self._commits, self._state)
+        if other is not None:
+            yield self._finding(Severity.ERROR, "another-table", other)
             return
         if table.halted is not None:
             yield self._finding(Severity.ERROR, "halted", f"accepts no commits: {table.halted}", repairable=True)
@@ -206,6 +205,22 @@ class _Check:
     def _finding(self, severity: Severity, code: str, message: str, *, repairable: bool = False) -> Finding:
         label = self._table.name or self._table.table_id
         return Finding(table=label, severity=severity, code=code, message=message, repairable=repairable)
+
+    def _never_registered(self) -> Iterator[Finding]:
+        """A staged table. A later version than 0 proves that it was registered, unless an engine creates tables."""
+        table, newest = self._table, max(self._published, default=None)
+        old = self._context.now - table.created_at > STAGING_AGE_MS
+        if newest and not table.feature.engines_create:
+            remedy = "run repair --adopt-published" if 0 in self._published else "restore a newer backup"
+            message = f"has version {newest} at {table.location}, but an older ledger was restored, in which it is not"
+            message += f" registered; {remedy}"
+            yield self._finding(Severity.ERROR, "not-registered", message, repairable=0 in self._published)
+        elif old or newest == 0:
+            kept = "; it holds versions, and stays" if self._published else ""
+            if newest == 0:
+                kept += "; if an older ledger was restored, run repair --adopt-published"
+            message = f"was staged at {table.location} but never registered{kept}"
+            yield self._finding(Severity.NOTE, "never-registered", message, repairable=not self._published)
 
     def _history(self) -> Iterator[Finding]:
         """Contiguous versions up to the latest, increasing timestamps."""
@@ -238,6 +253,8 @@ class _Check:
     def _bytes(self) -> Iterator[Finding]:
         """Every version is stored or published, with the bytes that were ratified."""
         first_kept = min(self._published, default=0)
+        if self._checkpoint < first_kept - 1:  # a cleanup keeps all commits after a checkpoint
+            first_kept = 0
         for version, (commit, digest) in self._commits.items():
             if version in self._published:
                 yield from self._published_bytes(commit, digest)
@@ -266,7 +283,7 @@ class _Check:
             yield self._finding(
                 Severity.NOTE,
                 "published-respelled",
-                f"{name} has other bytes than the inline commit: a client published it in its own spelling",
+                f"{name} has other bytes than the inline commit: a client published the same actions in its own format",
             )
 
     def _stored(self, commit: RatifiedCommit, digest: bytes) -> Iterator[Finding]:
@@ -275,7 +292,8 @@ class _Check:
             try:
                 content = self._log.read_staged(self._table.feature.staging_folder, commit.file_name)
             except FileNotFoundError:
-                yield self._finding(Severity.ERROR, "staged-missing", f"{commit.file_name} is ratified but missing")
+                if not self._log.in_checkpoint(commit.version):
+                    yield self._finding(Severity.ERROR, "staged-missing", f"{commit.file_name} is ratified but missing")
                 return
         if content is None:
             yield self._finding(Severity.ERROR, "inline-missing", f"the bytes of version {commit.version} are missing")
@@ -298,7 +316,8 @@ class _Check:
                 Severity.ERROR,
                 "published-above-latest",
                 f"versions {unknown[0]} to {unknown[-1]} are published, but the ledger's latest version is "
-                f"{self._table.latest}: was an older ledger restored? Repair with --adopt-published trusts the files",
+                f"{self._table.latest}; if an older ledger was restored, run repair --adopt-published, which records "
+                "the files",
                 repairable=True,
             )
 
@@ -327,6 +346,28 @@ class _Check:
                 f"staged files of decided versions: {len(orphans)}, {sum(p.size for p in orphans)} bytes",
                 repairable=True,
             )
+
+
+def another_table(log: LogStore, recorded: Collection[Version], state: tuple[Protocol, Metadata] | None) -> str | None:
+    """A message, if the log is that of another table: after the restore of an older ledger, or of other files.
+
+    The first recorded version has the metadata, whose id never changes while the table has this owner.
+    """
+    version = min(log.published_versions().intersection(recorded), default=None)
+    if version is None or state is None:
+        return None
+    name = log_path.commit(version)
+    try:
+        found = actions.decode(log.read(name), source=name)
+    except (CorruptLogError, FileNotFoundError):
+        return None
+    metadata = next((action for action in found if isinstance(action, Metadata)), None)
+    if metadata is None or metadata.id == state[1].id:
+        return None
+    return (
+        f"{log.location} holds another table: the id in its metadata is {metadata.id}, and the ledger expects "
+        f"{state[1].id}; restore a newer backup of the ledger, or this table's files"
+    )
 
 
 def orphaned(

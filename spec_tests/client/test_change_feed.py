@@ -248,15 +248,17 @@ def test_a_time_range_selects_the_commits_in_it(warehouse: Warehouse) -> None:
         ({"from_version": 1, "from_timestamp": 1}, InvalidRequestError),
         ({"from_version": 1, "to_version": 2, "to_timestamp": 1}, InvalidRequestError),
         ({"from_version": 3, "to_version": 2}, InvalidRequestError),
+        ({"from_timestamp": "2026-01-01"}, InvalidRequestError),
+        ({"from_version": 1, "to_timestamp": "2026-01-01"}, InvalidRequestError),
         ({"from_version": 99}, NotFoundInHistoryError),
         ({"from_version": 1, "to_version": 99}, NotFoundInHistoryError),
     ],
 )
 def test_a_range_outside_the_history_is_rejected(
-    warehouse: Warehouse, bounds: dict[str, int], kind: type[Exception]
+    warehouse: Warehouse, bounds: dict[str, Any], kind: type[Exception]
 ) -> None:
     with pytest.raises(kind):
-        busy(fed(warehouse)).changes(**bounds)  # type: ignore[arg-type]
+        busy(fed(warehouse)).changes(**bounds)
 
 
 def test_rows_of_a_removed_file_have_the_partition_values_of_its_add(tmp_path: Path) -> None:
@@ -266,6 +268,16 @@ def test_rows_of_a_removed_file_have_the_partition_values_of_its_add(tmp_path: P
     (add,) = table.snapshot().files.values()
     table.log.put_if_absent(log_path.commit(2), encode([Remove(path=add.path, data_change=True, deletion_timestamp=1)]))
     assert feed_of(table, 2) == [(2, "delete", 1, 7)]
+
+
+def test_removal_of_an_inactive_file_is_no_change(tmp_path: Path) -> None:
+    """The path was never added, or removed before; the optional fields of `remove` are missing."""
+    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA, partition_columns=["month"], properties=FEED)
+    table.append(rows([(1, 7)]))
+    (add,) = table.snapshot().files.values()
+    for version, path in enumerate(["never", add.path, add.path], start=2):
+        table.log.put_if_absent(log_path.commit(version), encode([Remove(path=path, data_change=True)]))
+    assert feed_of(table, 1) == [(1, "insert", 1, 7), (3, "delete", 1, 7)]
 
 
 @pytest.mark.parametrize(("first", "last"), [(3, 6), (2, 4), (6, 6)])

@@ -310,6 +310,30 @@ def test_a_conflict_with_unreadable_winners_may_be_our_own_commit(
     assert setting.again(table).snapshot().to_arrow().num_rows == 1
 
 
+@pytest.mark.parametrize(
+    ("failing", "known"),
+    [(("backfill_to_version",), True), (("backfill_to_version", "get_commits", "attempt_outcome"), False), ((), True)],
+    ids=["no backfill", "nothing", "never empty"],
+)
+def test_a_full_backlog_may_be_the_answer_to_our_own_commit(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, failing: tuple[str, ...], known: bool
+) -> None:
+    """The owner gets the proposal twice, and the client only its second answer: the backlog is full. The backfill
+    fails, or makes no room. The data files stay."""
+    table = setting.table()
+
+    def fail() -> None:
+        for name in failing:
+            monkeypatch.setattr(setting.owner, name, Mock(side_effect=OwnerUnavailableError("the owner is gone")))
+
+    setting.owner.faults.twice = setting.owner.faults.full_for_replay = True
+    setting.owner.faults.after_proposal = [fail]
+    with contextlib.nullcontext() if known else pytest.raises(OutcomeUnknown):
+        table.append(pa.table({"id": [1], "month": ["01"]}))
+    monkeypatch.undo()
+    assert setting.again(table).snapshot().to_arrow().num_rows == 1
+
+
 def test_a_lost_race_with_unreadable_winners_raises_the_reason(
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -421,7 +445,7 @@ def test_an_error_before_the_commit_point_is_raised_unchanged(setting: Setting) 
 
 
 @every_owned_mode
-def test_a_writer_recognises_its_own_commit_in_a_conflict(
+def test_a_writer_recognizes_its_own_commit_in_a_conflict(
     setting: Setting, feature: TableFeature, commit_mode: CommitMode
 ) -> None:
     """FB09, seen by a client: an owner that does not promise idempotent retry may answer a replay with a conflict."""
@@ -617,7 +641,7 @@ def test_an_unreadable_staged_commit_is_an_error(setting: Setting, storage: Fail
         setting.again(table).snapshot()
 
 
-def test_a_filesystem_commit_recognises_its_own_bytes(setting: Setting, storage: FailingFiles) -> None:
+def test_a_filesystem_commit_recognizes_its_own_bytes(setting: Setting, storage: FailingFiles) -> None:
     """FB24: the link succeeded but raised an error. The file at the version is this commit's."""
     table = setting.table(None)
     transaction = appending(table, "mine")

@@ -100,7 +100,7 @@ class TestRule3EnabledAfterCreation:
         with pytest.raises(InvalidTableError):
             enablement(SUPPORTED, configured(**ON, **{ENABLEMENT_VERSION: "7", ENABLEMENT_TIMESTAMP: "noon"}))
 
-    def test_the_enabling_commit_is_recognised(self) -> None:
+    def test_the_enabling_commit_is_recognized(self) -> None:
         on, off = (SUPPORTED, configured(**ON)), (SUPPORTED, configured())
         assert is_enabled_by(off, on)
         assert is_enabled_by(None, on)

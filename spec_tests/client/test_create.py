@@ -1,5 +1,6 @@
 """Version 0: its content, the winner of a race for it, and the clean-up by losers."""
 
+import itertools
 import json
 from typing import Any
 from unittest.mock import Mock
@@ -15,7 +16,7 @@ from refimpl.client.features import WRITTEN, check_writable
 from refimpl.client.proposing import MAX_LOOKS
 from refimpl.client.table import Table
 from refimpl.commit_owner import NewTableDemands, ResolvedTable
-from refimpl.commits import Conflict, Outcome, Rejected, RejectionReason
+from refimpl.commits import Conflict, DirectProposal, Outcome, Rejected, RejectionReason
 from refimpl.errors import (
     CommitRejectedError,
     CorruptionError,
@@ -158,11 +159,13 @@ def test_protected_properties_are_refused_before_creation(setting: Setting, prop
     assert setting.table(properties={"delta.checkpointInterval": "20"}).snapshot().version == 0
 
 
-@pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["id", "id"]])
+@pytest.mark.parametrize("columns", [["nothing"], ["id", "month"], ["id", "id"], ["month", "MONTH"]])
 def test_invalid_partition_columns_are_refused(setting: Setting, columns: list[str]) -> None:
     with pytest.raises(InvalidRequestError):
         create_table(setting.owner, setting.environment, "orders", SCHEMA, partition_columns=columns)
     assert "stage_table" not in setting.owner.calls
+    table = create_table(setting.owner, setting.environment, "orders", SCHEMA, partition_columns=["MONTH"])
+    assert table.snapshot().partition_columns == ("month",)
 
 
 def test_types_that_this_client_does_not_write_are_refused(setting: Setting) -> None:
@@ -315,7 +318,7 @@ def test_no_request_follows_the_registration(setting: Setting) -> None:
     )
 
 
-def test_a_retried_creation_recognises_its_own_version_0(setting: Setting) -> None:
+def test_a_retried_creation_recognizes_its_own_version_0(setting: Setting) -> None:
     """FB25: the retry does not fail because of its own version 0, and does not accept the version 0 of
     another writer.
     """
@@ -330,6 +333,50 @@ def test_a_retried_creation_recognises_its_own_version_0(setting: Setting) -> No
     setting.owner.deliver_delayed()
     assert setting.owner.resolve("orders").table_id == creation.table_id
     assert setting.again(table).snapshot().version == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "calls"),
+    [
+        (Conflict(latest_ratified_version=0), 1),
+        (Conflict(latest_ratified_version=0), 2),
+        (Rejected(reason=RejectionReason.NOT_ACTIVE, detail="no"), 2),
+    ],
+    ids=["conflict", "conflict in a second call", "rejected in a second call"],
+)
+def test_a_replayed_registration_that_is_refused_keeps_the_table(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, answer: Outcome, calls: int
+) -> None:
+    """FB09 and FB25 at version 0: the client took its own table for another one, and deleted its files."""
+    creation = begun(setting)
+    register, requests = setting.owner.register_table, itertools.count(1)
+
+    def refusing_replays(table_id: str, proposal: DirectProposal) -> object:
+        number = next(requests)
+        if number == 1:
+            register(table_id, proposal)
+        if number <= (1 if calls == 1 else MAX_LOOKS):
+            raise OutcomeUnknown("the answer was lost on its way")
+        return answer
+
+    monkeypatch.setattr(setting.owner, "register_table", refusing_replays)
+    if calls == 2:
+        with pytest.raises(OutcomeUnknown):
+            creation.finish()
+    table = creation.finish()
+    assert table.snapshot().version == 0
+    assert setting.owner.resolve("orders").table_id == creation.table_id
+
+
+def test_a_refused_registration_of_unknown_outcome_keeps_its_files(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    creation = begun(setting)
+    setting.owner.faults.unresolvable = 1
+    monkeypatch.setattr(setting.owner, "register_table", lambda *_: Conflict(latest_ratified_version=0))
+    with pytest.raises(OutcomeUnknown):
+        creation.finish()
+    assert (creation.location / LOG_FOLDER / log_path.commit(0)).exists()
 
 
 def test_a_version_0_that_cannot_be_written_creates_no_table(setting: Setting, storage: FailingFiles) -> None:

@@ -13,10 +13,18 @@ from refimpl import log_path
 from refimpl.client import checkpointing
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.data_maintenance import optimize, reorg, vacuum
+from refimpl.client.log_reading import LogReader
+from refimpl.client.log_segment import Commit
 from refimpl.client.table import Table
 from refimpl.commit_owner import ALWAYS_ALLOWED, Maintenance, MaintenancePolicy
 from refimpl.environment import Environment
-from refimpl.errors import ConcurrentDeleteDeleteError, InvalidRequestError, MaintenanceRefusedError, OutcomeUnknown
+from refimpl.errors import (
+    ConcurrentDeleteDeleteError,
+    InvalidRequestError,
+    MaintenanceRefusedError,
+    NotFoundInHistoryError,
+    OutcomeUnknown,
+)
 from refimpl.log_path import FileKind
 from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
@@ -168,7 +176,7 @@ def test_maintenance_that_the_owner_forbids_is_refused(warehouse: Warehouse, job
     table = warehouse.create_table("strict", SCHEMA)
     table.append(rows(1, 2))
     table.append(rows(3, 4))
-    with pytest.raises(MaintenanceRefusedError, match="does not allow") as caught:
+    with pytest.raises(MaintenanceRefusedError, match=r"does not allow.* policy 'strict' --allow") as caught:
         job(table)
     assert caught.value.job is Maintenance[job.__name__.upper()]
     assert table.snapshot().version == 2
@@ -210,6 +218,71 @@ def test_vacuum_keeps_removed_files_for_longer_than_a_checkpoint_does(tmp_path: 
     checkpointing.write(table.snapshot())
     assert vacuumed(Table.by_path(table.location), older_than=30 * DAY) == set()
     assert len(vacuumed(Table.by_path(table.location))) == 1
+
+
+def test_vacuum_keeps_removed_files_after_the_retention_was_made_longer(tmp_path: Path) -> None:
+    """A checkpoint has dropped their tombstones already; the commits have them."""
+    retention = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+    table = create_filesystem_table(tmp_path / "plain", Environment(), SCHEMA, properties=retention)
+    table.append(rows(1))
+    table.overwrite(rows(2))
+    make_old(table, 60)
+    checkpointing.write(table.snapshot())
+    table.alter(properties={"delta.deletedFileRetentionDuration": "interval 7 days"})
+    make_old(table, 60)
+    assert vacuumed(Table.by_path(table.location)) == set()
+    assert table.snapshot(version=1).to_arrow()["id"].to_pylist() == [1]
+
+
+def test_vacuum_beside_a_cleanup_deletes_nothing(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cleanup removes a commit after VACUUM has listed the log. The commit may have removed files."""
+    read = LogReader.content
+
+    def cleaned_up(reader: LogReader, commit: Commit) -> bytes:
+        if commit.version == 2:
+            raise FileNotFoundError(log_path.commit(2))
+        return read(reader, commit)
+
+    table.snapshot()
+    monkeypatch.setattr(LogReader, "content", cleaned_up)
+    orphan = table.location / "orphan.parquet"
+    orphan.write_bytes(b"")
+    os.utime(orphan, (0, 0))
+    with pytest.raises(NotFoundInHistoryError, match="version 2 was cleaned up"):
+        vacuum(table, dry_run=False)
+    assert orphan.exists()
+
+
+def test_vacuum_reads_each_commit_once(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the times of a few, to find the first one that is young enough."""
+    table = setting.table(None, in_commit_timestamps=True)
+    for number in range(15):
+        setting.append(table, f"{number}.parquet")
+    table.snapshot()
+    read: list[int] = []
+    content = LogReader.content
+
+    def recorded(reader: LogReader, commit: Commit) -> bytes:
+        read.append(commit.version)
+        return content(reader, commit)
+
+    monkeypatch.setattr(LogReader, "content", recorded)
+    vacuum(table)
+    assert set(read) == set(range(16))
+    assert len(read) <= 16 + 5
+
+
+def test_vacuum_works_on_a_log_without_commits(tmp_path: Path) -> None:
+    """Another client's cleanup has left only a checkpoint, which has the tombstones."""
+    table = create_filesystem_table(tmp_path / "t", Environment(), SCHEMA)
+    table.append(rows(1))
+    table.overwrite(rows(2))
+    make_old(table, 60)
+    checkpointing.write(table.snapshot())
+    for path in table.log.folder.glob("*.json"):
+        path.unlink()
+    assert vacuumed(Table.by_path(table.location)) == set()
+    assert content(Table.by_path(table.location)) == [(2, "00")]
 
 
 @pytest.mark.parametrize("checkpointed", [False, True])
@@ -272,6 +345,8 @@ def test_vacuum_refuses_a_retention_that_is_too_short(table: Table) -> None:
     table.overwrite(rows(9))
     with pytest.raises(MaintenanceRefusedError, match=r"24 h is below its delta\.deleted.*, 168 h; .*--force"):
         vacuum(table, older_than=DAY)
+    with pytest.raises(MaintenanceRefusedError, match=r"the age 167\.9 h is below"):
+        vacuum(table, older_than=7 * DAY - 1)
     assert len(on_disk(table)) == 7
 
 

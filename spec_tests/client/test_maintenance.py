@@ -23,6 +23,8 @@ from refimpl.errors import (
     NotFoundInHistoryError,
 )
 from refimpl.log_path import LAST_CHECKPOINT, FileKind
+from refimpl.log_store import LogStore
+from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import (
     DAY,
@@ -340,9 +342,14 @@ def test_nothing_is_published_above_a_missing_version(setting: Setting) -> None:
     assert table.log.published_versions() == {0}
 
 
-def test_commits_are_published_again_after_a_cleanup(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("staged", ["kept", "removed", "removed before the cleanup"])
+@pytest.mark.parametrize("by_client", [True, False], ids=["client", "owner"])
+def test_commits_are_published_again_after_a_cleanup(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, staged: str, by_client: bool
+) -> None:
     """A client published its commits and died before it reported that. A cleanup deleted all log files but the newest:
-    the checkpoint proves that the version before the owner's list was published."""
+    the checkpoint proves that the versions before it were published, also those whose staged files another client
+    removed."""
     table = setting.table(CATALOG_MANAGED, policy=GENEROUS)
     rows = busy(setting, table, 3)
 
@@ -356,7 +363,17 @@ def test_commits_are_published_again_after_a_cleanup(setting: Setting, monkeypat
     setting.host.clock += DAY
     assert clean_up(table, older_than=0).cut_off == 3
     assert table.log.published_versions() == {3}
-    assert setting.again(table).publish() == Backfilled(through=3, published=3)
+    if staged != "kept":
+        for path in table.log.staged_listing(CATALOG_MANAGED.staging_folder):
+            table.log.delete(f"{CATALOG_MANAGED.staging_folder}/{path.name}")
+    assert {finding.severity for finding in verify(setting.owner.owner)} <= {Severity.NOTE}
+    if staged == "removed before the cleanup":  # which begins after this process has seen the published files
+        monkeypatch.setattr(LogStore, "published", lambda log, version: version <= 3)
+    if by_client:
+        assert setting.again(table).publish() == Backfilled(through=3, published=3)
+    else:
+        backfill(setting, table, 3)
+    assert setting.owner.get_commits(table.table_id or "").commits == ()
     read = setting.again(table).snapshot().to_arrow(["id", "month"]).to_pylist()
     assert sorted((row["id"], row["month"]) for row in read) == rows
 
@@ -584,6 +601,21 @@ def test_sidecars_are_deleted_with_the_last_checkpoint_that_names_them(
     assert gone < set(done.deleted)
     assert {f"_sidecars/{file.name}" for file in table.log.sidecars()} == {young, newest}
     assert setting.again(table).snapshot().version == 6
+
+
+@every_kind
+def test_old_temporary_files_are_deleted(
+    setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature | None
+) -> None:
+    """A writer died before it deleted them. A young one stays, because a running write may need it."""
+    table = stamped(feature)
+    old(setting, table)
+    for name, age in ((".tmp-dead", 2 * DAY), (".tmp-alive", 0)):
+        (table.log.folder / name).write_bytes(b"half")
+        time = (setting.host.clock - age) / 1000
+        os.utime(table.log.folder / name, (time, time))
+    assert ".tmp-dead" in cleaned(setting, table).deleted
+    assert [name for name, _ in table.log.temporaries()] == [".tmp-alive"]
 
 
 def test_our_own_sidecars_are_deleted_with_their_checkpoint(setting: Setting) -> None:

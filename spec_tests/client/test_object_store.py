@@ -204,14 +204,22 @@ def test_put_that_lands_after_its_timeout_loses_no_row(directory: Path, monkeypa
         assert ids_in(warehouse.table("orders")) == [1, 2]
 
 
-def test_data_files_stay_after_a_put_without_an_answer(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table has no owner. The client keeps the data files, because the log may name them later."""
+@pytest.mark.parametrize(
+    "answer",
+    [exceptions.GenericError("timeout"), exceptions.AlreadyExistsError("409 ConditionalRequestConflict")],
+    ids=["none", "conflict"],
+)
+def test_data_files_stay_after_a_put_without_an_answer(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, answer: Exception
+) -> None:
+    """The table has no owner. The client keeps the data files, because the log may name them later. S3 answers 409 to
+    the repetition of a put that is still on its way."""
     plain, late = obstore.put, []
 
     def put(store: Any, key: str, content: bytes, **options: Any) -> Any:
         if key.endswith(log_path.commit(2)):
             late.append(lambda: plain(store, key, content, **options))
-            raise exceptions.GenericError("timeout")
+            raise answer
         return plain(store, key, content, **options)
 
     with refimpl.open(directory) as warehouse:

@@ -215,7 +215,7 @@ def test_an_unexpected_error_of_the_owner_is_not_retried(setting: Setting) -> No
     assert send.call_count == 1
 
 
-def test_an_ownership_change_recognises_its_own_commit(setting: Setting) -> None:
+def test_an_ownership_change_recognizes_its_own_commit(setting: Setting) -> None:
     """FB09, for a take-over and for a hand-back."""
     setting.owner.faults.twice = setting.owner.faults.conflict_for_replay = True
     owned = taken(setting, setting.table(None))
@@ -242,6 +242,15 @@ def test_a_take_over_with_an_unavailable_owner_changes_nothing(setting: Setting)
     with pytest.raises(OwnerUnavailableError):
         taken(setting, table)
     assert table.snapshot().version == 0
+
+
+def test_a_take_over_that_landed_is_not_reported_as_failed(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner's answers end after the commit point."""
+    table = setting.table(None)
+    with monkeypatch.context() as patched, pytest.raises(OutcomeUnknown):
+        patched.setattr(setting.owner, "resolve", Mock(side_effect=OwnerUnavailableError("the lock is held")))
+        taken(setting, table)
+    assert setting.owner.resolve("owned").commits.latest_ratified_version == 1
 
 
 def test_a_take_over_without_any_answer_is_unknown(setting: Setting) -> None:

@@ -8,6 +8,7 @@ import decimal
 import json
 import math
 import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,10 +23,11 @@ from refimpl.client import partition_values
 from refimpl.client.condition import FileTest
 from refimpl.client.expression import condition as condition_on_rows
 from refimpl.client.expression import matching
+from refimpl.client.expression import value as value_of
 from refimpl.client.predicate import Sides, parse
-from refimpl.client.schema import Struct, from_arrow, to_arrow
+from refimpl.client.schema import Primitive, Struct, from_arrow, to_arrow
 from refimpl.client.schema import parse as parse_schema
-from refimpl.errors import InvalidRequestError
+from refimpl.errors import CorruptLogError, InvalidRequestError
 
 TYPES = {
     "i": "integer", "l": "long", "s": "string", "d": "date", "t": "timestamp", "n": "timestamp_ntz", "f": "float",
@@ -134,10 +136,10 @@ class TestThreeValuedLogicOnPartitionValues:
         assert truth(text, u="NaN") is True
         assert truth(f"NOT ({text})", u="NaN") is False
 
-    def test_partition_values_alone_may_leave_a_condition_undecided(self) -> None:
-        with pytest.raises(ValueError, match="do not decide"):
-            truth("q = 3 AND l = 1", q="3")
-        assert truth("q = 3 AND l = 1", q="4") is False
+    def test_invalid_partition_values_may_leave_a_condition_undecided(self) -> None:
+        with pytest.raises(CorruptLogError):
+            truth("q = 3 AND p = 'a'", q="three", p="a")
+        assert truth("q = 3 AND p = 'a'", q="three", p="b") is False
 
 
 class TestPartitionOnly:
@@ -241,13 +243,21 @@ class TestStatistics:
 
     @pytest.mark.parametrize("column", ["f", "g"])
     def test_a_float_column_may_hold_nan_whatever_its_bounds(self, column: str) -> None:
-        """performance and field notes: footers leave NaN out; Spark orders it above every number."""
+        """Footers leave NaN out of the bounds; Spark orders it above every number."""
         file = stats(column, 1.0, 2.0)
         assert test_of(f"{column} > 5").may_match(file)
         assert test_of(f"NOT {column} <= 5").may_match(file)
         assert not test_of(f"{column} < 1").may_match(file)
         assert not test_of(f"{column} = 5").may_match(file)
         assert test_of(f"{column} > 5").may_match(stats(column, "NaN", "NaN"))
+
+    def test_bounds_beyond_single_precision_are_infinite(self) -> None:
+        """As in Java and Spark, and as a partition value."""
+        assert not test_of("f < 5").may_match(stats("f", 1e39, 1e39))
+        assert test_of("f > 5").may_match(stats("f", 1e39, 1e39))
+        assert partition_values.from_text("-1e39", Primitive(name="float")) == -math.inf
+        with pytest.raises(InvalidRequestError, match="too large"):
+            test_of("f = 1e39F")
 
     def test_single_precision_bounds_are_compared_as_floats(self) -> None:
         assert test_of("f = 0.10000000149011612").may_match(stats("f", 0.1, 0.1))
@@ -321,11 +331,37 @@ class TestWhatIsRefused:
             ("q = CAST(1.7 AS INT)", "changes the number 1.7"),
             ("q = CAST('three' AS INT)", "is no number"),
             ("q", "is not a condition: the column is integer"),
+            ("p = 1", r"the column p is string, not 1$"),
+            ("p || 'a' = 'b'", r"\"p \|\| 'a'\" at position 1 is not supported in a condition; expected comparisons"),
+            ("q * 2 > 1", r"'q \* 2' at position 1 is not the name of a column"),
+            (5, "expected SQL text, such as 'id = 5', not 5"),
         ],
     )
     def test_the_message_says_what_is_wrong(self, text: str, problem: str) -> None:
         with pytest.raises(InvalidRequestError, match=problem):
             test_of(text)
+
+    @pytest.mark.parametrize(
+        ("text", "problem"),
+        [
+            ("s || 1", "s is string, 1 is a number; expected strings"),
+            ("i * (m + s)", "m is decimal(10,2), s is string; expected numbers"),
+            ("-b", "b is boolean; expected numbers"),
+            ("upper(l)", "l is long; expected strings"),
+            ("year(s)", "s is string; expected a date or a timestamp"),
+            ("hour(d)", "d is date; expected a timestamp"),
+            ("coalesce(d, 'someday')", "d is date, 'someday' is string; expected values of one type"),
+            ("CASE WHEN b THEN s WHEN i > 1 THEN NULL ELSE f END", "s is string, NULL is null, f is float; expected"),
+        ],
+    )
+    def test_the_error_for_an_operand_names_its_type(self, text: str, problem: str) -> None:
+        for bind in (lambda: value_of(text, SCHEMA["s"], SCHEMA), lambda: condition_on_rows(f"{text} = l + 1", SCHEMA)):
+            with pytest.raises(InvalidRequestError, match=f"the expression .* does not fit: {re.escape(problem)}"):
+                bind()
+
+    def test_the_error_for_sides_of_other_types_names_them(self) -> None:
+        with pytest.raises(InvalidRequestError, match=r"LENGTH\(s\) is integer, 'a' is string; expected values of one"):
+            condition_on_rows("length(s) = 'a'", SCHEMA)
 
     def test_a_condition_of_a_thousand_terms_is_parsed(self) -> None:
         test = test_of(" OR ".join(f"q = {number}" for number in range(1000)))
@@ -419,6 +455,25 @@ def test_a_long_that_a_float_cannot_hold_is_compared_as_a_double(kind: pa.DataTy
     rows = pa.table({"l": [2**53 + 1, 2**53 + 1, 3], "g": pa.array([2.0**53, math.nan, 2.5], kind)})
     for text, expected in (("l = g", [True, False, False]), ("l < g", [False, True, False])):
         assert matching(rows, condition_on_rows(text, from_arrow(rows.schema))).to_pylist() == expected
+
+
+@pytest.mark.parametrize("operator", ["=", "<>", "<", "<=", ">", ">=", "<=>"])
+@pytest.mark.parametrize("left", ["g", "l", "m", "u"])
+def test_partition_values_decide_a_comparison_of_their_columns(operator: str, left: str) -> None:
+    """`replaceWhere` needs the result for each partition. Rows of numbers of other types are compared as doubles."""
+    numbers = ["NaN", "Infinity", "-Infinity", "0.1", "-0.0", str(2.0**53), None]
+    exact = {"l": ["0", str(2**53 + 1), None], "m": ["0.10", "-1.00", None]}
+    test = parse(f"{left} {operator} u").test(SCHEMA, (left, "u"))
+    for value in exact.get(left, numbers):
+        for other in numbers if left != "u" else [value]:
+            expected = _compares(operator, *(None if text is None else float(text) for text in (value, other)))
+            assert (test.matches_partition({left: value, "u": other}) is True) is expected, (value, other)
+
+
+def test_partition_of_nan_is_above_an_infinite_literal() -> None:
+    for text in ("u > '1e999'", "u <> '1e999'", "NOT u <= '1e999'"):
+        assert truth(text, u="NaN") is True
+        assert truth(text, u="Infinity") is False
 
 
 def _compares(operator: str, left: Any, right: Any) -> bool:

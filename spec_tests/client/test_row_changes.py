@@ -16,6 +16,7 @@ import pytest
 from refimpl.actions import Add, Cdc
 from refimpl.client import data_files
 from refimpl.client.data_files import DataFileWriter
+from refimpl.client.expression import condition, matching
 from refimpl.client.merging import Merge
 from refimpl.client.row_changes import DELETED, RowChange
 from refimpl.client.schema import Struct
@@ -137,6 +138,79 @@ class TestRows:
             assert data_files_of(table) == files
 
 
+LONG = {
+    "a": "38,2",
+    "b": "20,10",
+    "c": "38,0",
+    "d": "38,18",
+    "e": "38,38",
+    "f": "38,38",
+    "g": "38,7",
+    "q": "20,15",
+    "s": "10,2",
+}
+
+
+@pytest.fixture
+def long_decimals(warehouse: Warehouse) -> Table:
+    """One row of decimals, most of them long: Arrow has no type for the result of an operation on them."""
+    kinds = {name: pa.decimal128(*map(int, size.split(","))) for name, size in LONG.items()}
+    texts = {
+        "a": "1.50",
+        "b": "2.5000000001",
+        "c": "9" * 38,
+        "d": "-1E-18",
+        "e": "1E-38",
+        "f": "0.75",
+        "g": "1.0000015",
+        "q": "1.123456789012345",
+        "s": "0.25",
+    }
+    schema = pa.schema([*kinds.items(), ("l", pa.int64())])
+    made = warehouse.create_table("long", schema)
+    values = {name: pa.array([decimal.Decimal(text)], kinds[name]) for name, text in texts.items()}
+    made.append(pa.table({**values, "l": [2]}, schema=schema))
+    return made
+
+
+class TestLongDecimals:
+    """The expected values are those of Spark 4.2."""
+
+    @pytest.mark.parametrize(
+        ("column", "sql", "becomes"),
+        [
+            ("a", "a * 2", "3.00"), ("a", "l * a", "3.00"), ("a", "a + 1", "2.50"), ("a", "a - s", "1.25"),
+            ("a", "-a * s * 8", "-3.00"), ("c", "c - 1", "9" * 37 + "8"), ("c", "c * 1", "9" * 38),
+            ("d", "a * b", "3.750000"), ("d", "b * b", "6.25000000050000000"), ("d", "d * 3", "0"), ("d", "d * d", "0"),
+            ("a", "c - c + a", "1.50"), ("d", "coalesce(a, b) * 2", "3"), ("d", "a + d", "1.5"), ("c", "e * c", "1"),
+            ("d", "g * g", "1.000003"), ("d", "-g * g", "-1.000003"), ("d", "CASE WHEN a > b THEN 1 ELSE 2 END", "2"),
+            ("d", "f * -f", "-0.5625"), ("d", "a * f * f", "0.843750"), ("e", "f * f * f", "0.421875"),
+            ("d", "l * q", "2.246913578025"), ("d", "l * s + q", "1.62345679"),
+        ],
+    )  # fmt: skip
+    def test_an_operation_gives_the_digits_of_spark(
+        self, long_decimals: Table, column: str, sql: str, becomes: str
+    ) -> None:
+        long_decimals.update({column: sql})
+        assert long_decimals.snapshot().to_arrow()[column].to_pylist() == [decimal.Decimal(becomes)]
+
+    @pytest.mark.parametrize("sql", ["c * 2", "c * c", "c * f", "c + c", "c + e"])
+    def test_a_result_with_too_many_digits_is_rejected(self, long_decimals: Table, sql: str) -> None:
+        with pytest.raises(InvalidRequestError, match=r"cannot compute 'c': .*38 digits"):
+            long_decimals.update({"c": sql})
+        assert long_decimals.snapshot().version == 1
+
+    @pytest.mark.parametrize(
+        ("where", "matches"),
+        [("a > b", 0), ("c > d", 1), ("c = b", 0), ("a * b > 3", 1), ("d < l", 1), ("a + d > c", 0), ("e < a", 1),
+         ("s * 8 > 1", 1), ("1 < s * 4", 0), ("s * 2 > 0.25", 1)],
+    )  # fmt: skip
+    def test_long_decimals_are_compared(self, long_decimals: Table, where: str, matches: int) -> None:
+        snapshot = long_decimals.snapshot()
+        found = matching(snapshot.to_arrow(), condition(where, snapshot.schema))
+        assert found.to_pylist() == [bool(matches)]
+
+
 class TestFiles:
     def test_only_files_with_a_matching_row_are_read_and_rewritten(self, table: Table) -> None:
         """Month 2 has no files any more. Partition values and statistics exclude them before the client reads them."""
@@ -161,6 +235,26 @@ class TestFiles:
         table.delete("id = 1")
         assert read == [["id"], ["month", "name"]] * 3
         assert contents(table)[-3:] == [(4, 2, "x"), (5, 2, "y"), (6, None, "f")]
+
+    @pytest.mark.parametrize("tracked", [False, True])
+    def test_no_column_is_read_again_if_the_condition_names_all(
+        self, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, tracked: bool
+    ) -> None:
+        """Only the row ids are missing then."""
+        properties = {"delta.enableRowTracking": "true"} if tracked else {}
+        table = warehouse.create_table("all", SCHEMA, partition_columns=["month"], properties=properties)
+        table.append(ROWS)
+        read: list[tuple[list[str], int]] = []
+        read_file = data_files.read_file
+
+        def recorded(location: Path, file: Add, needed: Struct, *more: Any, **options: Any) -> pa.Table:
+            read.append((list(needed.names), len(options.get("hidden", ()))))
+            return read_file(location, file, needed, *more, **options)
+
+        monkeypatch.setattr(data_files, "read_file", recorded)
+        table.update({"name": "'x'"}, "id = 4 AND name = 'd' AND month = 2")
+        assert read == [(["id", "month", "name"], 0), *([([], 2)] if tracked else [])]
+        assert contents(table)[-3:] == [(4, 2, "x"), (5, 2, "e"), (6, None, "f")]
 
     def test_a_whole_partition_is_deleted_without_reading_it(self, table: Table) -> None:
         for path in (table.location / "month=2").iterdir():
@@ -417,11 +511,25 @@ class TestMerge:
         merge.when_not_matched_insert_all().execute()
         assert table.snapshot().to_arrow()["n"].to_pylist() == [11, 12]
 
-    def test_functions_take_the_sources_text_in_another_type(self, table: Table) -> None:
-        """As pandas and Polars give it."""
-        merge = table.merge(pa.table({"id": [1], "name": pa.array(["ß"], pa.large_string())}), "target.id = source.id")
-        merge.when_matched_update({"name": "lower(source.name) || upper(source.name)"}).execute()
-        assert (1, 1, "ßSS") in contents(table)
+    def test_a_message_shows_times_after_the_year_9999(self, warehouse: Warehouse) -> None:
+        year_10183, day = pa.array([3_000_000], pa.int32()).cast(pa.date32()), "10183-09-21"
+        rows = pa.table({"n": [1], "key": year_10183, "days": pa.array([[year_10183[0]]], pa.list_(pa.date32()))})
+        table = warehouse.create_table("f", rows.schema, properties={"delta.constraints.positive": "n > 0"})
+        table.append(rows)
+        with pytest.raises(InvalidRequestError, match=f"'key': '{day}', 'days': \\['{day}'\\]"):
+            table.update({"n": "-n"})
+        twice = table.merge(pa.concat_tables([rows, rows]), "target.key = source.key").when_matched_update_all()
+        with pytest.raises(InvalidRequestError, match=f"2 rows of the source .* key = '{day}'"):
+            twice.execute()
+
+    @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())])
+    def test_functions_take_the_sources_text_in_another_type(self, table: Table, kind: pa.DataType) -> None:
+        """As pandas and Polars give it, also as a member of a struct."""
+        text = pa.array(["ß"]).cast(kind)
+        source = pa.table({"id": [1], "name": text, "of": pa.StructArray.from_arrays([text], names=["text"])})
+        merge = table.merge(source, "target.id = source.id")
+        merge.when_matched_update({"name": "target.name || source.name || upper(source.of.text)"}).execute()
+        assert (1, 1, "aßSS") in contents(table)
 
     def test_a_struct_is_rejected_as_a_key(self, warehouse: Warehouse) -> None:
         rows = pa.table({"key": [{"a": 1}], "id": [1]})

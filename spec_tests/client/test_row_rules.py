@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import decimal
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,6 +52,11 @@ def invariant(name: str, text: str) -> dict[str, Any]:
     return column(name, delta__invariants=json.dumps({"expression": {"expression": text}}))
 
 
+def limited(name: str, kind: str) -> dict[str, Any]:
+    """A column of text as Spark stores it."""
+    return column(name, "string") | {"metadata": {"__CHAR_VARCHAR_TYPE_STRING": kind}}
+
+
 def made(warehouse: Warehouse, *columns: dict[str, Any], **properties: str) -> Table:
     named = {key.replace("__", "."): value for key, value in properties.items()}
     policy = MaintenancePolicy(allowed=frozenset(Maintenance))
@@ -86,6 +92,8 @@ X = column("x")
         ([X], {"delta.constraints.low": "x < 5"}, {"x": [4]}, {"x": [1, None]}, {"constraint": "low", "row": 1}),
         ([X], {"delta.constraints.c": "x IS NULL OR x * 2 > 4"}, {"x": [3, None]}, {"x": [2]}, {"constraint": "c"}),
         ([column("s", "string")], {"delta.constraints.c": "length(s) = 2"}, {"s": ["ab"]}, {"s": ["a"]}, {"count": 1}),
+        ([limited("a.b", "varchar(2)")], {}, {"a.b": ["é€", None]}, {"a.b": ["a", "abc"]}, {"column": "a.b", "row": 1}),
+        ([limited("s", "char(1)")], {}, {"s": ["a", ""]}, {"s": ["ab"]}, {"column": "s", "count": 1}),
         ([invariant("x", "x > 3")], {}, {"x": [4]}, {"x": [3, None]}, {"column": "x", "count": 2, "row": 0}),
         ([column("s", struct(invariant("x", "s.x > 3")))], {}, {"s": [{"x": 4}]}, {"s": [{"x": 3}]}, {"column": "s.x"}),
         ([X, generated("y", "x + 1")], {}, {"x": [1], "y": [2]}, {"x": [1, 2], "y": [2, 4]}, {"column": "y", "row": 1}),
@@ -131,6 +139,16 @@ def test_a_row_that_violates_a_rule_is_refused(
         ("CASE WHEN x > 3 THEN 'big' ELSE 'small' END", "string", ("long", 4), "big"),
         ("coalesce(x, 7)", "long", ("long", None), 7),
         ("7", "long", ("long", 1), 7),
+        # Spark computes with doubles where a number of single precision meets an integer
+        ("x + 1", "double", ("float", 0.1), 1.1000000014901161),
+        ("x * 2", "double", ("float", 2.0**127), 2.0**128),
+        ("x * 0.5D", "double", ("long", 2**62 + 1), 2.0**61),
+        ("coalesce(x, 1.5D)", "double", ("long", 2**62 + 1), 2.0**62),
+        ("x * 1e0", "double", ("decimal(10,2)", decimal.Decimal("1.25")), 1.25),
+        ("x + 100L", "long", ("integer", 1), 101),
+        ("x + CAST(5 AS INT)", "integer", ("integer", 1), 6),
+        ("x + 100", "integer", ("byte", 100), 200),
+        ("-1 - x", "integer", ("short", 32767), -32768),
     ],
 )
 def test_a_missing_generated_column_is_computed(
@@ -156,6 +174,13 @@ def test_rules_see_an_empty_partition_value_as_null(warehouse: Warehouse) -> Non
 def test_a_value_out_of_the_columns_range_is_refused(warehouse: Warehouse) -> None:
     table = made(warehouse, X, generated("y", "x * 1000", "short"))
     assert refused(table, pa.table({"x": [1, 40]})).column == "y"
+
+
+@pytest.mark.parametrize("expression", ["x * 2", "x * -2", "x - -2", "x + CAST(2 AS INT)"])
+def test_an_overflow_of_the_operands_type_is_refused(warehouse: Warehouse, expression: str) -> None:
+    """As in Spark's ANSI mode, also if the column holds the result."""
+    table = made(warehouse, column("x", "integer"), generated("y", expression, "long"))
+    assert "overflow" in str(refused(table, pa.table({"x": pa.array([2**31 - 1], pa.int32())})))
 
 
 def test_a_default_replaces_a_missing_column(warehouse: Warehouse) -> None:

@@ -1,13 +1,21 @@
 """Appending and overwriting rows with the plain client."""
 
+import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from refimpl import log_path
+from refimpl.client.create import create_filesystem_table
 from refimpl.client.table import Table
-from refimpl.errors import ConcurrentAppendError, InvalidRequestError
+from refimpl.errors import ConcurrentAppendError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
+from refimpl.files import PosixFiles
+from refimpl.log_path import LOG_FOLDER
+from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
 
 SCHEMA = pa.schema([("id", pa.int64()), ("month", pa.int32())])
@@ -85,6 +93,96 @@ def test_an_error_after_the_commit_deletes_no_file(table: Table) -> None:
         transaction.add(*adds)
         transaction.commit()
         transaction.commit()
+    assert ids(table) == [1]
+
+
+def failing_link(monkeypatch: pytest.MonkeyPatch, error: int) -> list[tuple[Path, bytes]]:
+    """The first link to version 1 fails. Returns its target and bytes."""
+    failed: list[tuple[Path, bytes]] = []
+
+    def link(_files: PosixFiles, source: Path, target: Path) -> None:
+        if target.name == log_path.commit(1) and not failed:
+            failed.append((target, source.read_bytes()))
+            raise OSError(error, os.strerror(error))
+        os.link(source, target)
+
+    monkeypatch.setattr(PosixFiles, "link", link)
+    return failed
+
+
+both_ways = pytest.mark.parametrize("owned", [False, True], ids=["filesystem", "direct"])
+
+
+def with_link_commits(warehouse: Warehouse, *, owned: bool) -> Table:
+    if owned:
+        return warehouse.create_table("linked", SCHEMA, commit_mode=CommitMode.DIRECT)
+    return create_filesystem_table(warehouse.directory / "linked", warehouse.environment, SCHEMA)
+
+
+@both_ways
+@pytest.mark.parametrize("error", [errno.EIO, errno.ETIMEDOUT, errno.ESTALE])
+def test_a_link_whose_answer_was_lost_loses_no_row(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, owned: bool, error: int
+) -> None:
+    """The server of a network file system carries out the link after this host got an error, and looked for it."""
+    table = with_link_commits(warehouse, owned=owned)
+    failed = failing_link(monkeypatch, error)
+    with contextlib.suppress(OutcomeUnknown):
+        table.append(rows(1))
+    for target, content in failed:
+        if not target.exists():
+            target.write_bytes(content)
+    assert ids(table) == [1]
+
+
+@both_ways
+def test_a_link_that_is_not_visible_when_its_fsync_fails_loses_no_row(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, owned: bool
+) -> None:
+    """The link was made. A cleanup may have removed it since, or this host may not see it."""
+    table, hidden = with_link_commits(warehouse, owned=owned), warehouse.directory / "hidden"
+    real = PosixFiles.fsync_directory
+
+    def fsync_directory(files: PosixFiles, path: Path) -> None:
+        commit = path / log_path.commit(1)
+        if commit.exists() and not hidden.exists():
+            commit.rename(hidden)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(files, path)
+
+    monkeypatch.setattr(PosixFiles, "fsync_directory", fsync_directory)
+    with contextlib.suppress(OutcomeUnknown):
+        table.append(rows(1))
+    hidden.replace(table.location / LOG_FOLDER / log_path.commit(1))
+    assert ids(table) == [1]
+
+
+@both_ways
+def test_a_link_that_certainly_failed_leaves_no_file(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, owned: bool
+) -> None:
+    table = with_link_commits(warehouse, owned=owned)
+    failing_link(monkeypatch, errno.ENOSPC)
+    with pytest.raises(OwnerUnavailableError):
+        table.append(rows(1))
+    assert data_files_of(table) == set()
+
+
+def test_a_forked_child_deletes_no_file_of_its_parent(table: Table) -> None:
+    """The child leaves the code of its parent by an exception, such as that of `sys.exit`."""
+    transaction = table.transaction()
+    writer = transaction.data_file_writer()
+    adds = writer.write_all([rows(1)])
+    with contextlib.suppress(SystemExit), transaction.deleting_unless_landed(adds):
+        transaction.add(*adds)
+        child = os.fork()
+        if child == 0:
+            writer.abort()
+            raise SystemExit
+        os.waitpid(child, 0)
+        transaction.commit()
+    if child == 0:
+        os._exit(0)
     assert ids(table) == [1]
 
 

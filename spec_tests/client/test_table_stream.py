@@ -259,6 +259,28 @@ def test_a_stream_of_a_rolled_back_table_ends_with_an_error(table: Table) -> Non
             assert (caught.value.version, caught.value.latest) == (reached, 3)
 
 
+@pytest.mark.parametrize("limits", [{}, {"max_files": 1}])
+@pytest.mark.parametrize("start", [None, 1])
+def test_other_commits_in_place_of_those_that_were_read_end_the_stream(
+    table: Table, warehouse: Warehouse, start: int | None, limits: dict[str, int]
+) -> None:
+    """An older state was restored, and new commits have passed the stream's offset since."""
+    stream = TableStream(table, StreamOptions(starting_version=start))
+    begun = stream.initial()
+    end = stream.end(begun, **limits)
+    restored = warehouse.create_table("restored", SCHEMA, policy=POLICY)
+    for number in (4, 5, 6):
+        restored.append(rows(number))
+    end = msgspec.structs.replace(end, table_id=restored.snapshot().metadata.id)
+    again = TableStream(restored)
+    for _ in range(2):  # the newest version is the last one that was read, or a later one
+        for use in (again.end, lambda end: again.files(begun, end)):
+            with pytest.raises(NotFoundInHistoryError, match="is another commit than the one that the stream has read"):
+                use(end)
+        restored.append(rows(7))
+    assert drained(table, stream, begun, **limits)
+
+
 def feed_of(table: Table, stream: TableStream, **limits: int) -> list[Sequence[tuple[str, int, int]]]:
     reader, batches = FeedReader.of(table.snapshot()), []
     start = stream.initial()

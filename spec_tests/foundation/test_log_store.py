@@ -99,6 +99,28 @@ def test_staging_again_writes_a_new_file_with_the_same_bytes(log: LogStore, faul
     assert [path.name for path in (log.folder / FOLDER).iterdir()] == [name]
 
 
+@pytest.mark.parametrize("after", range(5))
+def test_crash_while_staging_again_leaves_only_known_files(log: LogStore, after: int) -> None:
+    """A cleanup and a repair delete old temporary files that `temporaries` lists."""
+    name = log.stage(FOLDER, 7, new_attempt(), b"x")
+    with pytest.raises(SimulatedCrash):
+        broken(log, crash_after=after).stage_again(FOLDER, name, b"x")
+    assert len(log.temporaries()) == (1 <= after < 4)
+    for temporary, _ in log.temporaries():
+        log.delete(temporary)
+    files = [path for path in log.folder.rglob("*") if path.is_file()]
+    assert files == [log.folder / FOLDER / name]
+    assert files[0].read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("effect", [1, 2, 3, 4])
+def test_failure_while_staging_again_leaves_no_other_file(log: LogStore, effect: int) -> None:
+    name = log.stage(FOLDER, 7, new_attempt(), b"x")
+    with pytest.raises(OSError, match="No space left"):
+        broken(log, fail_from=effect, fail_count=1).stage_again(FOLDER, name, b"x")
+    assert [path for path in log.folder.rglob("*") if path.is_file()] == [log.folder / FOLDER / name]
+
+
 @pytest.mark.parametrize("effect", [1, 2, 3])
 def test_staged_file_is_removed_if_it_cannot_be_made_durable(log: LogStore, effect: int) -> None:
     """A writer never proposes a name whose bytes may be lost. The next attempt has another name."""
@@ -196,13 +218,12 @@ COMMIT = log_path.commit(7)
         (("folders", "put"), lambda log: log.put_once(COMMIT, b"x")),
         (("folders", "put"), lambda log: log.publish(7, b"x")),
         (("folders", "put"), lambda log: log.overwrite(COMMIT, b"y")),
-        (("folders", "put"), lambda log: log.make_durable(COMMIT)),
         (("folders", "put"), lambda log: log.delete(COMMIT)),
         (("folders",), lambda log: log.sync()),
     ],
     ids=[
         "folders", "location", "stage", "stage-again", "make-staged-durable", "put", "put-taken", "put-once", "publish",
-        "overwrite", "make-durable", "delete", "sync",
+        "overwrite", "delete", "sync",
     ],
 )  # fmt: skip
 def test_each_failed_effect_is_an_error(
@@ -403,11 +424,6 @@ CASES = {
         act=lambda log: log.put_once(COMMIT_3, NEW),
         path=COMMIT_3,
     ),
-    "make a file with a failed sync durable": Case(
-        before=lambda at: at.write_in_vain(at.folder / COMMIT_3),
-        act=lambda log: log.make_durable(COMMIT_3),
-        path=COMMIT_3,
-    ),
     "overwrite": Case(
         before=lambda at: at.write(at.folder / "_last_checkpoint", OLD),
         durable=True,
@@ -417,9 +433,6 @@ CASES = {
     ),
     "write a sidecar": Case(
         act=lambda log: (log.write_sidecar("1.parquet", NEW), log.sync_sidecars()), path=f"{SIDECAR_FOLDER}/1.parquet"
-    ),
-    "make another writer's file durable": Case(
-        before=lambda at: at.write(at.folder / COMMIT_3), act=lambda log: log.make_durable(COMMIT_3), path=COMMIT_3
     ),
     "delete": Case(
         before=lambda at: at.write(at.folder / COMMIT_3),

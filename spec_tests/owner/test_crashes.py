@@ -280,7 +280,8 @@ def test_a_creation_is_completed_or_forgotten(tmp_path: Path, feature: TableFeat
 
 
 def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> None:
-    """Whatever the crash left there, dropping the unfinished table frees the location."""
+    """Whatever the crash left there, dropping the unfinished table frees the location. The folders around it may exist
+    and not be durable."""
 
     def prepare(warehouse: refimpl.Warehouse) -> Act:
         return lambda failing: failing.owner.stage_table(
@@ -288,7 +289,8 @@ def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> No
         )
 
     for folder, ended in Runs(tmp_path, prepare).interruptions():
-        with opened(folder) as warehouse:
+        again = Faults()
+        with refimpl.open(folder, environment=again.environment()) as warehouse:
             location = warehouse.directory / "a" / "place"
             try:
                 left = warehouse.owner.resolve(location)
@@ -298,6 +300,7 @@ def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> No
                 assert left.state is TableState.STAGING
                 warehouse.owner.drop_table(left.table_id)
             assert warehouse.owner.stage_table("orders", CATALOG_MANAGED, location=location).location == location
+            assert {f"fsync {warehouse.directory.name}/", "fsync a/", "fsync place/"} <= {*again.seen}
 
 
 def test_interrupted_creation_blocks_no_name(tmp_path: Path) -> None:
@@ -513,9 +516,14 @@ def test_first_start_can_crash_at_every_effect(tmp_path: Path) -> None:
         else:
             died = False
         faults.abandon()
-        with opened(folder) as warehouse:
+        again = Faults()
+        with refimpl.open(folder, environment=again.environment(), create=True) as warehouse:
             create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
             assert warehouse.owner.ledger.integrity_errors() == []
+        seen = [*faults.seen, *again.seen]
+        for made, parent in (("deep/", f"{after}/"), ("warehouse/", "deep/"), ("_owner/", "warehouse/")):
+            following = seen[seen.index(f"mkdir {made}") :]
+            assert following.index(f"fsync {parent}") < following.index("replace ledger.sqlite"), after
         if not died:
             assert after > 5
             return

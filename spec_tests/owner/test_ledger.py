@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import apsw
 import pytest
@@ -555,6 +556,22 @@ def test_interruption_after_begin_leaves_no_open_transaction(tmp_path: Path) -> 
         assert table.latest == 1
 
 
+@pytest.mark.parametrize("following", ["a read", "a commit"])
+def test_interruption_before_the_end_of_a_transaction_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, following: str
+) -> None:
+    """Ctrl-C may come at the call of the function that ends the transaction. It was reported as a damaged ledger, with
+    the advice to restore a backup: that would have lost commits."""
+    with refimpl.open(tmp_path / "w", create=True) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Ledger, "_end", Mock(side_effect=KeyboardInterrupt))
+            table.commit(1)
+        if following == "a commit":
+            table.land(1)
+        assert table.latest == (1 if following == "a commit" else 0)
+
+
 def version_of(path: Path) -> tuple[int, str]:
     database = apsw.Connection(str(path))
     try:
@@ -750,6 +767,12 @@ def test_only_its_user_may_read_a_ledger(tmp_path: Path) -> None:
 def test_warehouse_is_created_and_found_again(tmp_path: Path) -> None:
     made = refimpl.open(tmp_path / "deep" / "lake", create=True)
     assert refimpl.open(tmp_path / "deep" / "lake").directory == made.directory
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "_owner").write_text("")
+    with pytest.raises(OwnerUnavailableError, match=r"as a warehouse: .*_owner: Not a directory"):
+        refimpl.open(tmp_path)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this host does not list a process's descriptors")

@@ -289,6 +289,33 @@ def test_repair_adopts_and_removes_under_the_lock(directory: Path, watch: Watch)
     assert table.latest == 2
 
 
+def stage_with_its_version(warehouse: refimpl.Warehouse) -> None:
+    """As after the restore of a ledger that is older than the creation."""
+    staged = warehouse.owner.stage_table("late", CATALOG_MANAGED)
+    (staged.location / "_delta_log" / log_path.commit(0)).write_bytes(first_version(CATALOG_MANAGED))
+
+
+def test_repair_registers_a_durable_version_under_the_lock(directory: Path, watch: Watch) -> None:
+    watched = watch.opened(directory)
+    stage_with_its_version(watched)
+    before = len(watch.seen)
+    assert [action.code for action in repair(watched.owner, adopt_published=True)][:1] == ["register"]
+    assert watch.seen[before : before + 6] == [*rewrite_effects(0), "commit"]
+
+
+def test_repair_leaves_a_table_that_another_process_registered_meanwhile(directory: Path) -> None:
+    def register() -> None:
+        with opened(directory) as other:
+            repair(other.owner, adopt_published=True)
+
+    with opened(directory) as warehouse:
+        stage_with_its_version(warehouse)
+    environment = Faults().environment(host_lock=Others(before=register).lock)
+    with refimpl.open(directory, environment=environment) as warehouse:
+        assert repair(warehouse.owner, adopt_published=True) == []
+        assert warehouse.tables() == ["late"]
+
+
 def settled(directory: Path) -> None:
     with opened(directory) as other:
         table = owned(other, "orders")

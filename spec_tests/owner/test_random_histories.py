@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -33,7 +34,7 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
 )
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
+from refimpl.errors import InvalidRequestError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import staged_commit
 from refimpl.owner import decide
 from refimpl.owner.local import LocalOwner
@@ -148,7 +149,11 @@ class History(RuleBasedStateMachine):
     @rule(process=st.integers(0, 1), version=st.none() | st.integers(0, 30))
     def backfill(self, process: int, version: int | None) -> None:
         table = self.table(process)
-        through = max(self.published, min(self.latest, self.latest if version is None else version))
+        if version is not None and version > self.latest:
+            with pytest.raises(InvalidRequestError, match=f"the latest is {self.latest}"):
+                table.owner.backfill_to_version(table.table_id, version)
+            return
+        through = max(self.published, self.latest if version is None else version)
         done = table.owner.backfill_to_version(table.table_id, version)
         assert done == Backfilled(through=through, published=through - self.published)
         self.published = through

@@ -7,12 +7,22 @@ import pytest
 import refimpl
 from refimpl import log_path
 from refimpl.commit_owner import TableState
-from refimpl.commits import AttemptId, DirectProposal, Landed, Outcome, Ratified
+from refimpl.commits import AttemptId, Conflict, DirectProposal, Landed, NotLanded, Outcome, Ratified
 from refimpl.environment import Environment
-from refimpl.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import CorruptionError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.owner.repair import repair
 from refimpl.owner.verify import verify
 from refimpl.table_feature import MANAGED_COMMIT, CommitMode
-from spec_tests.support.builders import START, append, create, filesystem_table, new_attempt, owned, ownership_change
+from spec_tests.support.builders import (
+    START,
+    append,
+    create,
+    filesystem_table,
+    hand_back_commit,
+    new_attempt,
+    owned,
+    ownership_change,
+)
 from spec_tests.support.faults import FailingFiles, Faults, crashed, dies_after, disk_is_broken, disk_is_full, opened
 
 CONTENT = append(START + 1)
@@ -220,3 +230,90 @@ def test_promise_settled_by_another_process_is_kept_once(tmp_path: Path, point: 
     assert owned(warehouse, "orders").log.read(log_path.commit(1)) == CONTENT
     assert verify(warehouse.owner) == []
     warehouse.close()
+
+
+@pytest.mark.parametrize("take_over", [False, True], ids=["commit", "take-over"])
+def test_restored_backup_publishes_no_commit_that_was_denied(tmp_path: Path, take_over: bool) -> None:
+    """The ledger is backed up while a commit is promised. Then the disk is full, and the owner denies the commit."""
+    directory, storage, attempt = tmp_path / "warehouse", FailingFiles(), new_attempt()
+    with refimpl.open(directory, environment=Environment(files=storage), create=True) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
+        log = filesystem_table(directory / "plain", versions=2, environment=warehouse.environment)
+        ledger = warehouse.owner.ledger
+
+        def full(effect: str, path: Path) -> bool:
+            if effect != "link" or path.parent == tmp_path:
+                return False
+            ledger.back_up(tmp_path / "copy")
+            return True
+
+        storage.fail_when = full
+        with pytest.raises(OwnerUnavailableError, match="nothing was committed"):
+            taken_over(warehouse, attempt) if take_over else table.commit(2, attempt=attempt)
+    for suffix in ("-wal", "-shm"):
+        ledger.path.with_name(ledger.path.name + suffix).unlink()
+    (tmp_path / "copy").replace(ledger.path)
+    with opened(directory) as warehouse:
+        table = owned(warehouse, "orders")
+        assert verify(warehouse.owner) == []
+        assert repair(warehouse.owner, adopt_published=True) == []
+        assert warehouse.owner.attempt_outcome(table.table_id, attempt) == NotLanded()
+        assert isinstance(table.commit(2), Ratified)
+        assert log.published_versions() == {0, 1}
+        assert isinstance(taken_over(warehouse, new_attempt()), Ratified)
+
+
+def test_old_promise_is_not_kept_below_the_history_of_its_table(tmp_path: Path) -> None:
+    """Other writers continued the table, and a cleanup removed the promised version. The owner linked it again, and
+    then committed below the table's history, where no reader looks."""
+    with opened(tmp_path) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
+        log = table.log
+    attempt = new_attempt()
+    died = crashed(tmp_path, dies_after("commit"), lambda dying: owned(dying, "orders").commit(2, attempt=attempt))
+    assert died is None
+    for version in (2, 3, 4):
+        assert log.put_if_absent(log_path.commit(version), append(START + 10 + version))
+    for version in range(4):
+        log.delete(log_path.commit(version))
+    with opened(tmp_path) as warehouse:
+        table = owned(warehouse, "orders")
+        assert not isinstance(table.commit(2), Ratified)
+        assert not isinstance(table.commit(3), Ratified)
+        assert not log.published(2)
+        with pytest.raises(CorruptionError):
+            warehouse.owner.attempt_outcome(table.table_id, attempt)
+
+
+def test_a_table_that_was_handed_back_stays_so_after_a_cleanup(tmp_path: Path) -> None:
+    """The owner died after the link. Other writers continued the table, which was theirs, and a cleanup removed that
+    version. The owner took it for another writer's, and kept the table."""
+    with opened(tmp_path) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
+        log, last = table.log, DirectProposal(attempt=new_attempt(), content=hand_back_commit(START + 2))
+    died = crashed(tmp_path, dies_after("link 2.json"), lambda dying: dying.owner.hand_back(table.table_id, 2, last))
+    assert died is None
+    for version in (3, 4):
+        assert log.put_if_absent(log_path.commit(version), append(START + version))
+    for version in range(4):
+        log.delete(log_path.commit(version))
+    with opened(tmp_path) as warehouse:
+        assert isinstance(warehouse.owner.attempt_outcome(table.table_id, last.attempt), Landed)
+        assert warehouse.owner.resolve(table.table_id).state is TableState.HANDED_BACK
+
+
+def test_promise_does_not_replace_the_unfinished_file_of_another_writer(tmp_path: Path) -> None:
+    """That writer created the file and has not written it yet. The owner replaced it, and the other commit was lost."""
+    with opened(tmp_path) as warehouse:
+        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
+    died = crashed(tmp_path, dies_after("commit"), lambda dying: owned(dying, "orders").commit(2))
+    assert died is None
+    theirs = append(START + 50)
+    with (table.log.folder / log_path.commit(2)).open("xb") as file, opened(tmp_path) as warehouse:
+        assert not isinstance(owned(warehouse, "orders").commit(2), Ratified)
+        file.write(theirs)
+        file.flush()
+        table = owned(warehouse, "orders")
+        assert table.log.read(log_path.commit(2)) == theirs
+        assert isinstance(table.commit(2), Conflict)
+        assert isinstance(table.commit(3, append(START + 60)), Ratified)

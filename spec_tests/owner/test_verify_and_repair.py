@@ -10,9 +10,11 @@ from pathlib import Path
 import apsw
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace as replaced
 
 import refimpl
 from refimpl import actions, log_path
+from refimpl.client.create import Creation, create_filesystem_table
 from refimpl.client.ownership import hand_back, take_over
 from refimpl.commit_owner import MaintenancePolicy, Registered, ResolvedTable, TableState
 from refimpl.commits import (
@@ -124,6 +126,7 @@ def test_verify_finds_no_error_in_a_healthy_table(setting: Setting) -> None:
     ("damage", "codes"),
     [
         (lambda setting: setting.file(1).write_bytes(made.one_add(2)), {"published-altered"}),
+        (lambda setting: setting.file(0).unlink(), {"published-missing"}),
         (lambda setting: setting.file(1).unlink(), {"published-missing"}),
         (lambda setting: [setting.file(version).unlink() for version in (0, 1)], {"published-missing"}),
         (lambda setting: setting.staged(2).write_bytes(made.one_add(3)), {"stored-altered"}),
@@ -364,6 +367,39 @@ def test_a_table_taken_over_again_after_the_restored_backup_is_named(setting: Se
     assert setting.errors() == {"unknown-table"}
 
 
+@pytest.mark.parametrize("commits", [0, 2])
+def test_another_table_at_the_location_after_a_restore_is_named(setting: Setting, commits: int) -> None:
+    """It is neither adopted nor cleaned up."""
+    setting.commit(1)
+
+    def replace_the_table() -> None:
+        setting.owner.drop_table(setting.table.table_id)
+        setting.owner.purge_table(setting.table.table_id, older_than=0)
+        schema = pa.schema([("id", pa.int64())])
+        new = setting.warehouse.create_table("new", schema, location=setting.table.location)
+        for _ in range(commits):
+            new.append(pa.table({"id": [1]}))
+
+    restore_the_ledger_of(setting, replace_the_table)
+    assert setting.errors() == {"another-table"}
+    files = set(setting.log.folder.rglob("*"))
+    (action,) = repair(setting.owner, orphan_age_ms=0, adopt_published=True)
+    assert (action.code, action.done) == ("another-table", False)
+    assert setting.errors() == {"another-table"}
+    assert set(setting.log.folder.rglob("*")) == files
+
+
+def test_a_table_with_another_id_before_its_take_over_is_no_other_table(tmp_path: Path) -> None:
+    """REPLACE TABLE gives a filesystem table a new id."""
+    with refimpl.open(tmp_path / "lake", create=True) as warehouse:
+        plain = create_filesystem_table(tmp_path / "lake" / "t", Environment(), pa.schema([("id", pa.int64())]))
+        metadata = replaced(plain.snapshot().metadata, id=made.new_id())
+        assert plain.log.put_if_absent(log_path.commit(1), actions.encode([metadata]))
+        take_over(plain, warehouse.owner, "t", CATALOG_MANAGED)
+        assert verify(warehouse.owner) == []
+        assert repair(warehouse.owner) == []
+
+
 def test_halt_stays_while_an_unknown_version_is_published(setting: Setting) -> None:
     setting.commit(1)
     with setting.owner.context.lock(), setting.owner.context.changing(setting.table.table_id) as (writer, table):
@@ -413,6 +449,54 @@ def test_a_table_that_was_created_after_the_restored_backup_is_named(setting: Se
     assert setting.errors() == set()
     restore_the_ledger_of(setting, create_another)
     assert setting.errors() == {"unknown-table"}
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+def test_a_table_that_was_staged_in_the_restored_backup_is_registered(setting: Setting, commits: int) -> None:
+    """Otherwise its acknowledged rows would be gone without a finding."""
+    schema = pa.schema([("id", pa.int64())])
+    creation = Creation.begin(setting.owner, setting.warehouse.environment, "after", schema)
+
+    def go_on() -> None:
+        table = creation.finish()
+        for number in range(commits):
+            table.append(pa.table({"id": [number]}))
+        setting.owner.backfill_to_version(creation.table_id)
+
+    restore_the_ledger_of(setting, go_on)
+    assert setting.codes() == {("error", "not-registered") if commits else ("note", "never-registered")}
+    assert [(action.code, action.done) for action in repair(setting.owner)] == []
+    done = [(action.code, action.done) for action in repair(setting.owner, adopt_published=True)]
+    assert done == [("register", True), ("adopt", True)][: 2 if commits else 1]
+    rows = setting.warehouse.table("after").snapshot().to_arrow()["id"]
+    assert sorted(rows.to_pylist()) == list(range(commits))
+    with pytest.raises(CorruptionError):
+        setting.owner.attempt_outcome(creation.table_id, made.new_id())
+    assert setting.errors() == set()
+
+
+def test_a_staged_table_without_its_version_0_needs_a_newer_backup(setting: Setting) -> None:
+    """A cleanup removed the version between the backup and the restore. verify advised a repair, which did nothing."""
+    log = setting.owner.stage_table("late", CATALOG_MANAGED).location / "_delta_log"
+    (log / log_path.commit(7)).write_bytes(made.one_add(7))
+    (finding,) = (each for each in verify(setting.owner) if each.code == "not-registered")
+    assert not finding.repairable
+    assert "restore a newer backup" in finding.message
+    assert [(action.code, action.done) for action in repair(setting.owner, adopt_published=True)] == [
+        ("register", False)
+    ]
+
+
+def test_staged_tables_of_one_name_are_not_registered_by_a_repair(setting: Setting) -> None:
+    """After a restore, the loser of the name has a version 0, too, if it died before it could remove it."""
+    for _ in range(2):
+        staged = setting.owner.stage_table("late", CATALOG_MANAGED)
+        (staged.location / "_delta_log" / log_path.commit(0)).write_bytes(made.version_0())
+    (staged.location / "_delta_log" / log_path.commit(0)).unlink()
+    (staged.location / "_delta_log" / log_path.commit(0)).mkdir()  # cannot be read
+    done = [(action.code, action.done) for action in repair(setting.owner, adopt_published=True)]
+    assert done == [("register", False)] * 2
+    assert setting.warehouse.tables() == ["t"]
 
 
 @pytest.mark.parametrize(

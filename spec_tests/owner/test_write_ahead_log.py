@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -360,6 +360,30 @@ def test_frames_of_a_log_before_the_last_fold_are_no_damage(tmp_path: Path) -> N
         assert log_of(warehouse).stat().st_size == size, "the log restarts from its beginning"
     with opened(tmp_path / "w") as warehouse:
         assert owned(warehouse, "orders").latest == 9
+
+
+def test_a_log_that_restarts_while_it_is_opened_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process appends to the log while this one looks at it for the first time, and restarts the log before the
+    second look. The frames of the older log were compared with its old header, and taken for lost transactions."""
+    real, looks = ledger._frames, count(1)
+
+    def meanwhile(database: Any) -> int:
+        look, frames = next(looks), real(database)
+        if look == 1:
+            table.land(2)
+        if look != 2:
+            return frames
+        with warehouse.owner.context.lock():
+            warehouse.owner.ledger.fold()
+        table.land(1)
+        return real(database)
+
+    with opened(tmp_path / "w") as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=8)
+        monkeypatch.setattr(ledger, "_frames", meanwhile)
+        with opened(tmp_path / "w") as second:
+            assert owned(second, "orders").latest == 11
+    assert next(looks) == 3
 
 
 def test_a_log_restarted_in_shared_memory_only_is_no_damage(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Crashes and failing disks: an environment that counts every effect, and can crash or fail at each.
 
-recorder = Faults()                                # only counts
+    recorder = Faults()                                # only counts
     crash = Faults(crash_after=3)                      # three effects happen, then the process is dead
     full = Faults(fail_from=3, error=disk_is_full)     # the third effect and all later ones fail
 

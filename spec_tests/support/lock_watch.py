@@ -8,9 +8,10 @@ from typing import Any
 import apsw
 
 import refimpl
+from conformance.adapters.reference.host_effects import Result
 from refimpl.environment import HostLock, host_lock
 from refimpl.owner.local import LOCK_FILE
-from spec_tests.support.faults import Faults, FaultyConnection, Result, disk_is_broken
+from spec_tests.support.faults import Faults, FaultyConnection, disk_is_broken
 
 
 def watched_lock(hold: Callable[[Path, HostLock], Iterator[None]]) -> Callable[[Path], HostLock]:

@@ -19,6 +19,8 @@ from refimpl.commits import (
     Outcome,
     Proposal,
     Ratified,
+    Rejected,
+    RejectionReason,
 )
 from refimpl.errors import OutcomeUnknown, OwnerUnavailableError
 from refimpl.log_path import Version
@@ -47,6 +49,8 @@ class Faults:
     """Conflicts, although no other commit won."""
     conflict_for_replay: bool = False
     """The replay of a landed attempt is a conflict, which is permitted without the promise of idempotent retry."""
+    full_for_replay: bool = False
+    """The replay of a landed attempt is rejected, because the backlog is full: also permitted without that promise."""
     before_proposal: list[Callable[[], object]] = field(default_factory=list)
     """Each proposal first runs one of these: the turn of another writer."""
     after_proposal: list[Callable[[], object]] = field(default_factory=list)
@@ -118,8 +122,11 @@ class UnreliableOwner:
             raise OutcomeUnknown("the answer was lost on its way")
         if self.faults.raise_after_landing:
             raise self.faults.raise_after_landing.pop(0)
-        if isinstance(answer, Ratified) and answer.replayed and self.faults.conflict_for_replay:
+        replayed = isinstance(answer, Ratified) and answer.replayed
+        if replayed and self.faults.conflict_for_replay:
             return Conflict(latest_ratified_version=version)  # type: ignore[return-value]
+        if replayed and self.faults.full_for_replay:
+            return Rejected(reason=RejectionReason.BACKLOG_FULL, detail="no room")  # type: ignore[return-value]
         return answer
 
     def deliver_delayed(self) -> list[object]:
