@@ -1,145 +1,19 @@
-"""The calls of the Delta API. The result of a call is a value, a `Refusal` (the server did nothing), or an error.
-
-The content of a commit is sent too, so that a server need not read the log.
-"""
+"""The calls of the Delta API. The result of a call is a value, a `Refusal` (the server did nothing), or an error."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-from refimpl import actions, log_path
-from refimpl.actions import Action, CommitInfo, DomainMetadata, Metadata
-from refimpl.catalog_messages import (
-    MANAGED,
-    Columns,
-    CreateTable,
-    ErrorBody,
-    LoadedTable,
-    RemoveDomainMetadata,
-    RemoveProperties,
-    SetColumns,
-    SetDomainMetadata,
-    SetPartitionColumns,
-    SetProperties,
-    SetProtocol,
-    SetTableComment,
-    StagedTable,
-    TablePage,
-    Update,
-    columns,
-    is_derived,
-    protocol,
-)
-from refimpl.commits import AttemptId
+from refimpl.catalog_messages import ErrorBody, LoadedTable, StagedTable, TablePage
 from refimpl.environment import Environment
 from refimpl.errors import DeltaError, InvalidRequestError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.remote_owner.connection import NOTICED_SKEW_SECONDS, TOKEN_VARIABLE, Address, NoAnswerError, Reply
-
-_KNOWN_DOMAINS: Final = frozenset({"delta.rowTracking", "delta.clustering"})
-"""Metadata domains that the API can express; the others are only in the log."""
-
-
-def attempt_in(file_name: str) -> AttemptId:
-    """The uuid in the name of a staged file; empty if it has none, which Unity Catalog accepts."""
-    name = log_path.parse_staged(file_name)
-    return "" if name is None or name.uuid is None else name.uuid
-
-
-def in_commit_timestamp(content: bytes) -> int | None:
-    """The in-commit timestamp in ms since the epoch; None if the commitInfo has none. Raises `CorruptLogError`."""
-    first = next(iter(actions.decode(content.partition(b"\n")[0], source="the commit")), None)
-    return first.in_commit_timestamp if isinstance(first, CommitInfo) else None
-
-
-def _columns(metadata: Metadata) -> Columns:
-    return msgspec.convert({"type": "struct", "fields": columns(metadata)}, Columns)
-
-
-def creation(name: str, staged: StagedTable, content: bytes) -> CreateTable:
-    """The content of version 0, for a server that does not read it."""
-    decoded = actions.decode(content, source="version 0")
-    metadata = next(action for action in decoded if isinstance(action, Metadata))
-    domains = {update.domain: _domain_document(update) for update in _domains(decoded)}
-    return CreateTable(
-        name=name,
-        location=staged.location,
-        table_type=MANAGED,
-        columns=_columns(metadata),
-        protocol=protocol(next(action for action in decoded if isinstance(action, actions.Protocol))),
-        partition_columns=metadata.partition_columns,
-        properties=dict(metadata.configuration),
-        comment=metadata.description,
-        domain_metadata=domains or None,
-        last_commit_timestamp_ms=in_commit_timestamp(content),
-    )
-
-
-def _metadata_updates(metadata: Metadata, before: LoadedTable) -> list[Update]:
-    had = {key: value for key, value in before.metadata.properties.items() if not is_derived(key)}
-    changed = {key: value for key, value in metadata.configuration.items() if had.get(key) != value}
-    removed = tuple(sorted(key for key in had if key.startswith("delta.") and key not in metadata.configuration))
-    updates: list[Update] = []
-    wanted = _columns(metadata)
-    if msgspec.to_builtins(wanted) != before.metadata.columns:
-        updates.append(SetColumns(columns=wanted))
-    if metadata.partition_columns != (before.metadata.partition_columns or ()):
-        updates.append(SetPartitionColumns(partition_columns=metadata.partition_columns))
-    if changed:
-        updates.append(SetProperties(updates=changed))
-    if removed:
-        updates.append(RemoveProperties(removals=removed))
-    if metadata.description is not None:
-        updates.append(SetTableComment(comment=metadata.description))
-    return updates
-
-
-def _domains(decoded: Sequence[Action]) -> list[DomainMetadata]:
-    return [action for action in decoded if isinstance(action, DomainMetadata) and action.domain in _KNOWN_DOMAINS]
-
-
-def _domain_document(domain: DomainMetadata) -> dict[str, object]:
-    """The domain without its name, which Delta repeats in the log, and the API does not. Raises
-    `msgspec.DecodeError`."""
-    document: dict[str, object] = msgspec.json.decode(domain.configuration, type=dict[str, object])
-    return {member: value for member, value in document.items() if member != "domainName"}
-
-
-def _domain_updates(decoded: Sequence[Action]) -> list[Update]:
-    set_, removed = {}, []
-    for action in _domains(decoded):
-        if action.removed:
-            removed.append(action.domain)
-        else:
-            with contextlib.suppress(msgspec.DecodeError):
-                set_[action.domain] = _domain_document(action)
-    updates: list[Update] = [SetDomainMetadata(updates=set_)] if set_ else []
-    return [*updates, RemoveDomainMetadata(domains=tuple(removed))] if removed else updates
-
-
-def changes(content: bytes, before: Callable[[], LoadedTable]) -> list[Update]:
-    """The changes of a commit to the table's metadata at the server (`before`, which is called only if needed).
-
-    If the commit lacks a property of the server, only a `delta.*` property is removed there: the server may keep other
-    properties that were never in the log. Raises `CorruptLogError`.
-    """
-    if not any(f'{{"{kind}":'.encode() in content for kind in ("metaData", "protocol", "domainMetadata")):
-        return []
-    decoded = actions.decode(content, source="the staged commit")
-    updates: list[Update] = []
-    for action in decoded:
-        if isinstance(action, Metadata):
-            updates += _metadata_updates(action, before())
-        elif isinstance(action, actions.Protocol):
-            updates.append(SetProtocol(protocol=protocol(action)))
-    return updates + _domain_updates(decoded)
-
 
 TRIES: Final = 6
 """The number of sends after which a request counts as unanswered."""
@@ -215,30 +89,40 @@ class DeltaCalls:
     ) -> T | Refusal:
         """The answer to a request that may be sent any number of times.
 
-        Raises `OwnerUnavailableError` if no answer came; with `lost`, `OutcomeUnknown` if the server may have carried
-        the request out.
+        Raises `OwnerUnavailableError` if no answer came. With `lost`, raises `OutcomeUnknown` if the server may have
+        carried out the request. A refusal after a lost answer proves nothing: the first request may arrive later.
         """
         unanswered: Exception | None = None
+        doubt: NoAnswerError | None = None
         for retry in self.tries(tries):
             try:
                 answer = self.once(method, target, kind, body)
-                if not (isinstance(answer, Refusal) and answer.status == HTTPStatus.TOO_MANY_REQUESTS):
+                busy = isinstance(answer, Refusal) and answer.status == HTTPStatus.TOO_MANY_REQUESTS
+                if not isinstance(answer, Refusal) or (doubt is None and not busy):
                     return answer
-                unanswered = OwnerUnavailableError(f"{self.address.server} is busy: {answer}")
+                unanswered = OwnerUnavailableError(
+                    f"{self.address.server} {'is busy' if busy else 'refused'}: {answer}"
+                )
+                if not busy:
+                    break
                 self.pause(retry, None, tries)
             except NoAnswerError as error:
-                unanswered = error
+                unanswered, doubt = error, error if lost else None
                 self.pause(retry, error.retry_after, tries)
             except OwnerUnavailableError as error:
-                unanswered = error if unanswered is None or not lost else unanswered
+                unanswered = error
                 self.pause(retry, error.facts.get("retry_after"), tries)
             except InvalidRequestError as error:
-                if not (lost and isinstance(unanswered, NoAnswerError)):
+                if doubt is None:
                     raise
-                raise OutcomeUnknown(f"{error}; an earlier request was not answered: {unanswered}") from error
+                unanswered = error
+                break
         what = f"{method} {target.partition('?')[0]}"
-        if lost and isinstance(unanswered, NoAnswerError):
-            raise OutcomeUnknown(f"{what} was sent several times and not answered: {unanswered}") from unanswered
+        if doubt is not None:
+            then = "" if unanswered is doubt else f"; its repetition: {unanswered}"
+            raise OutcomeUnknown(
+                f"{what} was not answered and may have been carried out: {doubt}{then}"
+            ) from unanswered
         raise OwnerUnavailableError(f"{what} failed: {unanswered}; try again later") from unanswered
 
     def tries(self, most: int = TRIES) -> Iterator[int]:
@@ -287,8 +171,8 @@ class DeltaCalls:
         except (msgspec.DecodeError, RecursionError):
             if reply.status == HTTPStatus.NOT_FOUND:
                 raise InvalidRequestError(
-                    f"{self._garbage(reply, 'not an error of the Delta API')}; check the URL: it ends before "
-                    f"/api/2.1/unity-catalog"
+                    f"{self._garbage(reply, 'not an error of the Delta API')}; check the URL, "
+                    "which must not contain /api/2.1/unity-catalog"
                 ) from None
             return Refusal(status=reply.status, kind="", message=_shown(reply.body))
         return Refusal(
@@ -302,11 +186,11 @@ class DeltaCalls:
     def _about_token(self, reply: Reply, refusal: Refusal) -> str:
         said = f"{self.address.server} rejected the request ({refusal})"
         if refusal.status == HTTPStatus.FORBIDDEN:
-            return f"{said}; use a token with this permission (token=..., or {TOKEN_VARIABLE})"
+            return f"{said}; use a token with this permission ({TOKEN_VARIABLE}, or token=... in Python)"
         known = "the token is missing" if self.address.token is None else "the token is wrong or has expired"
         skew = round(reply.clock_ahead)
         clock = f"; its clock differs from this host's by {skew} s" if abs(skew) >= NOTICED_SKEW_SECONDS else ""
-        return f"{said}: {known}; pass another one as token=..., or set {TOKEN_VARIABLE}{clock}"
+        return f"{said}: {known}; set {TOKEN_VARIABLE} to a valid one, or pass token=... in Python{clock}"
 
     def not_found(self, refusal: Refusal, what: str) -> DeltaError:
         if refusal.kind == "NoSuchTableException" or refusal.status != HTTPStatus.NOT_FOUND:

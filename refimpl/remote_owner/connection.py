@@ -90,6 +90,8 @@ def address_of(
     is_path = parts.path.isascii() and parts.path.isprintable() and " " not in parts.path
     if scheme not in _PORTS or not host or port == 0 or parts.fragment or not is_path:
         raise InvalidRequestError(f"invalid URL of a server {_without_secrets(url)!r}; expected https://host:port")
+    if LEGACY_BASE in parts.path:
+        raise InvalidRequestError(f"invalid URL of a server {_without_secrets(url)!r}; leave out {LEGACY_BASE}")
     if "@" in parts.netloc:
         raise InvalidRequestError(
             f"the URL of {host} has a user or password; pass the token as token=..., or set {TOKEN_VARIABLE}"
@@ -97,7 +99,9 @@ def address_of(
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = [name for name in given if name not in _OPTIONS]
     if unknown:
-        raise InvalidRequestError(f"unknown option {unknown[0]!r} in the URL of {host}; options: {', '.join(_OPTIONS)}")
+        raise InvalidRequestError(
+            f"unknown option {unknown[0]!r} in the URL of {host}; expected one of {', '.join(_OPTIONS)}"
+        )
     allowed = allow_http or given.get("allow-http", "").lower() == "true"
     if scheme == "http" and not _is_loopback(host) and not allowed:
         raise InvalidRequestError(

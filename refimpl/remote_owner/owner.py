@@ -84,7 +84,7 @@ from refimpl.errors import (
 )
 from refimpl.log_path import Version
 from refimpl.log_store import LogStore
-from refimpl.remote_owner import calls
+from refimpl.remote_owner import documents
 from refimpl.remote_owner.calls import TRIES, DeltaCalls, Done, Refusal, Transport
 from refimpl.remote_owner.connection import Address, Connection, NoAnswerError
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode, TableFeature
@@ -253,7 +253,7 @@ class RemoteOwner:
         )
 
     def register_table(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
-        """After a lost answer, the server recognises the repeated request by the table's id. From then on, a rejected
+        """After a lost answer, the server recognizes the repeated request by the table's id. From then on, a rejected
         request does not prove that the table does not exist: `OutcomeUnknown`."""
         if table_id not in self._staged:
             raise InvalidRequestError(
@@ -271,7 +271,7 @@ class RemoteOwner:
 
     def _registered(self, table_id: str, proposal: DirectProposal) -> Registered | NameTaken | Outcome:
         full_name, staged = self._staged[table_id]
-        body = msgspec.json.encode(calls.creation(full_name.table, staged, proposal.content))
+        body = msgspec.json.encode(documents.creation(full_name.table, staged, proposal.content))
         answer = self._calls.asked("POST", f"{self._schema_url(full_name)}/tables", LoadedTable, body, lost=True)
         loaded = answer
         if isinstance(answer, Refusal):
@@ -298,58 +298,78 @@ class RemoteOwner:
             version=0,
             attempt=proposal.attempt,
             commit_mode=CommitMode.DIRECT,
-            in_commit_timestamp=calls.in_commit_timestamp(proposal.content) or 0,
+            in_commit_timestamp=documents.in_commit_timestamp(proposal.content) or 0,
             size=len(proposal.content),
             ratified_at=loaded.metadata.created_time or self._environment.now(),
         )
         return Registered(table=current, commit=commit)
 
     def drop_table(self, table_id: str) -> None:
-        """The API drops a table by its name, so the name that the table has now is looked up first."""
+        """The API drops a table by its name, so the name that the table has now is looked up first.
+
+        After a lost answer, or if the name is gone, the server is asked whether it has a table of this id.
+        """
         if self._staged.pop(table_id, None) is not None:
             return  # it has no name yet
         current = self._known(table_id)
-        for retry in self._calls.tries():
-            try:
-                answer = self._calls.once("DELETE", self._url(current.name), Done)
-                if isinstance(answer, Refusal) and answer.status != HTTPStatus.NOT_FOUND:
-                    raise self._calls.refused(f"drop {current.name}", answer)
-                return
-            except NoAnswerError as error:  # it may be dropped, and another table may have its name by now
-                self._calls.pause(retry, error.retry_after)
+        problem: Exception | None = None
+        doubtful = False
+        try:
+            for retry in self._calls.tries():
                 try:
-                    current = self._known(table_id)
-                except TableNotFoundError:
-                    return
+                    answer = self._calls.once("DELETE", self._url(current.name), Done)
+                    if not isinstance(answer, Refusal):
+                        return
+                    problem = self._calls.refused(f"drop {current.name}", answer)
+                    if answer.status != HTTPStatus.NOT_FOUND:
+                        break
+                    self._calls.pause(retry, None)
+                except NoAnswerError as error:
+                    problem, doubtful = error, True
+                    self._calls.pause(retry, error.retry_after)
+                current = self._known(table_id)  # its name may have changed, and belong to another table
+        except TableNotFoundError:
+            return
+        except (InvalidRequestError, OwnerUnavailableError) as error:
+            problem = error
+        assert problem is not None
+        if not doubtful:
+            raise problem
         raise OutcomeUnknown(
-            f"{current.name} may or may not be dropped: {self.address.server} did not answer; look for it there",
+            f"{current.name} may or may not be dropped: a request was not answered; the last problem: {problem}; "
+            f"if {self.address.server} still has the table, drop it again",
             table_id=table_id,
-        )
+        ) from problem
 
     # Commits
 
     def commit(self, table_id: str, version: Version, proposal: Proposal) -> Outcome:
         """Without an answer, the request is sent again unchanged, at most `TRIES` times; then raises
-        `OutcomeUnknown`."""
+        `OutcomeUnknown`. A later call with the same proposal is another repetition."""
         if not isinstance(proposal, StagedProposal):
             mode = "inline" if not isinstance(proposal, DirectProposal) else "direct"
             raise self._calls.lacks(f"{mode} commits", "stage the commit")
         log_path.checked(version)
-        table = self._seen.get(table_id) or self._known(table_id)
-        request = self._request(table, version, proposal)
-        if isinstance(request, Rejected):
-            return request
-        self._in_doubt[proposal.attempt] = request
+        sent = self._in_doubt.get(proposal.attempt)
+        if sent is not None and sent.version != version:
+            sent = None
         try:
-            outcome = self._proposed(table, request, proposal.attempt)
-        except (InvalidRequestError, OwnerUnavailableError):  # nothing landed
-            self._in_doubt.pop(proposal.attempt, None)
+            table = self._seen.get(table_id) or self._known(table_id)
+            request = sent or self._request(table, version, proposal)
+            if isinstance(request, Rejected):
+                return request
+            self._in_doubt[proposal.attempt] = request
+            outcome = self._proposed(table, request, proposal.attempt, was_sent=sent is not None)
+        except (InvalidRequestError, OwnerUnavailableError) as error:
+            if sent is not None:
+                raise self._unknown(table_id, sent, proposal.attempt, error) from error
+            self._in_doubt.pop(proposal.attempt, None)  # nothing landed
             raise
         self._in_doubt.pop(proposal.attempt, None)
         return outcome
 
-    def _proposed(self, table: _Table, request: _Request, attempt: AttemptId) -> Outcome:
-        lost: Exception | None = None
+    def _proposed(self, table: _Table, request: _Request, attempt: AttemptId, *, was_sent: bool) -> Outcome:
+        lost: Exception | None = _Undecided("an earlier request was not answered") if was_sent else None
         unsent: DeltaError | None = None
         for retry in self._calls.tries():
             full_name = self._seen.get(table.table_id, table).name
@@ -365,13 +385,13 @@ class RemoteOwner:
             except (DeltaError, OSError) as error:
                 if lost is None:
                     raise
-                raise self._unknown(table, request, attempt, error) from error
+                raise self._unknown(table.table_id, request, attempt, error) from error
             else:
                 if isinstance(answer, LoadedTable):
                     self._publish_if_due(full_name, answer)
                 return outcome
         if lost is not None:
-            raise self._unknown(table, request, attempt, lost) from lost
+            raise self._unknown(table.table_id, request, attempt, lost) from lost
         assert unsent is not None
         raise unsent
 
@@ -393,10 +413,12 @@ class RemoteOwner:
         taken = answer.kind == "CommitVersionConflictException" and not was_lost
         try:
             now = self._after(answer, table)
-        except (InvalidRequestError, OwnerUnavailableError):
-            if not taken:
-                raise
-            return Conflict(latest_ratified_version=version)  # perhaps by this request itself, which arrived twice
+        except (InvalidRequestError, OwnerUnavailableError) as error:
+            if taken:
+                return Conflict(latest_ratified_version=version)  # perhaps by this request itself, which arrived twice
+            if isinstance(error, OwnerUnavailableError):  # an earlier arrival of this request may have landed
+                raise _Undecided(f"{answer}; then {error}") from error
+            raise
         if was_lost:
             decided = self._decided(now, request)
             if isinstance(decided, Landed):
@@ -712,8 +734,8 @@ class RemoteOwner:
                 reason=RejectionReason.STAGED_FILE_MISSING, detail=f"{proposal.file_name} is not in {log.folder}"
             )
         try:
-            timestamp = calls.in_commit_timestamp(content)
-            changes = calls.changes(content, lambda: self._known(current.table_id).loaded)
+            timestamp = documents.in_commit_timestamp(content)
+            changes = documents.changes(content, lambda: self._known(current.table_id).loaded)
         except CorruptLogError as error:
             return Rejected(reason=RejectionReason.MALFORMED_ACTIONS, detail=error.message)
         if timestamp is None:
@@ -734,19 +756,21 @@ class RemoteOwner:
         """The ratified commit of this proposal."""
         return RatifiedCommit(
             version=request.version,
-            attempt=calls.attempt_in(request.file_name),
+            attempt=documents.attempt_in(request.file_name),
             commit_mode=CommitMode.STAGED,
-            in_commit_timestamp=calls.in_commit_timestamp(request.content) or 0,
+            in_commit_timestamp=documents.in_commit_timestamp(request.content) or 0,
             size=len(request.content),
             ratified_at=self._environment.now(),
             file_name=request.file_name,
         )
 
-    def _unknown(self, current: _Table, request: _Request, attempt: AttemptId, cause: Exception) -> OutcomeUnknown:
+    def _unknown(self, table_id: str, request: _Request, attempt: AttemptId, cause: Exception) -> OutcomeUnknown:
+        seen = self._seen.get(table_id)
+        label = table_id if seen is None else seen.name
         return OutcomeUnknown(
-            f"version {request.version} of {current.name} may or may not be attempt {attempt}: {cause}; "
+            f"version {request.version} of {label} may or may not be attempt {attempt}: {cause}; "
             f"ask attempt_outcome before committing this work again",
-            table_id=current.table_id,
+            table_id=table_id,
             version=request.version,
             attempt=attempt,
         )
@@ -768,7 +792,7 @@ def _ratified(current: _CurrentTable, start: Version | None, end: Version | None
     return tuple(
         RatifiedCommit(
             version=commit.version,
-            attempt=calls.attempt_in(commit.file_name),
+            attempt=documents.attempt_in(commit.file_name),
             commit_mode=CommitMode.STAGED,
             in_commit_timestamp=commit.timestamp,
             size=commit.file_size,

@@ -26,7 +26,7 @@ from refimpl.warehouse import Warehouse
 
 FILE_NAME: Final = "tokens.json"
 PREFIX: Final = "dco_"
-"""The prefix by which people and secret scanners recognise a token."""
+"""The prefix by which people and secret scanners recognize a token."""
 
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -128,9 +128,8 @@ def request_lock(path: Path) -> HostLock:
                 raise LockNeededError
             if not inside.acquire(timeout=_seconds_left()):
                 raise OwnerUnavailableError("the owner's lock was not free in time; nothing was changed, try again")
-            self._held: AbstractContextManager[object] = outer()
             try:
-                self._held.__enter__()
+                self._held = outer()  # takes the lock
             except BaseException:
                 inside.release()
                 raise

@@ -274,7 +274,10 @@ def bound(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: an invalid host name
         listener.close()
-        raise InvalidRequestError(f"cannot listen on {host}:{port}: {error}; choose another address or port") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidRequestError(
+            f"cannot listen on {host}:{port}: {reason}; choose another address or port"
+        ) from error
     return listener
 
 

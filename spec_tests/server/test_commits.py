@@ -61,7 +61,7 @@ def test_replay_is_answered_with_success_permanently(table: WireTable) -> None:
     assert table.state() == before
 
 
-def test_replay_is_recognised_before_its_report_and_etag_are_checked(table: WireTable) -> None:
+def test_replay_is_recognized_before_its_report_and_etag_are_checked(table: WireTable) -> None:
     etag = table.state()[2]
     staged = table.write_staged(1, {"metaData": table.metadata({**ENABLED, "team": "a"})})
     assert table.propose(staged, etag=etag).status_code == 200

@@ -3,6 +3,7 @@
 UNITY_CATALOG.md#status-is-a-promise"""
 
 import dataclasses
+import itertools
 import re
 import shutil
 import ssl
@@ -10,7 +11,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -40,16 +41,17 @@ from refimpl.errors import (
     TableNotFoundError,
     UnsupportedFeatureError,
 )
-from refimpl.remote_owner import calls
+from refimpl.remote_owner import documents
 from refimpl.remote_owner.calls import LONGEST_PAUSE, TRIES, DeltaCalls, Refusal
 from refimpl.remote_owner.connection import Connection, NoAnswerError, Reply, address_of
 from refimpl.remote_owner.owner import RemoteOwner
 from refimpl.server.access import Scope, Tokens
-from refimpl.table_feature import MANAGED_COMMIT, CommitMode
+from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode
 from refimpl.warehouse import RemoteWarehouse
 from spec_tests.cli.conftest import CommandLine, cli
 from spec_tests.conformance.adapters.catalog_server import FORGETTING, serving
 from spec_tests.server.conftest import Listen
+from spec_tests.support.builders import append
 
 __all__ = ["cli"]
 
@@ -176,6 +178,33 @@ def test_error_of_another_server_with_a_member_called_table_is_understood(table:
     assert calls.once("GET", "/t", LoadedTable) == Refusal(status=404, kind="NoSuchTableException", message="dropped")
 
 
+@pytest.mark.parametrize(("status", "kind"), [(429, "ResourceExhaustedException"), (400, "InvalidParameterException")])
+@pytest.mark.parametrize("answered", [True, False], ids=["answered", "lost"])
+def test_refusal_after_a_lost_answer_proves_nothing(status: int, kind: str, answered: bool) -> None:
+    """The first request may have created the table, or may still arrive. Taken as "nothing landed", the refusal of the
+    second one made the client delete version 0 and the data files."""
+
+    class Answers(Connection):
+        lost = False
+
+        def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
+            if not answered and not self.lost:
+                self.lost = True
+                raise NoAnswerError("the connection broke")
+            return Reply(status=status, body=msgspec.json.encode({"error": {"message": "no", "type": kind, "code": 0}}))
+
+    address = address_of("http://localhost:1")
+    calls = DeltaCalls(address, Environment(pause=lambda _: None), Answers(address, timeout=1))
+    if not answered:
+        with pytest.raises(OutcomeUnknown, match=f"the connection broke; its repetition: .* {status} {kind}: no"):
+            calls.asked("POST", "/t", LoadedTable, b"", lost=True)
+    elif status == 429:
+        with pytest.raises(OwnerUnavailableError):
+            calls.asked("POST", "/t", LoadedTable, b"", lost=True)
+    else:
+        assert calls.asked("POST", "/t", LoadedTable, b"", lost=True) == Refusal(status=400, kind=kind, message="no")
+
+
 UPDATE = Match(method="POST", path=r"/tables/orders$")
 CREATE = Match(method="POST", path=r"/tables$")
 SURVIVED = [
@@ -210,6 +239,38 @@ def test_unanswered_commit_is_unknown_and_resolved_later(listen: Listen, reach: 
         outcome = reach(url).owner.attempt_outcome(unknown.value.table_id, unknown.value.attempt)
         assert isinstance(outcome, Landed)
         assert outcome.commit.version == unknown.value.version == 1
+
+
+def test_a_refused_replay_stays_unknown_if_the_table_cannot_be_read(listen: Listen) -> None:
+    """The first request arrives late, just before its replay, whose refusal does not have the table. Then the server is
+    gone. The owner answered that nothing landed."""
+    with refimpl.open(listen(), token=None, environment=Environment(pause=lambda seconds: None)) as remote:
+        table = remote.create_table("orders", SCHEMA)
+        owner, table_id, attempt = remote.owner, table.table_id or "", str(uuid.uuid4())
+        assert isinstance(owner, RemoteOwner)
+        name = table.log.stage("_staged_commits", 1, attempt, append(clock_ms() + 1))
+        connection, posts = owner._calls._connection, itertools.count(1)
+        send, gone = connection.send, False
+
+        def late(method: str, target: str, body: bytes | None = None) -> Reply:
+            nonlocal gone
+            number = next(posts) if method == "POST" else 0
+            if gone or 0 < number <= TRIES:
+                raise NoAnswerError("the connection broke")
+            reply = send(method, target, body)
+            if number == 0:
+                return reply
+            assert reply.status == 200
+            gone = True
+            error = {"message": "no", "type": "CommitVersionConflictException", "code": 409}
+            return Reply(status=409, body=msgspec.json.encode({"error": error}))
+
+        with patch.object(connection, "send", late):
+            with pytest.raises(OutcomeUnknown):
+                owner.commit(table_id, 1, StagedProposal(attempt=attempt, file_name=name))
+            with pytest.raises(OutcomeUnknown):
+                owner.attempt_outcome(table_id, attempt)
+        assert isinstance(owner.attempt_outcome(table_id, attempt), Landed)
 
 
 def test_undecided_attempt_stays_unknown_until_its_version_is_taken(listen: Listen, reach: Reach) -> None:
@@ -305,7 +366,7 @@ def test_full_backlog_is_published_and_the_commit_lands(catalog: str, reach: Rea
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_replay_answered_as_a_conflict_is_recognised_in_the_log(catalog: str, reach: Reach, published: bool) -> None:
+def test_replay_answered_as_a_conflict_is_recognized_in_the_log(catalog: str, reach: Reach, published: bool) -> None:
     """The answer is lost. Before the request is repeated, another writer commits the next version, and publishes."""
     with FaultProxy(catalog) as proxy:
         other = reach(catalog, **PLACE)
@@ -464,7 +525,7 @@ def test_changed_metadata_keeps_the_servers_domain_properties(tmp_path: Path, re
 def test_domain_is_sent_without_its_name() -> None:
     configuration = r"{\"clusteringColumns\":[[\"day\"]],\"domainName\":\"delta.clustering\"}"
     action = f'{{"domainMetadata":{{"domain":"delta.clustering","configuration":"{configuration}","removed":false}}}}'
-    (update,) = calls.changes(f"{action}\n".encode(), lambda: pytest.fail("nothing to ask"))
+    (update,) = documents.changes(f"{action}\n".encode(), lambda: pytest.fail("nothing to ask"))
     assert update == SetDomainMetadata(updates={"delta.clustering": {"clusteringColumns": [["day"]]}})
 
 
@@ -505,7 +566,7 @@ def test_token_that_expires_in_the_middle(listen: Listen, reach: Reach, director
     with refimpl.open(directory) as local:
         tokens = Tokens(local)
         table = reach(url, token=tokens.add("writer", Scope.WRITE)).create_table("orders", SCHEMA)
-        with pytest.raises(InvalidRequestError, match="the token is missing; pass another one"):
+        with pytest.raises(InvalidRequestError, match="the token is missing; set COMMIT_OWNER_TOKEN"):
             reach(url).table("orders")
         reader = reach(url, token=tokens.add("reader", Scope.READ)).table("orders")
         with pytest.raises(InvalidRequestError, match="use a token with this permission"):
@@ -540,6 +601,28 @@ def test_token_that_expires_after_a_lost_answer_leaves_the_outcome_unknown(
         assert ids_in(local.table("orders")) == ([1] if match is UPDATE else [])
 
 
+def test_drop_after_a_lost_answer_leaves_the_outcome_unknown(listen: Listen, directory: Path) -> None:
+    """The commit landed, and then the table was dropped: no later answer "no such table" proves the contrary."""
+    with refimpl.open(directory, create=True) as local, FaultProxy(listen()) as proxy:
+
+        def drop(seconds: float) -> None:
+            with suppress(InvalidRequestError):  # was dropped
+                local.owner.drop_table(table.table_id or "")
+
+        with refimpl.open(proxy.url, token=None, environment=Environment(pause=drop)) as remote:
+            table = remote.create_table("orders", SCHEMA)
+            proxy.next(Fault.DROP_RESPONSE, match=UPDATE)
+            with pytest.raises(OutcomeUnknown) as unknown:
+                table.append(rows(1))
+            attempt, version = unknown.value.attempt, unknown.value.version
+            (staged,) = table.log.staged_listing(CATALOG_MANAGED.staging_folder)
+            proposal = StagedProposal(attempt=attempt, file_name=staged.name)
+            for _ in range(2):
+                with pytest.raises(OutcomeUnknown, match=attempt):
+                    remote.owner.commit(table.table_id or "", version, proposal)
+        assert len(list(table.location.rglob("*.parquet"))) == 1
+
+
 def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(listen: Listen, directory: Path) -> None:
     with FaultProxy(listen()) as proxy, refimpl.open(directory) as local:
 
@@ -552,6 +635,70 @@ def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(listen: Li
             proxy.next(Fault.DROP_RESPONSE, match=Match(method="DELETE"))
             remote.owner.drop_table(table.table_id or "")
         assert local.tables() == ["orders"]
+
+
+def answering(owner: object, method: str, replies: list[int | None], *, landed: bool) -> AbstractContextManager[object]:
+    """The owner's requests of this method get these answers, or none (None). `landed`: the server carries out the
+    first one."""
+    assert isinstance(owner, RemoteOwner)
+    connection = owner._calls._connection
+    send, left = connection.send, iter(replies)
+
+    def answer(sent: str, target: str, body: bytes | None = None) -> Reply:
+        status = next(left, 0) if sent == method and not target.endswith("/staging-tables") else 0
+        if status == 0:
+            return send(sent, target, body)
+        if status is None:
+            if landed:
+                send(sent, target, body)
+            raise NoAnswerError("the connection broke")
+        kind = {404: "NoSuchTableException", 409: "AlreadyExistsException"}.get(status, "InvalidParameterException")
+        return Reply(
+            status=status, body=msgspec.json.encode({"error": {"message": "no", "type": kind, "code": status}})
+        )
+
+    return patch.object(connection, "send", answer)
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 429])
+def test_refused_replay_of_a_creation_that_landed_is_resolved(reach: Reach, listen: Listen, status: int) -> None:
+    """As another server refuses it: the name is taken, or the staged table is not there any more."""
+    remote = reach(listen())
+    with answering(remote.owner, "POST", [None, status], landed=True):
+        table = remote.create_table("orders", SCHEMA)
+    table.append(rows(1))
+    assert ids_in(remote.table("orders")) == [1]
+
+
+@pytest.mark.parametrize(("status", "landed"), [(404, True), *itertools.product([409, 429, 401, 503], [True, False])])
+def test_refused_replay_of_a_drop_is_resolved_or_unknown(
+    reach: Reach, listen: Listen, directory: Path, status: int, landed: bool
+) -> None:
+    remote = reach(listen())
+    table_id = remote.create_table("orders", SCHEMA).table_id or ""
+    with answering(remote.owner, "DELETE", [None] + [status] * 9, landed=landed), ExitStack() as stack:
+        if not landed:
+            stack.enter_context(pytest.raises(OutcomeUnknown))
+        remote.owner.drop_table(table_id)
+    with refimpl.open(directory) as local:
+        assert local.tables() == ([] if landed else ["orders"])
+
+
+def test_drop_of_a_table_that_is_renamed_meanwhile_looks_for_it(reach: Reach, listen: Listen, directory: Path) -> None:
+    """A name that is gone does not prove that the table is dropped."""
+    remote = reach(listen())
+    table_id = remote.create_table("orders", SCHEMA).table_id or ""
+    with answering(remote.owner, "DELETE", [404], landed=False), refimpl.open(directory) as local:
+        remote.owner.drop_table(table_id)
+        assert local.tables() == []
+
+
+def test_drop_is_unknown_if_its_answer_and_the_tables_are_lost(reach: Reach, listen: Listen) -> None:
+    remote = reach(listen())
+    table_id = remote.create_table("orders", SCHEMA).table_id or ""
+    lost = answering(remote.owner, "DELETE", [None], landed=True)
+    with lost, answering(remote.owner, "GET", [0] + [None] * 99, landed=False), pytest.raises(OutcomeUnknown):
+        remote.owner.drop_table(table_id)
 
 
 def test_table_recreated_between_list_and_load_is_not_found(listen: Listen, directory: Path) -> None:
@@ -591,6 +738,7 @@ def test_clocks_that_differ_by_an_hour_keep_times_increasing(listen: Listen) -> 
         ("https://host?schemas=x", "unknown option 'schemas'"),
         ("https://a..b", "expected https://host:port"),
         ("http://localhost/a b", "expected https://host:port"),
+        ("http://localhost/api/2.1/unity-catalog", "leave out /api/2.1/unity-catalog"),
         ("http://localhost/\u00e4", "expected https://host:port"),
     ],
 )
@@ -603,6 +751,8 @@ def test_invalid_url_is_refused(url: str, says: str) -> None:
 def test_options_of_servers_and_directories_do_not_mix(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="are for servers"):
         refimpl.open(str(tmp_path), token="x")
+    with pytest.raises(InvalidRequestError, match=r"'htp://host': unknown scheme htp; expected http:// or"):
+        refimpl.open("htp://host")
     with pytest.raises(InvalidRequestError, match="are for directories"):
         refimpl.open("https://host", create=True)
 

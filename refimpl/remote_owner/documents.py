@@ -1,0 +1,131 @@
+"""The content of a commit as messages of the API, so that a server need not read the log."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from refimpl import actions, log_path
+from refimpl.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
+from refimpl.catalog_messages import (
+    MANAGED,
+    Columns,
+    CreateTable,
+    LoadedTable,
+    RemoveDomainMetadata,
+    RemoveProperties,
+    SetColumns,
+    SetDomainMetadata,
+    SetPartitionColumns,
+    SetProperties,
+    SetProtocol,
+    SetTableComment,
+    StagedTable,
+    Update,
+    columns,
+    is_derived,
+    protocol,
+)
+from refimpl.commits import AttemptId
+
+_KNOWN_DOMAINS: Final = frozenset({"delta.rowTracking", "delta.clustering"})
+"""Metadata domains that the API can express; the others are only in the log."""
+
+
+def attempt_in(file_name: str) -> AttemptId:
+    """The uuid in the name of a staged file; empty if it has none, which Unity Catalog accepts."""
+    name = log_path.parse_staged(file_name)
+    return "" if name is None or name.uuid is None else name.uuid
+
+
+def in_commit_timestamp(content: bytes) -> int | None:
+    """The in-commit timestamp in ms since the epoch; None if the commitInfo has none. Raises `CorruptLogError`."""
+    first = next(iter(actions.decode(content.partition(b"\n")[0], source="the commit")), None)
+    return first.in_commit_timestamp if isinstance(first, CommitInfo) else None
+
+
+def _columns(metadata: Metadata) -> Columns:
+    return msgspec.convert({"type": "struct", "fields": columns(metadata)}, Columns)
+
+
+def creation(name: str, staged: StagedTable, content: bytes) -> CreateTable:
+    """The content of version 0, for a server that does not read it."""
+    decoded = actions.decode(content, source="version 0")
+    metadata = next(action for action in decoded if isinstance(action, Metadata))
+    domains = {update.domain: _domain_document(update) for update in _domains(decoded)}
+    return CreateTable(
+        name=name,
+        location=staged.location,
+        table_type=MANAGED,
+        columns=_columns(metadata),
+        protocol=protocol(next(action for action in decoded if isinstance(action, Protocol))),
+        partition_columns=metadata.partition_columns,
+        properties=dict(metadata.configuration),
+        comment=metadata.description,
+        domain_metadata=domains or None,
+        last_commit_timestamp_ms=in_commit_timestamp(content),
+    )
+
+
+def _metadata_updates(metadata: Metadata, before: LoadedTable) -> list[Update]:
+    had = {key: value for key, value in before.metadata.properties.items() if not is_derived(key)}
+    changed = {key: value for key, value in metadata.configuration.items() if had.get(key) != value}
+    removed = tuple(sorted(key for key in had if key.startswith("delta.") and key not in metadata.configuration))
+    updates: list[Update] = []
+    wanted = _columns(metadata)
+    if msgspec.to_builtins(wanted) != before.metadata.columns:
+        updates.append(SetColumns(columns=wanted))
+    if metadata.partition_columns != (before.metadata.partition_columns or ()):
+        updates.append(SetPartitionColumns(partition_columns=metadata.partition_columns))
+    if changed:
+        updates.append(SetProperties(updates=changed))
+    if removed:
+        updates.append(RemoveProperties(removals=removed))
+    if metadata.description is not None:
+        updates.append(SetTableComment(comment=metadata.description))
+    return updates
+
+
+def _domains(decoded: Sequence[Action]) -> list[DomainMetadata]:
+    return [action for action in decoded if isinstance(action, DomainMetadata) and action.domain in _KNOWN_DOMAINS]
+
+
+def _domain_document(domain: DomainMetadata) -> dict[str, object]:
+    """The domain's content without its name, which the log repeats in it and the API does not. Raises
+    `msgspec.DecodeError`."""
+    document: dict[str, object] = msgspec.json.decode(domain.configuration, type=dict[str, object])
+    return {member: value for member, value in document.items() if member != "domainName"}
+
+
+def _domain_updates(decoded: Sequence[Action]) -> list[Update]:
+    set_, removed = {}, []
+    for action in _domains(decoded):
+        if action.removed:
+            removed.append(action.domain)
+        else:
+            with contextlib.suppress(msgspec.DecodeError):
+                set_[action.domain] = _domain_document(action)
+    updates: list[Update] = [SetDomainMetadata(updates=set_)] if set_ else []
+    return [*updates, RemoveDomainMetadata(domains=tuple(removed))] if removed else updates
+
+
+def changes(content: bytes, before: Callable[[], LoadedTable]) -> list[Update]:
+    """The updates that a commit makes to the table's metadata at the server. `before` loads the present metadata; it is
+    called only if needed.
+
+    A property that the server has and the commit lacks is removed at the server only if it is a `delta.*` property: the
+    server may keep other properties that were never in the log. Raises `CorruptLogError`.
+    """
+    if not any(f'{{"{kind}":'.encode() in content for kind in ("metaData", "protocol", "domainMetadata")):
+        return []
+    decoded = actions.decode(content, source="the staged commit")
+    updates: list[Update] = []
+    for action in decoded:
+        if isinstance(action, Metadata):
+            updates += _metadata_updates(action, before())
+        elif isinstance(action, Protocol):
+            updates.append(SetProtocol(protocol=protocol(action)))
+    return updates + _domain_updates(decoded)
