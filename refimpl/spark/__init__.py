@@ -79,5 +79,6 @@ def connect(spark: SparkSession, warehouse: AnyWarehouse | str | os.PathLike[str
             warehouse = refimpl.open(warehouse)
     from refimpl.spark import data_source
 
-    data_source.register(prepared(spark), warehouse)
-    return DeltaConnection(spark, TableAccess(spark, warehouse))
+    tables = TableAccess(prepared(spark), warehouse)
+    data_source.register(tables)
+    return DeltaConnection(spark, tables)

@@ -326,11 +326,12 @@ class _Commit:
         for _ in range(LOOKS):
             try:
                 return self._owner.attempt_outcome(self._table_id, self._attempt)
-            except (OwnerUnavailableError, OutcomeUnknown, OSError):
-                continue
+            except (InvalidRequestError, OwnerUnavailableError, OutcomeUnknown, OSError) as error:
+                last = error  # a rejected request proves nothing either: the table may have been dropped since
         raise OutcomeUnknown(
             f"version {self._version} of {self._log.location} may or may not be attempt {self._attempt}: neither the "
-            f"commit nor {LOOKS} requests for its outcome were answered; read the table before you repeat the work",
+            f"commit nor {LOOKS} requests for its outcome were answered (last error: {last}); read the table before "
+            f"you repeat the work",
             table_id=self._table_id,
             version=self._version,
             attempt=self._attempt,
@@ -394,7 +395,9 @@ class _Java:
 
     def _commit_of(self, log: LogStore, commit: RatifiedCommit) -> Any:
         """A commit with the file that holds it: the published file if it exists, otherwise the staged file."""
-        published = log.find(log_path.commit(commit.version))
+        published = None
+        with contextlib.suppress(OSError):  # a commit that landed must not be reported as failed
+            published = log.find(log_path.commit(commit.version))
         modified: int = commit.in_commit_timestamp
         if published is not None:
             modified = published.modified or modified

@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -47,18 +48,23 @@ from refimpl.client.schema import Struct
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
 from refimpl.client.table_stream import Offset, StreamOptions, TableStream
-from refimpl.errors import CorruptionError, InvalidRequestError, LocationError, NameTakenError
+from refimpl.errors import (
+    CorruptionError,
+    DeltaError,
+    InvalidRequestError,
+    LocationError,
+    NameTakenError,
+    OwnerUnavailableError,
+)
 from refimpl.spark.commit_protocol import JobFiles, delete_files, gather_or_delete
 from refimpl.spark.frames import check_columns_of, spark_schema, table_schema_of
 from refimpl.spark.reader import milliseconds_of
-from refimpl.spark.tables import NamedTarget, PathTarget, Tables, is_utc
-from refimpl.spark.writer import OPTIONS as WRITE_OPTIONS
-from refimpl.spark.writer import WriteOptions, WritePlan, truth
+from refimpl.spark.tables import NamedTarget, PathTarget, TableAccess, Tables, is_utc
+from refimpl.spark.write_plan import OPTIONS as WRITE_OPTIONS
+from refimpl.spark.write_plan import WriteOptions, WritePlan, truth
 from refimpl.warehouse import AnyWarehouse, RemoteWarehouse, Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from refimpl.remote_owner.connection import Address
 
 NAME: Final = "delta-owner"
@@ -80,6 +86,8 @@ _OF_QUERY: Final = ("checkpointLocation", "queryName")
 """Options of a streaming query; Spark passes them to the sink, too."""
 _MAX_FILES_PER_TRIGGER: Final = 1000
 """Delta's default."""
+_SIZE: Final = re.compile(r"([0-9]+)\s*(?:([kmgtp])?b?)")
+"""A number of bytes with a unit, as Spark reads it: 1k is 1024."""
 _TASK_BYTES: Final = 64 * 2**20
 _TASK_FILES: Final = 16
 """A task reads at most this many files and bytes, but at least one file."""
@@ -98,19 +106,24 @@ class Connection:
     """The address of a server, without the token."""
     token_file: str | None = None
     time_zone: str = "UTC"
+    partition_overwrite_mode: str = "static"
 
     @classmethod
-    def of(cls, warehouse: AnyWarehouse | None, time_zone: str) -> Connection:
+    def of(
+        cls, warehouse: AnyWarehouse | None, *, time_zone: str = "UTC", partition_overwrite_mode: str = "static"
+    ) -> Connection:
+        """`time_zone` and `partition_overwrite_mode`: the session's, because other processes have no session."""
+        found = cls(time_zone=time_zone, partition_overwrite_mode=partition_overwrite_mode)
         if isinstance(warehouse, Warehouse):
-            return cls(directory=str(warehouse.directory), time_zone=time_zone)
+            return dataclasses.replace(found, directory=str(warehouse.directory))
         if isinstance(warehouse, RemoteWarehouse):
             address = warehouse.owner.address
-            return cls(
+            return dataclasses.replace(
+                found,
                 address=dataclasses.replace(address, token=None),
                 token_file=None if address.token is None else _private_file(address.token),
-                time_zone=time_zone,
             )
-        return cls(time_zone=time_zone)
+        return found
 
     def warehouse(self) -> AnyWarehouse | None:
         if self.directory is not None:
@@ -147,10 +160,12 @@ def _private_file(token: str) -> str:
     return path
 
 
-def register(spark: SparkSession, warehouse: AnyWarehouse | None) -> None:
-    """Make `delta-owner` a format of the session, for the tables of this warehouse. Replaces an earlier
-    registration."""
-    connection = Connection.of(warehouse, str(spark.conf.get("spark.sql.session.timeZone")))
+def register(tables: TableAccess) -> None:
+    """Make `delta-owner` a format of the session, for these tables. Replaces an earlier registration."""
+    spark = tables.spark
+    connection = Connection.of(
+        tables.warehouse, time_zone=tables.time_zone, partition_overwrite_mode=tables.partition_overwrite_mode
+    )
     # Spark looks the name up in its active session, too, and rejects a name of another session. This call makes
     # `spark` the active session.
     spark.createDataFrame([], "id long")
@@ -194,6 +209,12 @@ class DeltaOwnerSource(DataSource):
         return _Reader(_Rows.of(FeedReader.of(snapshot), schema, feed=False), files)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+        try:
+            return self._stream_reader(schema)
+        except DeltaError as error:  # raised later: an error of this method makes PySpark raise `UnboundLocalError`
+            return _StreamReader(error, None, max_files=None, max_bytes=None)
+
+    def _stream_reader(self, schema: StructType) -> _StreamReader:
         self._check_options(_STREAM)
         options = StreamOptions(
             starting_version=self._starting_version(),
@@ -207,7 +228,7 @@ class DeltaOwnerSource(DataSource):
             TableStream(table, options, of=snapshot),
             _Rows.of(FeedReader.of(snapshot), schema, feed=self._feed),
             max_files=self._number("maxFilesPerTrigger", least=1),
-            max_bytes=self._number("maxBytesPerTrigger", least=1),
+            max_bytes=self._size("maxBytesPerTrigger"),
         )
 
     @property
@@ -249,22 +270,27 @@ class DeltaOwnerSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         self._check_options(WRITE_OPTIONS, ("partitionBy",))
-        return _Writer(self._plan(schema, overwrite=overwrite))
+        default_mode = self.connection.partition_overwrite_mode
+        return _Writer(self._plan(schema, overwrite=overwrite, default_mode=default_mode))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         self._check_options(("mergeSchema", "overwriteSchema", "partitionBy"), _OF_QUERY)
-        return _StreamWriter(self._plan(schema, overwrite=overwrite))
+        try:
+            return _StreamWriter(self._plan(schema, overwrite=overwrite, default_mode="static"))
+        except OwnerUnavailableError as error:  # raised later: Spark needs a writer to abort a batch, too
+            return _StreamWriter(error)
 
-    def _plan(self, schema: StructType, *, overwrite: bool) -> _Work:
+    def _plan(self, schema: StructType, *, overwrite: bool, default_mode: str) -> _Work:
         given = table_schema_of(schema)
         columns = self.options.get("partitionBy")
         partition_by = None if columns is None else tuple(name.strip() for name in columns.split(","))
         options = WriteOptions.parse(
             {name.lower(): value for name, value in self.options.items()},
             overwrite=overwrite,
+            default_mode=default_mode,
             partition_by=partition_by,
         )
-        snapshot = self._existing(given, partition_by or ()).snapshot()
+        snapshot = self._existing(given, given.spelled(partition_by or ())).snapshot()
         plan = WritePlan.of(snapshot, given, options, in_utc=is_utc(self.connection.time_zone))
         check_columns_of(given, plan.schema, filled=plan.rules.filled)
         return _Work(plan=plan, connection=self.connection, reference=self._reference())
@@ -295,6 +321,8 @@ class DeltaOwnerSource(DataSource):
         given = [self.options[name] for name in _COMMON if name in self.options]
         if len(given) > 1:
             raise InvalidRequestError("the options path and table are mutually exclusive; give one of them")
+        if "paths" in self.options:
+            raise InvalidRequestError(f"several tables {self.options['paths']}; expected one: load each, and use union")
         if not given or _OF_CATALOG in self.options:
             raise InvalidRequestError(
                 "no table given; Spark's catalog keeps neither path nor options of a table of this format; use "
@@ -325,6 +353,18 @@ class DeltaOwnerSource(DataSource):
         if not (text.isascii() and text.isdecimal()) or int(text) < least:
             raise InvalidRequestError(f"invalid {name} {text!r}; expected a number >= {least}", option=name)
         return int(text)
+
+    def _size(self, name: str) -> int | None:
+        """In bytes. As in Delta, the option may have a unit: `64m`, `10g`."""
+        text = self.options.get(name)
+        if text is None:
+            return None
+        size = _SIZE.fullmatch(text.strip().lower())
+        if size is None or int(size[1]) == 0:
+            raise InvalidRequestError(
+                f"invalid {name} {text!r}; expected bytes >= 1, such as 1048576 or 64m", option=name
+            )
+        return int(size[1]) << 10 * " kmgtp".index(size[2] or " ")
 
     def _starting_version(self) -> int | Literal["latest"] | None:
         if self.options.get("startingVersion", "").lower() == "latest":
@@ -429,7 +469,12 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A process on the driver's host keeps it for the life of the query; tasks get a copy that only reads."""
 
     def __init__(
-        self, stream: TableStream | None, rows: _Rows, *, max_files: int | None, max_bytes: int | None
+        self,
+        stream: TableStream | DeltaError | None,
+        rows: _Rows | None,
+        *,
+        max_files: int | None,
+        max_bytes: int | None,
     ) -> None:
         self._stream = stream
         self._rows = rows
@@ -442,6 +487,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _source(self) -> TableStream:
+        if isinstance(self._stream, DeltaError):
+            raise self._stream
         assert self._stream is not None, "a task plans nothing"
         return self._stream
 
@@ -471,6 +518,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _tasks(self._source.files(_offset(start), _offset(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert self._rows is not None
         return self._rows.read(partition)
 
 
@@ -544,21 +592,25 @@ class _Work:
         """On the driver: commit the files in one transaction. If the batch is committed already, delete the files,
         unless the log names them: then the same messages were committed before."""
         table = self.table()
-        snapshot = table.snapshot()
-        if any(add.key in known for add in files.added for known in (snapshot.files, snapshot.tombstones)):
+        if _is_committed(table.snapshot(), files):
             return
         transaction = self.plan.begin(table, **batch)
-        if transaction is None:
-            data_files.delete(Path(self.plan.location), files.added, self.plan.objects)
-        else:
+        if transaction is not None:
             self.plan.commit(transaction, files)
+        elif not _is_committed(table.snapshot(), files):  # an earlier request with them may have arrived since
+            data_files.delete(Path(self.plan.location), files.added, self.plan.objects)
 
-    def abandon(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Delete the files of a job in which a task failed. If all tasks have reported, the commit has begun and may
-        have landed: then the files stay."""
-        for message in messages:
-            if None in messages and isinstance(message, _Message):  # its own plan: `self` belongs to a new writer
-                delete_files(message.rows, Path(message.plan.location), message.plan.objects)
+
+def _is_committed(snapshot: Snapshot, files: JobFiles) -> bool:
+    return any(add.key in known for add in files.added for known in (snapshot.files, snapshot.tombstones))
+
+
+def _abandon(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Delete the files of a job in which a task failed. If every task has reported its files, the commit may have
+    landed, and the files stay."""
+    for message in messages:
+        if None in messages and isinstance(message, _Message):
+            delete_files(message.rows, Path(message.plan.location), message.plan.objects)
 
 
 class _Writer(DataSourceArrowWriter):
@@ -572,7 +624,7 @@ class _Writer(DataSourceArrowWriter):
         self.work.commit(self.work.files(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self.work.abandon(messages)
+        _abandon(messages)
 
 
 class _StreamWriter(DataSourceStreamArrowWriter):
@@ -584,8 +636,18 @@ class _StreamWriter(DataSourceStreamArrowWriter):
     After a failed commit that may have landed, the files stay; the repeated batch finds out whether it landed.
     """
 
-    def __init__(self, work: _Work) -> None:
-        self.work = work
+    def __init__(self, work: _Work | OwnerUnavailableError) -> None:
+        self._work = work
+
+    @property
+    def work(self) -> _Work:
+        if isinstance(self._work, OwnerUnavailableError):
+            raise self._work
+        return self._work
+
+    def __getstate__(self) -> dict[str, object]:
+        """Raises the error before tasks run."""
+        return {"_work": self.work}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self.work.write(iterator)
@@ -606,7 +668,7 @@ class _StreamWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002
-        self.work.abandon(messages)
+        _abandon(messages)
 
 
 def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
@@ -615,7 +677,7 @@ def _query_id(messages: Sequence[WriterCommitMessage | None]) -> str:
     if len(ids) != 1 or None in ids:
         raise CorruptionError(
             f"the tasks of a batch report the query ids {sorted(map(str, ids))}; expected one: without it, "
-            "a repeated batch could not be recognised; nothing is committed"
+            "a repeated batch could not be recognized; nothing is committed"
         )
     (query,) = ids
     assert query is not None

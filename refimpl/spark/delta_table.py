@@ -9,6 +9,7 @@ understands a condition, and not `refimpl.client.predicate`, then the transactio
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ from refimpl.spark import commit_protocol
 from refimpl.spark.commit_protocol import NewRows
 from refimpl.spark.frames import quoted, spark_schema, table_schema
 from refimpl.spark.log_replay import OnSpark
-from refimpl.spark.reader import FILE_COLUMN, path_of, read_files
+from refimpl.spark.reader import FILE_COLUMN, milliseconds_of, path_of, read_files
 from refimpl.spark.tables import TableAccess
 
 if TYPE_CHECKING:
@@ -94,13 +95,19 @@ class DeltaTable:
         from_version: int | None = None,
         to_version: int | None = None,
         *,
-        from_timestamp: int | None = None,
-        to_timestamp: int | None = None,
+        from_timestamp: int | str | datetime.datetime | None = None,
+        to_timestamp: int | str | datetime.datetime | None = None,
     ) -> DataFrame:
-        """The change data feed, read by tasks. See `refimpl.client.table.Table.changes`."""
+        """The change data feed, as `refimpl.client.table.Table.changes`, read by tasks; times as in `timestampAsOf`."""
         table, spark = self._table, self._access.spark
+        times = {"from_timestamp": from_timestamp, "to_timestamp": to_timestamp}
         reader, files = table.change_files(
-            from_version, to_version, from_timestamp=from_timestamp, to_timestamp=to_timestamp
+            from_version,
+            to_version,
+            **{
+                name: None if moment is None else milliseconds_of(moment, self._access.time_zone, name)
+                for name, moment in times.items()
+            },
         )
         if not files:
             return spark.createDataFrame([], spark_schema(reader.schema))
@@ -285,6 +292,8 @@ class _Work:
             position = by_name.get(name.lower())
             if position is None:
                 raise InvalidRequestError(f"unknown column {name!r}; the columns are {', '.join(self.schema.names)}")
+            if self.schema.names[position] in names:
+                raise InvalidRequestError(f"the column {name!r} is set twice")
             _check_no_query(value)
             given = (
                 functions.expr(value)
@@ -542,7 +551,7 @@ class _MergeWork(_Work):
             if count <= _KEYS:
                 keys = [row[0] for row in values.distinct().collect()]
                 return OneOf(column=column, values=sorted(value for value in keys if value is not None))
-            if isinstance(least, str) and "\ufffd" in least + most:  # it may stand for bytes that are no UTF-8
+            if isinstance(least, str) and "\ufffd" in least + most:  # it may stand for bytes that are not UTF-8
                 return None
             below = Comparison(column=column, operator=Operator.LESS, value=least)
             return And(

@@ -130,7 +130,10 @@ def _by_name(given: Struct, schema: Struct) -> tuple[list[tuple[Field, Field | N
     faults = [f"the rows have the column {name!r} twice" for name in twice]
     known = {column.name.lower() for column in schema.fields}
     faults += [
-        f"the table has no column {column.name!r}" for column in given.fields if column.name.lower() not in known
+        f"the table has no column {column.name!r} (leave it out, or write it in Python with "
+        f".option('mergeSchema', True))"
+        for column in given.fields
+        if column.name.lower() not in known
     ]
     pairs = [(wanted, by_name.get(wanted.name.lower())) for wanted in schema.fields]
     return pairs, faults
@@ -152,7 +155,9 @@ def _compare(wanted: Field, present: Field | None, faults: list[str]) -> None:
         if not wanted.nullable:
             faults.append(f"the column {wanted.name!r} must not be null, but the rows lack it")
     elif not _same(present.type, wanted.type) and not _widens(present.type, wanted.type):
-        faults.append(f"the column {wanted.name!r} is {wanted.type} in the table and {present.type} in the rows")
+        faults.append(
+            f"the column {wanted.name!r} is {wanted.type} in the table and {present.type} in the rows (cast it)"
+        )
 
 
 def _same(given: DataType, wanted: DataType) -> bool:

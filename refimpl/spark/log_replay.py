@@ -159,7 +159,7 @@ _ELSEWHERE: Final = (
 
 @dataclass(slots=True, kw_only=True)
 class SparkReplay:
-    """See `LogReader.replay`. It remembers the newest version that it replayed."""
+    """See `LogReader.replay`. Keeps the rows of the newest replayed version."""
 
     spark: SparkSession
     _newest: int = -1

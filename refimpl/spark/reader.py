@@ -68,7 +68,11 @@ class DeltaReader:
         version that was the newest at that time.
         """
         if key.lower() not in _BY_LOWER_CASE:
-            raise InvalidRequestError(f"unknown option {key!r}; expected {' or '.join(_OPTIONS)}", option=key)
+            raise InvalidRequestError(
+                f"unknown option {key!r}; expected {' or '.join(_OPTIONS)}; for the change data feed, use "
+                "delta.table(name).changes",
+                option=key,
+            )
         self._options[_BY_LOWER_CASE[key.lower()]] = value
         return self
 

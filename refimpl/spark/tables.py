@@ -88,6 +88,11 @@ class TableAccess(Tables):
         return str(self.spark.conf.get("spark.sql.session.timeZone"))
 
     @property
+    def partition_overwrite_mode(self) -> str:
+        """The session's `spark.sql.sources.partitionOverwriteMode`."""
+        return str(self.spark.conf.get("spark.sql.sources.partitionOverwriteMode"))
+
+    @property
     def in_utc(self) -> bool:
         return is_utc(self.time_zone)
 

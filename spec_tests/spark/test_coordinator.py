@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -51,7 +51,9 @@ class Engine:
         storage.CommitFailedException = lambda retryable, conflict, message: SimpleNamespace(
             _target_id="o1", retryable=retryable, conflict=conflict
         )
-        gateway.jvm.java.lang.IllegalStateException = lambda message: SimpleNamespace(_target_id="o2", unknown=True)
+        gateway.jvm.java.lang.IllegalStateException = lambda message: SimpleNamespace(
+            _target_id="o2", unknown=True, message=message
+        )
         storage.Commit = lambda version, status, timestamp: version
         storage.GetCommitsResponse = lambda commits, latest: (list(commits), latest)
         gateway.jvm.java.util.Collections.emptyList.return_value = []
@@ -166,6 +168,16 @@ def test_coordinator_asks_for_the_outcome_after_a_lost_answer(warehouse: refimpl
     assert engine.staged() == [1], "the staged file of the landed commit stays"
 
 
+def test_a_commit_that_landed_is_answered_although_the_disk_fails(
+    warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Engine(warehouse).create()
+    with monkeypatch.context() as patched:
+        patched.setattr(LogStore, "find", Mock(side_effect=OSError("Input/output error")))
+        engine.commit(1)
+    assert engine.latest() == 1
+
+
 def test_a_lost_request_is_retryable(warehouse: refimpl.Warehouse) -> None:
     engine = Engine(warehouse).create()
     engine.owner.faults.lose_requests = 1
@@ -201,9 +213,10 @@ def test_a_file_that_cannot_be_staged_is_not_proposed(warehouse: refimpl.Warehou
     [
         (OwnerUnavailableError("busy"), LOOKS - 1, LOOKS),
         (OwnerUnavailableError("busy"), LOOKS, LOOKS),
+        (TableNotFoundError("the table was dropped"), LOOKS, LOOKS),
         (CorruptionError("the ledger is damaged"), 1, 1),
     ],
-    ids=["the last request is answered", "no request is answered", "the owner stopped"],
+    ids=["the last request is answered", "no request is answered", "each request is rejected", "the owner stopped"],
 )
 def test_coordinator_asks_for_the_outcome_a_few_times(
     warehouse: refimpl.Warehouse, error: Exception, count: int, questions: int
@@ -222,7 +235,9 @@ def test_coordinator_asks_for_the_outcome_a_few_times(
     if questions > count:
         engine.commit(1)
     else:
-        assert engine.refusal(1).unknown
+        refused = engine.refusal(1)
+        assert refused.unknown
+        assert str(error) in refused.message
     assert len(asked) == questions
     assert engine.latest() == 1
 

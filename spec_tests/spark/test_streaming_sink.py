@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from pyspark.sql.types import StructType
+from pyspark.sql.types import FloatType, LongType, MapType, StructType
 
 import refimpl
 from refimpl.client.schema import Struct, parse, to_arrow
@@ -24,9 +24,12 @@ from refimpl.errors import (
     MetadataChangedError,
     NotFoundInHistoryError,
     OutcomeUnknown,
+    OwnerUnavailableError,
 )
+from refimpl.spark import data_source
 from refimpl.spark.data_source import Connection, DeltaOwnerSource
 from refimpl.spark.tables import PathTarget, Tables
+from refimpl.spark.write_plan import WritePlan
 from refimpl.warehouse import Warehouse
 from spec_tests.client.test_object_store import directory, objects, server, store
 from spec_tests.engines.prerequisites import served
@@ -48,7 +51,7 @@ def table(warehouse: Warehouse) -> Table:
 
 
 def source(warehouse: Warehouse, **options: str) -> DeltaOwnerSource:
-    kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(warehouse, "UTC")})
+    kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(warehouse)})
     return kind({"path": "sink", **options})  # type: ignore[no-any-return]
 
 
@@ -102,6 +105,22 @@ def test_repeated_commit_deletes_no_committed_file(warehouse: Warehouse, table: 
     assert sorted(table.snapshot(version=2).to_arrow()["id"].to_pylist()) == [1, 2, 3], (
         "the files of an older version stay"
     )
+
+
+def test_commit_that_lands_during_its_repetition_keeps_its_files(
+    warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request was delayed, and arrives after the repetition has looked for it."""
+    sent, begin = [message(stream(warehouse), (3, 1))], WritePlan.begin
+
+    def late(plan: WritePlan, *values: Any, **more: Any) -> Transaction | None:
+        monkeypatch.setattr(WritePlan, "begin", begin)
+        stream(warehouse).commit(sent, 0)
+        return begin(plan, *values, **more)
+
+    monkeypatch.setattr(WritePlan, "begin", late)
+    stream(warehouse).commit(sent, 0)
+    assert ids(table) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("query", [QUERY, None])
@@ -198,6 +217,25 @@ def test_abort_deletes_files_after_the_table_was_recreated(warehouse: Warehouse,
     assert files(table) == before
 
 
+def test_a_batch_is_aborted_without_the_owner(
+    warehouse: Warehouse, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise Spark hides the error of the commit behind the one of the abort."""
+    sent = message(stream(warehouse), (3, 1))
+
+    def unreachable(_: Connection) -> Warehouse:
+        raise OwnerUnavailableError("the server is down")
+
+    monkeypatch.setattr(Connection, "warehouse", unreachable)
+    data_source._tables.cache_clear()
+    writer = stream(warehouse)
+    writer.abort([sent, None], 0)
+    assert files(table) == 2
+    for use in (lambda: again(writer), lambda: writer.commit([sent], 0)):
+        with pytest.raises(OwnerUnavailableError, match="the server is down"):
+            use()
+
+
 @pytest.mark.parametrize("queries", [(None,), (QUERY, None), (QUERY, "another")])
 def test_without_one_query_id_nothing_is_committed(
     warehouse: Warehouse, table: Table, queries: tuple[str | None, ...]
@@ -248,7 +286,7 @@ def test_a_schema_change_since_the_plan_is_a_conflict(warehouse: Warehouse, tabl
 
 def test_copies_of_a_connection_contain_no_token(tmp_path: Path) -> None:
     with refimpl.open("http://127.0.0.1:1", token="secret-token") as remote:
-        connection = Connection.of(remote, "UTC")
+        connection = Connection.of(remote)
     assert b"secret-token" not in pickle.dumps(connection)
     assert connection.token_file is not None
     assert Path(connection.token_file).stat().st_mode & 0o077 == 0
@@ -334,6 +372,20 @@ def test_merge_schema_widens_types(warehouse: Warehouse, narrow: Table) -> None:
     assert snapshot.schema["n"].metadata["delta.typeChanges"] == [{"fromType": "integer", "toType": "long"}]
 
 
+def test_merge_schema_widens_keys_of_maps(warehouse: Warehouse) -> None:
+    narrow, wide = (pa.schema([("m", pa.map_(kind, pa.float32()))]) for kind in (pa.int32(), pa.int64()))
+    table = warehouse.create_table("maps", narrow, properties={"delta.enableTypeWidening": "true"})
+    table.append(pa.table({"m": [[(7, 0.5)]]}, schema=narrow))
+    given = StructType().add("m", MapType(LongType(), FloatType()))
+    writer = source(warehouse, path="maps", mergeSchema="true").writer(given, False)
+    rows = pa.RecordBatch.from_pylist([{"m": [(2**40, 1.5)]}], wide)
+    writer.commit([again(again(writer.work).run(iter([rows]), split=0, attempt=0))])
+    snapshot = table.snapshot()
+    assert sorted(snapshot.to_arrow()["m"].to_pylist()) == [[(7, 0.5)], [(2**40, 1.5)]]
+    change = {"fromType": "integer", "toType": "long", "fieldPath": "key"}
+    assert snapshot.schema["m"].metadata["delta.typeChanges"] == [change]
+
+
 @pytest.mark.parametrize(
     ("kinds", "values", "left"),
     [
@@ -407,7 +459,7 @@ def test_invalid_options(
 
 
 def test_a_missing_table_is_created(warehouse: Warehouse, tmp_path: Path) -> None:
-    batch(warehouse, (3, 1), path="new", partitionBy="month")
+    batch(warehouse, (3, 1), path="new", partitionBy="MONTH")
     assert warehouse.table("new").snapshot().partition_columns == ("month",)
     assert warehouse.table("new").snapshot().to_arrow()["ID"].to_pylist() == [3]
     location = tmp_path / "by-path"
@@ -423,7 +475,7 @@ def test_stream_of_a_served_table_has_tasks_without_server_calls(tmp_path: Path)
         url = running.enter_context(served(directory))
         remote = running.enter_context(refimpl.open(url, token=None))
         remote.create_table("sink", SCHEMA)
-        kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(remote, "UTC")})
+        kind = type("Source", (DeltaOwnerSource,), {"connection": Connection.of(remote)})
         writer = kind({"path": "sink"}).streamWriter(COLUMNS, False)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Connection, "warehouse", lambda _: pytest.fail("a task asks the server"))
@@ -448,7 +500,8 @@ def test_stream_of_a_served_table_has_tasks_without_server_calls(tmp_path: Path)
         ),
         ({"readChangeFeed": "true", "startingVersion": "0", "versionAsOf": "1"}, "mutually exclusive"),
         ({"startingVersion": "0"}, "needs readChangeFeed=true"),
-        ({"timestampAsOf": "1712123100000"}, "the time 1712123100000 is before the oldest commit"),
+        ({"timestampAsOf": "1712123100000"}, r"the time 2024-04-03 05:45:00.000Z is before the oldest .* at 20"),
+        ({"paths": '["sink","other"]'}, "several tables .*; expected one"),
     ],
 )
 def test_contradictory_options_of_a_read_are_rejected(
@@ -456,8 +509,60 @@ def test_contradictory_options_of_a_read_are_rejected(
 ) -> None:
     """A number is a time in ms, although the digits could also be a date of the year 1712."""
     made = source(warehouse, **options)
+    if "paths" in options:
+        del made.options["path"]
     with pytest.raises((InvalidRequestError, NotFoundInHistoryError), match=message):
         made.reader(made.schema())
+
+
+def test_a_stream_reports_invalid_options_at_its_first_offset(warehouse: Warehouse, table: Table) -> None:
+    """PySpark raises UnboundLocalError after an error of `streamReader`."""
+    reader = source(warehouse, maxFilesPerTrigger="0").streamReader(COLUMNS_OF_TABLE)
+    for call in (reader.initialOffset, reader.prepareForTriggerAvailableNow):
+        with pytest.raises(InvalidRequestError, match=r"invalid maxFilesPerTrigger '0'; expected a number >= 1"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("1048576", 2**20), ("64m", 2**26), ("10 GB", 10 * 2**30), ("7b", 7), ("0", None), ("1.5g", None), ("-1", None)],
+)
+def test_a_number_of_bytes_may_have_a_unit(warehouse: Warehouse, table: Table, text: str, size: int | None) -> None:
+    reader = source(warehouse, maxBytesPerTrigger=text).streamReader(COLUMNS_OF_TABLE)
+    if size is None:
+        with pytest.raises(InvalidRequestError, match=r"invalid maxBytesPerTrigger .* 1048576 or 64m"):
+            reader.initialOffset()
+    else:
+        assert reader._max_bytes == size
+
+
+@pytest.mark.parametrize(
+    ("options", "after"),
+    [
+        ({}, [2, 3]),
+        ({"partitionOverwriteMode": "static"}, [3]),
+        ({"replaceWhere": "month < 3"}, [3]),
+        ({"overwriteSchema": "true"}, [3]),
+    ],
+)
+def test_an_overwrite_follows_the_sessions_mode(
+    warehouse: Warehouse, table: Table, options: dict[str, str], after: list[int]
+) -> None:
+    """spark.sql.sources.partitionOverwriteMode=dynamic; as in Delta, other options come first."""
+    connection = Connection.of(warehouse, partition_overwrite_mode="dynamic")
+    kind = type("Source", (DeltaOwnerSource,), {"connection": connection})
+    writer = kind({"path": "sink", **options}).writer(COLUMNS_OF_TABLE, True)
+    writer.commit([message(writer, (3, 1), query=None, columns=["id", "month"])])
+    assert ids(table) == after
+
+
+def test_mode_complete_replaces_all_rows_in_a_dynamic_session(warehouse: Warehouse, table: Table) -> None:
+    connection = Connection.of(warehouse, partition_overwrite_mode="dynamic")
+    writer = type("Source", (DeltaOwnerSource,), {"connection": connection})({"path": "sink"}).streamWriter(
+        COLUMNS, True
+    )
+    writer.commit([message(writer, (3, 1))], 0)
+    assert ids(table) == [3]
 
 
 def test_rejected_rows_leave_no_files(warehouse: Warehouse) -> None:

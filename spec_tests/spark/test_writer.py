@@ -344,7 +344,7 @@ def test_columns_of_a_new_table_are_nullable(delta: DeltaConnection, spark: Spar
 @pytest.mark.parametrize(
     ("expressions", "fault"),
     [
-        (["id", "month", "1 extra"], "no column 'extra'"),
+        (["id", "month", "1 extra"], "no column 'extra' (leave it out, or write it in Python with .option("),
         (["cast(id as string) id", "month"], "'id' is long in the table and string in the rows"),
         (["id", "cast(month as long) month"], "'month' is integer in the table and long in the rows"),
         (["id", "id ID", "month"], "twice"),
@@ -544,6 +544,17 @@ def test_files_stay_when_the_outcome_is_unknown(
 
 
 # Paths
+
+
+def test_an_overwrite_follows_the_sessions_mode(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
+    delta.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        delta.write(rows.where("month = 1")).mode("overwrite").saveAsTable(flights)
+    finally:
+        delta.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert delta.read.table(flights).count() == 12
+    delta.write(rows.where("month = 1")).mode("overwrite").saveAsTable(flights)
+    assert delta.read.table(flights).count() == 4
 
 
 def test_plain_table_at_a_path_needs_no_warehouse(spark: SparkSession, rows: DataFrame, tmp_path: Path) -> None:
