@@ -18,7 +18,7 @@ from refimpl.cli.output import DOCUMENTED, ExitCode, exit_code, message, show_er
 
 TRACEBACK_VARIABLE = "COMMIT_OWNER_TRACEBACK"
 _BROKEN_PIPE = 141
-"""The exit code that a shell reports after SIGPIPE: `commit-owner log t | head` is no error."""
+"""The exit code that a shell reports after SIGPIPE: `commit-owner log t | head` is not an error."""
 
 
 class _ErrorHandler(TyperGroup):
@@ -70,12 +70,26 @@ def _report(error: Exception) -> int:
 
 def _report_usage(error: Exception, what: str) -> int:
     context = getattr(error, "ctx", None)
+    cause: Any = error.__cause__
+    if hasattr(cause, "errors"):
+        what = _with_value(what, repr(cause.errors()[0]["input"]))
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stdout.write(what.rstrip() + "\n" if what else "")
         return ExitCode.USAGE
     command = getattr(context, "command_path", None) or "commit-owner"
     show_error(f"{' '.join(what.split())}\nsee: {command} --help")
     return ExitCode.USAGE
+
+
+def _with_value(what: str, given: str) -> str:
+    """Typer's message for an invalid number or choice, shortened, and with the value, which it leaves out."""
+    for long, short in (
+        ("Input should be", "expected"),
+        (", unable to parse string as an integer", ""),
+        (": Value error, ", ": "),
+    ):
+        what = what.replace(long, short)
+    return what if given in what else f"{what}, not {given}"
 
 
 def _leave_broken_pipe() -> int:
@@ -91,7 +105,7 @@ application = typer.Typer(
     cls=_ErrorHandler,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 

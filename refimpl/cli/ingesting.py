@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from refimpl.client.schema import Struct
     from refimpl.client.table import Table
     from refimpl.spark import DeltaConnection
-    from refimpl.spark.writer import Written
+    from refimpl.spark.write_plan import Written
     from refimpl.warehouse import AnyWarehouse
 
 
@@ -56,7 +56,7 @@ commit-owner ingest events events.csv --create --partition-by day"""
 @commands.command(rich_help_panel="Tables", epilog=_INGEST)
 def ingest(
     table: Annotated[str, Argument(metavar="TABLE", help="name of the table")],
-    files: Annotated[list[Path], Argument(metavar="FILE...", help="CSV files with a header, or Parquet files")],
+    files: Annotated[list[Path], Argument(metavar="FILE", help="CSV files with a header, or Parquet files")],
     mode: Annotated[str, Option("--mode", metavar="MODE", help="write mode: append or overwrite")] = "append",
     replace_where: Annotated[
         str | None,
@@ -94,9 +94,11 @@ def ingest(
     All files become one atomic commit. Columns are matched by name. An append without rows commits nothing.
     """
     if mode not in ("append", "overwrite"):
-        raise InvalidRequestError(f"invalid --mode {mode!r}; choose append or overwrite")
+        raise InvalidRequestError(f"invalid --mode {mode!r}; expected append or overwrite")
     if not create and (partition_by or feature or commit_mode):
         raise InvalidRequestError("--partition-by, --feature and --commit-mode require --create")
+    if replace_where is not None and mode != "overwrite":
+        raise InvalidRequestError("--replace-where requires --mode overwrite")
     options, kind = _options(replace_where, feature, commit_mode), _kind(files)
     csv_options = {**_csv(null, delimiter), "multiLine": str(multi_line).lower()}
     names = _columns_of_parquet(files) if kind == PARQUET else _header(files, csv_options["sep"])
@@ -125,14 +127,14 @@ def ingest(
 
 def _options(replace_where: str | None, feature: str | None, commit_mode: str | None) -> list[tuple[str, str]]:
     """The writer's options, checked before Spark starts."""
-    options: list[tuple[str, str]] = []
+    options = [("partitionOverwriteMode", "static")]  # whatever the default of the session is
     if replace_where is not None:
         options.append(("replaceWhere", replace_where))
     if feature is not None:
         options.append(("feature", feature_named(feature).name))
     chosen = commit_mode_named(commit_mode)
     if chosen is not None:
-        options.append(("commit_mode", chosen.value))
+        options.append(("commitMode", chosen.value))
     return options
 
 
@@ -249,7 +251,8 @@ def _columns_of_parquet(files: list[Path]) -> tuple[str, ...]:
             try:
                 names = (*pq.read_schema(file).names, *(unquote(part.partition("=")[0]) for part in folders))
             except pa.ArrowException as error:
-                what = "is empty" if file.stat().st_size == 0 else f"cannot be read as Parquet: {error}"
+                problem = str(error).rstrip(".")
+                what = "is empty" if file.stat().st_size == 0 else f"cannot be read as Parquet: {problem}"
                 raise InvalidRequestError(f"{file} {what}; expected a Parquet file") from None
             if not names:
                 raise InvalidRequestError(f"{file} has no columns; expected at least one")

@@ -45,7 +45,7 @@ AnyWarehouseOption = Annotated[
 JsonOption = Annotated[bool, Option("--json", help="print one JSON document to stdout")]
 TableArgument = Annotated[str, Argument(metavar="TABLE", help="name, id, or path (with a /) of the table")]
 FeatureOption = Annotated[
-    str, Option("--feature", metavar="FEATURE", help=f"table feature: {' or '.join(TABLE_FEATURES)}")
+    str, Option("--feature", metavar="FEATURE", help=f"table feature: {', '.join(TABLE_FEATURES)}")
 ]
 CommitModeOption = Annotated[
     str | None, Option("--commit-mode", metavar="MODE", help="commit mode: staged (default), inline or direct")
@@ -101,7 +101,7 @@ def feature_named(name: str) -> TableFeature:
     for feature in TABLE_FEATURES.values():
         if feature.name.lower() == name.lower():
             return feature
-    raise InvalidRequestError(f"unknown table feature {name!r}; choose {' or '.join(TABLE_FEATURES)}")
+    raise InvalidRequestError(f"unknown table feature {name!r}; expected one of {', '.join(TABLE_FEATURES)}")
 
 
 def commit_mode_named(name: str | None) -> CommitMode | None:
@@ -111,7 +111,7 @@ def commit_mode_named(name: str | None) -> CommitMode | None:
         return CommitMode(name)
     except ValueError:
         known = ", ".join(commit_mode.value for commit_mode in CommitMode)
-        raise InvalidRequestError(f"unknown commit mode {name!r}; choose one of {known}") from None
+        raise InvalidRequestError(f"unknown commit mode {name!r}; expected one of {known}") from None
 
 
 def policy_of(backfill_every: str, backlog_limit: int, allow: list[str] | None) -> MaintenancePolicy:
@@ -133,7 +133,7 @@ def jobs_named(names: list[str] | None) -> frozenset[Maintenance]:
     wanted = names_of(names)
     for name in wanted:
         if name not in known:
-            raise InvalidRequestError(f"unknown maintenance job {name!r}; choose from {', '.join(known)}")
+            raise InvalidRequestError(f"unknown maintenance job {name!r}; expected one of {', '.join(known)}")
     return frozenset(known[name] for name in wanted)
 
 
@@ -330,7 +330,7 @@ def _type(kind: Any) -> DataType:
         precision, scale = (*numbers, *(10, 0)[len(numbers) :])
         if not 0 <= scale <= precision <= 38 or precision == 0:
             raise InvalidRequestError(
-                f"invalid {kind.sql(dialect='spark')}; expected a precision of 1 to 38, a scale of at most that"
+                f"invalid {kind.sql(dialect='spark')}; expected a precision from 1 to 38, and a scale from 0 to it"
             )
         return Decimal(precision=precision, scale=scale)
     if name == "ARRAY" and len(arguments) == 1:
@@ -339,6 +339,11 @@ def _type(kind: Any) -> DataType:
         return Map(key=_type(arguments[0]), value=_type(arguments[1]))
     if name == "STRUCT" and all(isinstance(member, sql.ColumnDef) for member in arguments):
         return Struct(fields=tuple(_field(member) for member in arguments))
+    if name in ("CHAR", "VARCHAR"):
+        raise InvalidRequestError(
+            f"unsupported type {kind.sql(dialect='spark')}; use STRING; to limit its length, add --property "
+            "'delta.constraints.NAME=length(COLUMN) <= N'"
+        )
     raise InvalidRequestError(f"unsupported type {kind.sql(dialect='spark')}; Delta columns cannot have it")
 
 
@@ -349,9 +354,12 @@ def columns_of_file(path: Path) -> Struct:
 
     from refimpl.client.schema import from_arrow
 
+    kind = format_of(path)
+    if not path.exists():
+        raise InvalidRequestError(f"{path} does not exist")
     try:
-        if format_of(path) == PARQUET:
-            return from_arrow(parquet.read_schema(path))
-        return from_arrow(csv.read_csv(path).schema)
-    except pa.ArrowInvalid as error:
-        raise InvalidRequestError(f"cannot read the columns of {path}: {error}") from None
+        return from_arrow(parquet.read_schema(path) if kind == PARQUET else csv.read_csv(path).schema)
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        expected = "a Parquet file" if kind == PARQUET else "a CSV file in UTF-8 with a header"
+        problem = str(error).rstrip(".")
+        raise InvalidRequestError(f"cannot read the columns of {path}: {problem}; expected {expected}") from None

@@ -246,6 +246,8 @@ def message(error: Exception) -> str:
     """One or two lines with the fact, the numbers and the next step."""
     if isinstance(error, errors.OutcomeUnknown):
         return f"{error}\n{_way_to_know(error)}"
+    if isinstance(error, errors.CorruptionError) and "verify" not in str(error):
+        return f"{error}\nstop the writers, then run: commit-owner verify"
     if isinstance(error, errors.DeltaError):
         return str(error)
     if isinstance(error, OSError):

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from refimpl.cli import output
-from refimpl.cli.options import PARQUET, AnyWarehouseOption, JsonOption, TableArgument, format_of, moment_ms, reached
+from refimpl.cli.options import PARQUET, AnyWarehouseOption, JsonOption, TableArgument, moment_ms, reached
 from refimpl.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def update(
         if not equals or not name.strip() or not value.strip():
             raise InvalidRequestError(f'invalid --set {pair!r}; expected COLUMN=SQL, such as "price = price * 2"')
         if name.strip() in values:
-            raise InvalidRequestError(f"--set names the column {name.strip()!r} twice")
+            raise InvalidRequestError(f"--set names the column {name.strip()!r} twice; pass one value for each column")
         values[name.strip()] = value.strip()
     with reached(address) as warehouse:
         done = warehouse.table(table).update(values, where)
@@ -123,7 +123,7 @@ def merge(
         ("--not-matched-by-source", not_matched_by_source, ("delete", "ignore")),
     ):
         if value not in known:
-            raise InvalidRequestError(f"invalid {option} {value!r}; choose {', '.join(known)}")
+            raise InvalidRequestError(f"invalid {option} {value!r}; expected one of {', '.join(known)}")
     with reached(address) as warehouse:
         work = warehouse.table(table).merge(_rows_of(file), on)
         if matched == "update":
@@ -144,14 +144,15 @@ def _rows_of(file: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if format_of(file) != PARQUET:
-        raise InvalidRequestError(f"unsupported file type {str(file)!r}; expected *.parquet")
+    if file.suffix.lower() != PARQUET:
+        raise InvalidRequestError(f"unsupported file type {str(file)!r}; expected *{PARQUET}")
     if not file.exists():
         raise InvalidRequestError(f"{file} does not exist")
     try:
         return pq.read_table(file)
     except pa.ArrowException as error:
-        raise InvalidRequestError(f"{file} cannot be read as Parquet: {error}") from None
+        problem = str(error).rstrip(".")
+        raise InvalidRequestError(f"{file} cannot be read as Parquet: {problem}; expected a Parquet file") from None
 
 
 def _show(table: str, done: RowsChanged, what: str, *, json: bool) -> None:
@@ -194,6 +195,8 @@ def changes(
         raise InvalidRequestError("exactly one of --from N and --from-time TIMESTAMP is required")
     if to_version is not None and to_time is not None:
         raise InvalidRequestError("--to and --to-time are mutually exclusive; pass one of them")
+    from refimpl.client.arrow_columns import python_rows
+
     with reached(address) as warehouse:
         feed = warehouse.table(table).changes(
             from_version,
@@ -203,7 +206,7 @@ def changes(
         )
         rows: list[dict[str, Any]] = []
         for batch in feed:
-            rows += batch.slice(0, None if limit is None else limit - len(rows)).to_pylist()
+            rows += python_rows(batch.slice(0, None if limit is None else limit - len(rows)))
             if len(rows) == limit:
                 break
     if json:

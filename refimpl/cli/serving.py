@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from refimpl.server.access import Tokens
 
 commands = typer.Typer()
-tokens = typer.Typer(no_args_is_help=True, help="Manage the access tokens of the server.")
-commands.add_typer(tokens, name="token", rich_help_panel="Server")
+tokens = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Manage the access tokens of the server.")
+_TOKEN = "Example:  commit-owner token add pipeline --scope write"
+commands.add_typer(tokens, name="token", rich_help_panel="Server", epilog=_TOKEN)
 
 
 @commands.command("serve", rich_help_panel="Server", epilog="Example:  commit-owner serve -w /data/lake --port 8080")
@@ -69,7 +70,7 @@ def serve(
     from refimpl.commit_owner import MaintenancePolicy
 
     if log_level not in ("debug", "info", "warning", "error"):
-        raise InvalidRequestError(f"invalid log level {log_level!r}; choose debug, info, warning or error")
+        raise InvalidRequestError(f"invalid log level {log_level!r}; expected debug, info, warning or error")
     with opened(address) as warehouse:  # only `init` creates a warehouse
         directory = warehouse.directory
     run(
@@ -88,7 +89,7 @@ def serve(
 NameArgument = Annotated[str, Argument(metavar="NAME", help="name of the token: letters, digits, - and _")]
 
 
-@tokens.command("add", epilog="Example:  commit-owner token add pipeline --scope write")
+@tokens.command("add", epilog=_TOKEN)
 def token_add(
     name: NameArgument,
     scope: Annotated[str, Option("--scope", metavar="SCOPE", help="read, or write (includes read)")] = "read",
@@ -108,7 +109,7 @@ def token_add(
 
         known = {each.value: each for each in Scope}
         if scope not in known:
-            raise InvalidRequestError(f"invalid scope {scope!r}; choose {' or '.join(known)}")
+            raise InvalidRequestError(f"invalid scope {scope!r}; expected {' or '.join(known)}")
         secret = tokens.add(name, known[scope], valid_ms=valid_ms)
     output.show({"name": name, "scope": scope, "token": secret}, secret, json=json)
 

@@ -179,7 +179,6 @@ def create(
 
 
 def _schema(columns: str | None, like: Path | None) -> Struct:
-
     if (columns is None) == (like is None):
         raise InvalidRequestError("exactly one of --columns SQL and --like FILE is required")
     if columns is not None:
@@ -374,6 +373,7 @@ def _snapshot_facts(snapshot: Snapshot, facts: dict[str, Any]) -> dict[str, Any]
 
 def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str, Any]] | None:
     """The first rows in the order of the files' paths, read from as few files as possible; None if `count` is 0."""
+    from refimpl.client.arrow_columns import python_rows
     from refimpl.client.data_files import read_file
 
     if not count:
@@ -381,7 +381,7 @@ def _first_rows(location: Path, snapshot: Snapshot, count: int) -> list[dict[str
     first: list[dict[str, Any]] = []
     for add in sorted(snapshot.files.values(), key=lambda add: add.path):
         rows = read_file(location, add, snapshot.schema, snapshot.partition_columns, objects=snapshot.objects)
-        first += rows.slice(0, count - len(first)).to_pylist()
+        first += python_rows(rows.slice(0, count - len(first)))
         if len(first) == count:
             break
     return first
@@ -453,8 +453,8 @@ def drop(
 ) -> None:
     """Remove a table from the warehouse, and keep its files.
 
-    The name becomes free. The table's files and its history stay in place, until purge deletes them; undrop brings the
-    table back.
+    The name becomes free. The table's files and its history stay in place until purge deletes them; before that,
+    undrop restores the table.
     """
     from refimpl.warehouse import Warehouse
 
@@ -478,16 +478,16 @@ _DroppedArgument = Annotated[str, Argument(metavar="TABLE", help="name or id of 
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner undrop sales")
 def undrop(table: _DroppedArgument, address: WarehouseOption = None, json: JsonOption = False) -> None:
-    """Bring a dropped table back, with its id and history.
+    """Restore a dropped table, with its id and history.
 
     Its files must still exist, and no other table may have its name. If several dropped tables had this name, the
-    table that was dropped last comes back.
+    command restores the one that was dropped last.
     """
     with opened(address) as warehouse:
         restored = warehouse.owner.undrop_table(table)
     output.show(
         {"name": restored.name, "table_id": restored.table_id, "location": str(restored.location)},
-        f"{restored.name} is back, at version {restored.commits.latest_ratified_version}",
+        f"restored {restored.name}, at version {restored.commits.latest_ratified_version}",
         json=json,
     )
 
@@ -538,7 +538,7 @@ def take_over(
     path: Annotated[Path, Argument(metavar="PATH", help="path of a filesystem table inside the warehouse or a root")],
     name: Annotated[str, Argument(metavar="NAME", help="new name of the table")],
     feature: Annotated[
-        str, Option("--feature", metavar="FEATURE", help=f"new table feature: {' or '.join(TABLE_FEATURES)}")
+        str, Option("--feature", metavar="FEATURE", help=f"new table feature: {', '.join(TABLE_FEATURES)}")
     ] = MANAGED_COMMIT.name,
     commit_mode: CommitModeOption = None,
     backfill_every: BackfillOption = "1",
@@ -549,9 +549,8 @@ def take_over(
 ) -> None:
     """Give a filesystem table to the owner.
 
-    The change is one commit by put-if-absent: if another writer commits the same version, only one of the two succeeds.
-    A
-    table outside the warehouse must be below a root (`commit-owner init --root`).
+    The change is one commit: if another writer commits the same version at the same time, only one of the two succeeds.
+    A table outside the warehouse must be below a root (`commit-owner init --root`).
     """
     from refimpl.client.ownership import take_over as taken_over
     from refimpl.client.table import Table

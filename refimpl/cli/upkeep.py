@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 
-_PANEL = "Upkeep"
+_PANEL = "Maintenance"
 _STYLES = {"error": "bold red", "warning": "yellow", "note": ""}
 
 
@@ -59,7 +59,7 @@ def backfill(
 ) -> None:
     """Publish ratified commits, in order and durably.
 
-    Each commit becomes <version>.json in the table's log. An interrupted backfill is continued.
+    Each commit becomes `<version>.json` in the table's log. An interrupted backfill is continued.
     """
     with reached(address) as warehouse:
         if by_client:
@@ -136,7 +136,7 @@ def cleanup(
     address: WarehouseOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Delete old log files that no kept version needs.
+    """Delete old log files that no retained version needs.
 
     The table's policy must allow metadata-cleanup, and a sufficiently old checkpoint must exist. Versions before
     that checkpoint can no longer be read.
@@ -164,7 +164,7 @@ _TargetSizeOption = Annotated[
 ]
 
 
-@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner optimize sales --where \"month = '2026-11'\"")
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner optimize sales --where 'month = 11'")
 def optimize(
     table: TableArgument,
     where: _WhereOption = None,
@@ -184,7 +184,7 @@ def optimize(
     _show_rewritten(done, "no two small files are in one partition", json=json)
 
 
-@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner reorg sales --where \"month = '2026-11'\"")
+@commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner reorg sales --where 'month = 11'")
 def reorg(
     table: TableArgument,
     where: _WhereOption = None,
@@ -237,7 +237,8 @@ def vacuum(
 ) -> None:
     """List, or delete, data files that no retained version needs.
 
-    The table's policy must allow vacuum. Versions older than the age may become unreadable.
+    The table's policy must allow vacuum. Versions older than AGE may become unreadable. If the table's retention was
+    shorter in the past, all versions before the oldest commit in the log may become unreadable.
     """
     from refimpl.client.data_maintenance import vacuum as vacuumed
 
@@ -283,12 +284,18 @@ def policy(
 
     Checkpoints, log compactions and checksums are always allowed; every other job only if the policy lists it.
     """
+    from refimpl.commit_owner import ALWAYS_ALLOWED
+
+    forbidden = jobs_named(forbid)
+    if forbidden & ALWAYS_ALLOWED:
+        always = ", ".join(sorted(job.value for job in ALWAYS_ALLOWED))
+        raise InvalidRequestError(f"invalid --forbid {','.join(forbid or ())}; always allowed: {always}")
     with opened(address) as warehouse:
         resolved = warehouse.owner.resolve(table)
         before = resolved.policy
         after = msgspec.structs.replace(
             before,
-            allowed=(before.allowed | jobs_named(allow)) - jobs_named(forbid),
+            allowed=(before.allowed | jobs_named(allow)) - forbidden,
             backfill_every=before.backfill_every if backfill_every is None else backfill_number(backfill_every),
             backlog_limit=before.backlog_limit if backlog_limit is None else backlog_limit,
         )
@@ -312,7 +319,7 @@ def policy(
 
 @commands.command(rich_help_panel=_PANEL, epilog="Example:  commit-owner verify -w /data/warehouse --json")
 def verify(address: WarehouseOption = None, json: JsonOption = False) -> None:
-    """Check the ledger and all tables, their commits and checkpoints, read-only.
+    """Check the ledger and all tables, their commits, checkpoints and compactions, read-only.
 
     Exit code 1: an invariant is violated.
     """

@@ -70,7 +70,8 @@ def test_every_exception_ends_as_two_lines_and_an_exit_code(
     assert len(answer.err.splitlines()) <= 2
 
 
-def test_an_unknown_outcome_names_the_resolving_command() -> None:
+def test_unknown_outcomes_and_corruption_name_the_next_command() -> None:
+    assert "commit-owner verify" in message(errors.CorruptLogError("0.json is malformed"))
     error = errors.OutcomeUnknown("no answer came", table_id="t", version=3, attempt="a")
     assert "commit-owner resolve t a" in message(error)
 

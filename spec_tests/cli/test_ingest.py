@@ -13,6 +13,7 @@ from refimpl.cli.options import CSV, PARQUET, format_of
 from refimpl.cli.output import ExitCode
 from refimpl.errors import InvalidRequestError
 from refimpl.spark import connect
+from refimpl.table_feature import CommitMode
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
 
@@ -50,12 +51,14 @@ def test_ingest_creates_a_table_only_with_the_option(
     assert "--create" in refused.err
     assert warehouse.tables() == []
     made = cli(
-        *("ingest", "days", day, "--create", "-p", "month", "--feature", "managedCommit", "--null", "NA", "--json")
+        *("ingest", "days", day, "--create", "-p", "month", "--feature", "managedCommit", "--commit-mode", "direct"),
+        *("--null", "NA", "--json"),
     )
     assert (made.code, made.json["version"]) == (ExitCode.OK, 0)
     snapshot = warehouse.table("days").snapshot()
     assert (str(snapshot.schema), snapshot.partition_columns) == ("struct<month:integer,id:integer>", ("month",))
-    assert warehouse.owner.resolve("days").feature_name == "managedCommit"
+    days = warehouse.owner.resolve("days")
+    assert (days.feature_name, days.commit_mode) == ("managedCommit", CommitMode.DIRECT)
 
 
 def test_overwrite_replaces_all_or_the_named_partitions(
@@ -70,7 +73,11 @@ def test_overwrite_replaces_all_or_the_named_partitions(
     assert _rows(warehouse, sales) == [(1, 7), (2, 20)]
     outside = cli("ingest", sales, tmp_path / "r.parquet", "--mode", "overwrite", "--replace-where", "month = 2")
     assert outside.code == ExitCode.USAGE
-    assert "removed 2 files" in cli("ingest", sales, tmp_path / "r.parquet", "--mode", "overwrite").out
+    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")  # of DataFrame writers, not of this command
+    try:
+        assert "removed 2 files" in cli("ingest", sales, tmp_path / "r.parquet", "--mode", "overwrite").out
+    finally:
+        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert _rows(warehouse, sales) == [(1, 7)]
 
 
@@ -337,16 +344,20 @@ def test_nothing_matched_is_no_commit(cli: CommandLine, warehouse: Warehouse) ->
         (["update", "sales", "--set", "name = 1", "--set", "name = 2", "--all"], "twice"),
         (["update", "sales", "--set", "id = rand()", "--all"], "deterministic"),
         (["merge", "sales", "news.csv", "--on", "target.id = source.id"], "parquet"),
-        (["merge", "sales", "news.parquet", "--on", "target.id = source.id", "--matched", "drop"], "drop"),
+        (["merge", "sales", "news.parquet", "--on", "target.id = source.id", "--matched", "drop"], "update, delete"),
+        (["merge", "sales", "empty.parquet", "--on", "target.id = source.id"], "expected a Parquet file"),
         (["merge", "sales", "missing.parquet", "--on", "target.id = source.id"], "missing.parquet"),
         (["changes", "sales"], "--from N"),
         (["changes", "sales", "--from", "9"], "version 9"),
+        (["changes", "sales", "--from", "1", "--to", "0"], "expected first <= last"),
+        (["ingest", "sales", "news.csv", "--replace-where", "id = 1"], "--mode overwrite"),
         (["changes", "sales", "--from-time", "noon"], "noon"),
     ],
 )
 def test_invalid_call_names_the_error_and_changes_nothing(
     cli: CommandLine, warehouse: Warehouse, words: list[str], said: str
 ) -> None:
+    Path("empty.parquet").touch()
     answer = cli(*words)
     assert answer.code == ExitCode.USAGE
     assert said in answer.err

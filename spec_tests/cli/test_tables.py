@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
@@ -113,12 +114,15 @@ def test_a_taken_name_is_an_error_with_the_tables_location(cli: CommandLine, war
         (["-c", "id INT", "--property", "novalue"], "novalue"),
         (["-c", "id INT", "--location", "/etc/sales"], "/etc/sales"),
         (["--like", "nowhere.txt"], "nowhere.txt"),
-        (["--like", "nowhere.parquet"], "nowhere.parquet"),
+        (["--like", "nowhere.parquet"], "nowhere.parquet does not exist"),
+        (["--like", "latin-1.csv"], "expected a CSV file in UTF-8"),
+        (["-c", "id INT", "--property", "delta.logRetentionDuration=7d"], "'interval 7 days'"),
     ],
 )
 def test_invalid_create_names_the_error_and_creates_nothing(
     cli: CommandLine, warehouse: Warehouse, words: list[str], names: str
 ) -> None:
+    Path("latin-1.csv").write_bytes("caf\u00e9\n1\n".encode("latin-1"))
     answer = cli("create", "sales", *words)
     assert answer.code == ExitCode.USAGE, answer
     assert names in answer.err
@@ -161,6 +165,14 @@ def test_show_prints_rows_unchanged(cli: CommandLine, warehouse: Warehouse) -> N
     shown = [line.split() for line in cli("show", "t", "-n", "5").out.splitlines()[-3:]]
     assert shown[0] == [">year", "open", "content", "name"]
     assert sorted(shown[1:]) == [["2024"], ["2024", "true", "00ff", "null"]]
+
+
+def test_rows_with_times_after_the_year_9999_are_shown(cli: CommandLine, warehouse: Warehouse) -> None:
+    """Python has no such time."""
+    cli("create", "t", "-c", "day DATE", "--property", "delta.enableChangeDataFeed=true")
+    warehouse.table("t").append(pa.table({"day": pa.array([3_000_000], pa.int32()).cast(pa.date32())}))
+    assert cli("show", "t", "-n", "1", "--json").json["rows"] == [{"day": "10183-09-21"}]
+    assert cli("changes", "t", "--from", "1", "--json").json[0]["day"] == "10183-09-21"
 
 
 def test_show_reads_only_the_files_that_it_needs(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
@@ -220,7 +232,7 @@ def test_properties_and_types_are_changed(cli: CommandLine, warehouse: Warehouse
     assert "a" not in before.metadata.configuration
     wide = ("--property", "delta.enableTypeWidening=true", "--type", "month = DECIMAL(12, 2)")
     assert cli("alter", sales, *wide, "--json").json == {"table": sales, "version": before.version + 1}
-    mapped = cli("alter", sales, "--property", "delta.columnMapping.mode=name", "--remove-property", "x")
+    mapped = cli("alter", sales, "--property", "delta.columnMapping.mode=name")
     assert f"committed version {before.version + 2}" in mapped.out
     shown = cli("show", sales, "--json").json["snapshot"]
     assert {column["name"]: column["type"] for column in shown["columns"]}["month"] == "decimal(12,2)"
@@ -228,6 +240,7 @@ def test_properties_and_types_are_changed(cli: CommandLine, warehouse: Warehouse
     for words in (
         (), ("--type", "month"), ("--type", "month=BIGINT, x INT"), ("--type", "month=ARRAY<INT>"),
         ("--type", "month=BIGINT NOT NULL"), ("--property", "delta.columnMapping.mode=id"), ("--type", "nothing=INT"),
+        ("--remove-property", "x"),
     ):  # fmt: skip
         assert cli("alter", sales, *words).code == ExitCode.USAGE, words
     assert "unknown type 'FOO'" in cli("alter", sales, "--type", "month=FOO").err
@@ -266,12 +279,13 @@ def test_drop_follows_the_answer(
 def test_dropped_table_can_be_undropped_or_purged(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
     location = warehouse.table(sales).location
     cli("drop", sales, "--yes")
-    assert "is back, at version" in cli("undrop", sales).out
+    assert f"restored {sales}, at version" in cli("undrop", sales).out
     assert warehouse.tables() == [sales]
     cli("drop", sales, "--yes")
     too_early = cli("purge", sales, "--yes")
     assert too_early.code == ExitCode.USAGE
-    assert "expected at least 7 days, 0:00:00; wait, or pass a smaller --older-than" in too_early.err
+    assert "expected at least 7 days; wait, or pass a smaller --older-than" in too_early.err
+    assert "expected at least 24 h" in cli("purge", sales, "--older-than", "1d", "--yes").err
     assert "--yes" in cli("purge", sales, "--older-than", "0s").err
     assert location.is_dir()
     assert not cli("purge", sales, "--older-than", "0s", "--yes", "--json").json["left"]
@@ -503,6 +517,11 @@ def test_error_names_a_type_that_spark_does_not_have(kind: str, word: str) -> No
     assert columns_of_sql("`first` INT, blob BINARY, text STRING").names == ("first", "blob", "text")
 
 
+def test_error_for_a_limited_text_says_how_to_limit_it() -> None:
+    with pytest.raises(InvalidRequestError, match=r"type VARCHAR\(5\); use STRING; .*delta.constraints.NAME=length"):
+        columns_of_sql("code VARCHAR(5)")
+
+
 # `log`, `commits`, `explain`, `resolve`
 
 
@@ -518,8 +537,12 @@ def test_log_shows_each_version_newest_first(cli: CommandLine, warehouse: Wareho
     assert "mode=Append" in lines[1]
 
 
-def test_log_limit_below_one_is_a_usage_error(cli: CommandLine, sales: str) -> None:
-    assert cli("log", sales, "--limit", "0").code == ExitCode.USAGE
+@pytest.mark.parametrize("limit", ["0", "ten"])
+def test_error_for_an_invalid_number_has_the_value(cli: CommandLine, sales: str, limit: str) -> None:
+    answer = cli("log", sales, "--limit", limit)
+    assert answer.code == ExitCode.USAGE
+    assert "expected" in answer.err
+    assert f"not '{limit}'" in answer.err
 
 
 def test_commits_shows_what_the_owner_still_stores(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:

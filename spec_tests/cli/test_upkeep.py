@@ -34,6 +34,9 @@ def test_backfill_publishes_up_to_a_version_or_all(cli: CommandLine, warehouse: 
     commit_rows(warehouse, busy, {"id": 9, "month": 1})
     assert cli("backfill", busy, "--by-client", "--json").json == {"through": 4, "published": 1}
     assert cli("backfill", busy, "--to", "-1").code == ExitCode.USAGE
+    for option in ((), ("--by-client",)):
+        above = cli("backfill", busy, "--to", "5", *option)
+        assert (above.code, above.err.count("is not ratified; the latest is 4")) == (ExitCode.USAGE, 1)
 
 
 def test_checkpoints_need_published_versions(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
@@ -44,6 +47,8 @@ def test_checkpoints_need_published_versions(cli: CommandLine, warehouse: Wareho
     cli("backfill", busy, "--to", "2")
     assert cli("checkpoint", busy, "--version", "2", "--json").json["name"] == f"{2:020d}.checkpoint.parquet"
     assert cli("checkpoint", busy, "--compact", "0:2", "--json").json["name"] == f"{0:020d}.{2:020d}.compacted.json"
+    above = cli("checkpoint", busy, "--compact", "0:4")
+    assert (above.code, "version 4 does not exist: the latest version is 3" in above.err) == (ExitCode.USAGE, True)
     assert cli("checkpoint", busy, "--checksum", "--json").json["name"] == f"{3:020d}.crc"
     present = {path.name for path in _log(warehouse, busy).iterdir()}
     assert {f"{2:020d}.checkpoint.parquet", f"{0:020d}.{2:020d}.compacted.json", f"{3:020d}.crc"} <= present
@@ -137,7 +142,9 @@ def test_invalid_policy_is_rejected_and_changes_nothing(cli: CommandLine, wareho
 
 def test_checkpoints_cannot_be_forbidden(cli: CommandLine, sales: str) -> None:
     """catalog-managed, "Maintenance Operations": checkpoints are always allowed."""
-    assert "checkpoint" in cli("policy", sales, "--forbid", "checkpoint", "--json").json["allowed"]
+    refused = cli("policy", sales, "--forbid", "vacuum,checkpoint")
+    assert (refused.code, "always allowed: checkpoint, checksum" in refused.err) == (ExitCode.USAGE, True)
+    assert "checkpoint" in cli("policy", sales, "--forbid", "vacuum", "--json").json["allowed"]
 
 
 def test_verify_finds_no_problem_in_a_healthy_warehouse(cli: CommandLine, busy: str) -> None:
@@ -201,6 +208,34 @@ def test_verify_reads_the_compactions(warehouse: Warehouse, busy: str) -> None:
         (finding,) = (each for each in warehouse.verify() if each.severity is not Severity.NOTE)
         assert (finding.table, finding.severity, finding.code) == (busy, Severity.WARNING, "compaction-unreadable")
         assert f"commit-owner checkpoint {busy} --compact 1:3" in finding.message
+
+
+@pytest.mark.parametrize("change", ["missing", "other size", "added", "of another writer"])
+def test_verify_compares_compactions_with_their_commits(warehouse: Warehouse, busy: str, change: str) -> None:
+    """The order of the actions, and what does not change the table, may differ. delta-rs leaves out null values."""
+    commit_rows(warehouse, busy, {"id": 9, "month": None})
+    table = warehouse.table(busy)
+    table.publish()
+    path = _log(warehouse, busy) / compact(table, 1, 4)
+    lines = path.read_bytes().splitlines(keepends=True)
+    adds = [line for line in lines if line.startswith(b'{"add"')]
+    changed = {
+        "missing": adds[1:],
+        "other size": [adds[0].replace(b'"size":', b'"size":1'), *adds[1:]],
+        "added": [*adds, adds[0].replace(b'"path":"', b'"path":"x')],
+        "of another writer": [
+            line.replace(b'"dataChange":true', b'"dataChange":false').replace(b'{"month":null}', b"{}")
+            for line in reversed(adds)
+        ],
+    }[change]
+    path.write_bytes(b"".join([*changed, *(line for line in lines if line not in adds)]))
+    found = [each for each in warehouse.verify() if each.severity is not Severity.NOTE]
+    if change == "of another writer":
+        assert found == []
+        return
+    (finding,) = found
+    assert (finding.table, finding.severity, finding.code) == (busy, Severity.ERROR, "compaction-differs")
+    assert f"remove {path.name}" in finding.message
 
 
 def test_repair_finishes_a_backfill(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:
