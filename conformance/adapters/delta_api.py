@@ -313,7 +313,7 @@ class DeltaApi:
         )
         if isinstance(answer, m.Conflict):
             raise _RefusedError(
-                HTTPStatus.CONFLICT, "TableAlreadyExistsException", f"there is a table {creation.name!r} already"
+                HTTPStatus.CONFLICT, "TableAlreadyExistsException", f"the table {creation.name!r} already exists"
             )
         if not isinstance(answer, m.Ratified):
             raise _refusal(answer)
@@ -548,13 +548,17 @@ def _table_of(full_name: str) -> str:
 
 def _check_catalog(name: str) -> None:
     if name != CATALOG:
-        raise _RefusedError(HTTPStatus.NOT_FOUND, "NoSuchCatalogException", f"no catalog {name!r}; it is {CATALOG!r}")
+        raise _RefusedError(
+            HTTPStatus.NOT_FOUND, "NoSuchCatalogException", f"unknown catalog {name!r}; expected {CATALOG!r}"
+        )
 
 
 def _check_schema(catalog: str, schema: str) -> None:
     _check_catalog(catalog)
     if schema != SCHEMA:
-        raise _RefusedError(HTTPStatus.NOT_FOUND, "NoSuchSchemaException", f"no schema {schema!r}; it is {SCHEMA!r}")
+        raise _RefusedError(
+            HTTPStatus.NOT_FOUND, "NoSuchSchemaException", f"unknown schema {schema!r}; expected {SCHEMA!r}"
+        )
 
 
 def _decoded(body: bytes | None, kind: type[T]) -> T:

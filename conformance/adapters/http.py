@@ -150,7 +150,7 @@ class HttpSubject(Closing):
 
 
 class HttpServer(Listener):
-    """Calls `ask(client, request)` in its own threads: one call at a time, unless `serialised` is false.
+    """Calls `ask(client, request)` in its own threads: one call at a time, unless `serialized` is false.
 
     Raises `OSError` if it cannot listen on the host and port, and `ValueError` for a host that other machines can
     reach, unless `public` is true.
@@ -162,12 +162,12 @@ class HttpServer(Listener):
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        serialised: bool = True,
+        serialized: bool = True,
         public: bool = False,
     ) -> None:
         if not public and not is_loopback(host):
             raise ValueError(f"{host!r} can be reached by other machines, and there is no authentication")
-        turn = threading.Lock() if serialised else nullcontext()
+        turn = threading.Lock() if serialized else nullcontext()
 
         def reply(call: Call) -> Reply:
             with turn:

@@ -42,12 +42,12 @@ def _about_the_interface(identity: Identity) -> Iterator[str]:
             f"kit that speaks the subject's, or adapt the subject"
         )
     if identity.side not in SIDES:
-        yield f"`side` is {identity.side!r}{wire.near(identity.side, SIDES)}; it is `owner` or `client`"
+        yield f"`side` is {identity.side!r}{wire.near(identity.side, SIDES)}; expected `owner` or `client`"
     if not identity.name.strip():
         yield "`name` is empty; reports name the subject by it"
     for name, limit in identity.limits.items():
         if limit < 1:
-            yield f"the limit {name!r} is {limit}; nothing fits below 1"
+            yield f"the limit {name!r} is {limit}; expected at least 1"
 
 
 def _unknown(what: str, given: Iterable[str], known: Iterable[str]) -> Iterator[str]:
@@ -58,10 +58,8 @@ def _unknown(what: str, given: Iterable[str], known: Iterable[str]) -> Iterator[
 
 
 def _about_commit_modes(identity: Identity) -> Iterator[str]:
-    if identity.side != "owner":
-        return
     if not identity.features:
-        yield "`features` is empty; an owner speaks at least one of them"
+        yield "`features` is empty; expected at least one table feature: those of the tables that the subject uses"
     for feature, commit_modes in identity.commit_modes.items():
         if feature not in identity.features:
             yield f"`commit_modes` names {feature!r}, which is missing in `features`"
@@ -71,15 +69,15 @@ def _about_commit_modes(identity: Identity) -> Iterator[str]:
     for feature in identity.features:
         if not identity.commit_modes.get(feature):
             yield (
-                f"`commit_modes` lacks {feature!r}; name for each feature the commit modes that the owner "
-                f'takes, as in {{"{feature}": ["staged"]}}. An owner of one table feature names that one in `features`'
+                f"`commit_modes` lacks {feature!r}; add the commit modes that the subject uses, as in "
+                f'{{"{feature}": ["staged"]}}, or remove {feature!r} from `features`'
             )
 
 
 def _about_profiles(identity: Identity) -> Iterator[str]:
     profiles = set(identity.profiles)
     if Profile.CORE.value not in profiles:
-        yield "`profiles` lacks `core`, which every subject is held to"
+        yield "`profiles` lacks `core`, which every subject must declare"
     if identity.side != "owner":
         return
     offered = {commit_mode for commit_modes in identity.commit_modes.values() for commit_mode in commit_modes}

@@ -280,8 +280,8 @@ class Process:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise AdapterError(
-                f"{name} cannot be started: {reason}: {command[0]!r}. The command is run as it stands, without a "
-                f"shell, from the folder in which the kit was started"
+                f"{name} cannot be started: {reason}: {command[0]!r}. The command runs without a shell, "
+                f"from the folder in which the kit was started"
             ) from error
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -510,7 +510,7 @@ class Process:
             self._at_exit.detach()
         self._error_reader.join(ENDING / 5)
         with self._state:
-            how = "it closed its standard output, and went on" if closed else _how(self._process.returncode)
+            how = "it closed its standard output, and still runs" if closed else _how(self._process.returncode)
             self._death = self._killed or f"{how}{self.last_words()}"
             waiting, self._waiting = self._waiting, {}
         for _, heard in waiting.values():

@@ -76,9 +76,8 @@ class Breaches:
 
 _EARLY: Final = {
     Early.SENT: "The attempt that is version {v} was first sent, in a request that was not rejected, by {first}, so "
-    "it was not "
-    "ratified before {at}.",
-    Early.GAP: "{first} was answered that version {v} is missing, so it was not ratified before {at}.",
+    "it was not ratified before {at}.",
+    Early.GAP: "{first} got the answer that version {v} is missing, so it was not ratified before {at}.",
     Early.READ: "{first} returned {older}, so version {v} was not ratified before {at}.",
     Early.REFUSAL: "{first} returned {older}, so version {v} was not ratified before {at}.",
     Early.ABSENT: "{first} did not find the published file of version {v}, so it was not published before {at}.",
@@ -86,14 +85,14 @@ _EARLY: Final = {
 
 _LATE: Final = {
     Late.BEFORE: "But version {v} existed before the history began",
-    Late.RATIFIED: "But {second} was answered by {at} that version {v} is ratified",
-    Late.CONFLICT: "But {second} was answered by {at} that version {v} is taken",
+    Late.RATIFIED: "But {second} got the answer by {at} that version {v} is ratified",
+    Late.CONFLICT: "But {second} got the answer by {at} that version {v} is taken",
     Late.TOMBSTONE: "But {second} got an answer about version {v} for an attempt that was resolved by {at}, and would "
     "have been rejected as resolved after that",
-    Late.LISTED: "But {second} was answered by {at} that version {v} exists",
+    Late.LISTED: "But {second} got the answer by {at} that version {v} exists",
     Late.VISIBLE: "But {second} saw the published file of version {v} by {at}",
     Late.OMITTED: "But {second} got a list without version {v} by {at}, as if it had been published",
-    Late.BACKFILLED: "But {second} was answered by {at} that its backfill is done, and version {v} was ratified "
+    Late.BACKFILLED: "But {second} got the answer by {at} that its backfill is done, and version {v} was ratified "
     "before that request",
     Late.PATH_READ: "But {second} read version {v} from published files by {at}",
     Late.HANDED_BACK: "But {second} handed the table back to the filesystem by {at}, with version {v} published",

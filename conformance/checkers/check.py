@@ -100,8 +100,8 @@ class HistoryViolation(msgspec.Struct, frozen=True, kw_only=True):
 
 def explain(breaches: Sequence[Breach], items: Iterable[Item]) -> tuple[HistoryViolation, ...]:
     """The breaches in words. `items` is the history, read a second time, because memory holds only its numbers."""
-    numbers = {number for finding in breaches for number in (finding.first, finding.second) if number is not None}
-    attempts = {(finding.table, finding.attempt) for finding in breaches if finding.attempt is not None}
+    numbers = {number for breach in breaches for number in (breach.first, breach.second) if number is not None}
+    attempts = {(breach.table, breach.attempt) for breach in breaches if breach.attempt is not None}
     operations: dict[int, Operation | FileLook] = {}
     requests: dict[tuple[str, str], list[Operation]] = {}
     for item in items:
@@ -114,28 +114,28 @@ def explain(breaches: Sequence[Breach], items: Iterable[Item]) -> tuple[HistoryV
                 attempt = getattr(item.request, "attempt", None)
                 if attempt is not None and (item.table, attempt) in attempts:
                     requests.setdefault((item.table, attempt), []).append(item)
-    return tuple(_explain(finding, operations, requests) for finding in breaches)
+    return tuple(_explain(breach, operations, requests) for breach in breaches)
 
 
 def _explain(
-    finding: Breach, operations: dict[int, Operation | FileLook], requests: dict[tuple[str, str], list[Operation]]
+    breach: Breach, operations: dict[int, Operation | FileLook], requests: dict[tuple[str, str], list[Operation]]
 ) -> HistoryViolation:
-    named = [operations[number] for number in (finding.first, finding.second) if number is not None]
+    named = [operations[number] for number in (breach.first, breach.second) if number is not None]
     words = [describe(operation) for operation in named]
-    first = words[0] if finding.first is not None else ""
-    second = words[-1] if finding.second is not None else ""
+    first = words[0] if breach.first is not None else ""
+    second = words[-1] if breach.second is not None else ""
     others: list[Operation] = []
-    if finding.attempt is not None:
-        sends = sorted(requests.get((finding.table, finding.attempt), []), key=lambda send: send.id)
-        others = [send for send in sends if send.id not in (finding.first, finding.second)]
-    message = finding.problem.replace(FIRST, first).replace(SECOND, second)
+    if breach.attempt is not None:
+        sends = sorted(requests.get((breach.table, breach.attempt), []), key=lambda send: send.id)
+        others = [send for send in sends if send.id not in (breach.first, breach.second)]
+    message = breach.problem.replace(FIRST, first).replace(SECOND, second)
     if others:
-        message += f" All other requests of attempt {finding.attempt}: {'; '.join(describe(send) for send in others)}."
+        message += f" All other requests of attempt {breach.attempt}: {'; '.join(describe(send) for send in others)}."
     return HistoryViolation(
-        rule=finding.rule,
-        requirement=finding.rule.meaning,
-        table=finding.table,
-        version=finding.version,
+        rule=breach.rule,
+        requirement=breach.rule.meaning,
+        table=breach.table,
+        version=breach.version,
         message=message,
         operations=(*named, *others),
         contradicting=len(named),

@@ -222,7 +222,7 @@ class LogChecker:
             return
         name = table.attempt_names[attempt]
         instead = self._name_at(version)
-        problem = f"{{first}} was answered that attempt {name} is version {version}"
+        problem = f"{{first}} got the answer that attempt {name} is version {version}"
         other = self._ratified_at(version) if instead != "nothing" else None
         if table.unseen is None:
             problem += (
@@ -305,7 +305,7 @@ class LogChecker:
         """Compare answers with the log, without times."""
         table, add = self.table, self.breaches.add
         for number, proposed, answered in table.elsewhere[:MOST_OF_ONE_RULE]:
-            problem = f"{{first}} proposed version {proposed} and was answered that it is version {answered}."
+            problem = f"{{first}} proposed version {proposed} and got the answer that it is version {answered}."
             add(Rule.RATIFIED_ELSEWHERE, answered, problem, number)
         for number, listed, answered in table.beyond_latest[:MOST_OF_ONE_RULE]:
             problem = f"{{first}} got version {listed} in a list, and {answered} as the latest version."
@@ -315,9 +315,8 @@ class LogChecker:
             known = self._attempt_at(version)
             if known not in (attempt, NO_ATTEMPT) and self.breaches.has_room(Rule.VERSION_CHANGED):
                 name = table.attempt_names[attempt]
-                problem = (
-                    f"{{first}} was answered that version {version} is attempt {name}; it is {self._name_at(version)}."
-                )
+                known_as = self._name_at(version)
+                problem = f"{{first}} got the answer that version {version} is attempt {name}; it is {known_as}."
                 add(Rule.VERSION_CHANGED, version, problem, number, self._ratified_at(version))
         if table.landed or table.not_landed:
             self._check_outcomes()
@@ -360,14 +359,14 @@ class LogChecker:
                 continue
             name = table.attempt_names[attempt]
             problem = (
-                f"{{first}} was answered that attempt {name} is version {version}; it is {self._name_at(version)}."
+                f"{{first}} got the answer that attempt {name} is version {version}; it is {self._name_at(version)}."
             )
             self.breaches.add(Rule.OUTCOME_WRONG, version, problem, number, attempt=name)
         in_log = {attempt: table.base + index for index, attempt in enumerate(self.log)} if resolved else {}
         for number, attempt in zip(resolved.id, resolved.attempt, strict=True):
             if attempt in in_log and self.breaches.has_room(Rule.OUTCOME_WRONG):
                 version, name = in_log[attempt], table.attempt_names[attempt]
-                problem = f"{{first}} was answered that attempt {name} never lands; it is version {version}."
+                problem = f"{{first}} got the answer that attempt {name} never lands; it is version {version}."
                 self.breaches.add(Rule.OUTCOME_WRONG, version, problem, number, self._ratified_at(version), name)
 
     def _gather(self) -> None:
@@ -436,7 +435,7 @@ class LogChecker:
         end, number = min((answered, number) for found, answered, number in answers if found == attempt)
         name = self.table.attempt_names[attempt]
         problem = (
-            f"{{first}} got a new answer although {{second}} was answered by {end} that attempt {name} never lands."
+            f"{{first}} got a new answer although {{second}} got the answer by {end} that attempt {name} never lands."
         )
         self.breaches.add(Rule.TOMBSTONE_IGNORED, rows.version[row], problem, rows.id[row], number, name)
 
@@ -449,7 +448,7 @@ class LogChecker:
         for bound in bounds.outside(group, self.window):
             rule = Rule.FALSE_CONFLICT if bound.kind is Late.CONFLICT else Rule.NEVER_RATIFIED
             what = "is taken" if bound.kind is Late.CONFLICT else "exists"
-            problem = f"{{first}} was answered that version {bound.version} {what}; {self.end_in_words()}."
+            problem = f"{{first}} got the answer that version {bound.version} {what}; {self.end_in_words()}."
             self.breaches.add(rule, bound.version, problem, bound.id)
 
     def _sweep(self) -> None:

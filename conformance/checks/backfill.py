@@ -15,6 +15,7 @@ from conformance.interface.messages import (
     BackfillToVersion,
     Commit,
     Conflict,
+    DataFile,
     Done,
     Observation,
     Observe,
@@ -27,6 +28,7 @@ from conformance.scenario import reads, storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import difference, different_action, versions_in_words
+from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import TRIES, Exchange, Inconclusive, Scenario, TableHandle
 
 ORDER = ("MC-BACKFILL-03", "CM-PUBLISH-06")
@@ -46,7 +48,7 @@ def prefix(s: Scenario, table: TableHandle, *because: Exchange) -> dict[int, str
             again = s.published(table)
             s.require(version in again, *ORDER, evidence=because, table=table, version=version,
                       expected=f"version {version} is published before version {version + 1}",
-                      observed=f"one listing shows versions {sorted(seen)}, the next one {sorted(again)}")  # fmt: skip
+                      observed=f"published are versions {versions_in_words(sorted(again))}")  # fmt: skip
             return again
     return seen
 
@@ -318,7 +320,7 @@ def in_order(s: Scenario, files: dict[str, str], table: TableHandle, version: in
 @check(Family.BACKFILL, *CONTENT, *ORDER, needs=STORAGE, commit_modes=UNPUBLISHED)
 def a_foreign_file_is_not_taken_for_the_commit(s: Scenario) -> None:
     """A file with other content has the name that version 1 must get. A backfill is not answered as done and publishes
-    nothing after it; after the file is removed, all three commits are published as ratified. The same
+    nothing after it; the owner restarts, the file is removed, and all three commits are published as ratified. The same
     holds for a file with only the first line of the commit, which a killed publisher left behind."""
     _foreign(s, s.create(), torn=False)
     _foreign(s, s.create("torn"), torn=True)
@@ -331,6 +333,8 @@ def _foreign(s: Scenario, table: TableHandle, *, torn: bool) -> None:
     with blocked(s, table, 1, f"{(first.actions or ())[0]}\n" if torn else None) as foreign:
         call = s.ask("publisher", BackfillToVersion(table=table.reference, version=3))
         files = glance(s, table)
+        if Profile.DURABLE_RESTART.value in s.identity.profiles:
+            restart(s)  # an owner that derives from the listing what is published forgets the commit
     stands = files.get(commit_file(1)) == foreign
     s.require(not (stands and isinstance(call.answer, Done)), *CONTENT, evidence=(landed[0], call), table=table,
               version=1,
@@ -515,6 +519,29 @@ def a_client_publishes_nothing_after_a_foreign_file(s: ClientScenario) -> None:
             commit_file(2) not in files, "FIELD-05", evidence=(call,),
             expected="version 1 is not published: no later version is published", observed="version 2 is published",
         )  # fmt: skip
+
+
+@check(
+    Family.BACKFILL, "CM-PUBLISH-07", "CM-PUBLISH-08", "CM-WRITE-04", side="client", features=("catalogManaged",),
+    commit_modes=UNPUBLISHED,
+)  # fmt: skip
+def a_client_publishes_only_ratified_commits(s: ClientScenario) -> None:
+    """The staging folder also has staged files that lost, and one of a later version. A client that publishes copies
+    the ratified commits, and no others. It does not publish a commit of its own before the commits below it."""
+    table = s.create()
+    if s.commit_mode == "staged":
+        for version in range(1, 5):
+            storage_access.stage(s, table, version, attempt=f"00000000-0000-4000-8000-{version:012}")
+    s.land_all(table, 3)
+    call = s.act("publisher", BackfillToVersion(table=s.name_of(table), version=2))
+    files = glance(s, table)
+    s.require(
+        commit_file(4) not in files, "CM-WRITE-04", evidence=(call,), table=table, version=4,
+        expected="version 3 is the latest: version 4 is not published", observed="version 4 is published",
+    )  # fmt: skip
+    s.transact(table, adds=(DataFile(path="mine"),))
+    if commit_file(1) not in files:
+        raise Inconclusive(f"operation {call.number}: the client published nothing")
 
 
 WAITING = 8

@@ -14,7 +14,7 @@ from conformance.checks import check
 from conformance.checks.conflicts import lands
 from conformance.interface import messages as m
 from conformance.interface.messages import DataFile
-from conformance.models.writer import ROW_DOMAIN, ROW_TRACKING
+from conformance.models.writer import ROW_DOMAIN, ROW_IDS, ROW_TRACKING
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
@@ -88,17 +88,41 @@ def row_ids_are_above_those_of_earlier_commits(s: ClientScenario) -> None:
     """On a table with row tracking the files of a commit have new row ids, the version of their commit, and the commit
     records the highest id: without a race, and after a lost race with a winner that assigned ids too."""
     log = LogBuilder.create(s, writer_features=("domainMetadata", ROW_TRACKING))
-    log.land(*_tracked("first", 1, 0, 10))
+    log.land(*tracked("first", 1, 0, 10))
     mark = _appended(s, log, 2, 9, why="there is no conflict")
 
     def win() -> None:
-        log.land(*_tracked("theirs", 3, mark + 1, 5))
+        log.land(*tracked("theirs", 3, mark + 1, 5))
 
     s.owner.on(m.Commit, before=win)
     _appended(s, log, 4, mark + 5, "ROW-04", why="the winner added a file and assigned row ids")
 
 
-def _tracked(path: str, version: int, first: int, rows: int) -> tuple[str, str]:
+@check(Family.WRITING, "ROW-05", side="client", needs=(Profile.ROW_TRACKING,))
+def a_removed_file_keeps_its_row_ids(s: ClientScenario) -> None:
+    """On a table with row tracking the removal of a file has the file's row ids."""
+    log = LogBuilder.create(s, writer_features=("domainMetadata", ROW_TRACKING))
+    log.land(*tracked("first", 1, 0, 10))
+    call = s.transact(log.table, removes=("first",))
+    if not isinstance(call.answer, m.Committed):
+        raise Inconclusive(f"operation {call.number}: the client removed no file of a table with row tracking")
+    log.table.versions = 3
+    found = [row_ids(body) for body in s.actions_of(log.table, 2, "remove")]
+    s.require(
+        found == [FIRST_ROWS], "ROW-05", evidence=(call,), version=2, expected=f"`first` has {FIRST_ROWS}",
+        observed=f"the removal of `first` has {'; '.join(found)}" if found else "version 2 removes no file",
+    )  # fmt: skip
+
+
+FIRST_ROWS = "baseRowId 0, defaultRowCommitVersion 1"
+
+
+def row_ids(body: dict[str, Any]) -> str:
+    """The row ids of a file in words."""
+    return ", ".join(f"no {name}" if body.get(name) is None else f"{name} {body[name]}" for name in ROW_IDS)
+
+
+def tracked(path: str, version: int, first: int, rows: int) -> tuple[str, str]:
     """A file with row ids from `first` on, and the high water mark after it."""
     stats = json.dumps({"numRecords": rows})
     added = file(path, baseRowId=first, defaultRowCommitVersion=version, stats=stats)

@@ -121,7 +121,7 @@ def unusual_requests_are_answered(s: Scenario) -> None:
         s.require(not beyond, OUTCOMES, evidence=(call,), table=table, expected="there is no version above 1",
                   observed=f"versions {beyond} are listed, which do not exist")  # fmt: skip
     s.ask("publisher", BackfillToVersion(table=table.reference, version=0))
-    far = s.commit(table, 2**40, client="hasty")
+    far = s.commit(table, 2**32 + table.versions, client="hasty")
     s.require(not isinstance(far.answer, Ratified), OUTCOMES, "MC-COMMIT-01", "CM-COMMIT-07", evidence=(far,),
               table=table,
               expected="version 1 is the latest: such a version is refused",

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from conformance.checks import check
+from conformance.checks.backfill import DONE, complete
 from conformance.checks.replays import attempt_of, known_as_version_1, outcome
 from conformance.checks.version_0 import create_at, first_file, place
 from conformance.history.events import Promise
@@ -22,6 +23,7 @@ from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
+from conformance.scenario.formatting import versions_in_words
 from conformance.scenario.ownership import create_again, drop, restart, taking_over
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
@@ -64,7 +66,8 @@ def leads_to(s: Scenario, table: TableHandle, call: Exchange, why: str) -> None:
 
 def not_found(s: Scenario, call: Exchange, why: str, because: tuple[Exchange, ...] = ()) -> None:
     """The resolution of a table that does not exist: nothing may be found."""
-    s.expect(call, NOWHERE, "PROFILE-DISCOVERY-01", because=because, expected=f"{why}: nothing is found")
+    s.expect(call, NOWHERE, "PROFILE-DISCOVERY-01", because=because, expected=f"{why}: nothing is found",
+             what="the resolution of a table that does not exist")  # fmt: skip
 
 
 def refused(s: Scenario, table: TableHandle, call: Exchange, dropped: Exchange, *requirements: str) -> None:
@@ -79,8 +82,8 @@ def refused(s: Scenario, table: TableHandle, call: Exchange, dropped: Exchange, 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
 def a_table_is_found_by_its_name(s: Scenario) -> None:
-    """Each of two tables is found by its name and accepts commits. An unknown name, even one that begins like theirs,
-    finds nothing."""
+    """Each of two tables is found by its name and accepts commits. An unknown name, even one that begins like theirs or
+    that is like theirs as a pattern, finds nothing."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
     for each in (table, other):
@@ -89,18 +92,29 @@ def a_table_is_found_by_its_name(s: Scenario) -> None:
         s.expect(call, m.Commits, "PROFILE-DISCOVERY-01", expected="the table that was found can be read")
         each.reference = reference
         s.land(each, client="finder")
-    for name in (s.physical("order"), s.physical("orders-archive"), s.physical("customers")):
-        not_found(s, s.ask("reader", m.LoadTable(name=name)), f"no table is called {name}")
+    for name in map(s.physical, ("order", "orders-archive", "order_", "customers")):
+        request = m.LoadTable(name=name)
+        call = attributed(s, request, s.subject.ask("reader", request), table, other)
+        not_found(s, call, f"no table is called {name}")
 
 
-SPELLINGS = (("orders", "Orders"), ("caf\u00e9", "cafe\u0301"), ("a b", "a%20b"))
-"""Pairs of names that differ in case, in their Unicode form, and in an encoded space."""
+def attributed(s: Scenario, request: m.LoadTable, answer: m.Answer, *tables: TableHandle) -> Exchange:
+    """The resolution of a name or a path that no table has. The history attributes a wrong answer to the table that it
+    shows, whose commits it lists."""
+    shown = [each.name for each in tables if isinstance(answer, m.Table) and answer.table == each.reference]
+    name = tables[0].name if request.name is None else s.logical(request.name)
+    return s._ended(s.recording.invoke("reader", shown[0] if shown else name, request), request, answer)
+
+
+SPELLINGS = (("orders", "Orders"), ("caf\u00e9", "cafe\u0301"), ("a b", "a%20b"), ("a/b", "a_b"))
+"""Pairs of names that differ in case, in their Unicode form, in an encoded space, and in a slash, which a folder's name
+cannot have."""
 
 
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "MC-CREATE-02", "CM-COMMIT-08", needs=FOUND)
 def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
-    """Names that differ only in case, Unicode form or encoding may be rejected. They may name one table, which then
-    has one creator; or two tables, and then each name finds its own."""
+    """Names that differ only in case, Unicode form, encoding or a slash may be rejected. They may name one table, which
+    then has one creator; or two tables, and then each name finds its own."""
     for one, other in SPELLINGS:
         created = [made for name in (one, other) if (made := created_if_permitted(s, name)) is not None]
         if not created:
@@ -121,31 +135,32 @@ def spellings_of_a_name_are_one_table_or_two(s: Scenario) -> None:
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "MC-CONVERT-02", "MC-CONVERT-05", "MC-CREATE-02",
        needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
 def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
-    """A table is at a path with a space. The path with `%20` may be the same folder, and then the owner neither
-    creates nor takes over a table there; or it is another folder, and each path finds its own table."""
+    """A table is at a path with a space. The path with `%20`, or with a `/` at its end, may be one folder: then the
+    owner neither creates nor takes over a table there. Or it is another folder, and each path finds its own table."""
     path = place(s, "a b")
-    encoded = path.replace(" ", "%20")
     made = create_at(s, path, "a b")
     table = s.created("a b", made, s.expect(made, m.Ratified, "PROFILE-VERSION0-01", may_refuse=True,
                                             expected="the location is empty: the table is created"))  # fmt: skip
-    if Profile.OWNERSHIP_TRANSFER.value in s.identity.profiles:
-        handle = TableHandle(name="twin", reference=encoded, versions=1, path=encoded)
-        taken = s.ask("migrator", taking_over(s, handle), handle)
-        s.expect(
-            taken, (m.Gap, m.Conflict, *NOWHERE), "MC-CONVERT-02", "MC-CONVERT-05", "PROFILE-TRANSFER-01",
-            because=(made,), expected=f"{encoded} is the folder of an owned table, or has no table",
-        )  # fmt: skip
-    one_folder = first_file(s, encoded) is not None
     tables = [(path, table)]
-    if (other := created_if_permitted(s, "twin", encoded)) is not None:
-        call, twin = other
-        s.require(
-            not one_folder, "MC-CREATE-02", "PROFILE-VERSION0-01", evidence=(made, call), table=table, version=0,
-            expected=f"{encoded} is the folder of {table.name}: no other table is created there",
-            observed="two tables were created in one folder",
-        )  # fmt: skip
-        s.land_all(twin, 2)
-        tables.append((encoded, twin))
+    for name, other in (("twin", path.replace(" ", "%20")), ("third", f"{path}/")):
+        one_folder = first_file(s, other) is not None
+        if Profile.OWNERSHIP_TRANSFER.value in s.identity.profiles:
+            handle = TableHandle(name=name, reference=other, versions=1, path=other)
+            taken = s.ask("migrator", taking_over(s, handle), table if one_folder else handle)
+            s.expect(
+                taken, (m.Gap, m.Conflict, *NOWHERE), "MC-CONVERT-02", "MC-CONVERT-05", "PROFILE-TRANSFER-01",
+                because=(made,), expected=f"{other} is the folder of an owned table, or has no table",
+                what="the take-over of an owned table by another spelling of its path",
+            )  # fmt: skip
+        if (created := created_if_permitted(s, name, other)) is not None:
+            call, twin = created
+            s.require(
+                not one_folder, "MC-CREATE-02", "PROFILE-VERSION0-01", evidence=(made, call), table=table, version=0,
+                expected=f"{other} is the folder of {table.name}: no other table is created there",
+                observed="two tables were created in one folder",
+            )  # fmt: skip
+            s.land_all(twin, 2)
+            tables.append((other, twin))
     for where, each in tables:
         if isinstance(located := load(s, each).answer, m.Table) and located.location == where:
             call = s.ask("reader", m.LoadTable(path=where), each)
@@ -156,7 +171,7 @@ def spellings_of_a_path_are_one_folder_or_two(s: Scenario) -> None:
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", needs=FOUND)
 def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
     """An owner that returns locations may find tables by path; if it does, it finds the table at that path and no
-    other."""
+    other: not at a longer or shorter path, nor at the folder around it."""
     table, other = s.create("orders"), s.create("items")
     s.land(other)
     location = found(s, table, load(s, table)).location
@@ -167,10 +182,21 @@ def a_path_finds_the_table_at_that_path(s: Scenario) -> None:
         return
     leads_to(s, table, call, location)
     s.land(table)
-    nowhere = s.ask("reader", m.LoadTable(path=f"{location}-elsewhere"))
-    s.expect(
-        nowhere, (*NOWHERE, m.Unsupported), "PROFILE-DISCOVERY-01", expected="there is no table at that path: not found"
-    )
+    parent, _, name = location.rstrip("/").rpartition("/")
+    for path in (f"{location}-elsewhere", f"{parent}/{name[:-1]}", parent):
+        request = m.LoadTable(path=path)
+        answer = s.subject.ask("reader", request)
+        if isinstance(answer, m.Table) and answer.table != table.reference and _is_at(answer, path):
+            continue  # another table is there: this one's history does not record that
+        call = attributed(s, request, answer, table, other)
+        s.expect(call, (*NOWHERE, m.Unsupported), "PROFILE-DISCOVERY-01",
+                 what="`load_table` of a path without a table",
+                 expected=f"`{path}` is no table's path: not found")  # fmt: skip
+
+
+def _is_at(found: m.Table, path: str) -> bool:
+    """Whether the table is at the path. A location may end with a slash."""
+    return (found.location or "").rstrip("/") == path.rstrip("/")
 
 
 @check(Family.LIFECYCLE, "CM-GET-05", "CM-GET-04", needs=FOUND, features=CATALOG)
@@ -179,25 +205,30 @@ def a_resolution_contains_the_commits(s: Scenario) -> None:
     table = s.create()
     for _ in range(2):
         s.land(table)
-        call = load(s, table)
-        answer = found(s, table, call)
-        last = table.versions - 1
-        fresh = s.commit_mode != "direct" or Promise.FRESH_DIRECT.value in s.identity.promises
-        s.require(
-            answer.latest == last or not fresh, "CM-GET-05", "CM-GET-04", evidence=(call,), table=table, version=last,
-            expected=f"the resolution returns latest version {last}",
-            observed=f"the resolution returned latest version {answer.latest}",
-        )  # fmt: skip
-        listed = {commit.version for commit in answer.commits or ()}
-        missing = [v for v in range(table.versions) if v not in listed and v not in s.published(table)]
-        s.require(
-            answer.commits is not None and not missing, "CM-GET-05", evidence=(call,), table=table,
-            version=missing[0] if missing else last,
-            expected="the resolution returns the ratified commits, at least the unpublished ones",
-            observed="the resolution returned no commits"
-            if answer.commits is None
-            else f"the resolution lacks version {missing}",
-        )  # fmt: skip
+        contains_the_commits(s, table, load(s, table))
+
+
+def contains_the_commits(s: Scenario, table: TableHandle, call: Exchange) -> None:
+    """The resolution returns the latest version, and every unpublished commit."""
+    answer = found(s, table, call)
+    last = table.versions - 1
+    fresh = s.commit_mode != "direct" or Promise.FRESH_DIRECT.value in s.identity.promises
+    s.require(
+        answer.latest == last or not fresh, "CM-GET-05", "CM-GET-04", evidence=(call,), table=table, version=last,
+        expected=f"the resolution returns latest version {last}",
+        observed=f"the resolution returned latest version {answer.latest}",
+    )  # fmt: skip
+    listed = {commit.version for commit in answer.commits or ()}
+    log = s.published(table)
+    missing = [v for v in range(table.versions) if v not in listed and v not in log]
+    s.require(
+        answer.commits is not None and not missing, "CM-GET-05", evidence=(call,), table=table,
+        version=missing[0] if missing else last,
+        expected="the resolution returns the ratified commits, at least the unpublished ones",
+        observed="the resolution returned no commits"
+        if answer.commits is None
+        else f"the resolution lacks versions {versions_in_words(missing)}",
+    )  # fmt: skip
 
 
 @check(Family.LIFECYCLE, "CM-DISCOVER-01", needs=FOUND)
@@ -227,7 +258,7 @@ def _inner(action: str | None, kind: str) -> dict[str, Any]:
 @check(Family.LIFECYCLE, "PROFILE-DISCOVERY-03", "CM-CATALOG-05", needs=FOUND)
 def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     """A catalog should return the protocol and metadata of the latest version, so that clients need not replay the log
-    for them. They are those of the latest version, also after a commit changed them."""
+    for them. They are those of the latest version, also after a commit changed them, and after a restart."""
     table = s.create()
     call = load(s, table)
     answer = found(s, table, call)
@@ -236,7 +267,7 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
         s.require(
             "catalogManaged" in features, "CM-CATALOG-05", evidence=(call,), table=table, version=0,
             expected="the protocol of version 0, with the feature `catalogManaged`",
-            observed=f"the resolution returned the protocol {answer.protocol}",
+            observed=f"the protocol of the resolution is {answer.protocol or 'missing'}",
         )  # fmt: skip
     attempt, time = s.attempt(), s.timestamp(1)
     before = _inner(answer.metadata, "metaData")
@@ -254,8 +285,28 @@ def a_resolution_contains_protocol_and_metadata(s: Scenario) -> None:
     protocol = next((each for each in current if each.get("writerFeatures")), None)
     protocol = protocol or json.loads(proposals.protocol(s.feature))["protocol"]
     protocol["writerFeatures"] = [*protocol["writerFeatures"], "appendOnly"]
-    upgrade = (proposals.commit_info(attempt, time), proposals.line("protocol", protocol))
-    _newest(s, table, s.land(table, attempt=attempt, actions=upgrade), "protocol", "appendOnly")
+    actions = (proposals.commit_info(attempt, time), proposals.line("protocol", protocol))
+    upgrade = s.land(table, attempt=attempt, actions=actions)
+    _newest(s, table, upgrade, "protocol", "appendOnly")
+    if Profile.DURABLE_RESTART.value in s.identity.profiles:
+        restart(s)
+        _newest(s, table, change, "metaData", "kit.changed")
+        _newest(s, table, upgrade, "protocol", "appendOnly")
+
+
+def has_the_metadata_of(s: Scenario, table: TableHandle, call: Exchange) -> None:
+    """If the resolution has the metadata's id, it is that of this take-over."""
+    change = call.request
+    assert isinstance(change, m.TakeOver)
+    asked = load(s, table)
+    answer = found(s, table, asked)
+    named = _inner(answer.metadata, "metaData").get("id")
+    logged = next(each["metaData"]["id"] for each in map(json.loads, change.actions) if "metaData" in each)
+    s.require(
+        named in (None, logged), "PROFILE-DISCOVERY-03", evidence=(asked, call), table=table, version=change.version,
+        expected=f"version {change.version} set the metadata: the resolution has its id, {logged}",
+        observed=f"the resolution of version {answer.latest} has metadata with the id {named}",
+    )  # fmt: skip
 
 
 def _newest(s: Scenario, table: TableHandle, change: Exchange, kind: str, changed: str) -> None:
@@ -274,7 +325,8 @@ def _newest(s: Scenario, table: TableHandle, change: Exchange, kind: str, change
         *(("PROFILE-DISCOVERY-03",) if action is not None else ()), "CM-CATALOG-05",
         evidence=(after, change), table=table, version=change.request.version,
         expected=f"version {change.request.version} set `{changed}`: the {kind} of the resolution has it",
-        observed=f"the resolution of version {answer.latest} returned {action}",
+        observed=f"the {kind} in the resolution of version {answer.latest} has no `{changed}`"
+        if action else f"the resolution of version {answer.latest} has no {kind}",
     )  # fmt: skip
 
 
@@ -310,17 +362,26 @@ def keeps(s: Scenario, table: TableHandle, files: dict[int, str], *because: Exch
     )  # fmt: skip
 
 
-@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", needs=FOUND)
+@check(Family.LIFECYCLE, "PROFILE-DISCOVERY-01", "PROFILE-DISCOVERY-02", "PROFILE-DISCOVERY-03", needs=FOUND)
 def a_reused_name_is_a_new_table(s: Scenario) -> None:
-    """The name of a dropped table is free. A new table of that name has its own version 0. It has no commits of the
-    old table, and requests to the old table do not reach it."""
+    """The name of a dropped table is free. A new table of that name has its own version 0, and its own metadata. It has
+    no commits of the old table, and requests to the old table do not reach it."""
     table = s.create()
+    first = load(s, table)
     s.land(table)
     s.land(table)
     late = s.delay("slow", s.proposal(table, 1))
     dropped = drop(s, table)
     again = create_again(s, table)
     refused(s, table, s.deliver(late), dropped)
+    call = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)
+    shown = [_inner(each.answer.metadata, "metaData").get("id") if isinstance(each.answer, m.Table) else None
+             for each in (first, call)]  # fmt: skip
+    s.require(
+        None in shown or shown[0] != shown[1], "PROFILE-DISCOVERY-03", evidence=(call, first), table=again, version=0,
+        expected="the new table has its own metadata, with another id",
+        observed="the resolution of a new table has the metadata of the dropped table of that name",
+    )  # fmt: skip
     s.land(again)
     call = s.ask("reader", m.LoadTable(name=s.physical(table.name)), again)
     reference = s.expect(call, m.Table, "PROFILE-DISCOVERY-01", expected="the new table is found by the name").table
@@ -345,18 +406,19 @@ def commits_of_a_dropped_table_are_not_listed(s: Scenario) -> None:
 
 
 @check(Family.LIFECYCLE, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01", "MC-FILES-08", "CM-FILES-07",
-       needs=FOUND)  # fmt: skip
+       *DONE, needs=FOUND)  # fmt: skip
 def a_reused_name_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
-    """A table is dropped, and another is created with its name. The attempts of the old table have not landed in the
-    new one, which keeps its files."""
+    """A published table is dropped, and another is created with its name. The attempts of the old table have not landed
+    in the new one, which keeps its files and publishes its own commits."""
     table = s.create()
     sent = s.land_all(table, 2)
+    s.ask_to_backfill(table, 2)
     dropped = drop(s, table)
     _shares_nothing(s, create_again(s, table), sent, dropped)
 
 
 @check(Family.LIFECYCLE, "MC-COMMIT-02", "CM-COMMIT-08", "PROFILE-OUTCOME-01", "MC-FILES-08", "CM-FILES-07",
-       needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
+       *DONE, needs=(*FOUND, Profile.VERSION_0_BY_FILESYSTEM, Profile.STORAGE_ACCESS))  # fmt: skip
 def a_reused_path_shares_nothing_with_the_dropped_table(s: Scenario) -> None:
     """A table is dropped, and another name is created at its path. An owner that kept the files rejects that; otherwise
     the attempts of the old table have not landed in the new one, which keeps its files."""
@@ -394,8 +456,7 @@ def _shares_nothing(s: Scenario, table: TableHandle, old: Sequence[Exchange], dr
         )  # fmt: skip
     s.land(table, client="other")
     keeps(s, table, before, dropped, call)
-    s.backfill(table, table.versions - 1)
-    s.published(table)
+    complete(s, table, s.backfill(table, table.versions - 1))
 
 
 @check(Family.LIFECYCLE, "PROFILE-CORE-06", needs=(*FOUND, Profile.IDEMPOTENT_RETRY))

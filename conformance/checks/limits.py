@@ -7,14 +7,17 @@ commits until some are backfilled. Commits that are published directly do not co
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from conformance.checks import check
 from conformance.checks.backfill import DONE, UNPUBLISHED, complete
+from conformance.checks.lifecycle import contains_the_commits, load, not_found
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.checks.stale_reads import FRESH, RANGE, answered_in_full
 from conformance.interface import messages as m
 from conformance.requirements.catalogue import Profile
 from conformance.scenario.check import Family
-from conformance.scenario.ownership import restart
+from conformance.scenario.ownership import drop, restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle, persist
 
 BACKLOG = (Profile.BACKLOG_LIMIT,)
@@ -155,6 +158,11 @@ AT_ONCE = 110
 """Commits in one backfill request: few enough that an owner that publishes slowly answers in time."""
 
 
+EARLY = ("PROFILE-RETRY-01", "PROFILE-CORE-06", "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", "PROFILE-DISCOVERY-01",
+         "PROFILE-DURABLE-01")  # fmt: skip
+"""What `early_answers` tests, of an owner that promises it."""
+
+
 def grow(s: Scenario, table: TableHandle, versions: int, client: str = "writer") -> Exchange:
     """Commit until the table has this many versions, and return the last answer. If the owner rejects a commit because
     its backlog is full, backfill all commits; if it rejects the commit again, stop."""
@@ -178,49 +186,103 @@ def large_table(s: Scenario) -> TableHandle:
     return s.create(backlog_limit=2 * VERY_MANY if offers_limit else None)
 
 
-@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, *DONE, commit_modes=UNPUBLISHED)
-def a_long_table_is_listed_and_published(s: Scenario) -> None:
-    """Every range of 130 or 1,100 unpublished commits is complete and in numeric order, also across multiples of 100
-    and 1,000. A backfill publishes all of the 110 requested commits, and the list of the others is complete too."""
+def has_the_longest(s: Scenario) -> bool:
+    """Whether this is the one commit mode of the subject in which a check is as long as it can be."""
     offered = [(feature, commit_mode) for feature in s.identity.features for commit_mode in UNPUBLISHED
                if commit_mode in s.identity.commit_modes[feature]]  # fmt: skip
+    return [(s.feature, s.commit_mode)] == offered[-1:]
+
+
+@check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, *DONE, "CM-GET-05", *EARLY, commit_modes=UNPUBLISHED)
+def a_long_table_is_listed_and_published(s: Scenario) -> None:
+    """Every range of 130 or 1,100 unpublished commits is complete and in numeric order, also across multiples of 100
+    and 1,000, and so is the resolution of the table. A backfill publishes all of the 110 requested commits, and the
+    list of the others is complete too. After a restart the oldest answers still hold."""
     table = large_table(s)
-    last = grow(s, table, VERY_MANY if (s.feature, s.commit_mode) == offered[-1] else MANY)
+    versions = VERY_MANY if has_the_longest(s) else MANY
+    still_holds = early_answers(s, table, versions)
+    last = grow(s, table, versions)
     latest = table.versions - 1
     for asked in ((None, None), (9, 11), (99, 102), (max(0, latest - 101), None)):
         answered_in_full(s, table, asked, {0}, last)
+    if s.feature == "catalogManaged" and Profile.DISCOVERY.value in s.identity.profiles:
+        contains_the_commits(s, table, load(s, table))
     first, *more = *range(AT_ONCE, latest, AT_ONCE), latest
     done = s.backfill(table, first)
     answered_in_full(s, table, (None, None), set(complete(s, table, done)), done)
     for version in more:
         done = s.backfill(table, version)
     complete(s, table, done)
+    still_holds()
 
 
-@check(Family.REPLAYS, "PROFILE-RETRY-01", "PROFILE-CORE-06", "PROFILE-OUTCOME-01")
-def attempts_are_known_after_many_commits(s: Scenario) -> None:
-    """A writer whose answer was lost repeats its commit after 130 others. An owner that recognizes replays ratifies it
-    with its version, an owner that reports outcomes reports that version, and no owner applies it twice."""
-    table = large_table(s)
+def early_answers(s: Scenario, table: TableHandle, free: int) -> Callable[[], None]:
+    """A writer and a creator whose answers were lost, a delayed proposal of version `free` that is resolved as not
+    landed, and a dropped table. Returns the test that all of it holds after other commits, and after a restart. An
+    owner that shortens its journal, or keeps the newest entries of a list, forgets the oldest answers."""
+    promised = s.identity.profiles
     sent = lose_one(s, table)
+    made = late = resolved = gone = None
+    if Profile.IDEMPOTENT_RETRY.value in promised:
+        made = persist(lambda: s.lose("creator", s.creation("kept")))
+    if Profile.ATTEMPT_OUTCOME.value in promised:
+        late = s.delay("delayed writer", s.proposal(table, free))
+        s.give_up(late)
+        resolved = not_landed(s, table, attempt_of(late))
+    if Profile.DISCOVERY.value in promised:
+        gone = s.create("gone")
+        dropped = drop(s, gone)
+
+    def known(since: str) -> None:
+        if Profile.IDEMPOTENT_RETRY.value in promised:
+            replay(s, sent, since=since)
+        else:
+            s.ask("writer", sent.request)
+        if Profile.ATTEMPT_OUTCOME.value in promised:
+            landed(s, table, sent)
+
+    def still_holds() -> None:
+        since = f", and {table.versions - 2} others committed since"
+        known(since)
+        if Profile.DURABLE_RESTART.value in promised:
+            restart(s)
+            since += ", and the owner has restarted"
+            known(since)
+        if made is not None and isinstance(made.answer, m.Ratified):
+            again = s.ask("creator", made.request)
+            expected = f"the creation is version 0 of its table{since}: its replay is ratified"
+            s.created("kept", again, s.expect(again, m.Ratified, "PROFILE-RETRY-01", because=(made,), expected=expected,
+                                              what="the replay of a creation"))  # fmt: skip
+        if late is not None and resolved is not None:
+            arrives_late(s, table, late, resolved)
+        if gone is not None:
+            not_found(s, load(s, gone), f"the table was dropped{since}", (dropped,))
+
+    return still_holds
+
+
+@check(Family.REPLAYS, *EARLY)
+def attempts_are_known_after_many_commits(s: Scenario) -> None:
+    """A writer whose answer was lost repeats its commit after 130 others, and after a restart. An owner that recognizes
+    replays ratifies it with its version, an owner that reports outcomes reports that version, and no owner applies it
+    twice. An attempt that was resolved as not landed still never lands, and a dropped table stays dropped."""
+    table = large_table(s)
+    still_holds = early_answers(s, table, MANY)
     grow(s, table, MANY, client="other")
-    if Profile.IDEMPOTENT_RETRY.value in s.identity.profiles:
-        replay(s, sent, since=f", and {table.versions - 2} others committed since")
-    else:
-        s.ask("writer", sent.request)
-    if Profile.ATTEMPT_OUTCOME.value in s.identity.profiles:
-        landed(s, table, sent)
+    still_holds()
 
 
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=(Profile.ATTEMPT_OUTCOME,))
 def every_tombstone_is_kept(s: Scenario) -> None:
-    """Nine delayed requests for version 1 are resolved as not landed. When they arrive all are rejected, the oldest
-    first; version 1 is free for another attempt."""
+    """Nine delayed requests for version 1 are resolved as not landed, and in one commit mode 110 other attempts. When
+    the requests arrive all are rejected, the oldest first; version 1 is free for another attempt."""
     table = s.create()
     late = [s.delay(f"writer {number}", s.proposal(table, 1)) for number in range(9)]
     for each in late:
         s.give_up(each)
     resolved = [not_landed(s, table, attempt_of(each)) for each in late]
+    for _ in range(AT_ONCE if has_the_longest(s) else 0):
+        not_landed(s, table, s.attempt())
     for each, call in zip(late, resolved, strict=True):
         arrives_late(s, table, each, call)
     s.land(table, client="other")

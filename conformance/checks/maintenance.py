@@ -6,24 +6,30 @@ compactions and checksums are always allowed, everything else only if the owner 
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from conformance.adapters.identity import EVERY_TABLE
 from conformance.checks import check
+from conformance.checks.data_files import FIRST_ROWS, row_ids, tracked
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, STAGING, commit_file
 from conformance.models import proposals
-from conformance.models.log_files import actions_in, checkpoint_actions, listing_of, vector_file
+from conformance.models.log_files import Unreadable, actions_in, checkpoint_actions, listing_of, vector_file
 from conformance.models.proposals import line
 from conformance.models.reader import ModelReader
+from conformance.models.writer import ROW_TRACKING
 from conformance.requirements.catalogue import Profile
+from conformance.safe_text import one_line
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
-from conformance.scenario.log_builder import LogBuilder, file, gone, stored_vector, vector
+from conformance.scenario.log_builder import LogBuilder, application, domain, file, gone, stored_vector, vector
 from conformance.scenario.ownership import restart
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
@@ -168,7 +174,7 @@ def the_checkpoint_hint_never_goes_back(s: ClientScenario) -> None:
     hint = log.folder / "_last_checkpoint"
     if not hint.exists():
         return
-    named = actions_in(hint)[0].get("version")
+    named = json_object(hint).get("version")
     s.require(
         named == 3, "FIELD-01", evidence=(older, newer), observed=f"`_last_checkpoint` names version {named}",
         expected="the hint names version 3, the newest checkpoint, after one of version 1 was written",
@@ -191,24 +197,72 @@ def checkpoints_of_one_version_do_not_interfere(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, "LOG-34", side="client", features=EVERY_TABLE)
 def a_checkpoint_is_complete(s: ClientScenario) -> None:
-    """A checkpoint also contains the table's properties, the last transaction of each application, and the metadata
-    domains."""
-    log = LogBuilder.create(s, properties={"kit.kept": "yes"})
-    log.land(file("f1"), line("txn", {"appId": "stream", "version": 5}))
-    log.land(file("f2"), line("domainMetadata", {"domain": "kit.domain", "configuration": "c", "removed": False}))
+    """A checkpoint also contains the table's properties, the last transaction of each application, the metadata
+    domains, and each file under its encoded path with its partition value, and with its row ids."""
+    log = LogBuilder.create(s, properties={"kit.kept": "yes"}, partitioned=True)
+    log.land(file("f1", partitioned=True), line("txn", {"appId": "stream", "version": 5}))
+    log.land(file("100%2525", "x", partitioned=True), domain("kit.domain", "c"))
     if s.commit_mode != "direct":
         log.backfill(2)
     call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=2))
     log.hide(*(commit_file(version) for version in range(3)))
-    read = ModelReader(s.owner.subject.ask).snapshot("kit", m.Snapshot(table=s.name_of(log.table), version=2))
     wanted = log.at(2)
-    found = (read.applications, read.domains, (read.properties or {}).get("kit.kept")) if isinstance(
-        read, m.SnapshotRead) else None  # fmt: skip
+    for what, right in (
+        ("applications", wanted.applications), ("domains", wanted.domains), ("properties", {"kit.kept": "yes"}),
+        ("partitions", wanted.files),
+    ):  # fmt: skip
+        found = read_by_kit(s, log, 2, what)
+        shown = {name: found.get(name) for name in right} if what == "properties" else found
+        s.require(
+            shown == right, "LOG-34", evidence=(call,), expected=f"the checkpoint alone gives the {what} {right}",
+            observed=f"the {what} in the checkpoint are {shown}",
+        )  # fmt: skip
+    rows = with_row_ids(s)
+    call = s.act("maintenance", m.Checkpoint(table=s.name_of(rows.table), version=2), rows.table)
+    for held in in_checkpoints(s, rows, call):
+        keeps_row_ids(s, call, held, "LOG-34", "checkpoint")
+
+
+def with_row_ids(s: ClientScenario) -> LogBuilder:
+    """A table with row tracking, which a client may refuse to maintain."""
+    log = LogBuilder.create(s, "rows", writer_features=("domainMetadata", ROW_TRACKING))
+    log.land(*tracked("f1", 1, 0, 10))
+    log.land(*tracked("f2", 2, 10, 5))
+    if s.commit_mode != "direct":
+        log.backfill(2)
+    return log
+
+
+def in_checkpoints(s: ClientScenario, log: LogBuilder, call: Exchange) -> Iterator[list[dict[str, Any]]]:
+    """The actions of each complete checkpoint, which must be readable."""
+    for checkpoint in listing_of(sorted(log.folder.iterdir())).checkpoints:
+        if checkpoint.complete:
+            yield readable(s, call, "LOG-34", partial(checkpoint_actions, checkpoint))
+
+
+def readable(s: ClientScenario, call: Exchange, requirement: str, read: Callable[[], list[dict[str, Any]]]) -> Any:
+    """The actions of a file that the client wrote."""
+    try:
+        return read()
+    except Unreadable as error:
+        return s.fail(
+            requirement, evidence=(call,), expected="a complete file of actions", observed=str(error).rstrip(".")
+        )
+
+
+def keeps_row_ids(s: ClientScenario, call: Exchange, held: list[dict[str, Any]], requirement: str, what: str) -> None:
+    """The file `f1` has its row ids in a checkpoint or a compaction."""
+    found = [row_ids(each["add"]) for each in held if each.get("add", {}).get("path") == "f1"]
     s.require(
-        found == (wanted.applications, wanted.domains, "yes"), "LOG-34", evidence=(call,),
-        expected=f"the checkpoint alone gives the applications {wanted.applications}, the domains {wanted.domains} and "
-        f"the property `kit.kept`", observed=f"the checkpoint gives {read if found is None else found}",
+        found == [FIRST_ROWS], requirement, evidence=(call,), version=2, expected=f"`f1` has {FIRST_ROWS}",
+        observed=f"`f1` in the {what} has {'; '.join(found)}" if found else f"the {what} does not add `f1`",
     )  # fmt: skip
+
+
+def read_by_kit(s: ClientScenario, log: LogBuilder, version: int, what: str) -> dict[str, Any]:
+    """A field of the version's snapshot, as the kit's own reader finds it; empty if it cannot read the version."""
+    read = ModelReader(s.owner.subject.ask).snapshot("kit", m.Snapshot(table=s.name_of(log.table), version=version))
+    return dict(getattr(read, what, None) or {})
 
 
 # Compactions and checksums
@@ -216,7 +270,8 @@ def a_checkpoint_is_complete(s: ClientScenario) -> None:
 
 @check(Family.MAINTENANCE, *COMPACTION, "LOG-02", "LOG-35", side="client", features=EVERY_TABLE)
 def a_compaction_equals_its_commits(s: ClientScenario) -> None:
-    """A compaction of published versions has its prescribed name and the same effect as its commits."""
+    """A compaction of published versions has its prescribed name and the same effect as its commits. Its files have
+    their row ids."""
     log = log_of(s)
     call = done(s, log, m.Compact(table=s.name_of(log.table), start=1, end=3))
     name = f"{1:020}.{3:020}.compacted.json"
@@ -231,16 +286,25 @@ def a_compaction_equals_its_commits(s: ClientScenario) -> None:
         observed=f"the kit reads the files {sorted(found)} from it",
         expected=f"with the compaction in place of its commits version 3 has the files {sorted(log.at(3).files)}",
     )  # fmt: skip
+    rows = with_row_ids(s)
+    call = s.act("maintenance", m.Compact(table=s.name_of(rows.table), start=1, end=2), rows.table)
+    if (path := rows.folder / f"{1:020}.{2:020}.compacted.json").exists():
+        keeps_row_ids(s, call, readable(s, call, "LOG-35", partial(actions_in, path)), "LOG-35", "compaction")
 
 
 @check(Family.MAINTENANCE, *COMPACTION, "LOG-35", side="client", features=EVERY_TABLE)
 def a_compaction_keeps_removals(s: ClientScenario) -> None:
     """A compacted commit removes a file that was added before the compaction's first version: the compaction contains
-    the removal, even if another compacted commit added the file again."""
+    the removal, even if another compacted commit added the file again. The same holds for a metadata domain."""
 
     def added_again(s: ClientScenario) -> LogBuilder:
         log = LogBuilder.create(s, "again")
-        for actions in ([file("f1"), file("f2")], [file("f1", size=2)], [gone("f1")]):
+        kept, other = domain("kit.kept", "a"), domain("kit.domain", "b")
+        for actions in (
+            [file("f1"), file("f2"), kept, other],
+            [file("f1", size=2)],
+            [gone("f1"), domain("kit.domain", "b", removed=True)],
+        ):
             log.land(*actions)
         if s.commit_mode != "direct":
             log.backfill(3)
@@ -256,6 +320,12 @@ def a_compaction_keeps_removals(s: ClientScenario) -> None:
             observed=f"the kit reads the files {sorted(found)} from it",
             expected=f"a file of version 1 was removed; with the compaction in place of versions 2 and 3 version "
             f"3 has the files {sorted(log.at(3).files)}",
+        )  # fmt: skip
+        domains = read_by_kit(s, log, 3, "domains")
+        s.require(
+            domains == log.at(3).domains, "LOG-35", evidence=(call,), observed=f"the kit reads the domains {domains}",
+            expected=f"version 3 removes `kit.domain` (RULINGS.md#removed-domains): with the compaction in place of "
+            f"versions 2 and 3 it has the domains {log.at(3).domains}",
         )  # fmt: skip
 
 
@@ -292,8 +362,7 @@ def a_checkpoint_is_reconciled(s: ClientScenario) -> None:
     if s.commit_mode != "direct":
         log.backfill(3)
     call = done(s, log, m.Checkpoint(table=s.name_of(log.table), version=3))
-    for checkpoint in listing_of(sorted(log.folder.iterdir())).checkpoints:
-        held = checkpoint_actions(checkpoint)
+    for held in in_checkpoints(s, log, call):
         sizes = [each["add"].get("size") for each in held if each.get("add", {}).get("path") == "again"]
         s.require(
             sizes == [2], "LOG-34", evidence=(call,), version=3,
@@ -352,6 +421,66 @@ def a_checksum_has_its_prescribed_name(s: ClientScenario) -> None:
         f"{3:020}.crc" in names(log), "LOG-02", evidence=(call,), expected=f"the checksum of version 3 is {3:020}.crc",
         observed=f"the log folder has {names(log)}",
     )  # fmt: skip
+
+
+@check(Family.MAINTENANCE, "LOG-44", "LOG-45", side="client", features=EVERY_TABLE)
+def a_checksum_describes_its_version(s: ClientScenario) -> None:
+    """A checksum has the counts, the protocol and the metadata of its version. If it has the in-commit timestamp, the
+    applications or the metadata domains, they are right too. A checksum of another writer stays as it is."""
+    log = LogBuilder.create(s)
+    log.land(file("f1", size=10), application("stream", 5), domain("kit.kept", "a"), domain("kit.gone", "b"))
+    log.land(gone("f1"), file("f2", size=5), file("f3", size=7), domain("kit.gone", "b", removed=True))
+    if s.commit_mode != "direct":
+        log.backfill(2)
+    call = done(s, log, m.Checksum(table=s.name_of(log.table), version=2))
+    mine, theirs = (log.folder / f"{version:020}.crc" for version in (2, 1))
+    if not mine.exists():
+        raise Inconclusive(f"operation {call.number}: the client wrote no checksum of version 2")
+    found = json_object(mine)
+    s.require(
+        bool(found), "LOG-44", evidence=(call,), version=2, expected="a checksum is one JSON object",
+        observed=f"{mine.name} begins with {one_line(mine.read_text('utf-8', 'replace'))[:60]}",
+    )  # fmt: skip
+    right = {"numFiles": 2, "tableSizeBytes": 12, "numMetadata": 1, "numProtocol": 1}
+    if found.get("inCommitTimestampOpt") is not None:
+        right["inCommitTimestampOpt"] = log.at(2).timestamp or 0
+    wrong = {name: found.get(name) for name, value in right.items() if found.get(name) != value}
+    s.require(
+        not wrong, "LOG-44", evidence=(call,), version=2,
+        expected=f"version 2 has {', '.join(f'{name} {right[name]}' for name in wrong)}",
+        observed=f"the checksum of version 2 has {', '.join(f'{name} {value}' for name, value in wrong.items())}",
+    )  # fmt: skip
+    for name, kind, member in (
+        ("metadata", "metaData", "id"), ("protocol", "protocol", "minReaderVersion"),
+        ("setTransactions", "txn", "appId"), ("domainMetadata", "domainMetadata", "domain"),
+    ):  # fmt: skip
+        wanted = sorted(action[kind][member] for action in log.reconciled(2) if kind in action)
+        given = found.get(name)
+        if given is None and name in ("setTransactions", "domainMetadata"):
+            continue
+        listed = [body.get(member) for body in (given if isinstance(given, list) else [given or {}])]
+        s.require(
+            sorted(listed, key=str) == wanted, "LOG-44", evidence=(call,), version=2,
+            expected=f"`{member}` of `{kind}` in version 2: {', '.join(map(str, wanted))}",
+            observed=f"`{member}` of `{name}` in the checksum of version 2: {', '.join(map(str, listed)) or 'none'}",
+        )  # fmt: skip
+    log.checksum(1, theirs=True)
+    before = theirs.read_bytes()
+    again = s.act("maintenance", m.Checksum(table=s.name_of(log.table), version=1), log.table)
+    s.require(
+        theirs.exists() and theirs.read_bytes() == before, "LOG-45", evidence=(again,), version=1,
+        expected="another writer's checksum of version 1 exists: it stays as it is",
+        observed=f"{theirs.name} was {'overwritten' if theirs.exists() else 'deleted'}",
+    )  # fmt: skip
+
+
+def json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if the file has anything else."""
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 # Permission

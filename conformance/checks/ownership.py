@@ -15,7 +15,9 @@ from functools import partial
 from typing import Any, Final
 
 from conformance.checks import check
-from conformance.checks.replays import attempt_of, known_as_version_1, outcome
+from conformance.checks.lifecycle import has_the_metadata_of
+from conformance.checks.replays import attempt_of, known_as_version_1, not_landed, outcome
+from conformance.checks.version_0 import names_the_owner
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, commit_file
 from conformance.interface.messages import DataFile, Transact
@@ -46,6 +48,7 @@ from conformance.scenario.storage_access import plant, publish, remove
 
 TRANSFER = (Profile.OWNERSHIP_TRANSFER, Profile.STORAGE_ACCESS)
 STRAY_CHECKPOINT: Final = f"{9:020}.checkpoint.parquet"
+COMPACTION: Final = f"{0:020}.{1:020}.compacted.json"
 MANAGED = ("managedCommit",)
 """Only this table feature has documented ownership changes."""
 
@@ -77,9 +80,13 @@ def stands(s: Scenario, table: TableHandle, call: Exchange, attempt: str, *requi
 @check(Family.OWNERSHIP, "PROFILE-TRANSFER-01", "MC-CONVERT-06", "MC-FILES-08", "MC-GET-02", needs=TRANSFER,
        features=MANAGED)  # fmt: skip
 def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
-    """An owner takes over a table with three versions and ratifies its next commits. It may reject some tables, but not
-    all. The latest version is that of the ownership change; a checkpoint of a later version is not a commit."""
+    """An owner takes over a table with three versions and a log compaction, which is not a commit. It ratifies the next
+    commits. It may reject some tables, but not all. The latest version is that of the ownership change; a checkpoint of
+    a later version is not a commit."""
     table = filesystem_table(s, versions=3)
+    log = s.published(table)
+    lines = [line for version in (0, 1) for line in log[version].splitlines()]
+    plant(s, table, COMPACTION, proposals.content(line for line in lines if "commitInfo" not in json.loads(line)))
     change = persist(lambda: s.ask("migrator", taking_over(s, table), table))
     ratified = s.expect(
         change, m.Ratified, "PROFILE-TRANSFER-01", expected="version 3 is the table's next: the owner takes it over"
@@ -95,16 +102,17 @@ def an_owner_takes_over_a_filesystem_table(s: Scenario) -> None:
 
 
 @check(
-    Family.OWNERSHIP, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-06", needs=TRANSFER,
-    features=MANAGED,
+    Family.OWNERSHIP, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08", "MC-CONVERT-06", "MC-ENABLE-10",
+    needs=TRANSFER, features=MANAGED,
 )  # fmt: skip
 def a_ratified_take_over_is_visible(s: Scenario) -> None:
     """When the owner has ratified a take-over, the file of the ownership change is published, so that filesystem
-    writers see the new protocol."""
+    writers see the new protocol. It names the owner."""
     table = filesystem_table(s, versions=2)
     change = take_over(s, table)
     assert isinstance(change.request, m.TakeOver)
     stands(s, table, change, change.request.attempt, "MC-CONVERT-03", "MC-CONVERT-05", "MC-CONVERT-08")
+    names_the_owner(s, table, 2, s.published(table)[2], change)
     _, won = write_file(s, table, 2)
     s.require(
         not won, "MC-CONVERT-05", evidence=(change,), table=table, version=2,
@@ -415,13 +423,22 @@ def a_repeated_hand_back_is_ratified(s: Scenario) -> None:
              expected="this attempt handed the table back with version 2: ratified")  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "PROFILE-OUTCOME-01", needs=(*GIVEN, Profile.ATTEMPT_OUTCOME), features=MANAGED)
+@check(Family.OWNERSHIP, "PROFILE-OUTCOME-01", "PROFILE-OUTCOME-02", needs=(*GIVEN, Profile.ATTEMPT_OUTCOME),
+       features=MANAGED)  # fmt: skip
 def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
-    """After a hand-back the owner may answer that the table is unknown, or which attempts landed; it must not report a
-    landed attempt as not landed, because its writer would commit its changes again."""
+    """A hand-back that was resolved as not landed is rejected. After another one the owner may answer that the table is
+    unknown, or which attempts landed; it must not report a landed attempt as not landed, because its writer would
+    commit its changes again."""
     table = s.create()
     sent = s.land(table)
     before = known_as_version_1(s, table, sent)
+    given_up = giving_back(s, table)
+    resolved = not_landed(s, table, given_up.attempt)
+    late = s.ask("migrator", given_up)
+    s.require(not isinstance(late.answer, m.Ratified), "PROFILE-OUTCOME-02", evidence=(late, resolved), table=table,
+              version=given_up.version,
+              expected=f"attempt {given_up.attempt} was reported as not landed: the hand-back is rejected",
+              observed="a hand-back that was reported as not landed was ratified")  # fmt: skip
     call = hand_back(s, table)
     after = outcome(s, table, attempt_of(sent))
     s.expect(
@@ -430,10 +447,12 @@ def a_hand_back_does_not_change_outcomes(s: Scenario) -> None:
     )  # fmt: skip
 
 
-@check(Family.OWNERSHIP, "PROFILE-TRANSFER-02", "MC-CONVERT-02", "MC-CONVERT-05", needs=TRANSFER, features=MANAGED)
+@check(Family.OWNERSHIP, "PROFILE-TRANSFER-02", "MC-CONVERT-02", "MC-CONVERT-05", "PROFILE-DISCOVERY-03",
+       "MC-ENABLE-10", "MC-BACKFILL-05", needs=TRANSFER, features=MANAGED)  # fmt: skip
 def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
     """A table is handed back, filesystem writers commit two versions, and the owner takes it over again: at the version
-    after theirs, not at the one that it remembers."""
+    after theirs, not at the one that it remembers. The table then has the metadata of this take-over, which names the
+    owner, and its next commits are published."""
     table = filesystem_table(s, versions=1)
     take_over(s, table)
     s.land(table)
@@ -449,8 +468,18 @@ def a_second_take_over_uses_the_current_log(s: Scenario) -> None:
         expected="the table was handed back, and version 6 is its next: it is taken over again",
     )  # fmt: skip
     owned(s, table, change, ratified)
+    names_the_owner(s, table, 6, s.published(table).get(6, ""), change)
+    if Profile.DISCOVERY.value in s.identity.profiles:
+        has_the_metadata_of(s, table, change)
     ratifies(s, table, change)
     s.contend(table, 5, client="other")
+    done = s.ask_to_backfill(table, table.versions - 1)
+    s.require(
+        table.versions - 1 in s.published(table), "MC-BACKFILL-05", evidence=(change, done), table=table,
+        version=table.versions - 1,
+        expected=f"the owner publishes on request: version {table.versions - 1} is published",
+        observed=f"version {table.versions - 1}, the first commit after the second take-over, is not published",
+    )  # fmt: skip
 
 
 @check(
@@ -709,8 +738,8 @@ def convert(s: ClientScenario, table: TableHandle) -> Exchange:
 
 def enablement(s: ClientScenario, table: TableHandle, version: int, call: Exchange, *first: str) -> None:
     """The enabling commit records its own version and time as the ones from which the timestamps count."""
-    [metadata] = s.actions_of(table, version, "metaData")
-    [info] = s.actions_of(table, version, "commitInfo")
+    metadata = s.action_of(table, version, "metaData", call)
+    info = s.action_of(table, version, "commitInfo", call)
     properties = metadata["configuration"]
     s.require(
         properties.get(TIMESTAMPS) == "true" and properties.get(ENABLEMENT_VERSION) == str(version), *first, "ICT-10",
@@ -735,7 +764,7 @@ def a_take_over_enables_timestamps(s: ClientScenario) -> None:
     table = unstamped(s, modified=LATE)
     call = convert(s, table)
     not_lost(s, call)
-    [info] = s.actions_of(table, 2, "commitInfo")
+    info = s.action_of(table, 2, "commitInfo", call)
     s.require(
         info["inCommitTimestamp"] > LATE, "ICT-12", evidence=(call,),
         expected=f"the enabling commit is later than {LATE}, the modification time of version 1",
@@ -972,7 +1001,7 @@ def timestamps_from_version_0_need_no_enablement(s: ClientScenario) -> None:
     creation = s.creation("created")
     call = s.act("creator", creation)
     table = s.created("created", call, s.expect(call, m.Ratified, "PROFILE-CLIENT-02", expected="the name is free"))
-    [metadata] = s.actions_of(table, 0, "metaData")
+    metadata = s.action_of(table, 0, "metaData", call)
     named = [name for name in (ENABLEMENT_VERSION, ENABLEMENT_TIMESTAMP) if name in metadata["configuration"]]
     s.require(
         not named, "ICT-13", evidence=(call,), expected="timestamps from version 0 on need no enablement properties",

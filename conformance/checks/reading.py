@@ -333,6 +333,30 @@ def unknown_actions_and_fields_are_ignored(s: ClientScenario) -> None:
     must_read(log, 3, "LOG-29", *APPLIED, expected="version 3 has only a commitInfo: the files stay")
 
 
+UNKNOWN_FEATURE = "anUnknownFeature"
+
+
+@check(Family.READING, "LOG-46", side="client", features=EVERY_TABLE)
+def unsupported_protocols_are_not_read(s: ClientScenario) -> None:
+    """A later version of the table requires an unknown reader feature, or a reader version that does not exist: it is
+    not read. An unknown feature that only writers list does not concern a reader."""
+    writers = LogBuilder.create(s, "writers", writer_features=(UNKNOWN_FEATURE,))
+    writers.land(file("a"))
+    must_read(writers, 1, "LOG-46", may_refuse=True, expected="only the writer features have an unknown feature")
+    known = proposals.with_features(s.feature)
+    features = [*known.get("readerFeatures", ()), UNKNOWN_FEATURE]
+    for name, why, protocol in (
+        ("features", f"the reader feature `{UNKNOWN_FEATURE}`",
+         {**proposals.with_features(s.feature, UNKNOWN_FEATURE), "minReaderVersion": 3, "readerFeatures": features}),
+        ("version", "reader version 4",
+         {**known, "minReaderVersion": 4, "readerFeatures": known.get("readerFeatures", [])}),
+    ):  # fmt: skip
+        log = LogBuilder.create(s, name)
+        log.land(file("a"))
+        log.land(proposals.line("protocol", protocol))
+        must_refuse(log, "LOG-46", expected=f"version 2 requires {why}, which is unknown: an error")
+
+
 @check(Family.READING, "LOG-30", side="client", features=EVERY_TABLE)
 def a_file_is_identified_by_path_and_vector(s: ClientScenario) -> None:
     """An update adds a file with a deletion vector and removes it without one. Both have the same path, and are

@@ -14,6 +14,7 @@ from conformance.history.events import Promise
 from conformance.interface import messages as m
 from conformance.models import proposals
 from conformance.requirements.catalogue import Profile
+from conformance.scenario import storage_access
 from conformance.scenario.check import Family
 from conformance.scenario.scenario import Delayed, Exchange, Inconclusive, Scenario, TableHandle, persist
 
@@ -356,8 +357,12 @@ def an_unknown_attempt_has_not_landed(s: Scenario) -> None:
 @check(Family.REPLAYS, "PROFILE-OUTCOME-02", needs=OUTCOME)
 def an_attempt_resolved_as_not_landed_never_lands(s: Scenario) -> None:
     """A delayed request is looked up by its writer and reported as not landed; the writer proposes its changes as a new
-    attempt. The old request then arrives for the next version, and is rejected."""
+    attempt. The old request then arrives for the next version, and is rejected. So is one that names a staged file."""
     table = s.create()
+    if s.commit_mode == "staged" and Profile.STORAGE_ACCESS.value in s.identity.profiles:
+        staged = s.delay("writer", storage_access.stage(s, table))
+        s.give_up(staged)
+        arrives_late(s, table, staged, not_landed(s, table, attempt_of(staged)))
     late = s.delay("writer", s.proposal(table, 1))
     s.give_up(late)
     resolved = not_landed(s, table, attempt_of(late))

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from conformance.checks import check
+from conformance.checks.backfill import ORDER, prefix
 from conformance.checks.ownership import attempt_at, dies_at
 from conformance.checks.replays import arrives_late, attempt_of, landed, lose_one, not_landed, replay
 from conformance.history import digests
@@ -228,6 +229,8 @@ def requests_may_arrive_after_a_restart(s: Scenario) -> None:
 # Crashes, between requests and at each crash point
 
 DEADLY = (Profile.HARNESS_CONTROL, Profile.DURABLE_RESTART)
+BATCH = 12
+"""More commits than an owner publishes one by one, if it publishes many of them concurrently."""
 COMMITS_OF_A_BACKFILL = 4
 """The number of commits after which an owner that publishes in batches has published one."""
 
@@ -349,12 +352,13 @@ def _commits_until_it_dies(s: Scenario, table: TableHandle, point: str) -> Excha
     return None
 
 
-@check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-BACKFILL-01", needs=DEADLY,
+@check(Family.RESTARTS, "PROFILE-DURABLE-03", "MC-BACKFILL-01", *ORDER, needs=DEADLY,
        commit_modes=("staged", "inline"))  # fmt: skip
 def an_interrupted_backfill_is_completed(s: Scenario) -> None:
-    """The owner crashes during a backfill. The published versions are a prefix; the next request publishes the rest,
-    and every version is the ratified attempt."""
+    """The owner crashes during a backfill of two commits, and of a batch. The published versions are a prefix; the next
+    request publishes the rest, and every version is the ratified attempt."""
     table = s.create()
+    interrupted = None
     sent = [s.land(table) for _ in s.identity.crash_points for _ in range(2)]
     for number, point in points(s):
         last = 2 * number + 2
@@ -362,11 +366,19 @@ def an_interrupted_backfill_is_completed(s: Scenario) -> None:
         if isinstance(call.answer, m.Unknown):
             _finished(s, table, sent[last - 2 : last], call, point)
             goes_on(s, table)
+            interrupted = point
+    if interrupted is not None:
+        batch = s.land_all(table, BATCH)
+        request = m.BackfillToVersion(table=table.reference, version=table.versions - 1)
+        call = dies_at(s, interrupted, "publisher", request)
+        if isinstance(call.answer, m.Unknown):
+            _finished(s, table, batch, call, interrupted)
 
 
 def _finished(s: Scenario, table: TableHandle, sent: Sequence[Exchange], call: Exchange, point: str) -> None:
     assert isinstance(call.request, m.BackfillToVersion)
     whole(s, table, "PROFILE-DURABLE-01")
+    prefix(s, table, call)
     again = s.ask_to_backfill(table, call.request.version)
     log = s.published(table)
     for each in sent:

@@ -159,7 +159,8 @@ def all_clients_get_the_same_commits(s: Scenario) -> None:
 @check(Family.STALE_READS, "MC-FEATURE-02", "CM-FEATURE-01", "PROFILE-CORE-05", "PROFILE-CORE-08", *LATEST)
 def a_conflict_contains_no_false_information(s: Scenario) -> None:
     """A writer proposes versions 1, 2 and 3 of a table with three commits. The conflicts may name winners and a latest
-    version, even old ones; what they name is true, and no winner is below the proposed version."""
+    version, even old ones; what they name is true. No winner is below the proposed version, and before the last winner
+    no unpublished version is left out."""
     table = s.create()
     landed = land(s, table, 3)
     for version in (1, 2, 3):
@@ -177,6 +178,15 @@ def _nothing_false(s: Scenario, table: TableHandle, lost: Exchange, version: int
         s.require(answer.latest <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=answer.latest,
                   expected="version 3 is the latest ratified version",
                   observed=f"the conflict has latest version {answer.latest}")  # fmt: skip
+    named = {winner.version for winner in answer.winners or ()}
+    left_out = [each for each in range(version, max(named, default=0)) if each not in named]
+    if left_out:
+        published = s.published(table)
+        left_out = [each for each in left_out if each not in published]
+    s.require(not left_out, "PROFILE-CORE-08", evidence=(lost,), table=table, version=(left_out or [version])[0],
+              expected=f"version {version} was proposed: of the versions from {version} on, the winners leave out only "
+              "published ones",
+              observed=f"the conflict leaves out the winner of version {(left_out or [version])[0]}")  # fmt: skip
     for winner in answer.winners or ():
         s.require(winner.version <= 3, *LATEST, evidence=(lost, landed[-1]), table=table, version=winner.version,
                   expected="the winners are ratified versions, so at most 3",
@@ -224,7 +234,7 @@ def well_formed(s: Scenario, table: TableHandle, seen: reads.Listed, asked: Rang
     contiguous = list(range(listed[0], listed[0] + len(listed))) if listed else []
     s.require(listed == contiguous, "LOG-05", evidence=call, table=table,
               expected="commits are listed by ascending version, without duplicates or gaps",
-              observed=f"listed are {versions_in_words(listed)}")  # fmt: skip
+              observed=f"the list is not ascending without gaps: {versions_in_words(listed)}")  # fmt: skip
     end = table.versions - 1 if asked[1] is None else min(asked[1], table.versions - 1)
     if listed and listed[-1] < end:
         published = s.published(table)
@@ -246,7 +256,7 @@ def answered_in_full(s: Scenario, table: TableHandle, asked: Range, published: s
     outside = [version for version in seen.order if version < (start or 0) or (end is not None and version > end)]
     s.require(not outside, "PROFILE-CORE-09", evidence=(exchange, *because), table=table,
               expected=f"asked for {range_in_words(start, end)}: no version outside that range is listed",
-              observed=f"the list has versions {versions_in_words(seen.order)}")  # fmt: skip
+              observed=f"versions outside the requested range are listed: {versions_in_words(outside)}")  # fmt: skip
     last = table.versions - 1 if end is None else min(end, table.versions - 1)
     wanted = [version for version in range(start or 0, last + 1) if version not in published]
     missing = [version for version in wanted if version not in seen.commits]
@@ -278,8 +288,8 @@ def the_list_is_ascending_and_complete(s: Scenario) -> None:
 @check(Family.STALE_READS, *RANGE, "LOG-05", "LOG-07", *FRESH, commit_modes=UNPUBLISHED)
 def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
     """Every range of five unpublished commits is answered with all of its versions and no other. The ranges include
-    version 0 alone, another single version, and ends and starts beyond the latest. Each answer has the latest
-    version."""
+    version 0 alone, another single version, and ends and starts beyond the latest, also by more than 32 bits. Each
+    answer has the latest version."""
     table = s.create()
     landed = land(s, table, 5)[-1]
     published = set(s.published(table))
@@ -295,6 +305,8 @@ def ranges_of_unpublished_commits_are_complete(s: Scenario) -> None:
         (0, 0),
         (6, None),
         (6, 9),
+        (None, 2**32),
+        (2**32 + 1, None),
     ):
         answered_in_full(s, table, asked, published, landed)
 

@@ -339,17 +339,28 @@ def _without_additions(proposed: list[str], found: list[str]) -> str | None:
         return None
 
 
-@check(Family.VERSION_0, "MC-ENABLE-05", features=("managedCommit",))
-def the_owners_configuration_is_a_map_of_strings(s: Scenario) -> None:
-    """A configuration that the owner stores in the table's properties is a JSON object with string values, so that
-    clients can keep it without interpreting it."""
+@check(Family.VERSION_0, "MC-ENABLE-05", "MC-ENABLE-10", features=("managedCommit",))
+def the_owners_name_and_configuration_are_valid(s: Scenario) -> None:
+    """Version 0 names the owner. A configuration that the owner stores in the table's properties is a JSON object with
+    string values, so that clients can keep it without interpreting it."""
     table = s.create()
-    found = configuration(version_0(s, table)).get(CONF)
+    content = version_0(s, table)
+    names_the_owner(s, table, 0, content)
+    found = configuration(content).get(CONF)
     if found is not None:
         s.require(is_a_map_of_strings(found), "MC-ENABLE-05", table=table, version=0,
                   expected=f"`{CONF}` is a JSON object whose values are strings",
                   observed=f"the configuration is {found!r}"[:300])  # fmt: skip
     s.land(table)
+
+
+def names_the_owner(s: Scenario, table: TableHandle, version: int, content: str, *evidence: Exchange) -> None:
+    """A table with the feature and without the owner's name is invalid. managed-commits, "Managed Commit
+    Enablement"."""
+    found = configuration(content).get(OWNER)
+    s.require(isinstance(found, str) and found != "", "MC-ENABLE-10", evidence=evidence, table=table, version=version,
+              expected=f"the owner adds its name to the metadata of version {version}, as `{OWNER}`",
+              observed=f"`{OWNER}` is {'missing' if found is None else repr(found)}")  # fmt: skip
 
 
 def is_a_map_of_strings(text: object) -> bool:

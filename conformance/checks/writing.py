@@ -23,7 +23,7 @@ from conformance.scenario.audit import Proposed
 from conformance.scenario.check import Family
 from conformance.scenario.client import ClientScenario
 from conformance.scenario.formatting import in_words
-from conformance.scenario.log_builder import LogBuilder, file
+from conformance.scenario.log_builder import LogBuilder, file, vector
 from conformance.scenario.scenario import Exchange, Inconclusive, TableHandle
 
 TWICE = ("PROFILE-UNKNOWN-01", "PROFILE-CLIENT-02")
@@ -254,13 +254,18 @@ def a_client_backfills_a_full_backlog(s: ClientScenario) -> None:
     features=EVERY_TABLE,
 )
 def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> None:
-    """All files of a transaction are in its one commit, each once, with a correct path and partition value."""
+    """All files of a transaction are in its one commit, each once, with a correct path and partition value, which may
+    be null."""
     attempt = s.attempt()
     actions = proposals.version_0(s.feature, attempt, s.attempt(), partition_columns=("part",))
     table = s.create(attempt=attempt, actions=actions)
-    wanted = {"part=x/one.parquet": "x", "part=a b%/two %25.parquet": "a b%", "part=y/three.parquet": "y"}
+    wanted = {"part=x/one.parquet": "x", "part=a b%/two %25.parquet": "a b%", "part=y/three.parquet": "y",
+              "part=__HIVE_DEFAULT_PARTITION__/four.parquet": None}  # fmt: skip
     adds = tuple(DataFile(path=path, partition=value) for path, value in wanted.items())
     call = s.transact(table, adds=adds)
+    if isinstance(call.answer, m.Rejected):  # no document says that a writer accepts a null
+        wanted.popitem()
+        call = s.transact(table, adds=adds[:-1])
     s.expect(call, m.Committed, "PROFILE-CLIENT-02", expected="there is no conflict: version 1")
     table.versions = 2
     changes = sorted({s.decoded(body["path"]) for body in s.actions_of(table, 1, "cdc")} & set(wanted))
@@ -270,11 +275,11 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
     )  # fmt: skip
     found = s.actions_of(table, 1, "add")
     s.require(
-        len(found) == 3, "DELAYED-10", "DELAYED-02", evidence=(call,),
-        expected="three files were written, and each is added once",
+        len(found) == len(wanted), "DELAYED-10", "DELAYED-02", evidence=(call,),
+        expected=f"{len(wanted)} files were written, and each is added once",
         observed=f"the commit has {len(found)} add actions",
     )  # fmt: skip
-    partitions = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") for body in found}
+    partitions = {s.decoded(body["path"]): (body.get("partitionValues") or {}).get("part") or None for body in found}
     s.require(
         partitions == wanted, "DELAYED-05", evidence=(call,), observed=f"the commit names {partitions}",
         expected=f"paths are URL-encoded once and find the files; partition values are unencoded: {wanted}",
@@ -284,6 +289,47 @@ def every_file_is_committed_with_its_path_and_partition(s: ClientScenario) -> No
         expected="the partition column `part`, and no other",
         observed=f"the partition values are {[body.get('partitionValues') for body in found]}",
     )  # fmt: skip
+
+
+@check(Family.WRITING, "LOG-30", side="client", features=EVERY_TABLE)
+def a_removed_file_is_named_with_its_deletion_vector(s: ClientScenario) -> None:
+    """The table has a file with a deletion vector and one without. A transaction that removes both leaves none."""
+    log = LogBuilder.create(s, reader_features=("deletionVectors",))
+    log.land(file("a", deletionVector=vector("first"), stats=json.dumps({"numRecords": 2})), file("b"), file("c"))
+    call = s.transact(log.table, removes=("a", "b"))
+    if not isinstance(call.answer, m.Committed):
+        raise Inconclusive(f"operation {call.number}: the client removed no file of a table with deletion vectors")
+    found = s.kit_reads(log.table, 2)
+    s.require(
+        found == {"c"}, "LOG-30", evidence=(call,), version=2, observed=f"the kit reads the files {sorted(found)}",
+        expected="version 2 removes `a`, which it names with its deletion vector, and `b`: the file `c` is left",
+    )  # fmt: skip
+
+
+@check(Family.WRITING, "LOG-47", side="client", features=EVERY_TABLE)
+def unsupported_protocols_are_not_written(s: ClientScenario) -> None:
+    """Version 1 requires an unknown writer feature, or a writer version that does not exist: a transaction is rejected.
+    If it repeats the protocol of version 0, the transaction lands."""
+    for name, why, changes in (
+        ("known", "", {}),
+        ("features", "the feature `anUnknownFeature`", proposals.with_features(s.feature, "anUnknownFeature")),
+        ("version", "writer version 8", {"minWriterVersion": 8}),
+    ):
+        table = s.create(name)
+        [known] = s.actions_of(table, 0, "protocol")
+        protocol, attempt = {**known, **changes}, s.attempt()
+        s.land(table, attempt=attempt, actions=(
+            proposals.commit_info(attempt, s.timestamp(1)), proposals.line("protocol", protocol),
+        ))  # fmt: skip
+        call = s.transact(table, adds=(DataFile(path="mine"),))
+        if not why:
+            landed(s, table, call, 2, "PROFILE-CLIENT-02", why="version 1 repeats the protocol of version 0")
+            continue
+        s.require(
+            not isinstance(call.answer, m.Committed), "LOG-47", evidence=(call,), version=2,
+            expected=f"version 1 requires {why}, which is unknown: the transaction is rejected",
+            observed=f"the transaction was answered {in_words(call.answer)}",
+        )  # fmt: skip
 
 
 # Tables with and without an owner
@@ -374,6 +420,27 @@ def a_creator_recognizes_its_own_version_0(s: ClientScenario) -> None:
         call, m.Ratified, "PROFILE-UNKNOWN-02", expected="its version 0 landed before the answer was lost: it succeeded"
     )
     s.created("created", call, made)
+
+
+@check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
+def a_creator_recognizes_its_table_in_a_conflict(s: ClientScenario) -> None:
+    """A creation succeeds, and its answer is lost. The owner does not recognize the same request when it arrives again:
+    it answers that the name is taken, by this very table. A client that takes it for another creator's table deletes
+    its own version 0 and data files."""
+
+    def taken(answer: m.Answer) -> m.Answer:
+        return m.Conflict(latest=0, winner_table=answer.table) if isinstance(answer, m.Ratified) else answer
+
+    s.owner.on(m.CreateTable, lose_answer=True)
+    s.owner.on(m.CreateTable, change=taken)
+    call = s.act("creator", s.creation("created"))
+    s.require(
+        not isinstance(call.answer, m.Conflict | m.Rejected), "PROFILE-UNKNOWN-02", evidence=(call,),
+        expected="its version 0 landed before the answer was lost: no failure",
+        observed=f"the creation was answered {in_words(call.answer)}",
+    )  # fmt: skip
+    if isinstance(call.answer, m.Ratified):
+        s.created("created", call, call.answer)
 
 
 @check(Family.VERSION_0, "PROFILE-UNKNOWN-02", side="client")
@@ -658,10 +725,11 @@ def a_refusal_after_a_lost_answer_proves_nothing(s: ClientScenario) -> None:
 )  # fmt: skip
 def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
     """The answer to a commit that landed is lost. The owner does not recognize the same commit when it arrives again:
-    it answers with a conflict, and refuses all other requests. The outcome is unknown, and the data files stay, even if
-    a checkpoint and a cleanup removed the commit meanwhile. In another table the conflict is about another writer's
-    commit: the writer does not report success."""
-    log, table, other = LogBuilder.create(s), s.create("kept"), s.create("other")
+    it answers with a conflict, or that the backlog is full, and refuses all other requests. The outcome is unknown, and
+    the data files stay, even if a checkpoint and a cleanup removed the commit meanwhile. In another table the backlog
+    is full only once: the transaction is committed once. In the last one the conflict is about another writer's commit:
+    the writer does not report success."""
+    log, table, full, once, other = LogBuilder.create(s), *map(s.create, ("kept", "full", "once", "other"))
 
     def clean_up() -> None:
         log.table.versions = 2
@@ -674,9 +742,16 @@ def a_refusal_after_a_conflict_proves_nothing(s: ClientScenario) -> None:
     s.owner.refuse_after(m.Commit, again=m.Conflict(), then=clean_up)
     s.not_answered_as_failed(append(s, log.table))
     s.owner.rules.clear()
-    s.owner.refuse_after(m.Commit, again=m.Conflict())
-    s.not_answered_as_failed(append(s, table))
-    table.versions = 2
+    too_many = m.Rejected(reason="the backlog is full", retryable=True)
+    for handle, again in ((table, m.Conflict()), (full, too_many)):
+        s.owner.refuse_after(m.Commit, again=again)
+        s.not_answered_as_failed(append(s, handle))
+        handle.versions = 2
+        s.owner.rules.clear()
+    s.owner.on(m.Commit, lose_answer=True)
+    s.owner.on(m.Commit, answer=too_many)
+    s.not_answered_as_failed(append(s, once))
+    once.versions = 2
     s.owner.rules.clear()
     s.owner.refuse_after(m.Commit, again=m.Conflict(), before=lambda: s.land(other, client="winner"))
     lost = append(s, other, "lost")

@@ -102,8 +102,22 @@ def _report_usage(error: Exception, what: str) -> int:
         sys.stdout.write(what.rstrip() + "\n" if what else "")
         return ExitCode.USAGE
     command = getattr(getattr(error, "ctx", None), "command_path", None) or COMMAND
+    cause: Any = error.__cause__
+    if hasattr(cause, "errors"):
+        what = _with_value(what, repr(cause.errors()[0]["input"]))
     say(f"error: {' '.join(what.split())}\nsee: {command} --help")
     return ExitCode.USAGE
+
+
+def _with_value(what: str, given: str) -> str:
+    """Typer's message for an invalid number or choice, shortened, and with the value, which it leaves out."""
+    for long, short in (
+        ("Input should be", "expected"),
+        (", unable to parse string as an integer", ""),
+        (": Value error, ", ": "),
+    ):
+        what = what.replace(long, short)
+    return what if given in what else f"{what}, not {given}"
 
 
 def _leave_broken_pipe() -> int:

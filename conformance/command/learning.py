@@ -46,13 +46,13 @@ class Action(StrEnum):
 
 
 def learn(
-    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="exercise folder", show_default=False)],
+    directory: Annotated[Path, typer.Argument(metavar="FOLDER", help="exercise folder", show_default=False)],
     action: Annotated[
         str | None,
         typer.Argument(
-            metavar="[check|watch|hint]",
-            help="judge the owner; judge it again after each save; show a hint for the current stage (default: create "
-            "the exercise folder)",
+            metavar="check|watch|hint",
+            help="`check`: judge the owner; `watch`: judge it again after each save; `hint`: show a hint for the "
+            "current stage (default: create the exercise folder)",
             show_default=False,
         ),
     ] = None,

@@ -53,7 +53,7 @@ def list_(
     from conformance.running.plan import requirements_named
 
     if requirement and what not in _ABOUT:
-        raise UnusableError(f"--requirement works only with {', '.join(_ABOUT)}, not with {what}")
+        raise UnusableError(f"--requirement works only with {' and '.join(_ABOUT)}, not with {what}")
     rows = _LISTS[what]()
     if requirement:
         wanted = set(requirements_named(requirement))
@@ -158,19 +158,26 @@ _LISTS: Final[dict[Listed, Callable[[], list[dict[str, Any]]]]] = {
 
 def requirements(
     ids: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[ID]...", help="only requirements with this id (`*` matches any text)"),
+        list[str] | None, typer.Argument(metavar="ID", help="only requirements with this id (`*` matches any text)")
     ] = None,
-    side: Annotated[list[Side] | None, typer.Option("--side", help="only this side (repeatable)")] = None,
-    level: Annotated[list[Level] | None, typer.Option("--level", help="only this level (repeatable)")] = None,
-    profile: Annotated[list[Profile] | None, typer.Option("--profile", help="only this profile (repeatable)")] = None,
+    side: Annotated[
+        list[Side] | None,
+        typer.Option("--side", metavar="SIDE", help=f"only this side: {', '.join(Side)} (repeatable)"),
+    ] = None,
+    level: Annotated[
+        list[Level] | None,
+        typer.Option("--level", metavar="LEVEL", help=f"only this level: {', '.join(Level)} (repeatable)"),
+    ] = None,
+    profile: Annotated[
+        list[Profile] | None,
+        typer.Option("--profile", metavar="PROFILE", help="only this profile, such as idempotent-retry (repeatable)"),
+    ] = None,
     freedoms: Annotated[
         bool, typer.Option("--freedoms", help="list the freedoms instead, which are never a violation")
     ] = False,
     json: JsonOption = False,
 ) -> None:
     """List the requirements of the documents, or the freedoms that they grant, with their sources."""
-
     catalogue = load()
     found: list[Requirement] | list[Freedom] = [
         each
@@ -185,7 +192,9 @@ def requirements(
         if (not side or each.side in side) and (not ids or any(matches(pattern, each.id) for pattern in ids))
     ]
     if not selected:
-        raise UnusableError("no entry of the catalogue matches all of these filters")
+        raise UnusableError(
+            "no entry of the catalogue matches all of these filters; list all: delta-commit-conformance requirements"
+        )
     if json:
         show_json(selected)
     else:
@@ -214,9 +223,14 @@ class Format(StrEnum):
 
 
 def schema(
-    of: Annotated[Format, typer.Argument(help="messages between the kit and a subject, or lines of a history")],
+    of: Annotated[
+        Format,
+        typer.Argument(
+            metavar="FORMAT", help="`interface`: messages between the kit and a subject; `history`: lines of a history"
+        ),
+    ],
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="only this message or line, for example `commit`")
+        str | None, typer.Argument(metavar="NAME", help="only this message or line, for example `commit`")
     ] = None,
 ) -> None:
     """Print the JSON Schema of the interface or of a history, or of one message."""
@@ -245,11 +259,8 @@ def files() -> dict[str, Path]:
     return {path.name: path for path in (*examples, *pages)}
 
 
-def examples(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="files to print")] = None,
-) -> None:
+def examples(names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="files to print")] = None) -> None:
     """Print an example owner or a page; without a name, list them."""
-
     known = files()
     for name in names or ():
         if name not in known:

@@ -29,14 +29,14 @@ def matrix(
     subjects: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="SUBJECT...",
+            metavar="SUBJECT",
             help="subjects to test, or folders of `run --report` to take a result from (default: this repository's "
             "owner and clients, Delta's coordinators and all engines)",
             show_default=False,
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="the page, and a report folder for each subject")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="folder for the page and the subjects' reports")
     ] = Path("matrix"),
     profile: Annotated[
         str, typer.Option("--profile", "-p", metavar="NAME", help=f"size of each run: {', '.join(PROFILES)}")
@@ -50,7 +50,7 @@ def matrix(
             "quick: 300s, which Delta Spark exceeds on a busy machine)",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="seed of the generated scenarios")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the generated scenarios")] = 0,
     workers: Annotated[
         str, typer.Option("-n", "--workers", metavar="N", help="number of worker processes; or: auto")
     ] = "auto",

@@ -27,7 +27,7 @@ SMALLEST: Final = (80, 24)
 def play(
     scenario: Annotated[
         str | None, typer.Argument(
-            metavar="[SCENARIO|FILE]", show_default=False,
+            metavar="SCENARIO|FILE", show_default=False,
             help="a scenario (without one: list them), or a file: finding.json of a report, a history, a trace",
         ),
     ] = None,
@@ -36,7 +36,7 @@ def play(
         Path | None,
         typer.Option(
             "--html", metavar="PATH", show_default=False,
-            help="write one self-contained page: the file PATH; with --all the file index.html in the directory PATH",
+            help="write one self-contained page: the file PATH; with --all the file index.html in the folder PATH",
         ),
     ] = None,
     plain: Annotated[
@@ -59,7 +59,7 @@ def play(
     if html is not None and all_:
         _write_page(SCENARIOS, html / "index.html")
     elif all_:
-        raise UnusableError("--all needs --html DIRECTORY")
+        raise UnusableError("--all needs --html FOLDER")
     elif html is not None:
         _write_page([scenario], html)
     elif scenario is None:
@@ -108,9 +108,9 @@ def _write_page(names: Iterable[str | None], path: Path) -> None:
     from conformance.player import page
 
     if path.is_dir():
-        raise UnusableError(f"{path} is a directory; expected a file to write, or --all")
+        raise UnusableError(f"{path} is a folder; expected a file to write, or --all")
     if path.parent.exists() and not path.parent.is_dir():
-        raise UnusableError(f"{path.parent} is a file; expected a directory")
+        raise UnusableError(f"{path.parent} is a file; expected a folder")
     chosen = list(names)
     stories = []
     for number, name in enumerate(chosen, 1):
@@ -170,7 +170,7 @@ def _step(step: Step) -> dict[str, Any]:
 
 def puzzle(
     number: Annotated[
-        int | None, typer.Argument(metavar="[NUMBER]", show_default=False, help="puzzle to show (default: list all)")
+        int | None, typer.Argument(metavar="NUMBER", show_default=False, help="puzzle to show (default: list all)")
     ] = None,
     operation: Annotated[
         int | None, typer.Option("--operation", metavar="N", show_default=False, help="your answer: the operation")

@@ -104,7 +104,10 @@ def read_result(file: Path) -> RunResult:
         raise UnusableError(
             f"cannot read {file}: {error.strerror or error}; expected the result file of a run"
         ) from error
-    return reports.from_json(content)
+    try:
+        return reports.from_json(content)
+    except reports.ReportError as error:
+        raise reports.ReportError(f"{file}: {error.problem}; expected the result.json of a run") from None
 
 
 def check(
@@ -148,7 +151,7 @@ def _unusable(file: Path, problem: str, line: int | None, *, as_json: bool) -> N
         show_json({"file": str(file), "verdict": "invalid", "line": line, "problem": problem})
     else:
         where = "" if line is None else f", line {line}"
-        say(f"{file}{where}: invalid history: {problem}")
+        say(f"{file}{where}: invalid history: {problem}; for the format see: delta-commit-conformance schema history")
     raise typer.Exit(ExitCode.USAGE)
 
 

@@ -60,7 +60,7 @@ def run(
             "--budget", metavar="TIME", help="maximum time; a run that exceeds it is incomplete (exit code 3)"
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="seed of the generated scenarios")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the generated scenarios")] = 0,
     workers: Annotated[
         str,
         typer.Option(
@@ -80,11 +80,14 @@ def run(
         ),
     ] = None,
     family: Annotated[
-        list[str] | None, typer.Option("--family", help="only checks of this family (repeatable)")
+        list[str] | None,
+        typer.Option("--family", metavar="NAME", help="only checks of this family (repeatable; all: `list families`)"),
     ] = None,
     layer: Annotated[
         list[str] | None,
-        typer.Option("--layer", help="only this layer: example, model, simulation or processes (repeatable)"),
+        typer.Option(
+            "--layer", metavar="NAME", help="only this layer: example, model, simulation or processes (repeatable)"
+        ),
     ] = None,
     known: Annotated[
         Path | None, typer.Option("--known", metavar="FILE", help="list of known failures with reasons (TOML)")
@@ -188,7 +191,6 @@ def interruptible() -> Iterator[Event]:
     """Ctrl-C ends a run with its results so far, and so does SIGTERM, with which CI systems cancel; also if SIGINT is
     ignored, as in background jobs of a shell. Either sets the event: `execute` then ends in order, and so must the
     caller."""
-
     came = Event()
 
     def interrupt(*_: Any) -> None:
@@ -207,7 +209,7 @@ def number_of(workers: str) -> int:
     if workers == "auto":
         return max(1, min(os.cpu_count() or 1, 4))
     if not workers.isdecimal() or not int(workers):
-        raise UnusableError(f"invalid -n {workers!r}; expected a number >= 1, or auto")
+        raise UnusableError(f"invalid --workers {workers!r}; expected a number >= 1, or auto")
     return int(workers)
 
 

@@ -44,19 +44,28 @@ def serve(
 
 def proxy(
     server: Annotated[str, typer.Argument(metavar="URL", help="URL of the server, for example http://127.0.0.1:8080")],
-    port: Annotated[int, typer.Option("--port", help="listen port on this machine; 0: any free port")] = 0,
-    seed: Annotated[int, typer.Option("--seed", help="seed of the faults")] = 0,
+    port: Annotated[int, typer.Option("--port", metavar="N", help="listen port on this machine; 0: any free port")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="seed of the faults")] = 0,
     share: Annotated[
         list[str] | None,
         typer.Option(
-            "--share", metavar="FAULT=SHARE", help=f"share of the requests with a fault, 0 to 1: {', '.join(Fault)}"
+            "--share",
+            metavar="FAULT=SHARE",
+            help=f"share of the requests with a fault, 0 to 1 (repeatable): {', '.join(Fault)}",
         ),
     ] = None,
-    method: Annotated[str | None, typer.Option("--method", help="only requests with this method")] = None,
-    path: Annotated[
-        str | None, typer.Option("--path", help="only requests whose path and query match this regular expression")
+    method: Annotated[
+        str | None, typer.Option("--method", metavar="METHOD", help="only requests with this method")
     ] = None,
-    body: Annotated[str | None, typer.Option("--body", help="only requests whose body contains this text")] = None,
+    path: Annotated[
+        str | None,
+        typer.Option(
+            "--path", metavar="REGEX", help="only requests whose path and query match this regular expression"
+        ),
+    ] = None,
+    body: Annotated[
+        str | None, typer.Option("--body", metavar="TEXT", help="only requests whose body contains this text")
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="inject no fault into a repetition of a request")] = False,
     delay: Annotated[float, typer.Option("--delay", metavar="SECONDS", help="maximum delay of a request")] = 5.0,
 ) -> None:
@@ -88,7 +97,9 @@ def _share(text: str) -> tuple[Fault, float]:
     try:
         return Fault(name), float(share)
     except ValueError:
-        raise ValueError(f"invalid --share {text!r}; expected for example 503=0.1") from None
+        raise ValueError(
+            f"invalid --share {text!r}; expected for example 503=0.1; faults: {', '.join(Fault)}"
+        ) from None
 
 
 def jars(
@@ -109,7 +120,6 @@ def jars(
     The target folder is below ~/.cache, or the one that $DELTA_CONFORMANCE_JARS names; another version has its own
     folder next to it.
     """
-
     group = group or ("all" if delta is None else libraries.KERNEL)
     if group not in libraries.GROUPS:
         raise UnusableError(f"unknown group {group!r}; expected one of {', '.join(libraries.GROUPS)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 import msgspec
 import typer
 
-from conformance.command.output import JsonOption, counted, say, show, show_json
+from conformance.command.output import JsonOption, counted, examples, say, show, show_json
 from conformance.results import ExitCode, UnusableError
+from conformance.running.plan import seconds
 
 if TYPE_CHECKING:
     from conformance.simulation import crash, power, traces
@@ -26,7 +28,7 @@ SECONDS_BETWEEN_LINES: Final = 15.0
 """Of progress."""
 _EPILOG: Final = """Examples:
 
-delta-commit-conformance simulate explore two-writers --jobs 2
+delta-commit-conformance simulate explore two-writers --workers 2
 
 delta-commit-conformance simulate crash commit/catalogManaged
 
@@ -37,7 +39,7 @@ Exit codes: 0 no violation · 1 violation · 2 usage error · 3 a space was not 
 ScopesArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[SCOPE]...", show_default=False,
+        metavar="SCOPE", show_default=False,
         help="only scopes whose name begins with this text, such as `two-writers[catalogManaged` or "
         "`commit/catalogManaged`",
     ),
@@ -49,8 +51,8 @@ SubjectOption = Annotated[
         help="your owner, whose constructor takes an environment (default: the reference)",
     ),
 ]  # fmt: skip
-JobsOption = Annotated[int, typer.Option("--jobs", min=1, help="number of processes")]
-SeedOption = Annotated[int, typer.Option("--seed", help="seed of the random choices")]
+WorkersOption = Annotated[int, typer.Option("-n", "--workers", min=1, metavar="N", help="number of worker processes")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="seed of the random choices")]
 
 
 def register(application: typer.Typer) -> None:
@@ -58,20 +60,27 @@ def register(application: typer.Typer) -> None:
     application.add_typer(commands, name="simulate", epilog=_EPILOG, help=(
         "Simulate an owner: every interleaving of its effects, every crash, every power cut."
     ))  # fmt: skip
-    for command in (explore, crash_, power_, replay):
-        commands.command(name=command.__name__.rstrip("_"))(command)
+    for command, example in (
+        (explore, "simulate explore two-writers --workers 2"),
+        (crash_, "simulate crash commit/catalogManaged --mode answer-lost"),
+        (power_, "simulate power commit/catalogManaged/inline --failing-syncs 1"),
+        (replay, "simulate replay trace.json"),
+    ):
+        commands.command(name=command.__name__.rstrip("_"), epilog=examples(example))(command)
 
 
 def explore(
     scopes: ScopesArgument = None,
     subject: SubjectOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="skip the two largest situations")] = False,
-    budget: Annotated[float, typer.Option("--budget", help="seconds for each scope")] = 120.0,
+    budget: Annotated[
+        str, typer.Option("--budget", metavar="TIME", help="maximum time for each scope, for example 90s or 5m")
+    ] = "120s",
     trace: Annotated[
         Path | None, typer.Option("--trace", metavar="FILE", help="write the first violation, minimized, for `replay`")
     ] = None,
     seed: SeedOption = 1,
-    jobs: JobsOption = 1,
+    workers: WorkersOption = 1,
     json: JsonOption = False,
 ) -> None:
     """Run every schedule of small scopes, pruned by partial-order reduction."""
@@ -85,7 +94,8 @@ def explore(
     chosen = _chosen([each.id for each in known], scopes)
     began = time.perf_counter()
     results: list[traces.Explored] = []
-    for found in _in_order(partial(_explored, subject, budget, seed), chosen, jobs):
+    limit = seconds(budget, "--budget")
+    for found in _in_order(partial(_explored, subject, limit, seed), chosen, workers):
         results.append(found)
         if not json:
             _show_explored(found)
@@ -124,7 +134,7 @@ def _clients(subject: str | None) -> Any:
 
 def _show_explored(found: traces.Explored) -> None:
     report = found.report
-    space = "finished" if report.finished else f"NOT finished, then {found.random} random schedules"
+    space = "finished" if report.finished else f"NOT finished, then {counted(found.random, 'random schedule')}"
     show(
         f"{found.scope}: {counted(report.schedules, 'schedule')} of up to {report.longest} effects, "
         f"{counted(report.pruned, 'run')} pruned, {space}; {counted(found.outcomes, 'outcome')}, "
@@ -140,9 +150,10 @@ def crash_(
     scopes: ScopesArgument = None,
     subject: SubjectOption = None,
     mode: Annotated[
-        list[str] | None, typer.Option("--mode", help="only `before`, `after`, `answer-lost` or `delayed` (repeatable)")
+        list[str] | None,
+        typer.Option("--mode", metavar="MODE", help="only `before`, `after`, `answer-lost` or `delayed` (repeatable)"),
     ] = None,
-    jobs: JobsOption = 1,
+    workers: WorkersOption = 1,
     json: JsonOption = False,
 ) -> None:
     """Interrupt every effect of every operation in four ways."""
@@ -153,14 +164,14 @@ def crash_(
         raise UnusableError(f"unknown mode {min(unknown)!r}; expected one of {', '.join(Mode)}")
     modes = tuple(Mode(each) for each in mode or Mode)
     started, results = time.perf_counter(), []
-    for result in _in_order(partial(_crashed, subject, modes), _operations(subject, scopes), jobs):
+    for result in _in_order(partial(_crashed, subject, modes), _operations(subject, scopes), workers):
         results.append(result)
         if not json:
             _show_crashed(result, modes)
     effects, runs = sum(each.effects for each in results), sum(each.runs for each in results)
     summary = (
-        f"{counted(len(results), 'operation')}, {counted(effects, 'effect')} x {counted(len(modes), 'mode')} = "
-        f"{counted(runs, 'interruption')}, {sum(each.states for each in results):,} distinct states started from"
+        f"{counted(len(results), 'operation')}, {counted(effects, 'effect')}, {counted(len(modes), 'mode')}, "
+        f"{counted(runs, 'interruption')}, {sum(each.states for each in results):,} distinct states"
     )
     _finish(results, summary, started, json={} if json else None)
 
@@ -193,12 +204,12 @@ def power_(
     failing_syncs: Annotated[
         int | None,
         typer.Option(
-            "--failing-syncs", metavar="DEATHS", show_default=False,
+            "--failing-syncs", min=1, metavar="N", show_default=False,
             help="fail each sync, then kill the process at N moments, restart it, and cut the power at each effect",
         ),
     ] = None,
     seed: SeedOption = 1,
-    jobs: JobsOption = 1,
+    workers: WorkersOption = 1,
     json: JsonOption = False,
 ) -> None:  # fmt: skip
     """Cut the power at every effect of every operation, and restart from each possible disk state."""
@@ -210,7 +221,7 @@ def power_(
     if failing_syncs is not None:
         budget = Budget(states=1, states_in_recovery=24, failing_syncs=True, deaths_after_failing=failing_syncs)
     started, results = time.perf_counter(), []
-    for result in _in_order(partial(_cut, subject, budget, seed), _operations(subject, scopes), jobs):
+    for result in _in_order(partial(_cut, subject, budget, seed), _operations(subject, scopes), workers):
         results.append(result)
         if not json:
             _show_cut(result)
@@ -248,7 +259,9 @@ def replay(file: Annotated[Path, typer.Argument(metavar="FILE", help="file that 
         trace = traces.from_json(file.read_bytes())
         (scope,) = schedule_scopes.scopes(lambda each: each.id == trace.scope)
     except (ValueError, msgspec.DecodeError) as error:
-        raise UnusableError(f"{file} is not a trace: {error}") from error
+        raise UnusableError(
+            f"{file} is not a trace: {error}; expected the file of `simulate explore --trace`"
+        ) from error
     with _clients(None if trace.subject == "reference" else trace.subject) as host:
         again = traces.replayed(trace, scope, host)
     for effect in again.effects:
@@ -302,7 +315,8 @@ def _operations(subject: str | None, beginnings: Sequence[str] | None) -> list[s
 def _chosen(known: Sequence[str], beginnings: Sequence[str] | None) -> list[str]:
     chosen = [name for name in known if not beginnings or name.startswith(tuple(beginnings))]
     if not chosen:
-        raise UnusableError(f"no scope begins with {' or '.join(beginnings or ())}; expected {', '.join(known)}")
+        names = ", ".join(dict.fromkeys(re.split(r"[\[/]", name)[0] for name in known))
+        raise UnusableError(f"no scope begins with {' or '.join(beginnings or ())}; the scopes begin with {names}")
     return chosen
 
 
@@ -311,15 +325,15 @@ def _chosen(known: Sequence[str], beginnings: Sequence[str] | None) -> list[str]
 Done = TypeVar("Done")
 
 
-def _in_order(function: Callable[[str], Done], names: Sequence[str], jobs: int) -> Iterator[Done]:
+def _in_order(function: Callable[[str], Done], names: Sequence[str], workers: int) -> Iterator[Done]:
     """The results of `function` in order, each as soon as all earlier ones are done. Worker processes are spawned, not
     forked, so that they do not inherit the state of this process."""
-    if jobs == 1 or len(names) == 1:
+    if workers == 1 or len(names) == 1:
         _silence_reference()
         yield from map(function, names)
         return
     fresh = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(names)), mp_context=fresh, initializer=_silence_reference) as pool:
+    with ProcessPoolExecutor(min(workers, len(names)), mp_context=fresh, initializer=_silence_reference) as pool:
         yield from pool.map(function, names)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -96,12 +97,12 @@ def _show_case(result: RunResult, case: CaseResult, violation: Violation, varian
 
 
 def _is_a_story(result: RunResult) -> bool:
-    """Whether the reason for the stop is a text of several lines, as after the first requests."""
+    """Whether the reason for the stop has several lines, as a failure of the first requests has."""
     return "\n" in result.stopped.strip()
 
 
 def _show_open(result: RunResult) -> None:
-    """Show the cases without a verdict, by reason. The reason why the run stopped is shown only with the verdict."""
+    """Show the reasons of cases without a verdict and of skipped cases. The verdict line has the reason for a stop."""
     for kind in (Standing.INCONCLUSIVE, Standing.NOT_RUN):
         reasons: dict[str, list[str]] = {}
         for case in result.cases:
@@ -112,6 +113,11 @@ def _show_open(result: RunResult) -> None:
             show(f"{kind}: {why}{counted(len(cases), 'case')}: {listed(cases, 2)}")
         if len(reasons) > 5:
             show(f"{kind}, for other reasons: {counted(sum(map(len, list(reasons.values())[5:])), 'case')}")
+    skipped = Counter(one_line(case.reason) for case in result.cases if standing(result, case) is Standing.SKIPPED)
+    if skipped:
+        shown = [f"{_cut(reason)} ({counted(number, 'case')})" for reason, number in skipped.most_common(5)]
+        more = len(skipped) - len(shown)
+        show(f"skipped: {'; '.join(shown)}{f'; and for {more} more reasons' if more else ''}")
 
 
 def _coverage(result: RunResult) -> list[str]:

@@ -11,6 +11,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 from threading import Barrier, BrokenBarrierError, Event, Thread, Timer
@@ -56,6 +57,10 @@ class Shared:
     """The subject was crashed and is not restarted yet."""
     up: Event = field(default_factory=Event)
     """The subject was restarted."""
+    given_back: Exchange | None = None
+    """The request that handed the table back, or may have: its outcome can be unknown."""
+    ratified: dict[int, Exchange] = field(default_factory=dict)
+    """The commits that were answered as ratified, by version."""
 
     def resolvable(self) -> bool:
         return "attempt-outcome" in self.s.identity.profiles
@@ -77,11 +82,14 @@ class Client:
         return self.shared.stop.is_set() or self._silent >= SILENT
 
     def ask(self, request: m.Request) -> m.Answer:
-        answer = self.s.ask(self.name, request, self.shared.table).answer
+        exchange = self.s.ask(self.name, request, self.shared.table)
+        answer = exchange.answer
         if isinstance(answer, m.Unknown):
             self._unanswered()
         else:
             self._silent = 0
+        if isinstance(answer, m.Ratified):
+            self.shared.ratified[answer.version] = exchange
         return answer
 
     def look(self) -> None:
@@ -107,31 +115,49 @@ class Client:
 
 
 class Writer(Client):
-    """Commits one version after the other. With `killed`, its process is killed during one of the commits."""
+    """Commits one version after the other. With `killed`, its process is killed during one of the commits. The
+    `resolver` looks some of its commits up; the `migrator` requests a hand-back during the last ones."""
 
-    def __init__(self, shared: Shared, name: str, seed: int, killed: StdioSubject | None = None) -> None:
+    def __init__(
+        self, shared: Shared, name: str, seed: int, *, killed: StdioSubject | None, resolver: Assistant | None,
+        migrator: Assistant | None,
+    ) -> None:  # fmt: skip
         super().__init__(shared, name, seed)
         self._killed = killed
+        self._resolver = resolver
+        self._migrator = migrator
 
     def run(self) -> None:
         victim = self.random.randrange(COMMITS)
         for number in range(COMMITS * 2):  # some proposals are lost
-            if self.over():
+            if self.over() or self.shared.given_back is not None:
                 return
-            self._try(kill=self._killed is not None and number == victim)
+            self._try(kill=self._killed is not None and number == victim, last=number >= COMMITS)
 
-    def _try(self, *, kill: bool) -> None:
+    def _try(self, *, kill: bool, last: bool) -> None:
+        if self._migrator is not None and last and not kill:
+            self._give_back(self._migrator)
+            return
+        request = self._proposal()
+        if kill:
+            answer = self._killed_while(lambda: self.ask(request))
+        elif self._resolver is not None and self.random.randrange(3) == 0:
+            answer = self._resolved_while(request, self._resolver)
+        else:
+            answer = self.ask(request)
+        self._go_on(request, answer)
+
+    def _proposal(self) -> m.Commit:
         version, attempt = self.next, self.attempt()
-        request = m.Commit(
+        return m.Commit(
             table=self.shared.table.reference, version=version, attempt=attempt,
             actions=proposals.append(attempt, self.s.timestamp(version)),
         )  # fmt: skip
-        answer = self._killed_while(lambda: self.ask(request)) if kill else self.ask(request)
+
+    def _go_on(self, request: m.Commit, answer: m.Answer) -> None:
+        version = request.version
         if isinstance(answer, m.Unknown):
             answer = self._find_out(request)
-        self._go_on(version, answer)
-
-    def _go_on(self, version: int, answer: m.Answer) -> None:
         match answer:
             case m.Ratified():
                 self.next = version + 1
@@ -151,6 +177,27 @@ class Writer(Client):
             return m.Ratified(version=answer.version) if isinstance(answer, m.Landed) else answer
         return self.ask(request) if choice <= 1 else m.Unknown()
 
+    def _resolved_while(self, request: m.Commit, resolver: Assistant) -> m.Answer:
+        """Send the commit and a lookup of its attempt at the same time: either of them may arrive first."""
+        with ThreadPoolExecutor(1) as pool:
+            outcome = pool.submit(resolver.ask, m.AttemptOutcome(table=request.table, attempt=request.attempt))
+            answer = self.ask(request)
+            outcome.result()
+        return answer
+
+    def _give_back(self, migrator: Assistant) -> None:
+        """Send a hand-back and a commit of the same version at the same time, of which at most one is ratified; and
+        further commits until the hand-back is answered."""
+        change = ownership.giving_back(self.s, self.shared.table, self.next)
+        with ThreadPoolExecutor(1) as pool:
+            leaving = pool.submit(self.s.ask, migrator.name, change, self.shared.table)
+            for number in range(COMMITS):
+                if number == 0 or not leaving.done():
+                    request = self._proposal()
+                    self._go_on(request, self.ask(request))
+            if isinstance(leaving.result().answer, m.Ratified | m.Unknown):
+                self.shared.given_back = leaving.result()
+
     def _killed_while(self, ask: Callable[[], m.Answer]) -> m.Answer:
         assert self._killed is not None
         self.s.recording.fault("SIGKILL", self.name)
@@ -159,6 +206,13 @@ class Writer(Client):
         answer = ask()
         timer.join()
         return answer
+
+
+class Assistant(Client):
+    """Sends requests at the same time as a writer, when the writer wants it."""
+
+    def run(self) -> None:
+        """Nothing: the writers call `ask`."""
 
 
 class Reader(Client):
@@ -359,16 +413,47 @@ class Round:
         self._create(creators)
         subject = self._mortal() if kills else None
         one_by_one = subject is not None and self.s.identity.shared_state
+        resolver = Assistant(self.shared, "resolver", self.seed) if self.shared.resolvable() else None
+        leaves = "ownership-transfer" in self.s.identity.profiles and self.s.feature == "managedCommit" and not kills
+        migrator = Assistant(self.shared, "migrator", self.seed) if leaves else None
         clients: list[Client] = [
-            Writer(self.shared, f"client {number}", self.seed, killed=subject if one_by_one and number else None)
+            Writer(
+                self.shared,
+                f"client {number}",
+                self.seed,
+                killed=subject if one_by_one and number else None,
+                resolver=resolver,
+                migrator=None if number else migrator,
+            )
             for number in range(writers)
         ]
+        clients += [each for each in (resolver, migrator) if each is not None]
         clients += [Reader(self.shared, "reader", self.seed), Publisher(self.shared, "publisher", self.seed)]
         if subject is not None and not one_by_one:
             clients.append(Operator(self.shared, "operator", self.seed))
         _AtOnce(clients, self.shared.stop).run()
+        if self.shared.given_back is not None:
+            self._ended(self.shared.given_back)
+            return
         self.s.get_commits(self.shared.table, client="reader")
         self.s.observe(self.shared.table)
+
+    def _ended(self, call: Exchange) -> None:
+        """The hand-back is the table's last version, if it landed."""
+        table = self.shared.table
+        if isinstance(call.answer, m.Unknown):
+            table.ownership.append(getattr(call.request, "attempt", ""))
+            self.s.observe(table)
+            return
+        ownership.given_back(self.s, table, call)
+        last = table.versions - 1
+        later = sorted(each for each in {*self.shared.ratified, *self.s.published(table)} if each > last)
+        commits = [self.shared.ratified[each] for each in later[:1] if each in self.shared.ratified]
+        self.s.require(
+            not later, "MC-RELEASE-04", evidence=(*commits, call), table=table, version=last,
+            expected=f"the table was handed back with version {last}: the owner ratifies no later one",
+            observed=f"the former owner ratified version {', '.join(map(str, later))}",
+        )  # fmt: skip
 
     def _mortal(self) -> StdioSubject:
         """The subject, if the kit may kill its processes: the client's own one, or the only one."""

@@ -241,7 +241,9 @@ def run_case(
     """Run a check: an example once, a generated layer `count` times, or exactly the `reproduction` of an earlier
     result. Raises only `AdapterError`, if the subject does not implement the interface."""
     if check.layer is Layer.PROCESSES:
-        return _rounds(check, variant, subject, seed=seed, count=count, salt=salt, reproduction=reproduction)
+        return _rounds(
+            check, variant, subject, seed=seed, count=count, salt=salt, reproduction=reproduction, shrink=shrink
+        )
     if check.layer is not Layer.MODEL:
         return run_example(check, variant, subject, seed=seed, salt=salt, host=host)
     generation = Generation(check, variant, subject, seed=seed, count=count, salt=salt, shrink=shrink)
@@ -252,11 +254,12 @@ def run_case(
 
 
 def _rounds(
-    check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str, reproduction: str | None
-) -> CaseResult:
+    check: Check, variant: Variant, subject: Subject, *, seed: int, count: int, salt: str, reproduction: str | None,
+    shrink: bool,
+) -> CaseResult:  # fmt: skip
     """Run rounds. They are not deterministic, so a replay runs several of them."""
     if reproduction is not None:
         seed, count = msgspec.json.decode(reproduction, type=Reproduction).seed, REPEATS
-    rounds = Rounds(check, variant, subject, seed=seed, count=count, salt=salt)
+    rounds = Rounds(check, variant, subject, seed=seed, count=count, salt=salt, shrink=shrink)
     check.function(rounds)
     return rounds.result()

@@ -20,12 +20,12 @@ from msgspec import Meta
 
 SCHEMA_VERSION: Final = 1
 
-Version = Annotated[int, Meta(ge=0, le=2**53)]
-Latest = Annotated[int, Meta(ge=-1, le=2**53)]
+Version = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Latest = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 """The latest ratified version as a subject returns it; none is null or, with some subjects, -1."""
 Time = Annotated[int, Meta(ge=-(2**62), le=2**62)]
 """In the unit of the header's clock."""
-Number = Annotated[int, Meta(ge=0, le=2**53)]
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """The number of an operation. Numbers increase from line to line, by any steps."""
 AttemptId = Annotated[str, Meta(min_length=1)]
 """An attempt at one version; for a staged file, the UUID in its name."""
@@ -241,7 +241,7 @@ class Clock(_Record, frozen=True, kw_only=True):
 
     unit: Literal["ns", "us", "ms", "tick"]
     """`tick`: the recorder counts events instead of time."""
-    skew: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    skew: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     """The maximum difference between two of the clocks, in the same unit. 0: a single, monotonic clock."""
     description: str = ""
 

@@ -8,7 +8,7 @@ never a verdict on the subject:
    a correct subject;
  - a table's final log is ascending, and begins with the versions from before the history; or it is one line that says
    that it could not be read;
- - the footer agrees with the lines: without it a truncated history cannot be recognised.
+ - the footer agrees with the lines: without it a truncated history cannot be recognized.
 A gap in the final log is valid here: it is a finding about the subject.
 """
 

@@ -17,7 +17,7 @@ from conformance.history.operations import ANSWERS
 from conformance.interface import messages
 from conformance.interface.log_names import attempt_of, version_of
 
-_HIGHEST: Final = 2**53
+_HIGHEST: Final = 2**63 - 1
 """The highest version that a history can name."""
 
 

@@ -10,10 +10,13 @@ integers; `latest` is null (or, with some owners, -1) if nothing was ever ratifi
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
+import sys
 from collections.abc import Mapping
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,9 +190,9 @@ class Restart(_Request, frozen=True, kw_only=True):
     """Restart from the durable state. Profile `harness-control`, or `durable-restart`."""
 
 
-# Requests to a client: a reader, a writer or a maintenance job under test. `table` is a name that its owner knows, or
-# the path of a table, for access by path; a client may also get `create_table`, `take_over` and `hand_back`, and then
-# does its part and sends the request to the owner.
+# Requests to a client: a reader, a writer or a maintenance job under test. `table` is a name for `load_table`, or the
+# path of a table without an owner; a client may also get `create_table`, `take_over` and `hand_back`, and then does its
+# part and sends the request to the owner.
 
 
 class Snapshot(_Request, frozen=True, kw_only=True):
@@ -197,6 +200,7 @@ class Snapshot(_Request, frozen=True, kw_only=True):
     `path` instead of `table` knows only the location of the files."""
 
     table: TableRef | None = None
+    """The name of the table, for `load_table`; the same in all requests to a client."""
     path: str | None = None
     version: Version | None = None
     timestamp: int | None = None
@@ -208,6 +212,7 @@ class DataFile(Message, frozen=True, kw_only=True):
     deleted."""
 
     path: str
+    """Not encoded: the action encodes it."""
     partition: str | None = None
     """The value of the kit's only partition column, `part`, if the table has it."""
     rows: int | None = None
@@ -232,12 +237,12 @@ class Transact(_Request, frozen=True, kw_only=True):
     marker: str
     """The `txnId` of its commit, by which the kit finds it in the log."""
     read_version: Version | None = None
-    """None: the newest version."""
+    """null: the newest version."""
     reads: str | None = None
-    """What it read: None for nothing (with adds alone a blind append), `*` for everything, or one partition value."""
+    """What it read: null for nothing (with adds alone a blind append), `*` for everything, or one partition value."""
     adds: tuple[DataFile, ...] = ()
     removes: tuple[str, ...] = ()
-    """Paths."""
+    """Paths, not encoded."""
     changes: tuple[DataFile, ...] = ()
     """The change data files, for `cdc` actions of the same commit; only with the profile `change-data`."""
     data_change: bool = True
@@ -543,12 +548,27 @@ class Reply(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
 SCHEMA_FILE: Final = Path(__file__).with_name("interface.schema.json")
 
 
+def _field_texts() -> dict[str, dict[str, str]]:
+    """The description of each field, by class and field: the string below it, which Python keeps only in the source."""
+    texts: dict[str, dict[str, str]] = {}
+    for struct in ast.parse(inspect.getsource(sys.modules[__name__])).body:
+        if isinstance(struct, ast.ClassDef):
+            for line, below in pairwise(struct.body):
+                match line, below:
+                    case ast.AnnAssign(target=ast.Name(id=field)), ast.Expr(value=ast.Constant(value=str(text))):
+                        texts.setdefault(struct.name, {})[field] = inspect.cleandoc(text)
+    return texts
+
+
 def schema() -> dict[str, Any]:
     """JSON Schema 2020-12 of a message; `#/$defs/Call` and `#/$defs/Reply` are those of each direction."""
     messages, components = msgspec.json.schema_components([Call, Reply], ref_template="#/$defs/{name}")
-    for component in components.values():
+    texts = _field_texts()
+    for name, component in components.items():
         if "description" in component:
             component["description"] = inspect.cleandoc(component["description"])
+        for field, text in texts.get(name, {}).items():
+            component["properties"][field]["description"] = text
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"A message of the commit owners' shared interface, version {INTERFACE_VERSION}",

@@ -15,7 +15,7 @@ from conformance.interface.messages import Answer, Identity, Request, Unknown
 TIMEOUT: Final = 10.0
 """Seconds that one answer may take (default)."""
 
-GONE: Final = "gone"
+GONE: Final = "not running"
 """The `Unknown.reason` of requests to a subject that is not running."""
 
 

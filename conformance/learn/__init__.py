@@ -123,14 +123,14 @@ class Exercise(msgspec.Struct, frozen=True, kw_only=True):
 def create(folder: Path, language: Language) -> Exercise:
     """Create the folder. Raises `UnusableError` if it is not empty."""
     if folder.exists() and not folder.is_dir():
-        raise UnusableError(f"{folder} is a file; expected a new or an empty directory")
+        raise UnusableError(f"{folder} is a file; expected a new or an empty folder")
     if (folder / MARKER).exists():
         raise UnusableError(
             f"{folder} is already an exercise, and is not overwritten; to continue: "
             f"delta-commit-conformance learn {shlex.quote(str(folder))} check"
         )
     if folder.is_dir() and any(folder.iterdir()):
-        raise UnusableError(f"{folder} is not empty; expected a new or an empty directory")
+        raise UnusableError(f"{folder} is not empty; expected a new or an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     exercise = Exercise(language=language, folder=folder)
     for name, text in pages(language, shlex.quote(str(folder))).items():
@@ -152,9 +152,9 @@ def opened(folder: Path) -> Exercise:
     except (FileNotFoundError, NotADirectoryError):
         advice = f"to create one: delta-commit-conformance learn {folder}"
         if Path(MARKER).is_file():
-            advice = "the current directory is one: name it `.`"
+            advice = "the current folder is one: name it `.`"
         elif folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-            advice = "to create one in a new directory: delta-commit-conformance learn NEW-DIRECTORY"
+            advice = "to create one in a new folder: delta-commit-conformance learn NEW-FOLDER"
         raise UnusableError(f"{folder} is not an exercise: it has no {MARKER}; {advice}") from None
     except msgspec.DecodeError as error:
         raise UnusableError(

@@ -104,15 +104,21 @@ class ModelMaintainer(ModelReader):
         self._write(table.log / f"{start:020}.{end:020}.compacted.json", lines.encode())
 
     def _checksum(self, client: str, table: Resolved, version: int) -> None:
-        """Write the checksum of any ratified version, published or not."""
+        """Write the checksum of any ratified version, published or not. An existing one stays."""
         listed = self._gather(client, table)
         state = self._replay(table, listed, self._target(table, listed, version))
+        if version not in listed.checksums:
+            state.timestamp = self._time(table, listed, state, version)
+            self._write(table.log / f"{version:020}.crc", json.dumps(self._summary(state)).encode())
+
+    def _summary(self, state: State) -> dict[str, Any]:
+        """The content of a checksum."""
         sizes = [add.get("size", 0) for add in state.files.values()]
-        body = {
-            "tableSizeBytes": sum(sizes), "numFiles": len(sizes), "numMetadata": 1, "numProtocol": 1,
-            "metadata": state.metadata, "protocol": state.protocol,
+        times = {} if state.enabled_since is None else {"inCommitTimestampOpt": state.timestamp}
+        return {
+            "tableSizeBytes": sum(sizes), "numFiles": len(sizes), "numMetadata": 1, "numProtocol": 1, **times,
+            "domainMetadata": list(state.domains.values()), "metadata": state.metadata, "protocol": state.protocol,
         }  # fmt: skip
-        self._write(table.log / f"{version:020}.crc", json.dumps(body).encode())
 
     def _published(self, client: str, table: Resolved, version: int) -> Listing:
         """A listing that has the version, which the owner publishes on request if it is missing."""
@@ -127,21 +133,32 @@ class ModelMaintainer(ModelReader):
         return listed
 
     def _publish_all(self, client: str, table: Resolved, version: int) -> None:
-        """catalog-managed, "Publishing Commits": copy the owner's staged commits, in order. An existing file must be
-        the commit."""
+        """catalog-managed, "Publishing Commits": copy the owner's commits, in order. An existing file must be the
+        commit."""
         self._gather(client, table)
         for commit in sorted(table.commits, key=lambda commit: commit.version):
-            if commit.version <= version and commit.file_name is not None:
-                staged = table.log / STAGING[table.feature or ""] / commit.file_name
-                target = table.log / commit_file(commit.version)
-                try:
-                    with target.open("xb") as file:
-                        file.write(staged.read_bytes())
-                except FileExistsError:
-                    self._check_published(target, staged)
+            if commit.version <= version:
+                self._publish_one(table, commit)
 
-    def _check_published(self, published: Path, staged: Path) -> None:
-        if published.read_bytes() != staged.read_bytes():
+    def _publish_one(self, table: Resolved, commit: m.CommitEntry) -> None:
+        target, content = table.log / commit_file(commit.version), self._ratified(table, commit)
+        try:
+            with target.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            self._check_published(target, content)
+
+    def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
+        """The content of a commit, as it was staged or sent to the owner."""
+        if commit.actions is not None:
+            return proposals.content(commit.actions).encode()
+        staged = table.log / STAGING[table.feature or ""] / (commit.file_name or "")
+        if not staged.exists():
+            raise Refused(f"{staged.name} does not exist")
+        return staged.read_bytes()
+
+    def _check_published(self, published: Path, content: bytes) -> None:
+        if published.read_bytes() != content:
             raise Refused(f"{published.name} is not the ratified commit")
 
     def _hint(self, table: Resolved, version: int) -> None:
@@ -358,11 +375,6 @@ class ModelMigrator(ModelReader):
             if not isinstance(reply, m.Conflict | m.Gap):
                 return reply
         raise Refused(f"{self.most_tries} races lost")
-
-    def _is_own(self, table: Resolved, version: int, attempt: str) -> bool:
-        """Whether the version is this very change: the network may have delivered it twice."""
-        path = table.log / commit_file(version)
-        return path.exists() and proposals.attempt_of(path.read_text("utf-8")) == attempt
 
     def _release(self, request: m.HandBack, state: State, feature: str) -> tuple[str, ...]:
         """Remove the owner and the feature together; the timestamps stay."""

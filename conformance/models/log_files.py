@@ -153,6 +153,7 @@ def _schema() -> Any:
     import pyarrow as pa
 
     texts = pa.list_(pa.field("element", pa.string()))
+    rows = {"baseRowId": pa.int64(), "defaultRowCommitVersion": pa.int64()}
     strings = pa.map_(pa.string(), pa.string())
     vector = pa.struct(
         {
@@ -176,6 +177,7 @@ def _schema() -> Any:
                     "dataChange": pa.bool_(),
                     "stats": pa.string(),
                     "deletionVector": vector,
+                    **rows,
                 }
             ),
             "remove": pa.struct(
@@ -184,6 +186,7 @@ def _schema() -> Any:
                     "deletionTimestamp": pa.int64(),
                     "dataChange": pa.bool_(),
                     "deletionVector": vector,
+                    **rows,
                 }
             ),
             "metaData": pa.struct(

@@ -26,7 +26,7 @@ PROFILES: Final = (
 )  # fmt: skip
 
 
-class NotPublished(Exception):  # noqa: N818  # a word for it that says what is so
+class NotPublished(Exception):  # noqa: N818  # the name of the state, not of an error
     """Another file has the name of a commit to publish, or its staged file is missing."""
 
 

@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 from conformance.interface import messages as m
 from conformance.interface.log_names import LOG, STAGING, commit_file
 from conformance.models.log_files import Checkpoint, Listing, Unreadable, actions_in, checkpoint_actions, listing_of
-from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS
+from conformance.models.proposals import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, TIMESTAMPS, attempt_of
 
 Owner = Callable[[str, m.Request], m.Answer]
 Actions = list[dict[str, Any]]
@@ -30,6 +30,11 @@ class Refused(Exception):  # noqa: N818  # it is an answer
 
 class Unsure(Exception):  # noqa: N818  # it is an answer
     """The client cannot know whether the request took effect."""
+
+
+READER_VERSION: Final = 3
+READER_FEATURES: Final = frozenset({"catalogManaged", "vacuumProtocolCheck", "deletionVectors", "v2Checkpoint"})
+"""What this reader supports."""
 
 
 @dataclass(kw_only=True)
@@ -132,6 +137,11 @@ class ModelReader:
         again = self.owner(client, request)
         return reply if isinstance(again, m.Rejected | m.NotFound | m.Unsupported) else again
 
+    def _is_own(self, table: Resolved, version: int, attempt: str) -> bool:
+        """Whether this attempt committed the version: the network may have delivered the request twice."""
+        path = table.log / commit_file(version)
+        return path.exists() and attempt_of(path.read_text("utf-8")) == attempt
+
     # The table and the version to read
 
     def _resolve(self, client: str, name: str) -> Resolved:
@@ -207,6 +217,16 @@ class ModelReader:
     # From files to a snapshot
 
     def _read(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
+        state = self._found(client, table, version, timestamp)
+        self._check_readable(state)
+        return state
+
+    def _check_readable(self, state: State) -> None:
+        unknown = sorted({*state.protocol.get("readerFeatures", ())} - READER_FEATURES)
+        if unknown or state.protocol.get("minReaderVersion", 1) > READER_VERSION:
+            raise Refused(f"the protocol {state.protocol} is not supported")
+
+    def _found(self, client: str, table: Resolved, version: int | None, timestamp: int | None) -> State:
         listed = self._gather(client, table)
         if timestamp is not None:
             version = self._at(table, listed, timestamp)

@@ -18,19 +18,22 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING, commit_file
 from conformance.models import proposals
 from conformance.models.owner import OWNER_PROPERTY
-from conformance.models.reader import ModelReader, Refused, Resolved, State, Unsure, file_of
+from conformance.models.reader import READER_FEATURES, ModelReader, Refused, Resolved, State, Unsure, file_of
 from conformance.models.storage import FolderStorage
 
 ROW_TRACKING: Final = "rowTracking"
 ROW_DOMAIN: Final = "delta.rowTracking"
+ROW_IDS: Final = ("baseRowId", "defaultRowCommitVersion")
+"""Fields of a file that its removal, and a checkpoint, keep."""
 
 SUPPORTED: Final = frozenset(
     {
         "managedCommit", "catalogManaged", "inCommitTimestamp", "appendOnly", "domainMetadata", "invariants",
-        "vacuumProtocolCheck", "changeDataFeed", ROW_TRACKING,
+        "vacuumProtocolCheck", "changeDataFeed", ROW_TRACKING, *READER_FEATURES,
     }
 )  # fmt: skip
 """Protocol features that this writer supports."""
+WRITER_VERSION: Final = 7
 
 
 class Conflicting(Exception):  # noqa: N818  # it is an answer
@@ -68,6 +71,7 @@ class ModelWriter(ModelReader):
             self._refuse_protected(request)
             table = self._open(client, request.table)
             base = self._read(client, table, request.read_version, None)
+            self._check_writable(base.protocol)
             transaction = Transaction(request=request, table=table, base=base, checked=copy.deepcopy(base))
             files = self._write_files(transaction)
             return self._transact(client, transaction)
@@ -80,6 +84,10 @@ class ModelWriter(ModelReader):
         except Unsure as unsure:
             self._keep_files(files)
             return m.Unknown(reason=str(unsure))
+
+    def _check_writable(self, protocol: dict[str, Any]) -> None:
+        if protocol.get("minWriterVersion", 2) > WRITER_VERSION or {*protocol.get("writerFeatures", ())} - SUPPORTED:
+            raise Refused(f"the protocol {protocol} is not supported")
 
     def _write_files(self, transaction: Transaction) -> list[Path]:
         """Write the data files below the table's folder, before any commit names them. They are empty: nothing reads
@@ -101,7 +109,16 @@ class ModelWriter(ModelReader):
         """The commit may have landed: its files stay."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
-        return self._ask_twice(client, request)
+        """After a conflict, version 0 shows whether this client created the table: some owners do not recognize a
+        replay."""
+        reply = self._ask_twice(client, request)
+        if not isinstance(reply, m.Conflict):
+            return reply
+        try:
+            found = self._resolve(client, request.name)
+        except (Refused, Unsure):
+            return reply
+        return m.Ratified(version=0, table=found.reference) if self._is_own(found, 0, request.attempt) else reply
 
     def _open(self, client: str, name: str) -> Resolved:
         """Open a table by name through the owner. For a path, the log says whether the table has an owner, which is
@@ -367,9 +384,9 @@ class ModelWriter(ModelReader):
         return {**newest.metadata, "configuration": configuration, **columns}
 
     def _removal(self, file: dict[str, Any], request: m.Transact, timestamp: int) -> dict[str, Any]:
-        vector = {"deletionVector": file["deletionVector"]} if file.get("deletionVector") else {}
+        kept = {name: file[name] for name in ("deletionVector", *ROW_IDS) if file.get(name) is not None}
         body = {"path": file["path"], "deletionTimestamp": timestamp, "dataChange": request.data_change}
-        return {**body, "partitionValues": file.get("partitionValues", {}), **vector}
+        return {**body, "partitionValues": file.get("partitionValues", {}), **kept}
 
     def _add(self, file: m.DataFile, request: m.Transact, timestamp: int, *, partitioned: bool) -> str:
         body = json.loads(proposals.add(quote(file.path), timestamp, file.partition, partitioned=partitioned))["add"]

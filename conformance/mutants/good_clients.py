@@ -11,11 +11,12 @@ from urllib.parse import quote
 
 import msgspec
 
+from conformance.history import digests
 from conformance.interface import messages as m
 from conformance.interface.log_names import STAGING
 from conformance.models import proposals
 from conformance.models.client import ModelClient
-from conformance.models.log_files import Listing, listing_of
+from conformance.models.log_files import HINT, Listing, checkpoint_parquet, listing_of
 from conformance.models.reader import Actions, Refused, Resolved, State
 from conformance.models.storage import FolderStorage
 from conformance.models.writer import Transaction
@@ -372,6 +373,35 @@ class RejectsFilesOutside(ModelClient):
         return super().transact(client, request)
 
 
+@good(side="client")
+class RejectsNullPartitions(ModelClient):
+    """Rejects a write to a partition without a value."""
+
+    def _add(self, file: m.DataFile, request: m.Transact, timestamp: int, *, partitioned: bool) -> str:
+        if partitioned and file.partition is None:
+            raise Refused(f"{file.path} has no partition value")
+        return super()._add(file, request, timestamp, partitioned=partitioned)
+
+
+@good(side="client")
+class RejectsLostRaces(ModelClient):
+    """Answers a failed check for conflicts with a rejection."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        answer = super().transact(client, request)
+        return m.Rejected(reason="another transaction was faster") if isinstance(answer, m.Conflict) else answer
+
+
+@good(side="client")
+class WritesOldPlainTables(ModelClient):
+    """Supports writer versions up to 6 only for tables without an owner."""
+
+    def _check_writable(self, protocol: dict[str, Any]) -> None:
+        if protocol.get("minWriterVersion", 2) > 6 and "inCommitTimestamp" not in protocol.get("writerFeatures", ()):
+            raise Refused(f"writer version {protocol['minWriterVersion']} is not supported")
+        super()._check_writable(protocol)
+
+
 # Isolation, and empty transactions
 
 
@@ -456,12 +486,15 @@ class CheckpointsAfterEveryCommit(ModelClient):
 
 @good("LOG-34", side="client")
 class WritesTwoCheckpoints(ModelClient):
-    """Writes each checkpoint a second time, under the name of a V2 checkpoint, for readers that look for those."""
+    """Writes each checkpoint a second time, under the name of a V2 checkpoint, for readers that look for those. Before
+    that it leaves one part of three of a third checkpoint."""
 
     def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
         super()._checkpoint(client, table, version)
         written = (table.log / f"{version:020}.checkpoint.parquet").read_bytes()
         self._write(table.log / f"{version:020}.checkpoint.{uuid.uuid4()}.parquet", written)
+        part = checkpoint_parquet([{"add": {"path": "unfinished", "size": 1}}])
+        self._write(table.log / f"{version:020}.checkpoint.{2:010}.{3:010}.parquet", part)
 
 
 @good("MC-CHECKPOINT-01", "MC-BACKFILL-06", side="client")
@@ -479,9 +512,28 @@ class CheckpointsTheLatestVersion(ModelClient):
         return self._latest(table, self._gather(client, table))
 
 
+@good("CM-STORE-01", "FREE-PUBLISH-01", side="client")
+class ReformatsInlineCommits(ModelClient):
+    """Publishes inline commits with sorted fields and spaces: the same actions."""
+
+    def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
+        if commit.actions is None:
+            return super()._ratified(table, commit)
+        return proposals.content(json.dumps(json.loads(each), sort_keys=True) for each in commit.actions).encode()
+
+    def _check_published(self, published: Path, content: bytes) -> None:
+        if digests.of_file(published.read_bytes()).actions != digests.of_file(content).actions:
+            raise Refused(f"{published.name} is not the ratified commit")
+
+
 @good("CM-MAINT-03", "FREE-CHECKSUM-02", "CM-POLICY-02", side="client")
 class WritesChecksums(ModelClient):
-    """Writes the checksum of each of its commits, published or not."""
+    """Writes the checksum of each of its commits, published or not. Checksums, and the hint to the newest checkpoint,
+    are JSON on several lines."""
+
+    def _write(self, path: Path, content: bytes) -> None:
+        an_object = path.suffix == ".crc" or path.name == HINT
+        super()._write(path, json.dumps(json.loads(content), indent=1).encode() if an_object else content)
 
     def transact(self, client: str, request: m.Transact) -> m.Answer:
         answer = super().transact(client, request)

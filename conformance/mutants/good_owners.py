@@ -810,6 +810,25 @@ class OneTablePerPath(ModelOwner):
         return super().create_table(client, request)
 
 
+@good()
+class FoldersBeginAlike(ModelOwner):
+    """Gives every second table a folder whose name is the beginning of another folder's. Its locations end with a
+    slash, which a path may lack."""
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        path = None if request.path is None else request.path.rstrip("/")
+        answer = super().load_table(client, msgspec.structs.replace(request, path=path))
+        if isinstance(answer, m.Table):
+            answer = msgspec.structs.replace(answer, location=f"{answer.location}/")
+        return answer
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        if table.location.endswith(table.reference):
+            number, rest = divmod(len(self.tables), 2)
+            table.location = f"{self.storage.root}/{number}-{'t' * (2 - rest)}"
+        return super()._begin(table, version, attempt, actions)
+
+
 @good("CM-READ-06", "CM-POLICY-02")
 class WritesCheckpoints(ModelOwner):
     """Writes a checkpoint of every second version that it publishes, and the hint to it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from urllib.parse import unquote
 
 import msgspec
@@ -204,6 +205,16 @@ class NamePrefixesAreFound(ModelOwner):
 
 
 @mutant("PROFILE-DISCOVERY-01")
+class NamesArePatterns(ModelOwner):
+    """Finds a name with SQL's `LIKE`, for which `_` is any character."""
+
+    def _find(self, name: str | None, path: str | None) -> str | None:
+        pattern = re.compile(re.escape(name or "").replace("_", "."))
+        alike = [ref for ref, table in self.tables.items() if table.active and pattern.fullmatch(table.name)]
+        return super()._find(name, path) or next(iter(alike), None)
+
+
+@mutant("PROFILE-DISCOVERY-01")
 class SpellingsFindTheFirstTable(ModelOwner):
     """Creates a table for each spelling of a name (case, Unicode form, encoded spaces), and finds the first by all."""
 
@@ -255,6 +266,69 @@ class EncodedPathsAreOtherTables(ModelOwner):
 
     def __init__(self, storage: Storage | None = None) -> None:
         super().__init__(_DecodingStorage() if storage is None else storage)
+
+
+class _NormalizingStorage(MemoryStorage):
+    """Ignores a `/` too many, as file systems do."""
+
+    def put(self, path: str, content: str, modified: int) -> None:
+        super().put(path.replace("//", "/"), content, modified)
+
+    def put_if_absent(self, path: str, content: str, modified: int) -> bool:
+        return super().put_if_absent(path.replace("//", "/"), content, modified)
+
+    def read(self, path: str) -> StoredFile | None:
+        return super().read(path.replace("//", "/"))
+
+    def list(self, folder: str) -> list[str]:
+        return super().list(folder.replace("//", "/"))
+
+
+@mutant("MC-CONVERT-02", "MC-CONVERT-05")
+class PathsAreComparedAsText(ModelOwner):
+    """Takes over its own table by its path with a `/` at the end."""
+
+    def __init__(self, storage: Storage | None = None) -> None:
+        super().__init__(_NormalizingStorage() if storage is None else storage)
+
+
+@mutant("CM-GET-05")
+class ResolutionHasFiftyCommits(ModelOwner):
+    """Resolves a name with the first 50 unpublished commits only."""
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        answer = super().load_table(client, request)
+        if isinstance(answer, m.Table) and answer.commits is not None:
+            return msgspec.structs.replace(answer, commits=answer.commits[:50])
+        return answer
+
+
+@mutant("PROFILE-DISCOVERY-03")
+class CachesMetadataByName(ModelOwner):
+    """Caches the protocol and metadata of each name and version: a new table has those of a dropped one."""
+
+    actions: dict[tuple[str, int], tuple[str | None, str | None]] = memory(dict)
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        answer = super().load_table(client, request)
+        if not isinstance(answer, m.Table):
+            return answer
+        key = (self.tables[answer.table].name, self.tables[answer.table].latest)
+        protocol, metadata = self.actions.setdefault(key, (answer.protocol, answer.metadata))
+        return msgspec.structs.replace(answer, protocol=protocol, metadata=metadata)
+
+
+@mutant("MC-BACKFILL-05", "CM-PUBLISH-06")
+class CachesPublicationByName(ModelOwner):
+    """Remembers by name up to which version it published a table: it skips these versions of a new table of that
+    name."""
+
+    done: dict[str, int] = memory(dict)
+
+    def _backfill(self, table: OwnedTable, version: int) -> None:
+        if version > self.done.get(table.name, 0):
+            super()._backfill(table, version)
+            self.done[table.name] = version
 
 
 @mutant("PROFILE-DISCOVERY-01")
@@ -356,6 +430,51 @@ class ResolutionHasTheFirstProtocol(ModelOwner):
     def _newest(self, table: OwnedTable, kind: str) -> str | None:
         first = msgspec.structs.replace(table, latest=0) if kind == "protocol" else table
         return super()._newest(first, kind)
+
+
+@mutant("PROFILE-DISCOVERY-03", "CM-CATALOG-05")
+class RestartRestoresTheFirstMetadata(ModelOwner):
+    """Keeps changes of the metadata in memory: after a restart a table is resolved with those of version 0."""
+
+    restarted: set[str] = memory(set)
+
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        self.restarted.add(table.reference)
+
+    def _newest(self, table: OwnedTable, kind: str) -> str | None:
+        first = msgspec.structs.replace(table, latest=0, unbackfilled={})
+        return super()._newest(first if table.reference in self.restarted else table, kind)
+
+
+@mutant("PROFILE-DISCOVERY-03")
+class SecondTakeOverKeepsTheMetadata(ModelOwner):
+    """Resolves a table that it took over again with the metadata of the first take-over."""
+
+    def _newest(self, table: OwnedTable, kind: str) -> str | None:
+        same = [each for each in self.tables.values() if each.location == table.location]
+        return super()._newest(same[0], kind)
+
+
+@mutant("PROFILE-DISCOVERY-01")
+class NamesAreLookedUpAsFolders(ModelOwner):
+    """Finds a table by the name of its folder, in which an underscore stands for a slash: two names lead to one
+    table."""
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        wanted = (request.name or "").replace("/", "_")
+        names = [each.name for each in self.tables.values() if each.active and each.name.replace("/", "_") == wanted]
+        return super().load_table(client, msgspec.structs.replace(request, name=names[0]) if names else request)
+
+
+@mutant("PROFILE-DISCOVERY-01")
+class FoldersLeadToTablesBelowThem(ModelOwner):
+    """Finds a table by the beginning of its path: the path of a folder leads to a table in it."""
+
+    def load_table(self, client: str, request: m.LoadTable) -> m.Answer:
+        below = [table.location for table in self.tables.values() if table.location.startswith(request.path or "-")]
+        found = msgspec.structs.replace(request, path=below[0]) if below else request
+        return super().load_table(client, found)
 
 
 @mutant("CM-CATALOG-05")

@@ -14,6 +14,7 @@ from conformance.models.client import ModelClient
 from conformance.models.log_files import HINT, Checkpoint, Listing, actions_in
 from conformance.models.owner import ModelOwner, OwnedTable
 from conformance.models.reader import Actions, Resolved, State, file_of
+from conformance.models.writer import ROW_IDS
 from conformance.mutants import memory, mutant
 from conformance.mutants.good_clients import CheckpointsTheLatestVersion
 
@@ -67,8 +68,31 @@ class WritesTheCheckpointFirst(ModelClient):
 class PublisherTakesAnyFile(ModelClient):
     """Publishes, and treats any file with a version's name as the published commit."""
 
-    def _check_published(self, published: Path, staged: Path) -> None:
+    def _check_published(self, published: Path, content: bytes) -> None:
         pass
+
+
+@mutant("CM-PUBLISH-07", side="client")
+class PublisherGuessesTheStagedFile(ModelClient):
+    """Publishes the first staged file of each version, not the one that the catalog lists."""
+
+    def _ratified(self, table: Resolved, commit: m.CommitEntry) -> bytes:
+        staged = sorted((table.log / STAGING[table.feature or ""]).glob(f"{commit.version:020}.*"))
+        return staged[0].read_bytes() if staged else super()._ratified(table, commit)
+
+
+@mutant("CM-PUBLISH-08", side="client")
+class PublishesItsOwnCommitAtOnce(ModelClient):
+    """Publishes each commit of its own when it is ratified, before the commits below it."""
+
+    def transact(self, client: str, request: m.Transact) -> m.Answer:
+        answer = super().transact(client, request)
+        if isinstance(answer, m.Committed) and answer.version is not None and "/" not in request.table:
+            table = self._resolve(client, request.table)
+            self._ask(client, table)
+            if table.feature == "catalogManaged" and answer.version in table.owned:
+                self._publish_one(table, table.owned[answer.version])
+        return answer
 
 
 @mutant("MC-COMPACTION-01", "CM-MAINT-02", side="client")
@@ -108,32 +132,99 @@ class CompactsFilesByPath(_EditsCompactions):
 
 @mutant("LOG-35", side="client")
 class CompactsPairsAway(_EditsCompactions):
-    """Omits from a compaction the removal of a file that a compacted commit added: a file from before it reappears."""
+    """Omits the removal of a file from a compaction that also adds it, so that a file from before it reappears."""
 
     def _edited(self, commits: Actions, compacted: Actions) -> Actions:
         added = {action["add"]["path"] for action in commits if "add" in action}
         return [each for each in compacted if "remove" not in each or each["remove"]["path"] not in added]
 
 
+@mutant("LOG-35", side="client")
+class CompactsRemovedDomainsAway(_EditsCompactions):
+    """Omits removals of metadata domains from a compaction, so that a removed domain reappears."""
+
+    def _edited(self, commits: Actions, compacted: Actions) -> Actions:
+        return [each for each in compacted if not each.get("domainMetadata", {}).get("removed")]
+
+
+@mutant("LOG-35", side="client")
+class CompactionsLoseRowIds(_EditsCompactions):
+    """Writes a compaction without the row ids of the files, as through a type that lacks them."""
+
+    def _edited(self, commits: Actions, compacted: Actions) -> Actions:
+        return [{kind: _without_row_ids(body) for kind, body in action.items()} for action in compacted]
+
+
+def _without_row_ids(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if name not in ROW_IDS}
+
+
+class _EditsCheckpoints(ModelClient):
+    """Writes a checkpoint with other actions: `_edited` gets the body of each `add`."""
+
+    def _held(self, state: State) -> list[dict[str, Any]]:
+        held = super()._held(state)
+        return [{"add": self._edited(action["add"])} if "add" in action else action for action in held]
+
+    def _edited(self, add: dict[str, Any]) -> dict[str, Any]:
+        raise NotImplementedError
+
+
 @mutant("LOG-34", "LOG-30", side="client")
-class CheckpointsLoseDeletionVectors(ModelClient):
+class CheckpointsLoseDeletionVectors(_EditsCheckpoints):
     """Writes a checkpoint without the deletion vectors of the files."""
 
-    def _replay(self, table: Resolved, listed: Listing, target: int) -> State:
-        state = super()._replay(table, listed, target)
-        if self.writing:
-            for body in state.files.values():
-                body.pop("deletionVector", None)
-        return state
+    def _edited(self, add: dict[str, Any]) -> dict[str, Any]:
+        return {field: value for field, value in add.items() if field != "deletionVector"}
 
-    writing = False
 
-    def _checkpoint(self, client: str, table: Resolved, version: int) -> None:
-        self.writing = True
-        try:
-            super()._checkpoint(client, table, version)
-        finally:
-            self.writing = False
+@mutant("LOG-34", side="client")
+class CheckpointsLosePartitionValues(_EditsCheckpoints):
+    """Writes a checkpoint without the partition values of the files."""
+
+    def _edited(self, add: dict[str, Any]) -> dict[str, Any]:
+        return {**add, "partitionValues": {}}
+
+
+@mutant("LOG-34", side="client")
+class CheckpointsLoseRowIds(_EditsCheckpoints):
+    """Writes a checkpoint without the row ids of the files: its readers do not know them."""
+
+    def _edited(self, add: dict[str, Any]) -> dict[str, Any]:
+        return {**add, "baseRowId": None}
+
+
+@mutant("LOG-34", side="client")
+class CheckpointsDecodePaths(_EditsCheckpoints):
+    """Writes a checkpoint with the decoded paths of the files, so that readers decode them twice."""
+
+    def _edited(self, add: dict[str, Any]) -> dict[str, Any]:
+        return {**add, "path": unquote(add["path"])}
+
+
+@mutant("LOG-44", side="client")
+class ChecksumsCountRemovedFiles(ModelClient):
+    """Writes a checksum whose number of files includes removed ones."""
+
+    def _summary(self, state: State) -> dict[str, Any]:
+        return {**super()._summary(state), "numFiles": len(state.files) + len(state.removed)}
+
+
+@mutant("LOG-44", side="client")
+class ChecksumsHaveNoDomains(ModelClient):
+    """Writes a checksum with an empty list of metadata domains: readers that trust it lose the domains."""
+
+    def _summary(self, state: State) -> dict[str, Any]:
+        return {**super()._summary(state), "domainMetadata": []}
+
+
+@mutant("LOG-45", side="client")
+class OverwritesChecksums(ModelClient):
+    """Replaces another client's checksum of the same version."""
+
+    def _checksum(self, client: str, table: Resolved, version: int) -> None:
+        (table.log / f"{version:020}.crc").unlink(missing_ok=True)
+        super()._checksum(client, table, version)
 
 
 @mutant("LOG-02", side="client")

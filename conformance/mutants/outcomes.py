@@ -323,6 +323,13 @@ class KeepsAHundredAttempts(KeepsEightAttempts):
     most = 100
 
 
+@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
+class KeepsAThousandAttempts(KeepsEightAttempts):
+    """Keeps the last 1,000 attempts."""
+
+    most = 1000
+
+
 @mutant("PROFILE-CORE-05", "MC-COMMIT-02", "CM-COMMIT-08", "CM-CATALOG-03")
 class EqualCommitsAreReplays(ModelOwner):
     """Takes a commit with the actions of an earlier one, apart from commitInfo, for its replay."""
@@ -361,6 +368,25 @@ class KeepsOneTombstone(ModelOwner):
             table.never = {request.attempt}
             self._save(table)
         return answer
+
+
+@mutant("PROFILE-OUTCOME-02")
+class KeepsAHundredTombstones(ModelOwner):
+    """Keeps the last 100 tombstones of each table."""
+
+    def attempt_outcome(self, client: str, request: m.AttemptOutcome) -> m.Answer:
+        answer = super().attempt_outcome(client, request)
+        table = self.tables.get(request.table)
+        if table is not None and isinstance(answer, m.NotLanded):
+            tombstones = self.oldest_first.setdefault(table.reference, {})
+            tombstones[request.attempt] = None
+            while len(tombstones) > 100:
+                table.never.discard(next(iter(tombstones)))
+                del tombstones[next(iter(tombstones))]
+            self._save(table)
+        return answer
+
+    oldest_first: dict[str, dict[str, None]] = memory(dict)
 
 
 # Owners that lose state in a restart, or only in a crash.
@@ -403,6 +429,18 @@ class RestartTruncatesInlineContent(ModelOwner):
 
 def _cut(commit: Commit) -> Commit:
     return commit if commit.actions is None else Commit(attempt=commit.attempt, actions=commit.actions[:1])
+
+
+@mutant("PROFILE-DURABLE-01", "MC-FILES-04", "CM-STORE-09")
+class RestartTrustsPublishedFiles(ModelOwner):
+    """Finds out in a restart which commits are published from the names of the files: it forgets a commit whose name
+    another file has."""
+
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        while table.backfilled < table.latest and self.storage.read(self._path(table, table.backfilled + 1)):
+            table.backfilled += 1
+            table.unbackfilled.pop(table.backfilled, None)
 
 
 @mutant("PROFILE-DURABLE-03")
@@ -466,12 +504,76 @@ class RestartForgetsCreators(ModelOwner):
 
 
 @mutant("PROFILE-OUTCOME-02")
+class TombstonesBindOnlyActions(ModelOwner):
+    """Ratifies an attempt that was resolved as not landed, if its request names a staged file."""
+
+    def commit(self, client: str, request: m.Commit) -> m.Answer:
+        if request.staged_file is not None and request.table in self.tables:
+            self.tables[request.table].never.discard(request.attempt)
+        return super().commit(client, request)
+
+
+@mutant("PROFILE-OUTCOME-02")
+class TombstonesDoNotBindHandBacks(ModelOwner):
+    """Hands a table back with an attempt that was resolved as not landed."""
+
+    def hand_back(self, client: str, request: m.HandBack) -> m.Answer:
+        if request.table in self.tables:
+            self.tables[request.table].never.discard(request.attempt)
+        return super().hand_back(client, request)
+
+
+@mutant("PROFILE-OUTCOME-02")
 class RestartForgetsTombstones(ModelOwner):
     """Keeps tombstones in memory only."""
 
     def _restarted(self, table: OwnedTable) -> None:
         super()._restarted(table)
         table.never.clear()
+
+
+class _ShortensItsJournal(ModelOwner):
+    """Replaces its journal by a snapshot after 100 commits. A restart reads the snapshot, which lacks something."""
+
+    def _restarted(self, table: OwnedTable) -> None:
+        super()._restarted(table)
+        if max(each.latest for each in self.tables.values()) >= 100:
+            self._shortened(table)
+
+    def _shortened(self, table: OwnedTable) -> None:
+        raise NotImplementedError
+
+
+@mutant("PROFILE-OUTCOME-02")
+class SnapshotLacksTombstones(_ShortensItsJournal):
+    """Replaces its journal by a snapshot without the tombstones."""
+
+    def _shortened(self, table: OwnedTable) -> None:
+        table.never.clear()
+
+
+@mutant("PROFILE-RETRY-01", "PROFILE-OUTCOME-01")
+class SnapshotLacksPublishedAttempts(_ShortensItsJournal):
+    """Replaces its journal by a snapshot that has only the attempts of unpublished commits."""
+
+    def _shortened(self, table: OwnedTable) -> None:
+        table.landed = {attempt: version for attempt, version in table.landed.items() if version > table.backfilled}
+
+
+@mutant("PROFILE-RETRY-01")
+class SnapshotLacksCreators(_ShortensItsJournal):
+    """Replaces its journal by a snapshot without the attempts that created tables."""
+
+    def _shortened(self, table: OwnedTable) -> None:
+        table.landed = {attempt: version for attempt, version in table.landed.items() if version > 0}
+
+
+@mutant("PROFILE-DISCOVERY-01")
+class SnapshotLacksDrops(_ShortensItsJournal):
+    """Replaces its journal by a snapshot that does not say which tables were dropped."""
+
+    def _shortened(self, table: OwnedTable) -> None:
+        table.active = True
 
 
 @mutant("PROFILE-HARNESS-01")
@@ -557,6 +659,19 @@ class PublishesBeforeItRecords(_PublishesBeforeItRecords):
     """Publishes every commit before it is durable; it crashes between, and ratifies the version twice."""
 
     mode = "on-request"
+
+
+@mutant("MC-BACKFILL-03", "CM-PUBLISH-06")
+class PublishesBatchesInHalves(ModelOwner):
+    """Publishes the second half of more than eight commits first, which only a crash in between shows."""
+
+    def _backfill(self, table: OwnedTable, version: int) -> None:
+        first = table.backfilled + 1
+        if version - table.backfilled > 8:
+            for later in range((first + version) // 2, version + 1):
+                self._publish(table, later)
+                self._reach("after-publish")
+        super()._backfill(table, version)
 
 
 @mutant("PROFILE-DURABLE-03")

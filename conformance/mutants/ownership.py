@@ -59,6 +59,15 @@ class TakesOverAtAnyVersion(ModelOwner):
         return 1000
 
 
+@mutant("PROFILE-CORE-05", "PROFILE-TRANSFER-01")
+class TakeOverCountsFiles(ModelOwner):
+    """Takes the number of JSON files in the log for the next version: a log compaction counts too."""
+
+    def take_over(self, client: str, request: m.TakeOver) -> m.Answer:
+        files = sum(name.endswith(".json") for name in self.storage.list(f"{request.path}/{LOG}"))
+        return m.Conflict() if 0 < request.version < files else super().take_over(client, request)
+
+
 @mutant("MC-CONVERT-05")
 class TakeOverOverwrites(ModelOwner):
     """Overwrites a filesystem writer's commit with the ownership change."""
@@ -198,6 +207,26 @@ class TakeOverLooksThenWrites(ModelOwner):
             time.sleep(0.01)
             self.storage.remove(self._path(table, version))
         return super()._begin(table, version, attempt, actions)
+
+
+@mutant("MC-ENABLE-10")
+class TakeOverNamesNoOwner(ModelOwner):
+    """Takes a table over without its name in the metadata: clients do not know whom to ask."""
+
+    def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
+        self.named = version == 0
+        return super()._begin(table, version, attempt, actions)
+
+    def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
+        return super()._with_owner(actions, feature if self.named else "")
+
+
+@mutant("MC-ENABLE-10")
+class NamesNoOwner(ModelOwner):
+    """Creates tables, and takes them over, without its name in the metadata."""
+
+    def _with_owner(self, actions: tuple[str, ...], feature: str) -> tuple[str, ...]:
+        return actions
 
 
 @mutant("MC-GET-02", "MC-FILES-08")
@@ -441,6 +470,16 @@ class SecondTakeOverUsesOldState(ModelOwner):
                 self.storage.remove(self._path(table, request.version))
                 return self._begin(table, request.version, request.attempt, request.actions)
         return super().take_over(client, request)
+
+
+@mutant("MC-BACKFILL-05")
+class SecondTakeOverPublishesNothing(ModelOwner):
+    """Takes over a table again, and continues to publish after the version of the hand-back: there it has no commit."""
+
+    def _backfill(self, table: OwnedTable, version: int) -> None:
+        handed_back = any(each.location == table.location and each is not table for each in self.tables.values())
+        if not handed_back:
+            super()._backfill(table, version)
 
 
 @mutant("MC-RELEASE-04", "PROFILE-DURABLE-01")

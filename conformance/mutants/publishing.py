@@ -492,6 +492,14 @@ class WinnersBeginOneTooEarly(ModelOwner):
         return m.Conflict(latest=table.latest, winners=self._entries(table, request.version - 1, table.latest - 1))
 
 
+@mutant("PROFILE-CORE-08")
+class WinnersLeaveOutTheProposedVersion(ModelOwner):
+    """Returns the winners of later versions only: a client that trusts them skips one commit in its conflict check."""
+
+    def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:
+        return m.Conflict(latest=table.latest, winners=self._entries(table, request.version + 1, None))
+
+
 @mutant("PROFILE-CORE-05")
 class ConflictHasAnOlderLatestVersion(ModelOwner):
     """Returns a conflict whose latest version is below the taken one: the loser proposes the same version again and
@@ -581,6 +589,19 @@ class RangeEndZeroIsNoEnd(ModelOwner):
         return super()._entries(table, start, end or None)
 
 
+@mutant("MC-GET-01", "CM-GET-03")
+class RangesHaveThirtyTwoBits(ModelOwner):
+    """Keeps only the lower 32 bits of a range's start and end."""
+
+    def _entries(self, table: OwnedTable, start: int, end: int | None) -> tuple[m.CommitEntry, ...]:
+        return super()._entries(table, _lower_32_bits(start), None if end is None else _lower_32_bits(end))
+
+
+def _lower_32_bits(number: int) -> int:
+    """The number as a signed integer of 32 bits."""
+    return (number + 2**31) % 2**32 - 2**31
+
+
 @mutant("PROFILE-CORE-09")
 class RangeEndIsOneTooHigh(ModelOwner):
     """Lists one version more than the end of the range."""
@@ -616,7 +637,7 @@ class Version0WaitsInTheStagingFolder(StagesVersion0):
 
 
 @mutant("CM-COMMIT-09")
-class ConflictsTellNothing(ModelOwner):
+class ConflictsNameNoWinners(ModelOwner):
     """Returns conflicts without the ratified commits that the client lacks."""
 
     def _conflict(self, table: OwnedTable, request: m.Commit, staged: str | None) -> m.Answer | None:

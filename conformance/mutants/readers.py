@@ -20,6 +20,14 @@ from conformance.models.reader import Actions, Refused, Resolved, State, Unsure
 from conformance.mutants import memory, mutant
 
 
+@mutant("LOG-46", side="client")
+class IgnoresReaderFeatures(ModelClient):
+    """Reads tables with reader features that it does not know."""
+
+    def _check_readable(self, state: State) -> None:
+        pass
+
+
 @mutant("CM-READ-01", "MC-GET-03", "MC-READ-07", "CM-READ-05", "LOG-04", bugs=("FB01",), side="client")
 class ListsThenAsks(ModelClient):
     """Lists the log, then asks the owner, and does not list again: a backfill in between hides commits."""

@@ -16,11 +16,22 @@ from conformance.models.client import ModelClient
 from conformance.models.owner import OWNER_PROPERTY
 from conformance.models.reader import Refused, Resolved, State, Unsure
 from conformance.models.storage import FolderStorage
-from conformance.models.writer import Transaction
+from conformance.models.writer import ROW_IDS, Transaction
 from conformance.mutants import mutant
 from conformance.mutants.good_clients import Labels, PublishesBeforeAHandBack
 
 UNKNOWN = ("PROFILE-UNKNOWN-01", "MC-COMMIT-06", "CM-COMMIT-06")
+
+# Unsupported tables
+
+
+@mutant("LOG-47", side="client")
+class IgnoresWriterFeatures(ModelClient):
+    """Writes to tables with features that it does not know."""
+
+    def _check_writable(self, protocol: dict[str, Any]) -> None:
+        pass
+
 
 # Unknown outcomes
 
@@ -86,6 +97,31 @@ class TakesAConflictForALostRace(ModelClient):
             super()._catch_up(client, transaction)
         except Unsure as unsure:
             raise Refused(str(unsure)) from unsure
+
+
+@mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
+class TakesAFullBacklogForTheOutcome(ModelClient):
+    """Sends a commit again whose answer was lost. If the backlog is full by then, it reports a failure and deletes the
+    data files."""
+
+    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
+        reply = self.owner(client, request)
+        if isinstance(reply, m.Rejected) and reply.retryable:
+            raise Refused(f"the owner refused: {reply}")
+        return isinstance(reply, m.Ratified) or super()._resolved(client, transaction, request)
+
+
+@mutant("PROFILE-UNKNOWN-01", side="client")
+class CommitsAgainAfterAFullBacklog(ModelClient):
+    """Sends a commit again whose answer was lost. If the backlog is full by then, it requests a backfill, and commits
+    the same changes a second time, as the next version."""
+
+    def _resolved(self, client: str, transaction: Transaction, request: m.Commit) -> bool:
+        reply = self.owner(client, request)
+        if isinstance(reply, m.Rejected) and reply.retryable:
+            self._make_room(client, request)
+            return False
+        return isinstance(reply, m.Ratified) or super()._resolved(client, transaction, request)
 
 
 @mutant("PROFILE-UNKNOWN-01", "LOG-37", "PROFILE-UNKNOWN-03", bugs=("FB40",), side="client")
@@ -300,6 +336,32 @@ class EncodesPathsTwice(_Changed):
         return {**body, "path": quote(body["path"])}
 
 
+@mutant("DELAYED-05", side="client")
+class WritesNullPartitionsAsText(_Changed):
+    """Writes a null partition value as the text `null`."""
+
+    def _edited(self, body: dict[str, Any]) -> dict[str, Any]:
+        return {**body, "partitionValues": {name: value or "null" for name, value in body["partitionValues"].items()}}
+
+
+@mutant("ROW-05", side="client")
+class RemovesWithoutRowIds(ModelClient):
+    """Removes a file without its row ids: readers of the removal cannot tell which rows went."""
+
+    def _removal(self, file: dict[str, Any], request: m.Transact, timestamp: int) -> dict[str, Any]:
+        body = super()._removal(file, request, timestamp)
+        return {name: value for name, value in body.items() if name not in ROW_IDS}
+
+
+@mutant("LOG-30", side="client")
+class RemovesWithoutDeletionVectors(ModelClient):
+    """Removes a file without naming its deletion vector: that is another logical file, and the file stays."""
+
+    def _removal(self, file: dict[str, Any], request: m.Transact, timestamp: int) -> dict[str, Any]:
+        body = super()._removal(file, request, timestamp)
+        return {name: value for name, value in body.items() if name != "deletionVector"}
+
+
 @mutant("DELAYED-08", side="client")
 class KeepsTheChangeDataMarker(_Changed):
     """Keeps the marker of change data among the partition values."""
@@ -459,6 +521,14 @@ class FailsOnItsOwnVersion0(ModelClient):
             return answer
         found = self.owner(client, m.LoadTable(name=request.name))
         return m.Conflict() if isinstance(found, m.Table) else self.owner(client, request)
+
+
+@mutant("PROFILE-UNKNOWN-02", bugs=("FB25",), side="client")
+class TakesItsOwnTableForAnothers(ModelClient):
+    """Reports that its own creation failed, because the repetition of the request was answered with a conflict."""
+
+    def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
+        return self._ask_twice(client, request)
 
 
 @mutant("PROFILE-UNKNOWN-02", bugs=("FB25",), side="client")

@@ -54,6 +54,12 @@ class Match:
     body: str | None = None
     """A text that the body contains."""
 
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.path or "")
+        except re.error as error:
+            raise ValueError(f"invalid path {self.path!r}; expected a regular expression: {error}") from error
+
     def __call__(self, method: str, target: str, body: bytes) -> bool:
         return (
             (self.method is None or self.method == method)
@@ -78,7 +84,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         if any(share < 0 for share in self.shares.values()) or sum(self.shares.values()) > 1:
-            raise ValueError(f"invalid shares {dict(self.shares)}; expected values from 0 to 1, together at most 1")
+            given = ", ".join(f"{fault}={share:g}" for fault, share in self.shares.items())
+            raise ValueError(f"invalid shares {given}; expected values from 0 to 1, together at most 1")
 
     def fault_of(self, number: int) -> Fault | None:
         """The fault of the `number`-th matching request, from 0."""
@@ -168,7 +175,9 @@ class FaultProxy(Closing):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"invalid URL {server!r} of a server; expected for example http://127.0.0.1:8080")
         if not is_loopback(host):
-            raise ValueError(f"{host!r} can be reached by other machines, and the requests contain tokens")
+            raise ValueError(
+                f"{host!r} can be reached by other machines, and the requests contain tokens; expected 127.0.0.1"
+            )
         self._secure, self._address = parts.scheme == "https", (parts.hostname, parts.port)
         self._plan, self._patience = plan, patience
         self._planned = 0

@@ -56,7 +56,7 @@ def from_json(text: str | bytes) -> RunResult:
     try:
         result = msgspec.json.decode(text, type=RunResult)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ReportError(f"this is not the JSON of a run: {error}") from None
+        raise ReportError(f"not the result of a run: {error}") from None
     if result.schema != RESULT_SCHEMA_VERSION:
         raise ReportError(
             f"the result has schema {result.schema}; this version of the kit reads {RESULT_SCHEMA_VERSION}"

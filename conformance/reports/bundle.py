@@ -90,7 +90,9 @@ def read_finding(file: Path) -> Finding:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise ReportError(f"{file} cannot be read: {error.strerror or error}") from None
+        raise ReportError(
+            f"{file} cannot be read: {error.strerror or error}; expected the {FINDING} of a report"
+        ) from None
     try:
         finding = msgspec.json.decode(content, type=Finding)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -99,7 +101,7 @@ def read_finding(file: Path) -> Finding:
                 f"{file} is a history, which cannot be replayed; judge it with `{COMMAND} check {file}`, or name the "
                 f"{FINDING} beside it"
             ) from None
-        raise ReportError(f"{file} is no finding of a run ({error}); name the {FINDING} of a bundle") from None
+        raise ReportError(f"{file} is not a finding ({error}); expected the {FINDING} of a report") from None
     if finding.schema != FINDING_SCHEMA_VERSION:
         raise ReportError(f"{file} has schema {finding.schema}; this version of the kit reads {FINDING_SCHEMA_VERSION}")
     return finding

@@ -42,8 +42,10 @@ MOST_MUTANTS: Final = 3
 TWO_RATIFIED: Final = "two-ratified"
 TABLE_LOST: Final = "table-lost"
 DROP_LOST: Final = "drop-lost"
+DROP_IGNORED: Final = "drop-ignored"
 _SIGNS: Final[dict[str, str]] = {
     DROP_LOST: "a dropped table exists again",
+    DROP_IGNORED: "a dropped table accepts a commit",
     TABLE_LOST: "a table that was not dropped is not found",
     TWO_RATIFIED: "two attempts are ratified as one version",
     Rule.LANDED_TWICE.value: "one attempt becomes two versions",
@@ -192,7 +194,10 @@ def _member(case: CaseResult, found: list[Violation], recorded: Recorded | None,
     plainest = min(found, key=lambda each: not _shows_sign(each, sign))
     others = [violation for violation in found if violation is not plainest]
     pair = None if recorded is None else two_ratified(recorded)
-    if pair is not None and not lost:
+    if recorded is not None and not lost and _accepts_after_a_drop(recorded):
+        sign, plainest = DROP_IGNORED, min(found, key=lambda each: each.rule is not None)
+        others = [violation for violation in found if violation is not plainest]
+    elif pair is not None and not lost:
         sign, plainest = TWO_RATIFIED, with_evidence(plainest, pair)
     elif recorded is not None and sign == Rule.RATIFIED_BUT_LOST.value and _is_taken(recorded, found):
         sign = TWO_RATIFIED
@@ -253,9 +258,27 @@ def _lost_whole(recorded: Recorded) -> str:
     return ""
 
 
+def _accepts_after_a_drop(recorded: Recorded) -> bool:
+    """Whether a new commit, which had not landed before the drop, was ratified in a dropped table."""
+    dropped: set[str] = set()
+    landed: set[object] = set()
+    asked = [step for step in recorded.steps if isinstance(step, Operation) and step.answered is not None]
+    for step in sorted(asked, key=lambda each: each.answered or 0):
+        if isinstance(step.answer, events.Ratified) and isinstance(step.request, events.Commit):
+            if step.table in dropped and step.request.attempt not in landed:
+                return True
+            landed.add(step.request.attempt)
+        elif _name(step.request) == "drop_table" and isinstance(step.answer, events.Done):
+            dropped.add(step.table)
+    return False
+
+
 def _skips_a_version(recorded: Recorded) -> bool:
-    """Whether a version was answered as ratified before a client proposed the version below it."""
+    """Whether a version was ratified before a client proposed the version below it. Transactions of a client under test
+    name no versions; for a case with them the answer is no."""
     asked = [step for step in recorded.steps if isinstance(step, Operation)]
+    if any(isinstance(step.request, events.Transact) for step in asked):
+        return False
     attempts = {getattr(step.request, "attempt", None) for step in asked}
     known = {(witness.table, witness.version) for witness in recorded.log if witness.attempt not in attempts}
     began_at: dict[tuple[str, int | None], int] = {}
@@ -367,12 +390,15 @@ def _hints(result: RunResult, members: Sequence[_Member]) -> Iterable[str]:
     """What distinguishes the failing cases from passed ones, or precedes most failures."""
     checks = {member.case.check for member in members}
     failed = {(member.case.feature, member.case.commit_mode) for member in members}
-    passed = {
-        (case.feature, case.commit_mode) for case in result.cases if case.check in checks and case.verdict == "passed"
-    }
     for place, of in ((0, "tables with {}"), (1, "{} commits")):
-        only = {variant[place] for variant in failed}
-        if len(only) == 1 and passed and only.isdisjoint({variant[place] for variant in passed}):
+        only, rest = ({variant[at] for variant in failed} for at in (place, 1 - place))
+        others = {  # verdicts of the variants that differ from the failed ones in this one respect
+            case.verdict
+            for case in result.cases
+            for variant in [(case.feature, case.commit_mode)]
+            if case.check in checks and variant[place] not in only and variant[1 - place] in rest
+        }
+        if len(only) == 1 and others == {Verdict.PASSED}:
             yield f"only {of.format(*only)}: the same checks pass on the others"
     if len(checks) > 1:
         before = Counter(name for member in members for name in _earlier(member))

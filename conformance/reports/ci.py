@@ -225,7 +225,8 @@ def _cause(result: RunResult, number: int, cause: Cause, folder: Path | None) ->
             yield f"Source: {', '.join(f'[{escaped(each.title)}]({each.url})' for each in requirement.links)}"
         yield ""
     if len(cause.requirements) > 1:
-        yield f"Violated too: {escaped(', '.join(each.requirement for each in cause.requirements[1:]))}."
+        verdict = "Not followed" if cause.warning else "Violated"
+        yield f"{verdict} too: {escaped(', '.join(each.requirement for each in cause.requirements[1:]))}."
         yield ""
     for found in cause.evidence[:MOST_CASES]:
         yield from _finding(result, found.case, found.violation, folder, variants_in_words(found.cases))

@@ -221,7 +221,7 @@ def inconsistencies(catalogue: Catalogue) -> Iterator[str]:
             yield f"{_name(restatement)} restates nothing; name the requirements in `of`"
         for identifier in restatement.of:
             if identifier not in known:
-                yield f"{_name(restatement)} restates {identifier}, which is no requirement"
+                yield f"{_name(restatement)} restates {identifier}, which is not a requirement"
 
 
 def uncovered(catalogue: Catalogue, document: Document, markdown: str) -> Iterator[str]:

@@ -278,7 +278,7 @@ class _Run:
             self._record(state, case.without_verdict(Verdict.INCONCLUSIVE, what))
         state.mishaps += 1
         if state.mishaps >= MOST_MISHAPS:
-            raise _Stopped(f"given up after {MOST_MISHAPS} such cases")
+            raise _Stopped(f"the run stopped after {MOST_MISHAPS} such cases")
 
     def _replace(self, pool: WorkerPool, state: _State) -> None:
         if state.pending:

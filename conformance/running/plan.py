@@ -57,7 +57,6 @@ EVERYTHING: Final = Selection()
 
 def named(pattern: str, check: Check, case: str) -> bool:
     """Whether the pattern names the check, or this case of it."""
-
     names = (check.name, f"{check.family}/{check.name}", case, case.removeprefix(f"{check.family}/"))
     return any(matches(pattern, name) for name in names)
 
@@ -104,10 +103,12 @@ def _member(what: str, kind: type[_Member], value: str) -> _Member:
 
 
 def _unknown(what: str, value: str, known: list[str]) -> str:
+    if what == "layer":
+        return f"unknown layer {value!r}; expected one of {', '.join(known)}"
     near = difflib.get_close_matches(value, known, n=3, cutoff=0.5)
-    plural = f"{what.removesuffix('y')}ies" if what.endswith("y") else f"{what}s"
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {len(known)}"
-    return f"unknown {what} {value!r}; {hint} (all: delta-commit-conformance list {plural})"
+    command = {"requirement": "requirements", "family": "list families"}.get(what, f"list {what}s")
+    return f"unknown {what} {value!r}; {hint} (all: delta-commit-conformance {command})"
 
 
 LAYERS: Final = (Layer.EXAMPLE, Layer.MODEL, Layer.SIMULATION, Layer.PROCESSES)
@@ -251,7 +252,7 @@ def profile_named(name: str) -> RunProfile:
     try:
         return PROFILES[name]
     except KeyError:
-        raise UnusableError(f"unknown --profile {name!r}; choose one of {', '.join(PROFILES)}") from None
+        raise UnusableError(f"unknown --profile {name!r}; expected one of {', '.join(PROFILES)}") from None
 
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")

@@ -193,7 +193,7 @@ def too_little(cases: Sequence[CaseResult]) -> tuple[str, ...]:
 _HEADING: Final = """\
 # Known failures of {subject}.
 #
-# A run with `--known` and this file accepts them, and fails as soon as one of them is gone or is misspelt.
+# A run with `--known` and this file accepts them, and fails as soon as one of them passes or matches no case.
 # Say for each why it is accepted: an empty reason is refused.
 """
 _LONGEST_COMMENT: Final = 300
@@ -239,7 +239,7 @@ def _problem(entry: KnownFailure) -> str:
         try:
             load().requirement(entry.requirement)
         except KeyError:
-            return f"there is no requirement {entry.requirement!r}"
+            return f"unknown requirement {entry.requirement!r}"
     return ""
 
 

@@ -25,7 +25,7 @@ from conformance.interface import messages as m
 from conformance.interface.log_names import TABLE_ID
 from conformance.interface.messages import name_of
 from conformance.models import proposals
-from conformance.models.owner import ModelOwner, OwnedTable
+from conformance.models.owner import ModelOwner, NotPublished, OwnedTable
 from conformance.models.storage import FolderStorage
 
 Entries = Sequence[m.CommitEntry]
@@ -93,6 +93,13 @@ class ClientOwner(ModelOwner):
         self._staged = None if request.path is None else Path(request.path).name
         return super().create_table(client, request)
 
+    def listed_content(self, table: OwnedTable, version: int) -> str | None:
+        """The content of a commit that it lists; None if the staged file does not exist."""
+        try:
+            return self._content(table, table.unbackfilled[version])
+        except NotPublished:
+            return None
+
     def _begin(self, table: OwnedTable, version: int, attempt: str, actions: tuple[str, ...]) -> m.Answer:
         written = self.storage.read(self._path(table, version)) if self._staged is not None else None
         if written is not None and written.content == proposals.content(actions):
@@ -118,7 +125,7 @@ def _for_catalog(line: str, table: str) -> str:
 class Adversary:
     """The owner of one scenario. `heard` has all requests of the client under test, in order."""
 
-    def __init__(self, owner: ModelOwner) -> None:
+    def __init__(self, owner: ClientOwner) -> None:
         self.owner = owner
         self.subject = InProcess(owner)
         self.rules: list[Rule] = []

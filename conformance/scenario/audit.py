@@ -230,7 +230,7 @@ def of_data_files(proposed: Proposed, removed: Set[Path]) -> Iterator[Problem]:
             ("LOG-37", "PROFILE-UNKNOWN-03"),
             f"a data file of version {proposed.version}, which no later version removes, is not deleted, even if its "
             f"writer does not know the outcome",
-            f"{missing.name} existed when {proposed.named()} was ratified, and was deleted later",
+            f"the data file {missing.name!r} existed when {proposed.named()} was ratified, and was deleted later",
         )
 
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
 
-from conformance.history import events
+from conformance.history import digests, events
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, LOG, STAGED_TABLES, STAGING, commit_file
 from conformance.interface.messages import name_of
@@ -43,7 +43,7 @@ from conformance.scenario.audit import (
     of_one,
 )
 from conformance.scenario.check import Variant, applies
-from conformance.scenario.formatting import NO_SUCH_JOB, in_words
+from conformance.scenario.formatting import NO_SUCH_JOB, different_action, in_words
 from conformance.scenario.recording import final_contents
 from conformance.scenario.scenario import Exchange, Inconclusive, Scenario, TableHandle
 
@@ -89,6 +89,8 @@ class ClientScenario(Scenario):
         """Operations in which the client asked its owner."""
         self.strays: list[tuple[int, Path]] = []
         """Files and folders that the client created outside the table's folder, by operation."""
+        self.publishing: list[tuple[int, Problem]] = []
+        """Findings about commits that the client published, by operation."""
         self.undo: list[Callable[[], object]] = []
         """Undo operations that restore the files before the final log is read."""
         self.owner.listener = self._heard
@@ -117,8 +119,9 @@ class ClientScenario(Scenario):
             self.requested[number] = tuple(each.path for each in about.adds)
             self.free = {reference: each.latest + 1 for reference, each in self.owner.owner.tables.items()}
         others = self._others(request)
-        before = self._outside(others)
+        before, visible = self._outside(others), self._visible()
         answer = self.client.ask(client, request)
+        self.publishing += [(number, problem) for problem in self._of_publishing(visible)]
         self.strays += [(number, path) for path in sorted(self._outside(others) - before - self._places())]
         if about is not request and isinstance(answer, m.Ratified):
             self.recording.ended(number, about, m.Committed(version=answer.version))
@@ -127,7 +130,7 @@ class ClientScenario(Scenario):
             self.reported[about.table, answer.version] = about.marker
         exchange = self._ended(number, about, answer)
         if isinstance(answer, m.Unsupported):
-            raise Inconclusive(f"{NO_SUCH_JOB}: {answer.reason}")
+            raise Inconclusive(f"{NO_SUCH_JOB}: {answer.reason or name_of(request)}")
         reading = ("PROFILE-CLIENT-01",) if isinstance(about, m.Snapshot) else ()
         self.require(
             not self.owner.endless, "CONFLICT-RETRY-06", "FIELD-04", *reading, evidence=(exchange,),
@@ -169,10 +172,10 @@ class ClientScenario(Scenario):
         return bool(commits) and all(each.version >= self.free.get(each.table, 0) for each in commits)
 
     def not_answered_as_failed(self, call: Exchange) -> None:
-        """Require that the client did not report a failure: its commit got no answer, so the outcome is unknown."""
+        """Require that the client did not report a failure: its attempt landed, and the answer was lost."""
         self.require(
             not isinstance(call.answer, m.Rejected | m.Conflict), "PROFILE-UNKNOWN-01", evidence=(call,),
-            expected="the attempt got no answer: the outcome is unknown, not a failure",
+            expected="the attempt landed, and its answer was lost: the outcome is unknown, not a failure",
             observed=f"the transaction was answered {in_words(call.answer)}",
         )  # fmt: skip
 
@@ -198,6 +201,15 @@ class ClientScenario(Scenario):
         return [
             {**body, "path": name} for body in bodies for name in self._requested(self._relative(table, body["path"]))
         ]
+
+    def action_of(self, table: TableHandle, version: int, kind: str, call: Exchange) -> dict[str, Any]:
+        """The body of the only action of this kind, which the client's commit must have."""
+        found = self.actions_of(table, version, kind)
+        self.require(
+            len(found) == 1, "PROFILE-CLIENT-02", evidence=(call,), table=table, version=version,
+            expected=f"version {version} has one action `{kind}`", observed=f"version {version} has {len(found)}",
+        )  # fmt: skip
+        return found[0]
 
     def _relative(self, table: TableHandle, path: str) -> str:
         """A path in an action may be an absolute URI: relative to the table's folder, if it is below that."""
@@ -327,7 +339,45 @@ class ClientScenario(Scenario):
 
     def audit(self) -> list[Violation]:
         """Violations in the proposals of the client under test, and files that it wrote to other folders."""
-        return [*self._of_proposals(), *self._of_strays()]
+        return [*self._of_proposals(), *self._of_published(), *self._of_strays()]
+
+    def _visible(self) -> set[Path]:
+        """The published commits of all tables."""
+        return {path for place in self._places() for path in (place / LOG).glob("*.json")}
+
+    def _of_publishing(self, before: Set[Path]) -> Iterator[Problem]:
+        """Findings about the commits that the client published, and that the catalog still lists. `before`: the
+        published commits before its operation. catalog-managed, "Publishing Commits"."""
+        for table in self.owner.owner.tables.values():
+            for version in sorted(table.unbackfilled) if table.feature == "catalogManaged" else ():
+                path = Path(table.location, LOG, commit_file(version))
+                if path in before or not path.exists():
+                    continue
+                if version - 1 in table.unbackfilled and not path.with_name(commit_file(version - 1)).exists():
+                    yield Problem(
+                        ("CM-PUBLISH-08",), f"version {version - 1} is published before version {version}",
+                        f"the client published version {version}, and version {version - 1} is not published",
+                    )  # fmt: skip
+                content = self.owner.owner.listed_content(table, version)
+                if content is None:
+                    continue
+                listed, copy = (digests.of_file(each) for each in (content.encode(), path.read_bytes()))
+                inline = table.unbackfilled[version].actions is not None  # it may be published in any layout
+                if copy.actions != listed.actions if inline else copy.bytes != listed.bytes:
+                    found = path.read_text("utf-8", "replace")
+                    differs = different_action("the catalog has", content.split("\n"), "the file", found.split("\n"))
+                    yield Problem(
+                        ("CM-PUBLISH-07",), f"{path.name} is a copy of the commit that the catalog lists",
+                        f"the client published {path.name} with other {'actions' if inline else 'bytes'}: {differs}",
+                    )  # fmt: skip
+
+    def _of_published(self) -> Iterator[Violation]:
+        for number, problem in self.publishing:
+            if held := tuple(each for each in problem.requirements if applies(each, self.identity, self.variant)):
+                yield Violation(
+                    requirements=held, message=headline(problem.expected, problem.observed), expected=problem.expected,
+                    observed=problem.observed, operations=(number,),
+                )  # fmt: skip
 
     def _of_strays(self) -> Iterator[Violation]:
         expected = "a client creates files only in the folder of the requested table, and in its own folders"

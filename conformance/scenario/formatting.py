@@ -46,6 +46,8 @@ def in_words(answer: m.Answer) -> str:
             return f"{name} of version {answer.version}{stale}, {len(answer.files)} files"
         case m.Observation():
             return f"{name} of {len(answer.files)} files"
+        case m.Done() | m.NotFound() | m.NotLanded():
+            return name
         case _:
             text = msgspec.json.encode(answer).decode("utf-8", "replace")
             return f"{name} {text[:LONGEST]}" + ("..." if len(text) > LONGEST else "")

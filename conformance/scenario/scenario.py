@@ -252,7 +252,8 @@ class Scenario:
 
     def physical(self, name: str) -> str:
         """The name of a table in requests to the subject."""
-        return f"{self.name}-{name}{self.salt}".replace("/", "-").replace("[", "-").replace("]", "")
+        case = self.name.replace("/", "-").replace("[", "-").replace("]", "")
+        return f"{case}-{name}{self.salt}"
 
     def logical(self, name: str) -> str:
         return name.removeprefix(self.physical("").removesuffix(self.salt)).removesuffix(self.salt) or name
@@ -271,7 +272,7 @@ class Scenario:
         exchange = self.ask(client, self.creation(name, **options))
         ratified = self.expect(
             exchange, m.Ratified, "PROFILE-VERSION0-01", "CM-CATALOG-03", "MC-API-03", may_refuse=True,
-            expected="the only creator of a new name is answered `ratified` with version 0",
+            expected=f"`{self.physical(name)}` is a new name with one creator: `ratified` with version 0",
         )  # fmt: skip
         return self.created(name, exchange, ratified)
 

@@ -78,7 +78,7 @@ class _PythonHost(Closing):
         """The host for `python:MODULE:CLASS`. Raises `ImportError`, `AttributeError`, `ValueError`."""
         module, _, attribute = name.removeprefix(PREFIX).partition(":")
         if not module or not attribute:
-            raise ValueError(f"{name!r} names no class; write {PREFIX}MODULE:CLASS")
+            raise ValueError(f"invalid --subject {name!r}; expected {PREFIX}MODULE:CLASS")
         return cls(getattr(importlib.import_module(module), attribute))
 
     def _process(self, number: int, hook: Hook, *, waits: bool) -> InProcess:

@@ -24,14 +24,13 @@ from typing import Any, Final, NoReturn, Self, TypeVar
 import msgspec
 
 from conformance.adapters import wire
-from conformance.adapters.identity import contradictions
+from conformance.adapters.identity import COMMIT_MODE_OF, contradictions
 from conformance.adapters.in_process import RAISED
 from conformance.interface import messages as m
 from conformance.interface.log_names import FILESYSTEM, attempt_of, commit_file
 from conformance.interface.messages import name_of
 from conformance.interface.subject import GONE, AdapterError, Subject
 from conformance.models import proposals
-from conformance.models.owner import COMMIT_MODES
 from conformance.models.storage import FolderStorage
 from conformance.results import UnusableError
 from conformance.scenario.adversary import Adversary, ClientHost, ClientOwner
@@ -40,8 +39,11 @@ PAGE: Final = "conformance/TEST_YOUR_OWNER.md"
 LOG_FOLDER: Final = "_delta_log/"
 CORE: Final = (m.CreateTable, m.Commit, m.GetCommits, m.BackfillToVersion, m.Observe)
 """Operations that every owner has."""
+HELLO: Final = 2
+"""The number of steps that only need `hello`."""
 TRIES: Final = 5
 """How often a request is sent at most: an owner may reject some because of a policy."""
+CLIENT_SECTION: Final = "a-client-instead-of-an-owner"
 LATE: Final = "no answer within"
 """The beginning of the transports' reason for an answer that did not come in time."""
 PROPOSALS: Final = (m.CreateTable, m.Commit, m.TakeOver, m.HandBack)
@@ -57,9 +59,9 @@ class Outcome(StrEnum):
     ADAPTER = "adapter"
     """The adapter is broken."""
     OWNER = "owner"
-    """The adapter works, but the owner's answer is wrong."""
+    """The adapter works, but the answer of the owner, or of the client under test, is wrong."""
     SKIPPED = "skipped"
-    """An earlier step failed."""
+    """An earlier step failed, or the client does not implement the operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +97,8 @@ class SmokeReport:
 
     @property
     def ok(self) -> bool:
-        """Whether at least one step succeeded and none failed."""
-        return not self.adapter and not self.owner and any(step.outcome is Outcome.OK for step in self.steps)
+        """Whether at least one step after those of `hello` succeeded, and none failed."""
+        return not self.adapter and not self.owner and any(step.outcome is Outcome.OK for step in self.steps[HELLO:])
 
     @property
     def adapter(self) -> str:
@@ -116,9 +118,11 @@ class SmokeReport:
         if self.adapter:
             verdict = "the adapter is broken; fix it to get a verdict"
         elif self.owner:
-            verdict = "the adapter works; the owner's answers are wrong"
+            verdict = f"the adapter works; the {self.identity.side}'s answers are wrong"
+        elif self.ok:
+            verdict = f"the adapter works, and the {self.identity.side}'s answers are correct"
         else:
-            verdict = "the adapter works, and the owner's answers are correct"
+            verdict = "only `hello` was answered; nothing else was tested"
         return "\n".join([f"{who}: {verdict}", *map(str, self.steps)])
 
 
@@ -136,6 +140,10 @@ def smoke(subject: Subject, host: ClientHost | None = None, reopen: Callable[[],
     and starts it again with another, empty folder. An invalid answer is a failed step; this function raises no
     error."""
     return _Smoke(subject, host, reopen).run()
+
+
+class _StepSkippedError(Exception):
+    """The client does not implement the operation."""
 
 
 class _StepFailedError(Exception):
@@ -194,6 +202,8 @@ class _Smoke:
             self._failed(name, failed.outcome, failed.says, came, failed.see)
         except AdapterError as error:
             self._unreadable(name, error)
+        except _StepSkippedError as skipped:
+            self._skip(name, str(skipped))
         else:
             self.steps.append(Step(name=name, outcome=Outcome.OK))
             return True
@@ -523,19 +533,39 @@ class _Smoke:
         for feature in self.identity.features:
             if self.host is None:
                 self._skip(f"{feature}: a snapshot", "requires the kit's own owner, which only a run starts")
-            else:
-                with ReadableTable(self.host, feature) as table:
-                    self._step(f"{feature}: a snapshot", lambda table=table: self._read(table))  # type: ignore[misc]
+                continue
+            with ReadableTable(self.host, feature, self.identity.commit_modes[feature][0]) as table:
+                self._step(f"{feature}: a snapshot", lambda table=table: self._read(table))  # type: ignore[misc]
+                self._step(f"{feature}: a transaction", lambda table=table: self._write(table))  # type: ignore[misc]
 
     def _read(self, table: ReadableTable) -> None:
         says = f"`snapshot_read` of version {table.version} with the file {table.files[0]!r}"
-        answer = self._ask(m.Snapshot(table=table.name))
-        if isinstance(answer, m.Unsupported):
-            return  # a writer or a maintenance job without snapshots for others
-        if not isinstance(answer, m.SnapshotRead):
-            self._wrong_kind(m.Snapshot(table=table.name), says, "a-client-instead-of-an-owner")
+        answer = self._asked(m.Snapshot(table=table.name), m.SnapshotRead, says)
         if (answer.version, answer.files) != (table.version, table.files):
-            self._wrong(f"expected {says}", "a-client-instead-of-an-owner")
+            self._wrong(f"expected {says}", CLIENT_SECTION)
+
+    def _write(self, table: ReadableTable) -> None:
+        says = f"`committed` as version {table.version + 1}"
+        added = m.DataFile(path="part-00001-smoke.snappy.parquet")
+        request = m.Transact(table=table.name, marker=str(uuid.uuid4()), adds=(added,))
+        answer = self._asked(request, m.Committed, says)
+        if answer.version != table.version + 1:
+            self._wrong(f"expected {says}", CLIENT_SECTION)
+        if not table.has(table.version + 1):
+            self._wrong(f"the kit's owner has no version {table.version + 1}; expected a commit by it", CLIENT_SECTION)
+        needed = {mode: profile.value for profile, mode in COMMIT_MODE_OF.items()}[table.commit_mode]
+        if table.feature != FILESYSTEM and needed not in self.identity.profiles:
+            self._broken(
+                f"`profiles` lacks `{needed}`, but the client commits to tables with {table.commit_mode} commits",
+                "profiles",
+            )
+
+    def _asked(self, request: m.Request, kind: type[A], says: str) -> A:
+        """The answer of a client, which may implement only some operations."""
+        answer: Any = self._ask(request)
+        if isinstance(answer, m.Unsupported):
+            raise _StepSkippedError(f"the client answers `{name_of(request)}` with `unsupported`")
+        return answer if isinstance(answer, kind) else self._wrong_kind(request, says, CLIENT_SECTION)
 
 
 class Log:
@@ -631,8 +661,10 @@ class ReadableTable:
     version = 1
     files = ("part-00000-smoke.snappy.parquet",)
 
-    def __init__(self, host: ClientHost, feature: str) -> None:
+    def __init__(self, host: ClientHost, feature: str, commit_mode: str) -> None:
         self._host = host
+        self.feature = feature
+        self.commit_mode = commit_mode
         self._folder = Path(tempfile.mkdtemp(prefix="conformance-"))
         self._owner = ClientOwner(FolderStorage(self._folder))
         first, second = str(uuid.uuid4()), str(uuid.uuid4())
@@ -646,13 +678,20 @@ class ReadableTable:
             return
         self.name = f"smoke-{feature}"
         request = m.CreateTable(
-            name=self.name, feature=feature, commit_mode=COMMIT_MODES[feature][0], attempt=first, actions=created
+            name=self.name, feature=feature, commit_mode=commit_mode, attempt=first, actions=created
         )
         answer = self._owner.create_table("kit", request)
         assert isinstance(answer, m.Ratified)
         reference = answer.table or ""
         self._owner.commit("kit", m.Commit(table=reference, version=1, attempt=second, actions=appended))
         self._owner.backfill_to_version("kit", m.BackfillToVersion(table=reference, version=1))
+
+    def has(self, version: int) -> bool:
+        """Whether the owner ratified the version, or, in a plain table, its file exists."""
+        found = self._owner.load_table("kit", m.LoadTable(name=self.name))
+        if isinstance(found, m.Table):
+            return found.latest == version
+        return Path(self.name, LOG_FOLDER, commit_file(version)).exists()
 
     def __enter__(self) -> Self:
         self._host.current = Adversary(self._owner)

@@ -258,6 +258,19 @@ def test_times_and_numbers_are_in_the_order_of_the_lines(tmp_path: Path) -> None
         history.fault("late")
 
 
+def test_ids_and_versions_are_numbers_of_63_bits() -> None:
+    for most, valid in ((2**63 - 1, True), (2**63, False)):
+        request = Commit(version=most, attempt="a")
+        line = as_bytes([events.Invoke(at=1, id=most, client="c", table="t", request=request)])
+        if valid:
+            assert [each.request for each in read_events(io.BytesIO(line)) if isinstance(each, events.Invoke)] == [
+                request
+            ]
+        else:
+            with pytest.raises(InvalidHistoryError, match=str(2**63 - 1)):
+                list(read_events(io.BytesIO(line)))
+
+
 def test_an_incomplete_history_is_invalid(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     with HistoryWriter(path, HEADER, clock=lambda: 1) as history:

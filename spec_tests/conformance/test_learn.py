@@ -205,9 +205,9 @@ def test_a_learners_work_is_not_overwritten(exercise: Path) -> None:
     ("words", "problem"),
     [
         (["{new}", "check"], "is not an exercise: it has no exercise.json"),
-        (["{full}", "check"], "is not an exercise: it has no exercise.json; to create one in a new directory"),
+        (["{full}", "check"], "is not an exercise: it has no exercise.json; to create one in a new folder"),
         (["{mine}", "chekc"], "unknown action 'chekc'; expected check, watch, hint"),
-        (["{file}"], "is a file; expected a new or an empty directory"),
+        (["{file}"], "is a file; expected a new or an empty folder"),
         (["{full}"], "is not empty"),
         (["{new}", "--language", "cobol"], "unknown --language 'cobol'; expected python or javascript"),
         (["{mine}", "check", "--stage", "13"], "invalid --stage 13; expected 1 to 12"),
@@ -239,7 +239,7 @@ def test_invalid_calls_give_a_message_and_exit_code_2(
 def test_a_check_inside_the_exercise_says_how_to_name_it(exercise: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(exercise)
     done = invoke("mine", "check")
-    assert (done.exit_code, "the current directory is one: name it `.`" in done.stderr) == (2, True)
+    assert (done.exit_code, "the current folder is one: name it `.`" in done.stderr) == (2, True)
 
 
 def test_a_hint_is_for_the_current_stage_and_the_deeper_one_has_code(exercise: Path) -> None:

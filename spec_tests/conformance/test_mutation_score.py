@@ -105,7 +105,7 @@ def test_a_commit_omitted_from_a_list_is_not_called_lost() -> None:
     assert named.isdisjoint({"MC-COMMIT-02", "CM-COMMIT-08"})
 
 
-def test_a_mutant_that_violates_only_advice_is_recognised() -> None:
+def test_a_mutant_that_violates_only_advice_is_recognized() -> None:
     assert mutation_score.only_advice(all_mutants()["conflicts-with-every-removal"])
     assert not mutation_score.only_advice(all_mutants()["last-writer-wins"])
 

@@ -411,7 +411,7 @@ def test_the_kit_knows_the_answer_that_a_client_lost() -> None:
         request = m.Commit(table=created.table or "", version=1, attempt="a", actions=("{}",))
         assert subject.lose("a", request) == m.Ratified(version=1)
         assert owner.commits == [request]
-        assert subject.ask("a", request) == m.Ratified(version=1), "the repeated request must be recognised"
+        assert subject.ask("a", request) == m.Ratified(version=1), "the repeated request must be recognized"
         assert subject.lose("b", m.GetCommits(table="unknown")) == m.NotFound()
 
 

@@ -456,7 +456,7 @@ def _answered(act: Callable[[], m.Answer]) -> m.Answer:
             return m.Unknown(reason=_said(causes))
         return m.Rejected(reason=_said(causes))
     except Py4JError as error:
-        raise AdapterError(f"Delta Kernel could not be asked: {error}") from error
+        raise AdapterError(f"Delta Kernel could not be called: {error}") from error
 
 
 def _unanswered(name: str, thrown: Any) -> bool:

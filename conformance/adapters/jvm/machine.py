@@ -83,7 +83,7 @@ def _output_of(program: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     lines = (done.stderr + done.stdout).strip().splitlines()
-    return f"it ended with exit code {done.returncode}: {' | '.join(lines[:2]) or 'it said nothing'}"
+    return f"it ended with exit code {done.returncode}: {' | '.join(lines[:2]) or 'no output'}"
 
 
 class Machine:

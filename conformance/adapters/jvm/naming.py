@@ -153,7 +153,9 @@ def _by_class(words: Sequence[str]) -> Named:
         conf[key] = value
     if "." not in options.class_name and not options.classpath:
         known = ", ".join(f"jvm:{name}" for name in _NAMES)
-        raise UnknownError(f"jvm:{options.class_name} is unknown; there are {known}, and jvm:CLASS --classpath JARS")
+        raise UnknownError(
+            f"unknown coordinator {options.class_name!r}; expected {known}, or jvm:CLASS --classpath JARS"
+        )
     theirs = [str(Path(path).absolute()) for path in options.classpath.split(os.pathsep) if path]
     return Named(
         name=options.class_name,

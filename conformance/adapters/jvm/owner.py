@@ -92,7 +92,7 @@ def attempt_in(content: str) -> str | None:
 def _parsed(action: str) -> dict[str, Any]:
     body = json.loads(action)
     if not isinstance(body, dict):
-        raise ValueError(f"{action[:60]!r} is no action")  # noqa: TRY004 - the content is wrong, not the call
+        raise ValueError(f"{action[:60]!r} is not an action")  # noqa: TRY004 - the content is wrong, not the call
     return body
 
 
@@ -304,9 +304,9 @@ class CoordinatorOwner:
         except Py4JJavaError as error:
             answer = _thrown(error)
         except Py4JNetworkError as error:
-            raise AdapterError(f"the Java virtual machine of {self._named.name} is gone: {error}") from error
+            raise AdapterError(f"the Java virtual machine of {self._named.name} ended: {error}") from error
         except Py4JError as error:
-            raise AdapterError(f"{self._named.name} could not be asked: {error}") from error
+            raise AdapterError(f"{self._named.name} could not be called: {error}") from error
         if self._database is not None and self._database.dead is not None:
             self._dead = f"it died {self._database.dead}"
             raise ProcessDied(self._dead)

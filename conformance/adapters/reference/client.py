@@ -178,7 +178,7 @@ class ReferenceClient:
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         """Register a table like `refimpl.client.create`: send the request again while no answer comes. The owner
-        recognises the repeated request."""
+        recognizes the repeated request."""
         owner = self._owner(client)
         unknown = OutcomeUnknown(
             f"{request.name!r} may or may not be created: {MAX_LOOKS} requests were not answered",
@@ -190,7 +190,7 @@ class ReferenceClient:
         def create() -> m.Answer:
             answer = retries.ask_until_answered(lambda: owner.create(request), unknown)
             if isinstance(answer, m.Conflict) and answer.winner_table is not None:
-                winner = owner.resolve(answer.winner_table)
+                winner = owner.resolve(request.name)
                 if _creator(winner, self._environment) == request.attempt:
                     return m.Ratified(version=0, table=winner.table_id)
             return answer

@@ -329,7 +329,7 @@ class OwnerProcess:
 
 def _create(warehouse: refimpl.Warehouse, request: m.CreateTable) -> m.Answer:
     """catalog-managed, "Creating and Dropping": get a location, write version 0 there, then register the name. If the
-    name is taken, the creator registers its version 0 with that table; the owner recognises the table's own creator."""
+    name is taken, the creator registers its version 0 with that table; the owner recognizes the table's own creator."""
     feature, owner = _feature_named(request.feature), warehouse.owner
     actions = translation.with_owner(request.actions, feature, owner.name)
     proposal = DirectProposal(attempt=request.attempt, content=translation.content_of(actions))

@@ -419,7 +419,7 @@ class UcOwner:
         return self._answered(lambda: self._proposed(request))
 
     def _proposed(self, request: m.Commit) -> m.Answer:
-        """The server recognises a commit by the name of its file, which holds the version. So the client must propose
+        """The server recognizes a commit by the name of its file, which holds the version. So the client must propose
         an attempt for one version only."""
         log = self._log(request.table)
         if (request.actions is None) == (request.staged_file is None):
@@ -567,7 +567,7 @@ def _publish(log: LogFolder, commits: tuple[ApiCommit, ...]) -> str | None:
         content = log.read(f"{STAGING}/{Path(commit.file_name).name}")
         found = log.read(commit_file(commit.version))
         if content is None and found is None:
-            return f"the staged file {commit.file_name} of version {commit.version} is gone"
+            return f"the staged file {commit.file_name} of version {commit.version} is missing"
         if content is not None and found is None and not log.put(commit_file(commit.version), content, if_absent=True):
             found = log.read(commit_file(commit.version))
         if content is not None and found is not None and found != content:

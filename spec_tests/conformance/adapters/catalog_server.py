@@ -43,7 +43,7 @@ class Answers:
     """How the server behaves. The defaults are correct behaviour."""
 
     remembers: bool = True
-    """Whether the server recognises every landed commit; otherwise only the newest one, as recorded."""
+    """Whether the server recognizes every landed commit; otherwise only the newest one, as recorded."""
     looks: bool = True
     """Whether a staged file must exist and have its version in its name; otherwise neither, as recorded."""
     consumes: bool = True

@@ -140,7 +140,7 @@ def test_requests_are_served_one_at_a_time_by_default() -> None:
         together.wait()
         return m.Done()
 
-    assert ask_at_once(HttpServer(Scripted(meet).ask, serialised=False), 2) == [m.Done()] * 2
+    assert ask_at_once(HttpServer(Scripted(meet).ask, serialized=False), 2) == [m.Done()] * 2
 
 
 def test_a_refused_connection_is_an_error_at_start_and_unknown_later() -> None:
@@ -149,9 +149,9 @@ def test_a_refused_connection_is_an_error_at_start_and_unknown_later() -> None:
     server.close()
     answer = subject.ask("a", m.GetCommits(table="orders"))
     assert isinstance(answer, m.Unknown)
-    assert answer.reason == "gone: connection refused"
+    assert answer.reason == "not running: connection refused"
     subject.close()
-    assert subject.ask("a", m.GetCommits(table="orders")) == m.Unknown(reason="gone: it was closed")
+    assert subject.ask("a", m.GetCommits(table="orders")) == m.Unknown(reason="not running: it was closed")
     with pytest.raises(AdapterError) as raised:
         HttpSubject(server.url, timeout=LONG)
     assert raised.value.problem == (f"no server at {server.url}: connection refused. Start the subject before the kit")
@@ -210,7 +210,7 @@ def test_a_broken_connection_has_an_unknown_outcome(respond: Callable[[bytes, so
     with raw(respond) as url:
         answer = answer_of(url)
     assert isinstance(answer, m.Unknown)
-    assert answer.reason.startswith("gone: the connection broke")
+    assert answer.reason.startswith("not running: the connection broke")
 
 
 def drip(received: bytes, connection: socket.socket) -> None:

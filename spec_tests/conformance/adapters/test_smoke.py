@@ -18,6 +18,7 @@ from conformance.interface import messages as m
 from conformance.interface.subject import Subject
 from conformance.models.client import ModelClient
 from conformance.models.owner import ModelOwner
+from conformance.models.reader import Refused, Resolved
 from conformance.mutants import all_mutants
 from conformance.requirements.catalogue import Profile
 from conformance.results import ExitCode, UnusableError
@@ -251,6 +252,7 @@ CONTRADICTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "promise": ({"promises": ("freshness",)}, "'freshness' is not a promise"),
     "feature": ({"features": ("coordinatedCommits",)}, "'coordinatedCommits' is not a feature"),
     "no feature": ({"features": (), "commit_modes": {}}, "`features` is empty"),
+    "a client without commit modes": ({"side": "client", "commit_modes": {}}, "`commit_modes` lacks 'managedCommit'"),
     "no modes": ({"commit_modes": {"managedCommit": ("staged", "direct")}},
         "`commit_modes` lacks 'catalogManaged'"),
     "an unknown commit mode": (
@@ -293,18 +295,58 @@ def test_smoke_uses_the_profile_names_of_the_catalogue() -> None:
 
 def test_a_client_without_an_owner_gets_only_hello() -> None:
     report = smoke(InProcess(ModelClient(InProcess(ModelOwner()).ask)))
-    assert report.ok, str(report)
+    assert "only `hello` was answered" in str(report)
     assert report.steps[-1].outcome is Outcome.SKIPPED
 
 
 @pytest.mark.parametrize("name", ["model-client", "reference-client", "reference-client-remote", *(
     f"good:{i}" for i, e in all_mutants().items() if not e.violates and e.side == "client")])  # fmt: skip
-def test_a_good_client_reads_a_table_of_the_kits_owner(name: str) -> None:
+def test_a_good_client_reads_and_writes_a_table_of_the_kits_owner(name: str) -> None:
     host = ClientHost()
     with open_subject(name, owner=host.ask) as subject:
         report = smoke(subject, host)
     assert report.ok, str(report)
-    assert {step.outcome for step in report.steps} == {Outcome.OK}
+    assert {step.outcome for step in report.steps} <= {Outcome.OK, Outcome.SKIPPED}
+
+
+def test_a_client_that_only_answers_hello_is_not_called_correct() -> None:
+    host = ClientHost()
+    client = ModelClient(host.ask)
+    for operation in ("snapshot", "transact"):
+        setattr(client, operation, lambda asker, request: m.Unsupported())
+    report = smoke(InProcess(client), host)
+    assert (report.ok, report.adapter, report.owner) == (False, "", "")
+    assert "only `hello` was answered" in str(report)
+
+
+def test_a_wrong_transaction_of_a_client_is_reported() -> None:
+    host = ClientHost()
+    client = ModelClient(host.ask)
+    client.transact = lambda asker, request: m.Committed(version=2)  # type: ignore[method-assign]
+    step = failed(smoke(InProcess(client), host))
+    assert step.outcome is Outcome.OWNER
+    assert "the kit's owner has no version 2" in step.says
+
+
+@pytest.mark.parametrize("commit_mode", ["inline", "direct"])
+def test_a_client_of_one_commit_mode_is_tested_in_that_mode(commit_mode: str) -> None:
+    class Client(ModelClient):
+        def hello(self, client: str, request: m.Hello) -> m.Identity:
+            modes = {"catalogManaged": (commit_mode,)}
+            return msgspec.structs.replace(
+                super().hello(client, request), features=tuple(modes), commit_modes=modes, profiles=profiles
+            )
+
+        def _request(self, table: Resolved, version: int, attempt: str, actions: tuple[str, ...]) -> m.Commit:
+            if table.commit_mode != commit_mode:
+                raise Refused(f"{table.commit_mode} commits are not supported")
+            return super()._request(table, version, attempt, actions)
+
+    host = ClientHost()
+    profiles: tuple[str, ...] = ("core", "inline", "direct-publish")
+    assert smoke(InProcess(Client(host.ask)), host).ok
+    profiles = ("core",)
+    assert f"with {commit_mode} commits" in failed(smoke(InProcess(Client(host.ask)), host)).says
 
 
 def test_a_wrong_read_of_a_client_is_reported() -> None:

@@ -124,7 +124,7 @@ def test_a_crash_ends_the_process_and_a_restart_starts_it_again(subject: StdioSu
     assert pids(tmp_path) == []
     answer = subject.ask("a", m.GetCommits(table="t"))
     assert isinstance(answer, m.Unknown)
-    assert answer.reason.startswith("gone: it was crashed, as asked")
+    assert answer.reason.startswith("not running: it was crashed, as asked")
     assert subject.ask("kit", m.Restart()) == m.Done()
     assert client_seen_by(subject, "a") != before
     assert (tmp_path / "starts").read_text() == "2"  # both processes use the same directory
@@ -168,7 +168,7 @@ def test_a_request_during_a_crash_has_an_unknown_outcome(tmp_path: Path) -> None
         subject.ask("kit", m.Crash())
         asking.join(LONG)
         assert isinstance(answers[0], m.Unknown)
-        assert answers[0].reason == "gone: it was crashed, as asked"
+        assert answers[0].reason == "not running: it was crashed, as asked"
 
 
 def test_a_late_answer_is_dropped_and_the_next_answer_is_used(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_closing_leaves_no_process(thing: str, tmp_path: Path) -> None:
     subject.close()
     subject.close()
     assert none_left(tmp_path)
-    assert subject.ask("a", m.GetCommits(table="t")) == m.Unknown(reason="gone: it was closed")
+    assert subject.ask("a", m.GetCommits(table="t")) == m.Unknown(reason="not running: it was closed")
     assert tmp_path.exists()  # a given directory is kept
 
 
@@ -320,7 +320,7 @@ DEATHS = {
     "panic": "it ended with exit code 2; the end of its standard error: panic: no such folder | goroutine 1 [running]: "
     "| main.step0(...) | ... | main.step39(...) | /owner/main.go:39 | exit status 2",
     "crash": "it was ended by SIGKILL; its standard error is empty",
-    "closed output": "it closed its standard output, and went on",
+    "closed output": "it closed its standard output, and still runs",
 }
 
 
@@ -337,8 +337,8 @@ def test_the_death_of_the_process_is_an_unknown_outcome_with_the_reason(thing: s
 
 
 NO_HELLO = {
-    "death at the start": "does not answer `hello`: gone: it ended with exit code 3; the end of its standard error: no "
-    "configuration",
+    "death at the start": "does not answer `hello`: not running: it ended with exit code 3; the end of its standard "
+    "error: no configuration",
     "deaf and mute": "does not answer `hello`: no answer within 1.5 s; its standard error is empty",
     "a greeting": "wrote to its standard output `Listening for calls`, which is not JSON",
     "a reply before any call": "a reply to call 99, which is unknown",

@@ -130,7 +130,7 @@ def test_version_0_is_created_as_the_server_requires(subject: UcSubject, server:
     assert server[1].tables[TABLE].properties["delta.feature.catalogManaged"] == "supported"
 
 
-def test_a_creation_with_a_lost_answer_is_recognised_by_its_version_0(server: tuple[str, Catalog]) -> None:
+def test_a_creation_with_a_lost_answer_is_recognized_by_its_version_0(server: tuple[str, Catalog]) -> None:
     url, catalog = server
     with FaultProxy(url) as proxy, open_subject(name_of(proxy.url), timeout=LONG) as subject:
         proxy.next(Fault.DROP_RESPONSE, match=Match(method="POST", path="/tables$"))

@@ -6,9 +6,11 @@ import contextlib
 import io
 import json
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from threading import Event, Lock
 
 import filelock
 import msgspec
@@ -73,6 +75,21 @@ def test_an_owner_without_a_lock_is_found_and_its_history_is_small(unlocked: Sub
     assert len(result.history.splitlines()) < 40, "a round has over 60 lines; how far it shrinks depends on the race"
     assert result.history.splitlines()[0].count('"unit":"ns"') == 1
     assert result.violations[0].rule in _rules(result)
+
+
+def test_a_request_that_is_not_atomic_is_found() -> None:
+    """A lookup of an attempt, or a hand-back, races with a commit. An owner that locks each request is not accused, nor
+    if the answer to its hand-back is lost."""
+    for owner, requirement in (
+        (LocksEachRequest(), None), (LosesItsHandBack(), None), (LooksUpAndRecordsSeparately(), "PROFILE-OUTCOME-02"),
+        (ChecksAndHandsBackSeparately(), "MC-COMMIT-02"), (HandsBackAndEndsSeparately(), "MC-RELEASE-04"),
+    ):  # fmt: skip
+        with HttpServer(InProcess(owner).ask, serialized=False) as server, opened(server.url) as subject:
+            count = 1 if requirement is None else ROUNDS_TO_RACE
+            result = run_case(AT_ONCE, STAGED, subject, seed=1, count=count, shrink=False)
+        assert result.verdict is (Verdict.PASSED if requirement is None else Verdict.FAILED), result.reason
+        named = {name for violation in result.violations for name in violation.requirements}
+        assert requirement is None or requirement in named, (requirement, result.violations)
 
 
 def test_two_successful_creators_are_found_without_a_readable_table() -> None:
@@ -189,3 +206,100 @@ class UnlockedOwner(LockedOwner):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self._locked = contextlib.nullcontext
+
+
+# Two owners with threads in one process
+
+
+class LocksEachRequest:
+    """Answers one request at a time."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.owner = ModelOwner()
+        self.landed: dict[m.AttemptId, Event] = defaultdict(Event)
+        self.looked_up: dict[m.AttemptId, Event] = defaultdict(Event)
+        self.committed = Event()
+
+    def _ask(self, client: str, request: m.Request) -> m.Answer:
+        with self.lock:
+            answer: m.Answer = getattr(self.owner, name_of(request))(client, request)
+        if isinstance(request, m.Commit):
+            self.landed[request.attempt].set()
+            if isinstance(answer, m.Ratified):
+                self.committed.set()
+        return answer
+
+    hello = create_table = load_table = commit = attempt_outcome = get_commits = backfill_to_version = observe = _ask
+    hand_back = _ask
+
+
+class LooksUpAndRecordsSeparately(LocksEachRequest):
+    """Unlocks between the lookup of an attempt and the record that it never lands: a commit may land in between."""
+
+    def commit(self, client: str, request: m.Request) -> m.Answer:
+        assert isinstance(request, m.Commit)
+        self.looked_up[request.attempt].wait(0.02)
+        return self._ask(client, request)
+
+    def attempt_outcome(self, client: str, request: m.Request) -> m.Answer:
+        assert isinstance(request, m.AttemptOutcome)
+        table = self.owner.tables[request.table]
+        with self.lock:
+            version = table.landed.get(request.attempt)
+        if version is not None:
+            return m.Landed(version=version)
+        self.looked_up[request.attempt].set()
+        self.landed[request.attempt].wait(0.1)
+        with self.lock:
+            table.never.add(request.attempt)
+        return m.NotLanded()
+
+
+class LosesItsHandBack(LocksEachRequest):
+    """Does not answer the request with which it hands a table back, and does not know the table from then on."""
+
+    def hand_back(self, client: str, request: m.Request) -> m.Answer:
+        answer = self._ask(client, request)
+        return m.Unknown(reason="timeout") if isinstance(answer, m.Ratified) else answer
+
+    def get_commits(self, client: str, request: m.Request) -> m.Answer:
+        assert isinstance(request, m.GetCommits)
+        return self._ask(client, request) if self.owner.tables[request.table].active else m.NotFound()
+
+
+class ChecksAndHandsBackSeparately(LocksEachRequest):
+    """Unlocks between the check of a hand-back and its commit: another commit may land in between."""
+
+    def hand_back(self, client: str, request: m.Request) -> m.Answer:
+        assert isinstance(request, m.HandBack)
+        table = self.owner.tables[request.table]
+        change = m.Commit(table="", version=request.version, attempt=request.attempt, actions=request.actions)
+        with self.lock:
+            refusal = self.owner._refusal(table, change, None)
+            if refusal is not None:
+                return refusal
+            self.owner._backfill(table, table.latest)
+        self._while_another_commits()
+        with self.lock:
+            table.leaving = request.attempt
+            answer = self.owner._publish_directly(table, change)
+            table.active = not isinstance(answer, m.Ratified)
+        return answer
+
+    def _while_another_commits(self) -> None:
+        self.committed.clear()
+        self.committed.wait(0.1)
+
+
+class HandsBackAndEndsSeparately(ChecksAndHandsBackSeparately):
+    """Unlocks between the commit of a hand-back and the end of the ownership: a later commit may land in between."""
+
+    def hand_back(self, client: str, request: m.Request) -> m.Answer:
+        assert isinstance(request, m.HandBack)
+        answer, table = self._ask(client, request), self.owner.tables[request.table]
+        if isinstance(answer, m.Ratified):
+            table.active = True
+            self._while_another_commits()
+            table.active = False
+        return answer

@@ -131,7 +131,7 @@ class PathIsCached(ModelOwner):
     "bad owner", 'managed-commits, "Creating a new managed-commit table": clients race to create a table, and one wins'
 )
 class CreationReplayNamesSuccessor(ModelOwner):
-    """A repeated creation is recognised, but answered with the table that has the name now."""
+    """A repeated creation is recognized, but answered with the table that has the name now."""
 
     def create_table(self, client: str, request: m.CreateTable) -> m.Answer:
         answer = super().create_table(client, request)

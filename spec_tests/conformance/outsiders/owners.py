@@ -42,7 +42,7 @@ class KeyStoredBeforeTheBacklogCheck(Owner):
 
 @outsider("bad owner", 'catalog-managed, "Publishing Commits": the content of a ratified commit is immutable')
 class RetryStagesAgain(Owner):
-    """Wrong order: a retry overwrites the ratified staged file before the owner recognises the attempt."""
+    """Wrong order: a retry overwrites the ratified staged file before the owner recognizes the attempt."""
 
     def _stage(self, table: OwnedTable, request: m.Commit) -> str | None:
         name = super()._stage(table, request)

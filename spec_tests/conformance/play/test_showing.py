@@ -73,9 +73,9 @@ def test_the_steps_are_available_as_json() -> None:
     [
         (["no-such"], "no scenario or file is called 'no-such'; expected a file, or one of lost-write, "),
         (["--html", "x.html"], "no scenario given; name one, or use --all"),
-        (["--all"], "--all needs --html DIRECTORY"),
-        (["--all", "--html", __file__], "is a file; expected a directory"),
-        (["commit", "--html", str(Path(__file__).parent)], "is a directory; expected a file to write, or --all"),
+        (["--all"], "--all needs --html FOLDER"),
+        (["--all", "--html", __file__], "is a file; expected a folder"),
+        (["commit", "--html", str(Path(__file__).parent)], "is a folder; expected a file to write, or --all"),
     ],
 )
 def test_an_error_says_what_was_expected(words: list[str], message: str) -> None:
@@ -498,7 +498,7 @@ HEADER, *EVENTS = bad("lost-on-restart").read_text().splitlines(keepends=True)
         (HEADER + EVENTS[0] + "x\n", "line 3: this history cannot be played: not an event of a history"),
         ("".join([HEADER, *EVENTS])[:-20], "line 9: this history cannot be played: cut off after"),
         ('{"turns": 1}', "cannot be run again here"),
-        ('{"violations": 1}', "is no finding of a run"),
+        ('{"violations": 1}', "is not a finding"),
     ],
     ids=["empty", "text", "object", "nested", "headless", "header-only", "line", "truncated", "trace", "finding"],
 )  # fmt: skip

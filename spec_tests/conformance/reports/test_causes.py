@@ -125,6 +125,16 @@ def test_a_skipped_version_is_the_cause_of_a_log_with_wrong_versions(skipped: bo
     assert (cause.headline == "A version is ratified before the version below it") is skipped
 
 
+def test_the_version_of_a_clients_transaction_is_not_called_skipped() -> None:
+    transact, committed = commit(1, SECOND)
+    asked, answer = json.loads(transact), json.loads(committed)
+    asked["request"] = {"op": "transact", "attempt": SECOND}
+    answer["answer"] = {"outcome": "committed", "version": 1}
+    text = history(*map(json.dumps, (asked, answer)), *commit(2, FIRST, 2))
+    (cause,) = causes(runs.run(case("a", violation("ROW-01"), history=text)))
+    assert cause.headline != "A version is ratified before the version below it"
+
+
 def test_two_ratified_attempts_are_preferred_to_indirect_evidence() -> None:
     text = history(*commit(1, FIRST), *commit(2, SECOND))
     changed = violation("CM-FEATURE-01", "answers differ", rule="version-changed", operations=(7, 8))
@@ -177,6 +187,31 @@ def test_a_violation_in_only_one_commit_mode_gives_a_hint() -> None:
     )
     (cause,) = causes(runs.run(case("a", violation("LOG-05")), passed))
     assert cause.hints == ("only staged commits: the same checks pass on the others",)
+
+
+def test_a_case_that_was_not_run_gives_no_hint() -> None:
+    failed = case("a", violation("LOG-05"), feature="catalogManaged")
+    names = {"managedCommit/direct": Verdict.PASSED, "managedCommit/staged": Verdict.NOT_RUN,
+             "catalogManaged/direct": Verdict.NOT_RUN}  # fmt: skip
+    others = [
+        msgspec.structs.replace(failed, case=f"limits/a[{name}]", feature=feature, commit_mode=mode, verdict=verdict,
+                                violations=())
+        for name, verdict in names.items() for feature, _, mode in [name.partition("/")]
+    ]  # fmt: skip
+    (cause,) = causes(runs.run(failed, *others))
+    assert cause.hints == ()
+
+
+def test_the_console_says_why_cases_were_skipped() -> None:
+    reason = "needs harness-control, which the subject does not declare"
+    skipped = msgspec.structs.replace(case("a"), verdict=Verdict.SKIPPED, reason=reason)
+    assert f"skipped: {reason} (1 case)\n" in runs_console(runs.run(case("b"), skipped))
+
+
+def test_an_ignored_advice_is_not_called_violated() -> None:
+    warned = case("a", Violation(requirements=("CM-PUBLISH-05", "MC-BACKFILL-04"), message=ASKED))
+    page = reports.to_markdown(runs.run(warned, exit_code=0))
+    assert "Not followed too: MC-BACKFILL-04." in page and "iolated too" not in page
 
 
 def test_all_reports_have_the_same_causes_in_one_order() -> None:
@@ -256,6 +291,7 @@ class _Silent:
         ),
         ("replaces-timestamps", "in-commit-timestamps", "A ratified commit has other content than its writer proposed"),
         ("replay-is-a-conflict", "unknown-outcomes-and-replays", REFUSED),
+        ("references-are-names", "create-drop-discover", "A dropped table accepts a commit"),
         ("restart-undoes-drops", "create-drop-discover", "After a restart, a dropped table exists again"),
         (
             "saves-on-shutdown-only",

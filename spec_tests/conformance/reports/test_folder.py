@@ -90,7 +90,7 @@ def test_a_history_is_not_accepted_as_a_finding(tmp_path: Path) -> None:
         (tmp_path / "other.json").write_bytes(content)
         with pytest.raises(reports.ReportError) as raised:
             reports.read_finding(tmp_path / "other.json")
-        assert "is no finding" in raised.value.problem
+        assert "is not a finding" in raised.value.problem
     with pytest.raises(reports.ReportError):
         reports.read_finding(tmp_path / "nothing.json")
 

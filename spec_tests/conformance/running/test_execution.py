@@ -583,7 +583,7 @@ def test_a_selection_prints_as_its_options() -> None:
         ({"check": ["qqqq"]}, "list checks"),
         ({"requirement": ["MC-COMIT-02"]}, "MC-COMMIT-02"),
         ({"family": ["backfill"]}, "backfill-ordering"),
-        ({"layer": ["models"]}, "did you mean model"),
+        ({"layer": ["models"]}, "expected one of example, model, processes, simulation"),
     ],
 )
 def test_an_unknown_selection_suggests_names(chosen: dict[str, list[str]], words: str) -> None:

@@ -97,8 +97,17 @@ class _StagedAgainNotSynced(SimulatedFiles):
     """A staged file that already exists is proposed, even if its writer died before it synced the file."""
 
     def sync(self, path: Path, number: Number) -> None:
-        if not (path.parent.name in STAGING_FOLDERS and path.name.startswith(".tmp-")):
+        if not path.name.startswith(".tmp-"):
             super().sync(path, number)
+
+    def link(self, source: Path, target: Path) -> None:
+        self.fsync(source)
+        super().link(source, target)
+
+    def replace(self, source: Path, target: Path) -> None:
+        if target.parent.name not in STAGING_FOLDERS:
+            self.fsync(source)
+        super().replace(source, target)
 
 
 class _TakenNameNotSynced(SimulatedFiles):
