@@ -15,6 +15,7 @@ The actions are decoded before the clock starts. The figures are milliseconds of
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from refimpl.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
 from refimpl.client import predicate, schema
@@ -86,7 +87,7 @@ def main() -> int:
         "other partitions and removals": commits_of(options.winners, options.files, blind=False, removals=True),
         "blind appends": commits_of(options.winners, options.files, blind=True, removals=False),
     }
-    works = {name: (lambda commits=commits: milliseconds(summary, commits)) for name, commits in kinds.items()}  # type: ignore[misc]
+    works = {name: partial(milliseconds, summary, commits) for name, commits in kinds.items()}
     report = measure.Report(f"conflict check against {options.winners} winners of {options.files} files")
     report.add_all(measure.interleaved(options.rounds, works), "ms", at_most=100)
     return report.finish(as_json=options.json)

@@ -92,7 +92,7 @@ def run(make: Callable[[str], Callable[[], object]], directory: str, writers: in
 
 
 def commits_per_second(measured: list[Any], seconds: float) -> float:
-    return sum(len(took) - failures for took, failures in measured) / seconds
+    return float(sum(len(took) - failures for took, failures in measured) / seconds)
 
 
 def fairness(report: measure.Report, rounds: int, seconds: int, writers: int) -> None:

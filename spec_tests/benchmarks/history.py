@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import refimpl
@@ -99,7 +100,7 @@ def main() -> int:
         for warehouse in opened.values():
             warehouse.close()
         starts = measure.interleaved(
-            options.rounds, {str(n): (lambda d=d, n=n: start_up_ms(d, n)) for n, (d, _) in tables.items()}
+            options.rounds, {str(n): partial(start_up_ms, d, n) for n, (d, _) in tables.items()}
         )
     report = measure.Report("get_commits and start-up against the length of history")
     for name in owners:

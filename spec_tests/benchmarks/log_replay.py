@@ -59,7 +59,7 @@ def by_spark(location: Path, files: int, scratch: Path) -> Figures:
     written = connect(spark).table_at(location).checkpoint()
     seconds = time.perf_counter() - start
     assert written.actions == files + 2
-    python, jvm = peak_megabytes("self"), peak_megabytes(spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
+    python, jvm = peak_megabytes("self"), peak_megabytes(spark.sparkContext._gateway.proc.pid)
     spark.stop()
     return seconds, python, jvm
 

@@ -106,7 +106,7 @@ def progress(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
 
 
-def interleaved(rounds: int, works: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+def interleaved(rounds: int, works: Mapping[str, Callable[[], float]]) -> dict[str, list[float]]:
     """Run every program once per round, in rotating order; return its figures."""
     figures: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)

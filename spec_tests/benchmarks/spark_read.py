@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,8 +80,8 @@ def main() -> int:
             ("one partition of 20", "parted", "bucket = 7"),
             (f"{SMALL_FILES} small files", "small", "true"),
         ):
-            works[f"plain, {label}"] = lambda t=table, c=condition: plain(t, c)
-            works[f"ours, {label}"] = lambda t=table, c=condition: ours(t, c)
+            works[f"plain, {label}"] = partial(plain, table, condition)
+            works[f"ours, {label}"] = partial(ours, table, condition)
         for _ in range(2):
             for work in works.values():
                 work()

@@ -37,7 +37,7 @@ def main() -> int:
             query = writer.trigger(availableNow=True).start(str(scratch / sink) if form == "parquet" else sink)
             query.awaitTermination()
             times = [progress["durationMs"]["triggerExecution"] for progress in query.recentProgress]
-            return statistics.median(times[1 : options.batches + 1]) / 1000
+            return float(statistics.median(times[1 : options.batches + 1]) / 1000)
 
         works = {"Parquet": lambda: batch("parquet"), "ours": lambda: batch("delta-owner")}
         measure.interleaved(1, works)

@@ -84,7 +84,7 @@ class Bench:
         shutil.rmtree(made.location)
         return seconds
 
-    def _seconds(self, write: Callable[[], None], location: Path | None) -> float:
+    def _seconds(self, write: Callable[[], object], location: Path | None) -> float:
         os.sync()
         start = time.perf_counter()
         write()

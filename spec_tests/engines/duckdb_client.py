@@ -75,7 +75,7 @@ def write(url: str, table: str, numbers: list[int]) -> tuple[int, int]:
 
 def _there(connection: duckdb.DuckDBPyConnection, table: str, number: int) -> bool:
     count = connection.execute(f"SELECT count(*) FROM unity.default.{table} WHERE id = {number}")
-    return count.fetchall() != [(0,)]
+    return bool(count.fetchall() != [(0,)])
 
 
 def main() -> None:

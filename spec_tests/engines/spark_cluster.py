@@ -111,11 +111,11 @@ def cluster_session(scratch: Path) -> SparkSession:
     from pyspark import SparkContext
 
     os.environ.update(SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable, JAVA_HOME=str(find_java()))
-    SparkContext._ensure_initialized()  # type: ignore[attr-defined]
+    SparkContext._ensure_initialized()
     jvm: Any = SparkContext._jvm
     deploy, conf = jvm.org.apache.spark.deploy, jvm.org.apache.spark.SparkConf()
     address = deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)._1().address()
-    masters = SparkContext._gateway.new_array(jvm.java.lang.String, 1)  # type: ignore[union-attr]
+    masters = SparkContext._gateway.new_array(jvm.java.lang.String, 1)
     masters[0] = f"spark://{address.hostPort()}"
     none = getattr(jvm.scala, "None$").__getattr__("MODULE$")
     for host in HOSTS:

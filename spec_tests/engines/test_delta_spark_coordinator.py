@@ -146,7 +146,7 @@ def test_the_second_of_two_updates_of_one_file_fails(engine: Engine, owner: Scri
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lost_answer_neither_loses_nor_repeats_a_row(engine: Engine, owner: ScriptedOwner, when: str) -> None:
-    """An attempt that landed is recognised. An attempt that did not land never will, so the version is proposed
+    """An attempt that landed is recognized. An attempt that did not land never will, so the version is proposed
     again.
     """
     table = engine.create("orders")

@@ -5,7 +5,7 @@ last version that has it.
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -152,7 +152,7 @@ PASSED: Final = [(engine, check) for engine, checks in RIGHT.items() for check i
 DEVIATING: Final = [(engine, *known) for engine, checks in WRONG.items() for known in checks.items()]
 
 
-def in_one_process(tried: list[tuple[str, ...]]) -> list[Any]:
+def in_one_process(tried: Sequence[tuple[str, ...]]) -> list[Any]:
     """The tests of an engine, which share a run, in one process."""
     return [pytest.param(*each, marks=pytest.mark.xdist_group(f"run-{each[0]}")) for each in tried]
 

@@ -27,7 +27,11 @@ def column(name: str, kind: str, *, nullable: bool = True, **metadata: Any) -> d
     return {"name": name, "type": kind, "nullable": nullable, "metadata": keys}
 
 
-IDENTITY = {"delta__identity__start": 1, "delta__identity__step": 2, "delta__identity__allowExplicitInsert": False}
+IDENTITY: dict[str, Any] = {
+    "delta__identity__start": 1,
+    "delta__identity__step": 2,
+    "delta__identity__allowExplicitInsert": False,
+}
 INVARIANT = json.dumps({"expression": {"expression": "x > 0"}})
 RULES = [
     column("id", "long", **IDENTITY),

@@ -79,10 +79,11 @@ def kill_driver() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main(folder: Path, step: str | None = None, batch: int = -1) -> None:
+def main(given: str, step: str = "", number: str = "-1") -> None:
     import refimpl.spark
     from refimpl.spark import data_source
 
+    folder, batch = Path(given), int(number)
     os.environ[DRIVER] = str(os.getpid())
     spark = refimpl.spark.local_session(cores=1, java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     warehouse = refimpl.open(folder / "warehouse")
@@ -113,7 +114,7 @@ def main(folder: Path, step: str | None = None, batch: int = -1) -> None:
                 kill_driver()
 
     class Source(data_source.DeltaOwnerSource):
-        connection = data_source.Connection.of(warehouse, "UTC")
+        connection = data_source.Connection.of(warehouse)
 
         def streamReader(self, schema: Any) -> Any:  # noqa: N802 - PySpark's name
             reader = super().streamReader(schema)
@@ -131,4 +132,4 @@ def main(folder: Path, step: str | None = None, batch: int = -1) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *(sys.argv[2:3] or [None]), *map(int, sys.argv[3:4]))
+    main(*sys.argv[1:])

@@ -353,7 +353,6 @@ _SQL: Final = (
 
 def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
     """The possible changes inside one statement, without its inner statements."""
-
     in_message = in_messages(statement)
 
     def edit(operator: str, source: ast.AST, change: str, apply: Callable[[], None]) -> Edit:
@@ -555,7 +554,7 @@ def put(body: list[ast.stmt], at: int, *statements: ast.stmt) -> None:
 
 
 def text_of(node: ast.AST) -> str:
-    """The text of a node in reports and in `equivalent.toml`: the first line of its normalised source."""
+    """The text of a node in reports and in `equivalent.toml`: the first line of its normalized source."""
     return ast.unparse(node).partition("\n")[0]
 
 
@@ -617,7 +616,7 @@ def is_step(node: object) -> bool:
 
 FILES: Final = frozenset({
     "create", "write", "fsync", "fsync_directory", "make_directory", "link", "unlink", "remove_directory", "delete",
-    "sync", "make_durable", "overwrite", "publish", "put_if_absent", "stage", "create_folders", "_write_durably",
+    "sync", "overwrite", "publish", "put_if_absent", "stage", "create_folders", "_write_durably",
     "_publish", "pwrite", "open", "close",
 })  # fmt: skip
 LEDGER: Final = frozenset({

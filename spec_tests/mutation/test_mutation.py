@@ -96,8 +96,8 @@ def spelled(*bodies: str) -> list[str]:
         ("reverse-loop", "for x in name:\n    check(x)", []),
         (
             "leave-loop",
-            "for x in name:\n    check(x)\n    log.make_durable(x)",
-            ["for x in name:\n    check(x)\nlog.make_durable(x)"],
+            "for x in name:\n    check(x)\n    log.overwrite(x)",
+            ["for x in name:\n    check(x)\nlog.overwrite(x)"],
         ),
         ("swap-any-all", "return any(name)", ["return all(name)"]),
         ("swap-first-last", "return name[-1]", ["return name[0]"]),
