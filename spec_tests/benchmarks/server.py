@@ -6,7 +6,8 @@ Each try stages a file of one small commit and proposes it. The owner publishes 
 In process the client makes the staged file durable; over HTTP the server does. The figures are commits per second.
 
 - `one client`: one process on one table.
-- `8 tables`: eight processes, a table each.
+- `8 tables`: eight processes, a table each. Over HTTP also with two servers on the warehouse, four tables each: one
+  server is one Python process, which uses little more than one core.
 - `one table`: eight clients race for every version, in process in the owner's queue. A loser stages again. `slowest /
   fastest` compares how many commits each client landed.
 - `processor time` of a landed commit is shown for each part: the clients, the server's event loop, which does the HTTP
@@ -23,6 +24,7 @@ when syncing costs nothing.
 
 import contextlib
 import http.client
+import itertools
 import json
 import multiprocessing
 import os
@@ -148,10 +150,16 @@ def client(kind: type[InProcess | OverHttp], address: str, name: str, seconds: f
     results.put((landed, time.process_time() - used))
 
 
-def run(kind: type[InProcess | OverHttp], address: str, names: list[str], seconds: float) -> tuple[list[int], float]:
-    """The number of commits of each client, and the seconds of processor time of all clients."""
+def run(
+    kind: type[InProcess | OverHttp], addresses: list[str], names: list[str], seconds: float
+) -> tuple[list[int], float]:
+    """The number of commits of each client, and the seconds of processor time of all clients. The clients take the
+    addresses in turn."""
     ready, results = SPAWN.Barrier(len(names)), SPAWN.Queue()
-    processes = [SPAWN.Process(target=client, args=(kind, address, name, seconds, ready, results)) for name in names]
+    processes = [
+        SPAWN.Process(target=client, args=(kind, address, name, seconds, ready, results))
+        for address, name in zip(itertools.cycle(addresses), names)
+    ]
     for process in processes:
         process.start()
     commits = [results.get(timeout=seconds + 120) for _ in processes]
@@ -250,13 +258,14 @@ def main() -> int:
             disk, echoed = syncs(directory, options.seconds / 2), requests(options.seconds / 2)
             limit.setdefault("the syncs of a commit, one after the other", []).append(disk)
             limit.setdefault("requests that do nothing, one after the other", []).append(echoed)
-            program = "from refimpl.cli import main; main()"
-            with serving(program, "serve", "-w", directory, "--port", "0", "--log-level", "error") as (url, pid):
+            command = ("from refimpl.cli import main; main()", "serve", "-w", directory, "--port", "0",
+                       "--log-level", "error")  # fmt: skip
+            with serving(*command) as (url, pid):
                 tables_of = {"one client": names[:1], "8 tables": names, "one table": [SHARED] * CLIENTS}
                 for label, tables in tables_of.items():
                     for kind, address in ((InProcess, directory), (OverHttp, url)):
                         before = processor_seconds(pid)
-                        landed, by_clients = run(kind, address, tables, options.seconds)
+                        landed, by_clients = run(kind, [address], tables, options.seconds)
                         rate.setdefault(f"{label}, {kind.__name__}", []).append(sum(landed) / options.seconds)
                         loop, threads = (now - then for now, then in zip(processor_seconds(pid), before, strict=True))
                         parts = {"clients": by_clients}
@@ -270,6 +279,9 @@ def main() -> int:
                         direct = sum(v[-1] for name, v in used.items() if InProcess.__name__ in name)
                         in_all.append(of_http / direct)
                 starved.append(min(landed) / max(landed))
+                with serving(*command) as (second, _):
+                    landed, _ = run(OverHttp, [url, second], names, options.seconds)
+                    rate.setdefault("8 tables, two servers", []).append(sum(landed) / options.seconds)
             for label, count in REQUESTS.items():
                 least = 1 / disk + count / echoed
                 reached.setdefault(label, []).append(rate[f"{label}, OverHttp"][-1] * least)
@@ -279,6 +291,7 @@ def main() -> int:
     for label, target in (("one client", 0.5), ("8 tables", 1.0)):
         over_http, in_process = rate[f"{label}, OverHttp"], rate[f"{label}, InProcess"]
         report.add_ratio(f"{label}, over HTTP / in process", over_http, in_process, at_least=target)
+    report.add_ratio("8 tables, two servers / in process", rate["8 tables, two servers"], rate["8 tables, InProcess"])
     report.add_all(limit, "per s")
     report.add_all(reached, "x", "{}, over HTTP / bound")
     report.add_all(used, "ms/commit")
