@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -344,7 +345,8 @@ class Functions:
         self._found = functions
 
     def put_in_place(self, file: str, tree: ast.Module) -> None:
-        """Give the functions of the file the code of the tree, so that every reference to them has the new code.
+        """Give the functions of the file the code of the tree, so that every reference to them has the new code. The
+        tree has the same functions in the same order; their lines may differ.
 
         Raises `ValueError` if that is impossible, because a function is missing or has other closure variables.
         """
@@ -352,9 +354,11 @@ class Functions:
         if not functions:
             raise ValueError(f"no check imports {file}")
         path = functions[0].__code__.co_filename
-        fresh = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(tree, path, "exec"))}
+        fresh = _by_name(compile(tree, path, "exec"))
+        known = _by_name(compile(Path(path).read_text(encoding="utf-8"), path, "exec"))
+        names = {(code.co_qualname, code.co_firstlineno): name for name, code in known.items()}
         for each in functions:
-            code = fresh.get((each.__code__.co_qualname, each.__code__.co_firstlineno))
+            code = fresh.get(names[each.__code__.co_qualname, each.__code__.co_firstlineno])
             if code is None or len(code.co_freevars) != len(each.__code__.co_freevars):
                 raise ValueError(f"{each.__qualname__} of {file} cannot be changed while it is held")
             each.__code__ = code
@@ -373,11 +377,16 @@ def functions_of(copy: Path, files: Iterable[str]) -> Functions:
     return Functions(functions)
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield each
-            yield from _codes(each)
+def _by_name(module: CodeType) -> dict[tuple[str, int], CodeType]:
+    """The code of each function by its qualified name, and its number among the functions of this name."""
+    count: Counter[str] = Counter()
+    found: dict[tuple[str, int], CodeType] = {}
+    waiting = [module]
+    for code in waiting:
+        found[code.co_qualname, count[code.co_qualname]] = code
+        count[code.co_qualname] += 1
+        waiting += [each for each in code.co_consts if isinstance(each, CodeType)]
+    return found
 
 
 def module_of(file: str) -> str:

@@ -76,45 +76,42 @@ class Mutant:
         return self.file, self.function, self.operator, self.source, self.occurrence
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Edit:
     """One possible change of a tree."""
 
     function: str
-    operator: str
     anchor: ast.stmt
+    operator: str
     source: str
     change: str
     apply: Callable[[], None]
-    matters: bool = True
-    """False: the edit is counted, but not made."""
+
+
+Change = tuple[str, ast.AST | str, str, Callable[[], None]]
+"""The operator, the changed node or its text, a description of the change, and the function that makes it."""
 
 
 def mutants(file: str, text: str) -> list[Mutant]:
     """Every mutant of a module."""
-    tree = ast.parse(text)
     points: dict[int, int] = {}
     seen: Counter[tuple[str, str, str]] = Counter()
     listed = []
-    for number, edit in enumerate(edits(tree)):
+    for number, edit in enumerate(edits(ast.parse(text))):
         key = (edit.function, edit.operator, edit.source)
         seen[key] += 1
-        point = points.setdefault(id(edit.anchor), len(points))
-        if not edit.matters:
-            continue
-        listed.append(
-            Mutant(
-                file=file,
-                function=edit.function,
-                operator=edit.operator,
-                source=edit.source,
-                occurrence=seen[key],
-                line=edit.anchor.lineno,
-                change=edit.change,
-                number=number,
-                point=point,
-            )
+        mutant = Mutant(
+            file=file,
+            function=edit.function,
+            operator=edit.operator,
+            source=edit.source,
+            occurrence=seen[key],
+            line=edit.anchor.lineno,
+            change=edit.change,
+            number=number,
+            point=points.setdefault(id(edit.anchor), len(points)),
         )
+        listed.append(mutant)
     return listed
 
 
@@ -132,10 +129,8 @@ def instrumented(text: str, hit: str, first: int) -> ast.Module:
     """The module with a call of `hit` with `first` + point before every statement that a mutant changes."""
     tree = ast.parse(text)
     points: dict[int, int] = {}
-    anchors: dict[int, ast.stmt] = {}
     for edit in edits(tree):
         points.setdefault(id(edit.anchor), len(points))
-        anchors[id(edit.anchor)] = edit.anchor
     for body in list(_bodies(tree, whole=True)):
         for at in range(len(body) - 1, -1, -1):
             point = points.get(id(body[at]))
@@ -148,19 +143,25 @@ def instrumented(text: str, hit: str, first: int) -> ast.Module:
 def edits(tree: ast.Module) -> Iterator[Edit]:
     """All possible edits, always in the same order. Apply only one of them."""
     for scope, function in _functions(tree, ""):
-        suppressed = _suppressed(scope)
-        for body in _bodies(scope):
-            for at, statement in enumerate(body):
-                yield from _effects(function, body, at)
-                if isinstance(statement, ast.With):
-                    yield from _withs(function, body, at, statement)
-                yield from _guards(function, body, at)
-                for operator, source, change, apply in _careless_statement_edits(
-                    body, at, quiet=id(statement) in suppressed
-                ):
-                    yield _careless(function, statement, operator, source, change, apply)
-                yield from _expressions(function, statement)
-        yield from _splits(function, scope)
+        for anchor, (operator, source, change, apply) in _changes(scope, function):
+            text = source if isinstance(source, str) else text_of(source)
+            yield Edit(function, anchor, operator, text, change, apply)
+
+
+def _changes(scope: Scope, function: str) -> Iterator[tuple[ast.stmt, Change]]:
+    """Each possible change of a function, with its statement."""
+    suppressed = _suppressed(scope)
+    for body in _bodies(scope):
+        for at, statement in enumerate(body):
+            for changes in (
+                _effects(body, at),
+                _withs(body, at),
+                _guards(body, at),
+                _careless_statement_edits(body, at, quiet=id(statement) in suppressed),
+                _expressions(statement),
+            ):
+                yield from ((statement, change) for change in changes)
+    yield from _splits(function, scope)
 
 
 def _functions(parent: ast.AST, prefix: str) -> Iterator[tuple[Scope, str]]:
@@ -191,38 +192,23 @@ def _bodies(parent: ast.AST, *, whole: bool = False) -> Iterator[Body]:
 # Effects
 
 
-def _effects(function: str, body: Body, at: int) -> Iterator[Edit]:
+def _effects(body: Body, at: int) -> Iterator[Change]:
     statement = body[at]
-    if is_effect(statement):
-        yield Edit(
-            function,
-            "drop-check" if is_check(statement) else "delete-effect",
-            statement,
-            text_of(statement),
-            "left out",
-            lambda: put(body, at, _nothing_of(statement)),
-            matters=not remembers(statement),
-        )
+    if is_effect(statement) and not remembers(statement):
+        operator = "drop-check" if is_check(statement) else "delete-effect"
+        yield operator, statement, "left out", lambda: put(body, at, _nothing_of(statement))
     if at + 1 == len(body):
         return
     following = body[at + 1]
-    if not (has_effect(statement) and has_effect(following)) or ends(statement) or ends(following):
+    if not (acts(statement) and acts(following)) or (only_writes(statement) and only_writes(following)):
         return
-    if binds(statement) & names_in(following):
+    if ends(statement) or ends(following) or binds(statement) & names_in(following):
         return
 
     def swap() -> None:
         body[at], body[at + 1] = following, statement
 
-    yield Edit(
-        function,
-        "swap-effects",
-        statement,
-        f"{text_of(statement)} ; {text_of(following)}",
-        "in the other order",
-        swap,
-        matters=acts(statement) and acts(following) and not (only_writes(statement) and only_writes(following)),
-    )
+    yield "swap-effects", f"{text_of(statement)} ; {text_of(following)}", "in the other order", swap
 
 
 def _nothing_of(statement: ast.stmt) -> ast.stmt:
@@ -233,51 +219,26 @@ def _nothing_of(statement: ast.stmt) -> ast.stmt:
     return ast.Pass()
 
 
-def _careless(
-    function: str, anchor: ast.stmt, operator: str, source: ast.AST, change: str, apply: Callable[[], None]
-) -> Edit:
-    return Edit(function=function, operator=operator, anchor=anchor, source=text_of(source), change=change, apply=apply)
-
-
 # Locks and transactions
 
 
-def _withs(function: str, body: Body, at: int, statement: ast.With) -> Iterator[Edit]:
-    for item in statement.items:
-        if is_lock(item.context_expr):
-            yield Edit(
-                function,
-                "drop-lock",
-                statement,
-                text_of(item.context_expr),
-                f"not taken around line {statement.body[0].lineno}",
-                lambda item=item: _without(body, at, statement, item),
-            )
-    if not any(is_lock(item.context_expr) or transaction_of(item) for item in statement.items):
+def _withs(body: Body, at: int) -> Iterator[Change]:
+    statement = body[at]
+    if not isinstance(statement, ast.With):
         return
-    if len(statement.body) == 1:
+    locks = [item for item in statement.items if is_lock(item.context_expr)]
+    for item in locks:
+        change = f"not taken around line {statement.body[0].lineno}"
+        yield "drop-lock", item.context_expr, change, lambda item=item: _without(body, at, statement, item)  # type: ignore[misc]
+    if len(statement.body) == 1 or not (locks or any(transaction_of(item) for item in statement.items)):
         return
     where = "; ".join(text_of(item.context_expr) for item in statement.items)
     bound = set().union(*(names_in(item.optional_vars) for item in statement.items if item.optional_vars))
     first, last = statement.body[0], statement.body[-1]
     if calls(first) and not ends(first) and not bound & names_in(first):
-        yield Edit(
-            function,
-            "enter-late",
-            statement,
-            text_of(first),
-            f"before `{where}`",
-            lambda: _moved(body, at, statement, 0),
-        )
+        yield "enter-late", first, f"before `{where}`", lambda: _moved(body, at, statement, 0)
     if calls(last):
-        yield Edit(
-            function,
-            "leave-early",
-            statement,
-            text_of(last),
-            f"after `{where}`",
-            lambda: _moved(body, at, statement, -1),
-        )
+        yield "leave-early", last, f"after `{where}`", lambda: _moved(body, at, statement, -1)
 
 
 def _without(body: Body, at: int, statement: ast.With, item: ast.withitem) -> None:
@@ -291,7 +252,7 @@ def _moved(body: Body, at: int, statement: ast.With, which: int) -> None:
     body.insert(at + 1 if which else at, moved)
 
 
-def _splits(function: str, scope: Scope) -> Iterator[Edit]:
+def _splits(function: str, scope: Scope) -> Iterator[tuple[ast.stmt, Change]]:
     """Splits of a transaction between two statements that both write in it, or both read in it."""
     for name, begin, bodies in _transactions(function, scope):
         for body in bodies:
@@ -304,14 +265,9 @@ def _splits(function: str, scope: Scope) -> Iterator[Edit]:
                     ended = ast.parse(f"{name}._db.execute('COMMIT')\n{name}._db.execute({begin!r})").body
                     body[at:at] = [ast.copy_location(each, body[at]) for each in ended]
 
-                yield Edit(
-                    function,
-                    "split-transaction",
-                    before,
-                    f"{text_of(before)} ; {text_of(after)}",
-                    f"with the end of the transaction of `{name}` between them",
-                    split,
-                )
+                source = f"{text_of(before)} ; {text_of(after)}"
+                change = f"with the end of the transaction of `{name}` between them"
+                yield before, ("split-transaction", source, change, split)
 
 
 def _transactions(function: str, scope: Scope) -> Iterator[tuple[str, str, list[Body]]]:
@@ -334,12 +290,12 @@ def _transactions(function: str, scope: Scope) -> Iterator[tuple[str, str, list[
 # Guards
 
 
-def _guards(function: str, body: Body, at: int) -> Iterator[Edit]:
+def _guards(body: Body, at: int) -> Iterator[Change]:
     statement = body[at]
     if isinstance(statement, ast.If) and not statement.orelse and len(statement.body) == 1 and ends(statement.body[0]):
-        yield Edit(function, "drop-guard", statement, text_of(statement), "left out", lambda: put(body, at, ast.Pass()))
+        yield "drop-guard", statement, "left out", lambda: put(body, at, ast.Pass())
     elif isinstance(statement, ast.Raise):
-        yield Edit(function, "drop-raise", statement, text_of(statement), "left out", lambda: put(body, at, ast.Pass()))
+        yield "drop-raise", statement, "left out", lambda: put(body, at, ast.Pass())
 
 
 # Expressions
@@ -351,53 +307,42 @@ _SQL: Final = (
 )
 
 
-def _expressions(function: str, statement: ast.stmt) -> Iterator[Edit]:
-    """The possible changes inside one statement, without its inner statements."""
-    in_message = in_messages(statement)
-
-    def edit(operator: str, source: ast.AST, change: str, apply: Callable[[], None]) -> Edit:
-        counts = operator in ("shift-comparison", "drop-step")
-        return Edit(
-            function,
-            operator,
-            statement,
-            text_of(source),
-            change,
-            apply,
-            matters=(operator == "weaken-sql" or id(source) not in in_message)
-            and (not counts or matters(text_of(source))),
-        )
-
+def _expressions(statement: ast.stmt) -> Iterator[Change]:
+    """The changes inside one statement, without its inner statements, of which a caller can observe something."""
     if isinstance(statement, Scope):
         return
+    in_message = in_messages(statement)
+    for operator, source, change, apply in _expression_edits(statement):
+        observed = operator == "weaken-sql" or id(source) not in in_message
+        if observed and (operator not in ("shift-comparison", "drop-step") or matters(text_of(source))):
+            yield operator, source, change, apply
+
+
+def _expression_edits(statement: ast.stmt) -> Iterator[tuple[str, ast.AST, str, Callable[[], None]]]:
     if isinstance(statement, ast.Return | ast.Assign) and isinstance(statement.value, ast.BoolOp):
         whole = statement.value
-        if isinstance(whole.op, ast.Or):
-            for operand in whole.values:
-                yield edit(
-                    "drop-rule", operand, "left out of the `or`", lambda o=operand: _dropped(statement, whole, o)
-                )  # type: ignore[misc]
+        for operand in whole.values if isinstance(whole.op, ast.Or) else ():
+            yield "drop-rule", operand, "left out of the `or`", lambda o=operand: _dropped(statement, whole, o)  # type: ignore[misc]
     for node in _expression_nodes(statement):
         if isinstance(node, ast.Compare):
             for which, operator in enumerate(node.ops):
                 wanted = other(node, which, operator)
                 if wanted is not None:
-                    yield edit(
+                    yield (
                         "shift-comparison", node, f"`{SIGNS[type(operator)]}` as `{SIGNS[wanted]}`",
                         lambda n=node, w=which, o=wanted: n.ops.__setitem__(w, o()),  # type: ignore[misc]
                     )  # fmt: skip
-        for operator, source, change, apply in _careless_expression_edits(node):
-            yield edit(operator, source, change, apply)
+        yield from _careless_expression_edits(node)
         for field, child in _children(node):
             if is_step(child):
-                yield edit(
+                yield (
                     "drop-step", child, f"as `{text_of(child.left)}`",
                     lambda n=node, f=field, c=child: _replaced(n, f, c, c.left),  # type: ignore[misc]
                 )  # fmt: skip
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             for strong, weak in _SQL:
                 if strong in node.value:
-                    yield edit(
+                    yield (
                         "weaken-sql", node, f"with {weak}",
                         lambda n=node, s=strong, w=weak: setattr(n, "value", n.value.replace(s, w)),  # type: ignore[misc]
                     )  # fmt: skip
@@ -443,9 +388,6 @@ CARELESS: Final = (
     "swallow-error", "catch-more", "compare-size",
 )  # fmt: skip
 
-Change = tuple[str, ast.AST, str, Callable[[], None]]
-"""The operator, the changed node, a description of the change, and the function that makes it."""
-
 _NUMBER_OF_TRIES: Final = re.compile(r"range\([A-Z_]+\)")
 """A limit, so one try fewer breaks no rule."""
 _CONTENT: Final = re.compile(r"\b(content|digest|found|bytes)\b")
@@ -470,41 +412,31 @@ def _suppressed(scope: Scope) -> set[int]:
 def _careless_statement_edits(body: list[ast.stmt], at: int, *, quiet: bool) -> Iterator[Change]:
     """The edits of one statement. `quiet`: its `OSError` is already suppressed."""
     statement = body[at]
-
-    def edit(operator: str, change: str, apply: Callable[[], None], source: ast.AST = statement) -> Change:
-        return operator, source, change, apply
-
     if isinstance(statement, ast.For):
         if not _NUMBER_OF_TRIES.fullmatch(text_of(statement.iter)):
-            yield edit("skip-last", "without its last turn", lambda: _over(statement, "list({})[:-1]"))
+            yield "skip-last", statement, "without its last turn", lambda: _over(statement, "list({})[:-1]")
         if any(acts(each) for each in statement.body):
-            yield edit("reverse-loop", "from the end on", lambda: _over(statement, "reversed(list({}))"))
+            yield "reverse-loop", statement, "from the end on", lambda: _over(statement, "reversed(list({}))")
         last = statement.body[-1]
         if acts(last) and not ends(last) and len(statement.body) > 1:
-            yield edit("leave-loop", f"`{text_of(last)}` once after it", lambda: _out_of_loop(body, at, statement))
+            yield "leave-loop", statement, f"`{text_of(last)}` once after it", lambda: _out_of_loop(body, at, statement)
     if is_effect(statement) and isinstance(statement, ast.Expr):
         if remembers(statement) and ast.unparse(statement).startswith("self."):
-            yield edit("forget", "left out", lambda: put(body, at, ast.Pass()))
+            yield "forget", statement, "left out", lambda: put(body, at, ast.Pass())
         if any(called(call) in FILES for call in calls(statement)[:1]) and not quiet:
-            yield edit("swallow-error", "an OSError of it is swallowed", lambda: _swallowed(body, at))
+            yield "swallow-error", statement, "an OSError of it is swallowed", lambda: _swallowed(body, at)
+    everything = ast.Name("Exception", ast.Load())
     for handler in statement.handlers if isinstance(statement, ast.Try) else ():
         raises = any(isinstance(node, ast.Raise) for node in ast.walk(handler))
         known = handler.type is None or text_of(handler.type).endswith("Exception")
         if not (raises or known or (text_of(handler.type) == "OSError" and _only_touches_files(statement.body))):
-            everything = ast.Name("Exception", ast.Load())
-            yield edit(
-                "catch-more", "catches every Exception",
-                lambda h=handler, e=everything: setattr(h, "type", e), handler,  # type: ignore[misc]
-            )  # fmt: skip
+            yield "catch-more", handler, "catches every Exception", lambda h=handler: setattr(h, "type", everything)  # type: ignore[misc]
     for item in statement.items if isinstance(statement, ast.With) else ():
         call = item.context_expr
         if not isinstance(call, ast.Call) or called(call) != "suppress" or text_of(call.args[0]) == "Exception":
             continue
         if not (text_of(call.args[0]) == "OSError" and _only_touches_files(statement.body)):
-            yield edit(
-                "catch-more", "suppresses every Exception",
-                lambda c=call: setattr(c, "args", [ast.Name("Exception", ast.Load())]), call,  # type: ignore[misc]
-            )  # fmt: skip
+            yield "catch-more", call, "suppresses every Exception", lambda c=call: setattr(c, "args", [everything])  # type: ignore[misc]
 
 
 def _over(statement: ast.For, shape: str) -> None:
@@ -524,7 +456,7 @@ def _swallowed(body: list[ast.stmt], at: int) -> None:
     put(body, at, ast.Try(body=[body[at]], handlers=[handler], orelse=[], finalbody=[]))
 
 
-def _careless_expression_edits(node: ast.AST) -> Iterator[Change]:
+def _careless_expression_edits(node: ast.AST) -> Iterator[tuple[str, ast.AST, str, Callable[[], None]]]:
     """The edits of one expression."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("any", "all"):
         name, other_name = node.func, "all" if node.func.id == "any" else "any"
@@ -656,10 +588,6 @@ def is_effect(statement: ast.stmt) -> bool:
     if not isinstance(statement, ast.Expr) or not isinstance(statement.value, ast.Call):
         return False
     return not ast.unparse(statement.value.func).startswith("logger.")
-
-
-def has_effect(statement: ast.stmt) -> bool:
-    return is_effect(statement) or acts(statement)
 
 
 def acts(statement: ast.stmt) -> bool:

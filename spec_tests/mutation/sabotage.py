@@ -106,25 +106,6 @@ def _dumped(text: str) -> str:
     return ast.dump(ast.parse(text))
 
 
-def function_edit(text: str, changed: str, sabotage: Sabotage) -> ast.Module | None:
-    """The changed tree, with the old first line of every function; None if the edit changes more than functions."""
-    if _outline(ast.parse(changed)) != _outline(ast.parse(text)):
-        return None
-    tree = ast.parse(changed)
-    before, after = sabotage.before, sabotage.after
-    while before and after and before[-1] == after[-1]:
-        before, after = before[:-1], after[:-1]
-    end = text[: text.index(sabotage.before)].count("\n") + 1 + after.count("\n")
-    longer = after.count("\n") - before.count("\n")
-    for node in ast.walk(tree):
-        first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
-        if first is not None and first >= end:
-            node.lineno = first - longer  # type: ignore[attr-defined]
-        if last is not None and (last > end or (first or 0) >= end):
-            node.end_lineno = last - longer  # type: ignore[attr-defined]
-    return tree
-
-
 def _outline(tree: ast.Module) -> str:
     """The module without the bodies of its functions, but with the functions that they define."""
 
@@ -162,8 +143,8 @@ class Run:
                 raise ValueError(f"{each.id}: there is no file {_file_of(test)}")
         text = (self._copy / each.file).read_text(encoding="utf-8")
         changed = sabotaged(text, each)
-        tree = None if each.slow else function_edit(text, changed, each)
-        if tree is None:
+        tree = ast.parse(changed)
+        if each.slow or _outline(ast.parse(changed)) != _outline(ast.parse(text)):
             self._on_disk.append((each, changed))
         else:
             self._in_process.append((each, tree))

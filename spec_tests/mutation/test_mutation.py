@@ -8,6 +8,7 @@ from textwrap import dedent, indent
 import pytest
 
 from spec_tests.mutation.__main__ import main
+from spec_tests.mutation.conftest import repository
 from spec_tests.mutation.operators import instrumented, mutants, mutated
 from spec_tests.mutation.run import FILE, PACKAGES, Key, Result, Run, Verdict, load, reasons, stale
 
@@ -203,12 +204,7 @@ def test_it_is_durable():
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A repository with one module and its test."""
-    folder = tmp_path / "copy"
-    for name, text in (("refimpl/log_store.py", SOURCE), ("spec_tests/owner/test_put.py", TESTS)):
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
-    return folder
+    return repository(tmp_path / "copy", SOURCE, "spec_tests/owner/test_put.py", TESTS)
 
 
 def run(copy: Path, explained: dict[Key, str]) -> Result:

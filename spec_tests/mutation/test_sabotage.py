@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spec_tests.mutation import sabotage
+from spec_tests.mutation.conftest import repository
 from spec_tests.mutation.sabotage import Result, Run, Sabotage
 
 ROOT = Path(__file__).parents[2]
@@ -55,17 +56,7 @@ LATEST = Sabotage(
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A repository with one module and its test."""
-    folder = tmp_path / "copy"
-    for name, text in (
-        ("refimpl/__init__.py", ""),
-        ("refimpl/log_store.py", SOURCE),
-        ("spec_tests/owner/test_items.py", TESTS),
-    ):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-    (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\n", encoding="utf-8")
-    return folder
+    return repository(tmp_path / "copy", SOURCE, "spec_tests/owner/test_items.py", TESTS)
 
 
 def run(copy: Path, *entries: Sabotage) -> Result:
