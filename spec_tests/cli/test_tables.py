@@ -212,12 +212,6 @@ def test_show_by_path_reads_published_versions_with_a_warning(
     assert "owner" in refused.err
 
 
-def test_a_table_is_found_by_name_id_and_path(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    resolved = warehouse.owner.resolve(sales)
-    for reference in (resolved.name, resolved.table_id, resolved.location):
-        assert cli("show", reference, "--json").json["owner"]["name"] == "sales"
-
-
 def test_unknown_table_is_a_usage_error_with_the_known_names(cli: CommandLine, sales: str) -> None:
     answer = cli("show", "sails")
     assert answer.code == ExitCode.USAGE
@@ -345,11 +339,6 @@ def test_option_selects_the_warehouse(cli: CommandLine, tmp_path: Path, monkeypa
     assert [table["name"] for table in cli("show", "--json", "-w", wanted).json] == ["b"]
 
 
-def test_variable_selects_the_warehouse(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(WAREHOUSE_VARIABLE, str(_with_table(tmp_path / "variable", "a")))
-    assert [table["name"] for table in cli("show", "--json").json] == ["a"]
-
-
 def test_current_directory_is_used_if_it_is_a_warehouse(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -395,27 +384,6 @@ def test_a_filesystem_table_is_taken_over_and_handed_back(
     assert cli("show", "orders").code == ExitCode.USAGE
     assert "version 3" in cli("take-over", location, "orders").out
     assert "version 4" in cli("hand-back", "orders").out
-
-
-def test_a_table_outside_the_roots_is_not_taken_over(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
-    location = tmp_path / "strange"
-    create_filesystem_table(location, Environment(), COLUMNS)
-    answer = cli("take-over", location, "orders")
-    assert answer.code == ExitCode.USAGE
-    assert str(location) in answer.err
-    assert Table.by_path(location).snapshot().version == 0
-    assert warehouse.tables() == []
-
-
-def test_take_over_of_a_missing_table_is_a_usage_error(cli: CommandLine, warehouse: Warehouse, tmp_path: Path) -> None:
-    assert cli("take-over", tmp_path / "lake" / "nothing", "orders").code == ExitCode.USAGE
-    assert warehouse.tables() == []
-
-
-def test_a_table_that_has_an_owner_is_not_taken_over(cli: CommandLine, warehouse: Warehouse, sales: str) -> None:
-    answer = cli("take-over", warehouse.table(sales).location, "other")
-    assert answer.code in (ExitCode.USAGE, ExitCode.REFUSED)
-    assert warehouse.tables() == [sales]
 
 
 def test_an_unknown_table_cannot_be_handed_back(cli: CommandLine, warehouse: Warehouse) -> None:

@@ -20,11 +20,10 @@ from refimpl.client import checkpoint
 from refimpl.client.maintenance import Checkpointed, write_checkpoint
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
-from refimpl.commit_owner import Maintenance
-from refimpl.errors import CorruptLogError, MaintenanceRefusedError
+from refimpl.errors import CorruptLogError
 from refimpl.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.table_feature import TableFeature
-from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, backfill, both, busy, every_kind, hide, names, state
+from spec_tests.client.conftest import DAY, EVERY_COMMIT, Setting, busy, every_kind, hide, state
 from spec_tests.support.faults import HOST_START as START
 from spec_tests.support.faults import FailingFiles
 from spec_tests.support.other_readers import by_delta_rs, by_duckdb
@@ -127,29 +126,6 @@ def test_a_checkpoint_has_the_columns_that_other_readers_expect(setting: Setting
     rows = pq.read_table(pa.BufferReader(table.log.read(made.name))).to_pylist()
     assert all(sum(value is not None for value in row.values()) == 1 for row in rows)
     assert not any(row["add"] and row["add"]["dataChange"] for row in rows)
-
-
-@both
-def test_an_unpublished_version_is_not_checkpointed(setting: Setting, feature: TableFeature) -> None:
-    """managed-commits and catalog-managed, on checkpoints; FB16, FB17."""
-    table = setting.table(feature)
-    busy(setting, table, 3)
-    before = names(table)
-    with pytest.raises(MaintenanceRefusedError) as caught:
-        write_checkpoint(table, 2)
-    assert (caught.value.version, caught.value.job) == (2, Maintenance.CHECKPOINT)
-    assert names(table) == before
-    backfill(setting, table, 2)
-    assert write_checkpoint(table, 2).version == 2
-    assert setting.again(table).snapshot().version == 3
-
-
-def test_the_newest_published_version_is_checkpointed_by_default(setting: Setting) -> None:
-    table = setting.table()
-    busy(setting, table, 4)
-    backfill(setting, table, 3)
-    newest = max(version for version in range(5) if table.log.published(version))
-    assert write_checkpoint(table).version == newest >= 3
 
 
 @pytest.mark.parametrize(("age", "kept"), [(7 * DAY - 1, True), (7 * DAY, False)])
@@ -585,13 +561,6 @@ class TestCheckpointsThatCannotBeRead:
     def test_an_undamaged_checkpoint_causes_no_warning(self, full: WrittenLog) -> None:
         full.write(CLASSIC, WHOLE)
         assert full.table().snapshot().warnings == ()
-
-    def test_an_older_checkpoint_is_read_instead(self, full: WrittenLog) -> None:
-        full.write(log_path.classic_checkpoint(1), classic_content([*definition(), add("a")]))
-        full.write(log_path.classic_checkpoint(2), b"garbage").delete(log_path.commit(0))
-        snapshot = full.table().snapshot()
-        assert snapshot.segment.checkpoint_version == 1
-        assert {path for path, _ in snapshot.files} == {"b", "c"}
 
     def test_without_older_history_the_error_names_the_checkpoint(self, full: WrittenLog) -> None:
         full.write(log_path.classic_checkpoint(2), b"garbage").delete(log_path.commit(0))

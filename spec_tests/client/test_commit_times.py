@@ -29,7 +29,6 @@ from refimpl.table_feature import (
     MANAGED_COMMIT,
 )
 from spec_tests.support.written_log import (
-    FEATURES,
     START,
     WatchedFiles,
     WrittenLog,
@@ -82,11 +81,6 @@ class TestRule2TheTimeOfACommit:
 
 
 class TestRule3EnabledAfterCreation:
-    def test_version_and_time_are_written_by_the_enabling_commit(self) -> None:
-        stamped = stamp_enablement(configured(**ON, other="kept"), version=7, timestamp=1000)
-        assert stamped.configuration == {**ON, "other": "kept", ENABLEMENT_VERSION: "7", ENABLEMENT_TIMESTAMP: "1000"}
-        assert enablement(SUPPORTED, stamped) == Enablement(version=7, timestamp=1000)
-
     def test_an_enablement_at_version_0_writes_no_properties(self) -> None:
         assert stamp_enablement(configured(**ON), version=0, timestamp=1000).configuration == ON
 
@@ -113,11 +107,6 @@ class TestRule4AfterALostRace:
     @pytest.mark.parametrize(("mine", "winner", "time"), [(2000, 1000, 2000), (1000, 1000, 1001), (1000, 5000, 5001)])
     def test_the_time_is_mine_or_one_more_than_the_winners(self, mine: int, winner: int, time: int) -> None:
         assert after_lost_race(mine, winner) == time
-
-    def test_a_pending_enablement_gets_a_new_version_and_time(self) -> None:
-        first = stamp_enablement(configured(**ON), version=7, timestamp=1000)
-        again = stamp_enablement(first, version=8, timestamp=2000)
-        assert enablement(SUPPORTED, again) == Enablement(version=8, timestamp=2000)
 
 
 class TestRule5TheTimeOfAVersion:
@@ -209,15 +198,8 @@ def test_times_before_the_enablement_come_from_files() -> None:
     assert (times.of(0), times.of(1), times.version_at(20)) == (10, 20, 1)
 
 
-def test_the_enablement_is_found_while_it_is_the_newest_version() -> None:
-    times = history([10, 20], [30], Enablement(version=2, timestamp=30))
-    assert (times.version_at(29), times.version_at(30)) == (1, 2)
-
-
 # Histories of tables: DELTA.md#ict-commit-time, DELTA.md#ict-time-travel, DELTA.md#ict-replace
 
-
-both_features = pytest.mark.parametrize("feature", FEATURES, ids=[feature.name for feature in FEATURES])
 
 TIMED = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("inCommitTimestamp",))
 
@@ -274,11 +256,6 @@ class TestEnabledInTheMiddle:
         for version in (2, 3, 4):
             log.modified(version, at(1))  # a copy of the table changed the files' times
         return log
-
-    def test_history_has_both_kinds_of_times(self, log: WrittenLog) -> None:
-        assert [entry.timestamp for entry in log.table().history()] == [
-            START + 4000, START + 3000, START + 2000, at(20), at(10),
-        ]  # fmt: skip
 
     def test_after_a_disablement_all_times_are_those_of_files(self, log: WrittenLog) -> None:
         """Rule 7."""

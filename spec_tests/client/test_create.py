@@ -280,15 +280,6 @@ def test_a_folder_that_is_not_durable_creates_no_table(setting: Setting, storage
     assert not (setting.folder / "orders" / LOG_FOLDER / log_path.commit(0)).exists()
 
 
-def test_a_registration_whose_answer_was_lost_creates_one_table(setting: Setting) -> None:
-    """FB24: the creation landed, so the client reports no error."""
-    setting.owner.faults.lose_answers = 1
-    table = setting.table()
-    assert table.snapshot().version == 0
-    (_, first), (_, again) = setting.owner.proposals
-    assert first == again
-
-
 def test_an_owner_unavailable_after_a_lost_answer_is_asked_again(setting: Setting) -> None:
     """The table exists, so "nothing landed" would be wrong. The client repeats the request until the owner answers."""
     faults = setting.owner.faults

@@ -321,16 +321,6 @@ class TestTypes:
             rows(log)
         assert caught.value.column == "id"
 
-    def test_nan_is_greater_than_every_number(self, tmp_path: Path) -> None:
-        """Spark orders NaN like this; pruning and reading must agree."""
-        log = WrittenLog(tmp_path / "t").publish(0, definition()[0], described(pa.schema([("g", pa.float64())])))
-        write(log, "x.parquet", {"g": [1.0, float("nan"), None]})
-        stats = json.dumps({"numRecords": 3, "minValues": {"g": 1.0}, "maxValues": {"g": 1.0}, "nullCount": {"g": 1}})
-        log.publish(1, with_values(add("x.parquet", stats=stats), {}))
-        snapshot = log.table().snapshot()
-        assert snapshot.to_arrow(where="g > 5").num_rows == 1
-        assert snapshot.to_arrow(where="g <= 5").num_rows == 1
-
 
 def with_values(action: Any, values: dict[str, str | None]) -> Any:
     return msgspec.structs.replace(action, partition_values=values)

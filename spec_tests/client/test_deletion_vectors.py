@@ -152,13 +152,6 @@ def test_deleting_all_rows_counts_only_those_not_yet_deleted(table: Table) -> No
     assert table.delete().metrics["numDeletedRows"] == 10
 
 
-def test_optimize_drops_deleted_rows(table: Table) -> None:
-    mask(table, in_a_file(table.location, 0, 3))
-    optimize(table)
-    assert ids(table) == [1, 2, 4, 5, 6, 7, 8, 9, 10, 11]
-    assert not any(add.deletion_vector for add in table.snapshot().files.values())
-
-
 def test_reorg_rewrites_only_the_files_with_a_vector(table: Table) -> None:
     """Delta's REORG TABLE ... APPLY (PURGE)."""
     masked = mask(table, in_a_file(table.location, 0, 3))

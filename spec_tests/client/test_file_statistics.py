@@ -66,11 +66,6 @@ def test_bounds_and_counts_of_every_kind_of_column(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_bounds_span_all_row_groups(tmp_path: Path) -> None:
-    stats = _stats(tmp_path, pa.table({"l": [5, None, None, None, 1, 9]}), row_group_size=2)
-    assert (stats["minValues"], stats["maxValues"], stats["nullCount"]) == ({"l": 1}, {"l": 9}, {"l": 3})
-
-
 def test_a_column_of_nulls_has_a_count_and_no_bounds(tmp_path: Path) -> None:
     stats = _stats(tmp_path, pa.table({"l": pa.array([None, None], pa.int64())}))
     assert stats == {"numRecords": 2, "minValues": {}, "maxValues": {}, "nullCount": {"l": 2}}

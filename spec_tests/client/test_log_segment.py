@@ -43,35 +43,6 @@ def source(commit: LogPath | RatifiedCommit) -> str:
     return "inline" if commit.content is not None else "staged"
 
 
-class TestTheDocumentsOwnExamples:
-    LISTING = (*published(0, 1, 2, 3, 4, 5, 6, 7), classic(2), compaction(3, 5))
-
-    def test_the_example_of_catalog_managed(self) -> None:
-        """catalog-managed, "Reading Catalog-managed Tables": version 7 is read from the owner although it is
-        published.
-        """
-        owner = answer(staged(7), staged(8), inline(9), latest=9)
-        segment = build(self.LISTING, owner, CATALOG_MANAGED)
-        assert segment.version == 9
-        assert segment.checkpoint == (classic(2),)
-        assert sources(segment) == {
-            3: "published", 4: "published", 5: "published", 6: "published", 7: "staged", 8: "staged", 9: "inline",
-        }  # fmt: skip
-        assert segment.compactions == (compaction(3, 5),)
-        assert [delta.version for delta in segment.deltas()] == [5, 6, 7, 8, 9]
-
-    def test_the_example_of_managed_commits(self) -> None:
-        """managed-commits, "Reading managed-commit tables", second choice: versions 0 to 7 are published; 8 and 9 come
-        from the owner.
-        """
-        owner = answer(staged(6), staged(7), staged(8), staged(9), latest=9)
-        segment = build(self.LISTING, owner, MANAGED_COMMIT)
-        assert segment.version == 9
-        assert sources(segment) == {
-            3: "published", 4: "published", 5: "published", 6: "published", 7: "published", 8: "staged", 9: "staged",
-        }  # fmt: skip
-
-
 WRONG_NAMES = (
     "00000000000000000009.3a0d65cd-4056-49b8-937b-000000000002.json",
     "../00000000000000000002.3a0d65cd-4056-49b8-937b-000000000002.json",
@@ -191,14 +162,6 @@ def test_a_segment_with_a_gap_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="cannot hold"):
         LogSegment(version=3, commits=tuple(published(0, 1, 3)))
     assert LogSegment(version=2, commits=tuple(published(0, 1, 2))).version == 2
-
-
-def test_a_third_table_feature_needs_no_code() -> None:
-    """All differences between features are fields, so a feature with a new combination of rules needs no code."""
-    capped_but_published_first = replace(MANAGED_COMMIT, name="third", capped_at_latest=True)
-    segment = build(published(0, 1, 2, 3), answer(staged(1), staged(2), latest=2), capped_but_published_first)
-    assert segment.version == 2
-    assert set(sources(segment).values()) == {"published"}
 
 
 LAST = 8

@@ -15,13 +15,7 @@ from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.client.table import Table
 from refimpl.commit_owner import Backfilled, Maintenance, MaintenancePolicy
 from refimpl.commits import CommitsAnswer
-from refimpl.errors import (
-    CorruptLogError,
-    InvalidRequestError,
-    InvalidTableError,
-    MaintenanceRefusedError,
-    NotFoundInHistoryError,
-)
+from refimpl.errors import CorruptLogError, InvalidRequestError, InvalidTableError, MaintenanceRefusedError
 from refimpl.log_path import LAST_CHECKPOINT, FileKind
 from refimpl.log_store import LogStore
 from refimpl.owner.verify import Severity, verify
@@ -449,42 +443,6 @@ def stamped(setting: Setting) -> Callable[[TableFeature | None], Table]:
     return make
 
 
-@every_kind
-def test_cleanup_keeps_everything_from_the_cut_off_checkpoint(
-    setting: Setting, stamped: Callable[[TableFeature | None], Table], feature: TableFeature | None
-) -> None:
-    """managed-commits and catalog-managed, "Metadata Cleanup"; FB29, FB30: the kept versions stay readable."""
-    table = stamped(feature)
-    before = old(setting, table)
-    kept = {version: state(table.snapshot(version=version)) for version in (4, 5, 6)}
-    orphan = None
-    if feature is not None:
-        orphan = table.log.stage(feature.staging_folder, 4, setting.environment.new_id(), b"{}")
-        later = table.log.stage(feature.staging_folder, 5, setting.environment.new_id(), b"{}")
-    done = cleaned(setting, table)
-    assert done.cut_off == 4
-    kept_checksums = (4, 5) if feature is None or feature.cleanup_deletes_checksums else (2, 3, 4, 5)
-    checksums = {log_path.checksum(version) for version in kept_checksums}
-    assert set(names(table)) == checksums | {
-        log_path.classic_checkpoint(4),
-        log_path.commit(4),
-        log_path.commit(5),
-        log_path.commit(6),
-        log_path.compaction(5, 6),
-    }
-    assert state(setting.again(table).snapshot()) == before["newest"]
-    for version, expected in kept.items():
-        assert state(setting.again(table).snapshot(version=version)) == expected
-    with pytest.raises(NotFoundInHistoryError):
-        setting.again(table).snapshot(version=3)
-    if feature is not None and orphan is not None:
-        staged = {path.name for path in table.log.staged_listing(feature.staging_folder)}
-        assert orphan not in staged
-        assert later in staged
-        assert {path.version for path in table.log.staged_listing(feature.staging_folder)} == {5, 6}
-    assert cleaned(setting, table).deleted == ()
-
-
 def test_an_unreadable_checkpoint_is_no_cut_off(
     setting: Setting, stamped: Callable[[TableFeature | None], Table]
 ) -> None:
@@ -616,23 +574,6 @@ def test_old_temporary_files_are_deleted(
         os.utime(table.log.folder / name, (time, time))
     assert ".tmp-dead" in cleaned(setting, table).deleted
     assert [name for name, _ in table.log.temporaries()] == [".tmp-alive"]
-
-
-def test_our_own_sidecars_are_deleted_with_their_checkpoint(setting: Setting) -> None:
-    table = setting.table(None, in_commit_timestamps=True, properties={"delta.checkpointPolicy": "v2"})
-    busy(setting, table, 6)
-    expected = state(table.snapshot())
-    sidecars = {}
-    for version in (2, 4):
-        write_checkpoint(table, version)
-        sidecars[version] = {file.name for file in table.log.sidecars()} - set().union(*sidecars.values())
-    for file in table.log.sidecars():
-        os.utime(table.log.folder / "_sidecars" / file.name, (START / 1000, START / 1000))
-    setting.host.clock = START + 40 * DAY
-    assert cleaned(setting, table).cut_off == 4
-    assert {file.name for file in table.log.sidecars()} == sidecars[4]
-    assert sidecars[2], "the deleted checkpoint must have had sidecars"
-    assert state(setting.again(table).snapshot()) == expected
 
 
 def test_sidecars_stay_while_a_checkpoint_is_unreadable(

@@ -1,13 +1,12 @@
 """Loading a version: replay, the owner's commits, races with publication and cleanup, refused tables."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from refimpl import log_path
-from refimpl.actions import DeletionVector, Protocol, Txn
+from refimpl.actions import Txn
 from refimpl.client.maintenance import compact, write_checkpoint
 from refimpl.client.table import Table
 from refimpl.commit_owner import TableState
@@ -18,7 +17,6 @@ from refimpl.errors import (
     NotFoundInHistoryError,
     OwnerUnavailableError,
     TableNotFoundError,
-    UnsupportedFeatureError,
 )
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, TableFeature
 from spec_tests.support.written_log import (
@@ -27,8 +25,8 @@ from spec_tests.support.written_log import (
     WatchedFiles,
     WrittenLog,
     add,
+    classic_content,
     definition,
-    metadata,
     remove,
     uuid,
 )
@@ -47,14 +45,6 @@ def plain(tmp_path: Path) -> WrittenLog:
 
 class TestReplay:
     """DELTA.md#actions."""
-
-    def test_a_file_is_identified_by_its_path_and_deletion_vector(self, plain: WrittenLog) -> None:
-        vector = DeletionVector(storage_type="u", path_or_inline_dv="ab", size_in_bytes=1, cardinality=1, offset=4)
-        plain.publish(1, add("a")).publish(2, add("a", deletion_vector=vector), remove("a"))
-        plain.publish(3, remove("a", deletion_vector=vector), add("b"))
-        snapshot = plain.table().snapshot()
-        assert set(snapshot.files) == {("b", None)}
-        assert set(snapshot.tombstones) == {("a", None), ("a", "uab@4")}
 
     @pytest.mark.parametrize(
         ("first", "second"),
@@ -107,13 +97,6 @@ class TestReplay:
             (plain.folder / log_path.commit(version)).unlink()
         for snapshot in (again, plain.table().snapshot()):
             assert {path: file.size for (path, _), file in snapshot.files.items()} == {"twice": 2, "back": 3}
-
-    def test_the_latest_protocol_and_metadata_win(self, plain: WrittenLog) -> None:
-        newer = Protocol(min_reader_version=1, min_writer_version=3)
-        plain.publish(1, newer, metadata(owner="me")).publish(2, add("a"))
-        snapshot = plain.table().snapshot()
-        assert snapshot.protocol == newer
-        assert snapshot.metadata.configuration == {"owner": "me"}
 
 
 class TestBrokenLogs:
@@ -174,12 +157,6 @@ class TestBrokenLogs:
         with pytest.raises(CorruptLogError, match="protocol"):
             log.table().snapshot()
 
-    def test_unknown_file_names_are_ignored(self, plain: WrittenLog) -> None:
-        plain.publish(1, add("a"))
-        for name in ("1.json", ".00000000000000000002.json.tmp", "00000000000000000002.json.crc", "_commits.json"):
-            plain.write(name, b"garbage")
-        assert paths(plain.table()) == {"a"}
-
 
 class TestThroughTheOwner:
     @both_features
@@ -194,7 +171,7 @@ class TestThroughTheOwner:
     def test_commits_cleaned_up_during_the_load_are_in_the_checkpoint(self, plain: WrittenLog) -> None:
         """FB29, FB37: if a listed file is missing, the client lists the log again."""
         plain.publish(1, add("a")).publish(2, add("b"))
-        checkpoint = checkpoint_by_delta_rs(plain, 2)
+        checkpoint = classic_content([*definition(), add("a"), add("b")])
 
         def clean_up() -> None:
             plain.write(log_path.classic_checkpoint(2), checkpoint)
@@ -241,19 +218,6 @@ class TestThroughTheOwner:
         owner.after_answer.append(lambda: log.backfill(1))
         assert paths(log.table(owner)) == {"a", "b"}
         assert owner.asked == [(None, None)]
-
-
-class TestByPath:
-    def test_a_managed_commit_table_read_by_path_is_stale(self, tmp_path: Path) -> None:
-        """managed-commits, "Reader Requirements for Managed Commits": the snapshot ends at the last published
-        version.
-        """
-        log = WrittenLog(tmp_path / "t", MANAGED_COMMIT).create().publish(1, add("a")).stage(2, add("b"))
-        by_path = log.table().snapshot()
-        assert (by_path.version, by_path.stale) == (1, True)
-        assert by_path.staleness is not None
-        through_owner = log.table(log.owner()).snapshot()
-        assert (through_owner.version, through_owner.stale, through_owner.staleness) == (2, False, None)
 
 
 class TestOwnership:
@@ -318,25 +282,6 @@ class TestOwnership:
         assert table.snapshot().feature is MANAGED_COMMIT
         assert table.owner is not None
         assert paths(table) == {"a", "b"}
-
-
-class TestRefused:
-    def test_an_unsupported_reader_feature_is_refused(self, plain: WrittenLog) -> None:
-        table = plain.table()
-        table.snapshot()
-        plain.publish(
-            1,
-            Protocol(
-                min_reader_version=3,
-                min_writer_version=7,
-                reader_features=("variantType",),
-                writer_features=("variantType",),
-            ),
-        )
-        with pytest.raises(UnsupportedFeatureError) as caught:
-            table.snapshot()
-        assert caught.value.features == ("variantType",)
-        assert table.snapshot(version=0).version == 0
 
 
 class TestTimeTravelByVersion:
@@ -421,15 +366,3 @@ class TestChecksums:
         assert log.table(log.owner()).snapshot().warnings == ()
         log.checksum(1, numFiles=2)
         assert len(log.table(log.owner()).snapshot().warnings) == 1
-
-
-def checkpoint_by_delta_rs(log: WrittenLog, version: int) -> bytes:
-    """A classic checkpoint of the log, written by delta-rs in a copy. The log itself does not change."""
-    from deltalake import DeltaTable
-
-    copy = log.location.with_name("copy")
-    shutil.copytree(log.location, copy)
-    DeltaTable(copy, version=version).create_checkpoint()
-    content = (copy / "_delta_log" / log_path.classic_checkpoint(version)).read_bytes()
-    shutil.rmtree(copy)
-    return content

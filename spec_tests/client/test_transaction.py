@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from refimpl import actions, log_path
-from refimpl.actions import Action, Add, CommitInfo, DeletionVector, Format, Metadata, Protocol, Txn
+from refimpl.actions import Action, Add, CommitInfo, DeletionVector, Format, Metadata, Txn
 from refimpl.client.conflicts import IsolationLevel
 from refimpl.client.create import create_filesystem_table
 from refimpl.client.properties import KNOWN, checkpoint_interval
@@ -26,7 +26,6 @@ from refimpl.errors import (
     ConcurrentTransactionError,
     InvalidRequestError,
     MetadataChangedError,
-    UnsupportedFeatureError,
 )
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.client.conftest import OWNED_COMMIT_MODES, SCHEMA, Setting, adding
@@ -76,14 +75,6 @@ def test_commits_without_in_commit_timestamps_have_no_time(setting: Setting) -> 
     setting.append(table, "a")
     assert "inCommitTimestamp" not in info_of(table, 1)
     assert info_of(table, 1)["timestamp"] == START
-
-
-@pytest.mark.parametrize(("now", "stamped"), [(START - 5_000, START + 1), (START + 7, START + 7)])
-def test_timestamps_grow_although_the_clock_goes_back(setting: Setting, now: int, stamped: int) -> None:
-    """in-commit timestamps, rule 2: max(now, previous + 1). FB19."""
-    table = setting.table()
-    setting.host.clock = now
-    assert table.transaction().commit().in_commit_timestamp == stamped
 
 
 def test_an_empty_commit_is_written_only_if_it_is_needed(setting: Setting) -> None:
@@ -619,18 +610,6 @@ def test_an_enablement_that_lost_a_race_gets_a_new_version_and_time(setting: Set
 
 
 # Unsupported tables
-
-
-def test_the_error_for_an_unsupported_writer_feature_names_it(setting: Setting) -> None:
-    """DELTA.md#conflict-protocol: the client refuses unknown features before it writes anything."""
-    table = setting.table(None)
-    alien = Protocol(min_reader_version=1, min_writer_version=7, writer_features=("icebergCompatV2",))
-    table.log.put_if_absent(log_path.commit(1), actions.encode([alien]))
-    before = [path.name for path in table.log.listing()]
-    with pytest.raises(UnsupportedFeatureError) as caught:
-        table.transaction()
-    assert caught.value.features == ("icebergCompatV2",)
-    assert [path.name for path in table.log.listing()] == before
 
 
 # The flags in commitInfo and in the actions

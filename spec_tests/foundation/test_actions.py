@@ -204,12 +204,6 @@ def test_an_in_commit_timestamp_is_a_long_or_none(value: object) -> None:
     assert CommitInfo({"inCommitTimestamp": value}).in_commit_timestamp is None
 
 
-@pytest.mark.parametrize("value", [None, "", 7, ["x"]])
-def test_a_transaction_id_is_a_non_empty_string_or_none(value: object) -> None:
-    assert CommitInfo({"txnId": "x"}).txn_id == "x"
-    assert CommitInfo({"txnId": value}).txn_id is None
-
-
 @given(st.integers(min_value=2**63, max_value=2**70))
 def test_a_size_beyond_a_long_is_invalid(size: int) -> None:
     line = b'{"add":{"path":"f","dataChange":true,"partitionValues":{},"modificationTime":1,"size":%d}}'

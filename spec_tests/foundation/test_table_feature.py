@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from refimpl.actions import CommitInfo, Metadata, Protocol
+from refimpl.actions import Metadata, Protocol
 from refimpl.table_feature import (
     CATALOG_MANAGED,
     IN_COMMIT_TIMESTAMP_FEATURE,
@@ -16,7 +16,6 @@ from refimpl.table_feature import (
     feature_of,
     in_commit_timestamps_enabled,
     inconsistencies,
-    missing_provenance,
 )
 from spec_tests.support.builders import metadata_of, protocol_of
 
@@ -74,11 +73,6 @@ def test_catalog_managed_must_be_in_both_feature_lists(missing: str) -> None:
     assert inconsistencies(bad, metadata_of(CATALOG_MANAGED))
 
 
-def test_managed_commit_is_a_writer_feature_only() -> None:
-    assert MANAGED_COMMIT.enabled_in(protocol_of(MANAGED_COMMIT))
-    assert not protocol_of(MANAGED_COMMIT).reads(MANAGED_COMMIT.name)
-
-
 def test_managed_commit_needs_its_owner_property() -> None:
     """managed-commits, "Managed Commit Enablement": the feature without its property, or the reverse, is invalid."""
     protocol, metadata = protocol_of(MANAGED_COMMIT), metadata_of(MANAGED_COMMIT)
@@ -121,14 +115,6 @@ def test_feature_lists_need_their_protocol_versions() -> None:
     assert inconsistencies(good, metadata_of(None)) == []
     assert inconsistencies(msgspec.structs.replace(good, min_reader_version=2), metadata_of(None))
     assert inconsistencies(msgspec.structs.replace(good, min_writer_version=6), metadata_of(None))
-
-
-def test_only_catalog_managed_needs_a_transaction_id() -> None:
-    """catalog-managed, "Commit Provenance Information"."""
-    assert missing_provenance(CATALOG_MANAGED, CommitInfo({}))
-    assert missing_provenance(CATALOG_MANAGED, CommitInfo({"txnId": ""}))
-    assert missing_provenance(CATALOG_MANAGED, CommitInfo({"txnId": "x"})) is None
-    assert missing_provenance(MANAGED_COMMIT, CommitInfo({})) is None
 
 
 def test_the_features_differ_where_the_documents_do() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
-import msgspec
 import pytest
 
 import refimpl
@@ -107,15 +106,6 @@ def test_commits_during_a_background_backfill_get_another_one(warehouse: refimpl
         assert (waiting, table.published()) == ([], [0, 1, 2])
         later.pop()()
         assert table.published() == [0, 1, 2, 3, 4]
-
-
-def test_a_long_backlog_is_recorded_in_steps(warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backfill, "BATCH", 4)
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=10)
-    truth = table.history()
-    assert backfilled(table) == Backfilled(through=10, published=10)
-    assert table.history() == truth
-    assert table.published() == list(range(11))
 
 
 @pytest.mark.parametrize("version", [None, 10])
@@ -296,17 +286,6 @@ def test_restored_ledger_keeps_its_commit_and_halts_the_table(warehouse: refimpl
     (kept,) = table.owner.get_commits(table.table_id).commits
     assert kept.content == other
     assert table.owner.resolve("orders").halted
-
-
-def test_an_inline_commit_may_be_reformatted_when_published(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=2)
-    truth = table.history()[1]
-    spelled = b"".join(msgspec.json.format(line, indent=0) + b"\r\n" for line in truth.splitlines())
-    spelled = spelled.replace(b":", b" : ", 1)
-    table.log.put_if_absent(log_path.commit(1), spelled)
-    assert backfilled(table).through == 2
-    assert table.history()[1] == spelled
-    assert table.owner.resolve("orders").halted is None
 
 
 @pytest.mark.parametrize("foreign", ["other actions", "no actions", "more", "a directory"])

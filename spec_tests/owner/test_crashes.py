@@ -18,9 +18,9 @@ import pytest
 
 import refimpl
 from refimpl import log_path
-from refimpl.commit_owner import NameTaken, Registered, TableState
+from refimpl.commit_owner import Registered, TableState
 from refimpl.commits import Conflict, DirectProposal, Landed, Ratified, Rejected, RejectionReason
-from refimpl.errors import NameTakenError, OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import OutcomeUnknown, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
@@ -303,30 +303,6 @@ def test_location_is_usable_after_the_crash_of_its_creator(tmp_path: Path) -> No
             assert {f"fsync {warehouse.directory.name}/", "fsync a/", "fsync place/"} <= {*again.seen}
 
 
-def test_interrupted_creation_blocks_no_name(tmp_path: Path) -> None:
-    def prepare(warehouse: refimpl.Warehouse) -> Act:
-        staged = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
-        proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
-        return lambda failing: failing.owner.register_table(staged.table_id, proposal)
-
-    for folder, ended in Runs(tmp_path, prepare).crashes():
-        with opened(folder) as warehouse:
-            try:
-                second = warehouse.owner.stage_table("orders", CATALOG_MANAGED, commit_mode=CommitMode.INLINE)
-            except NameTakenError as error:
-                assert error.winner.commits.latest_ratified_version == 0
-                continue
-            assert not isinstance(ended.answer, Registered)
-            proposal = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
-            assert isinstance(warehouse.owner.register_table(second.table_id, proposal), Registered)
-            first = next(t for t in all_tables(warehouse) if t != second.table_id)
-            again = DirectProposal(attempt=new_attempt(), content=first_version(CATALOG_MANAGED))
-            lost = warehouse.owner.register_table(first, again)
-            assert isinstance(lost, NameTaken | Rejected), lost
-            assert warehouse.owner.resolve("orders").table_id == second.table_id
-            assert len(warehouse.owner.tables()) == 1
-
-
 def all_tables(warehouse: refimpl.Warehouse) -> list[str]:
     with warehouse.owner.ledger.read() as view:
         return [table.table_id for table in view.tables()]
@@ -388,19 +364,6 @@ def test_filesystem_writer_races_with_an_interrupted_take_over(tmp_path: Path) -
             else:
                 assert isinstance(outcome, Ratified), ended
     assert won
-
-
-def test_interrupted_take_over_blocks_no_name(tmp_path: Path) -> None:
-    for folder, _ in Runs(tmp_path, taking_over).crashes():
-        with opened(folder) as warehouse:
-            LogStore(warehouse.directory / "plain", warehouse.environment).put_if_absent(
-                log_path.commit(2), append(START + 3)
-            )
-            try:
-                create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="plain")
-            except NameTakenError as error:
-                assert error.winner.state is TableState.ACTIVE
-                assert error.winner.commits.latest_ratified_version == 2
 
 
 @pytest.mark.parametrize("commit_mode", [CommitMode.STAGED, CommitMode.INLINE, CommitMode.DIRECT])

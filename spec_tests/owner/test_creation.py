@@ -6,21 +6,19 @@ import pytest
 
 import refimpl
 from refimpl import log_path
-from refimpl.commit_owner import NameTaken, Registered, TableState
-from refimpl.commits import Conflict, DirectProposal, Ratified, Rejected, RejectionReason
+from refimpl.commit_owner import Registered
+from refimpl.commits import DirectProposal, Ratified, Rejected, RejectionReason
 from refimpl.environment import Environment
-from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, OwnerUnavailableError, TableNotFoundError
+from refimpl.errors import InvalidRequestError, LocationError, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
 from spec_tests.support.builders import (
-    FEATURES_AND_COMMIT_MODES,
     START,
     append,
     create,
     filesystem_table,
     first_version,
     hand_back_commit,
-    name_of,
     new_attempt,
     owned,
     ownership_change,
@@ -36,42 +34,6 @@ def proposal_of(feature: TableFeature) -> DirectProposal:
 
 
 # The three phases
-
-
-@pytest.mark.parametrize("pair", FEATURES_AND_COMMIT_MODES, ids=lambda pair: name_of(*pair))
-def test_a_table_is_staged_then_registered_with_its_version_0(
-    warehouse: refimpl.Warehouse, pair: tuple[TableFeature, CommitMode]
-) -> None:
-    feature, commit_mode = pair
-    staged = warehouse.owner.stage_table("sales.orders", feature, commit_mode=commit_mode)
-    assert (staged.state, staged.commit_mode, staged.feature) == (TableState.STAGING, commit_mode, feature)
-    assert staged.location.is_relative_to(warehouse.directory)
-    assert (staged.location / "_delta_log" / feature.staging_folder).is_dir()
-    proposal = proposal_of(feature)
-    registered = warehouse.owner.register_table(staged.table_id, proposal)
-    assert isinstance(registered, Registered)
-    assert registered.table == warehouse.owner.resolve("sales.orders")
-    assert registered.table.state is TableState.ACTIVE
-    assert (registered.commit.version, registered.commit.attempt) == (0, proposal.attempt)
-    table = owned(warehouse, "sales.orders")
-    assert table.history() == {0: proposal.content}
-    assert table.published() == [0]
-
-
-@both_features
-def test_another_version_0_at_the_location_is_a_conflict(warehouse: refimpl.Warehouse, feature: TableFeature) -> None:
-    """managed-commits: an owner and a filesystem creator cannot both win."""
-    staged = warehouse.owner.stage_table("orders", feature)
-    foreign = first_version(None)
-    log = LogStore(staged.location, warehouse.environment)
-    log.put_if_absent(log_path.commit(0), foreign)
-    proposal = proposal_of(feature)
-    assert warehouse.owner.register_table(staged.table_id, proposal) == Conflict(latest_ratified_version=0)
-    assert log.read(log_path.commit(0)) == foreign
-    with pytest.raises(TableNotFoundError):
-        warehouse.owner.resolve("orders")
-    log.delete(log_path.commit(0))
-    assert isinstance(warehouse.owner.register_table(staged.table_id, proposal), Registered)
 
 
 @both_features
@@ -102,33 +64,6 @@ def test_a_foreign_version_0_is_rejected(warehouse: refimpl.Warehouse, feature: 
 
 
 # Names
-
-
-def test_a_name_is_not_reserved_until_it_is_registered(warehouse: refimpl.Warehouse) -> None:
-    first = warehouse.owner.stage_table("orders", CATALOG_MANAGED)
-    second = warehouse.owner.stage_table("orders", MANAGED_COMMIT)
-    assert first.location != second.location
-    assert isinstance(warehouse.owner.register_table(second.table_id, proposal_of(MANAGED_COMMIT)), Registered)
-    lost = warehouse.owner.register_table(first.table_id, proposal_of(CATALOG_MANAGED))
-    assert isinstance(lost, NameTaken)
-    assert lost.winner == warehouse.owner.resolve("orders")
-    assert lost.winner.table_id == second.table_id
-    assert not LogStore(first.location, warehouse.environment).published(0)
-    with pytest.raises(NameTakenError) as caught:
-        warehouse.owner.stage_table("orders", CATALOG_MANAGED)
-    assert caught.value.winner.table_id == second.table_id
-
-
-def test_drop_publishes_all_ratified_commits_and_no_later_one(warehouse: refimpl.Warehouse) -> None:
-    """The bytes stay readable without the owner, and another table may use the location later."""
-    table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=3)
-    truth = table.history()
-    warehouse.owner.drop_table(table.table_id)
-    assert {v: table.log.read(log_path.commit(v)) for v in table.published()} == truth
-    with pytest.raises(TableNotFoundError):
-        table.owner.get_commits(table.table_id)
-    with pytest.raises(InvalidRequestError):
-        table.backfill()
 
 
 def test_table_with_a_failing_backfill_is_not_dropped(warehouse: refimpl.Warehouse) -> None:

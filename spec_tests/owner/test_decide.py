@@ -133,14 +133,6 @@ def test_staged_file_must_exist_when_it_is_proposed(warehouse: refimpl.Warehouse
     assert isinstance(table.owner.commit(table.table_id, 1, proposal), Ratified)
 
 
-def test_staged_file_in_another_features_folder_is_missing(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED)
-    attempt = new_attempt()
-    name = table.log.stage(CATALOG_MANAGED.staging_folder, 1, attempt, append(START + 1))
-    proposal = StagedProposal(attempt=attempt, file_name=name)
-    refused(table.owner.commit(table.table_id, 1, proposal), RejectionReason.STAGED_FILE_MISSING)
-
-
 # The commit mode
 
 
@@ -230,13 +222,6 @@ def test_only_catalog_managed_commits_need_a_transaction_id(
     assert isinstance(outcome, Ratified)
 
 
-def test_any_number_of_unknown_actions_and_fields_may_follow(table: OwnedTable) -> None:
-    content = append(START + 1) + b'{"futureAction":{"a":1}}\n{"add":null,"another":2}\n'
-    assert isinstance(table.commit(1, content), Ratified)
-    table.backfill()
-    assert table.history()[1] == content
-
-
 @pytest.mark.parametrize("commit_mode", [CommitMode.INLINE, CommitMode.STAGED])
 def test_a_commit_has_a_size_limit(
     warehouse: refimpl.Warehouse, monkeypatch: pytest.MonkeyPatch, commit_mode: CommitMode
@@ -277,18 +262,6 @@ def configured(feature: TableFeature, **changes: str | None) -> Metadata:
     return msgspec.structs.replace(metadata_of(feature), configuration=configuration)
 
 
-def test_a_change_of_schema_or_protocol_that_keeps_the_owner_lands(table: OwnedTable) -> None:
-    protocol = protocol_of(table.feature)
-    more = Protocol(
-        min_reader_version=protocol.min_reader_version,
-        min_writer_version=7,
-        reader_features=protocol.reader_features,
-        writer_features=(*(protocol.writer_features or ()), "appendOnly"),
-    )
-    content = changed(table.feature, protocol=more, metadata=configured(table.feature))
-    assert isinstance(table.commit(1, content), Ratified)
-
-
 def test_commit_cannot_remove_the_feature(table: OwnedTable) -> None:
     """Only a hand-back removes it: managed-commits, "Converting a managed-commit table to filesystem table"."""
     content = changed(table.feature, protocol=protocol_of(None), metadata=metadata_of(None))
@@ -317,21 +290,6 @@ def test_in_commit_timestamps_cannot_be_turned_off(table: OwnedTable) -> None:
         refused(table.commit(1, content), RejectionReason.INCONSISTENT_TABLE)
     assert table.latest == 0
     table.land()
-
-
-def test_a_table_cannot_get_a_second_owner(table: OwnedTable) -> None:
-    both = Protocol(
-        min_reader_version=3,
-        min_writer_version=7,
-        reader_features=("catalogManaged",),
-        writer_features=("catalogManaged", "managedCommit", "inCommitTimestamp"),
-    )
-    metadata = configured(table.feature)
-    metadata.configuration[MANAGED_COMMIT.owner_property or ""] = "refimpl"
-    outcome = table.commit(1, changed(table.feature, protocol=both, metadata=metadata))
-    assert isinstance(outcome, Rejected)
-    assert outcome.reason in (RejectionReason.INCONSISTENT_TABLE, RejectionReason.OWNERSHIP_CHANGE)
-    assert table.latest == 0
 
 
 SECRETS = [

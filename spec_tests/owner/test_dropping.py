@@ -1,6 +1,6 @@
 """Drop, undrop and purge: the tables that come back, the files that are deleted, and the files that stay."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from refimpl.owner.verify import Severity, verify
 from refimpl.table_feature import CATALOG_MANAGED, CommitMode
 from spec_tests.support.builders import START, OwnedTable, append, create, dropped, filesystem_table, owned, refused
 from spec_tests.support.faults import Faults
-from spec_tests.support.lock_watch import watched_lock
+from spec_tests.support.lock_watch import Others, watched_lock
 
 DAY = 86_400_000
 
@@ -128,26 +128,10 @@ def test_undrop_and_purge_leave_another_table_alone(warehouse: refimpl.Warehouse
     assert moved.is_dir()
 
 
-class Meanwhile:
-    """Another process acts just before the owner's lock is taken for the `at`-th time."""
-
-    def __init__(self, act: Callable[[], object], at: int = 1) -> None:
-        self._act = act
-        self._left = at
-        self.lock = watched_lock(self._hold)
-
-    def _hold(self, path: Path, real: HostLock) -> Iterator[None]:
-        self._left -= path.name == LOCK_FILE
-        if path.name == LOCK_FILE and self._left == 0:
-            self._act()
-        with real():
-            yield
-
-
 @pytest.mark.parametrize("job", ["undrop", "purge"])
 def test_table_undropped_by_another_process_is_not_found(warehouse: refimpl.Warehouse, job: str) -> None:
     table = dropped(warehouse)
-    meanwhile = Meanwhile(lambda: warehouse.owner.undrop_table("orders"))
+    meanwhile = Others(before=lambda: warehouse.owner.undrop_table("orders"))
     environment = Faults().environment(host_lock=meanwhile.lock)
     with refimpl.open(warehouse.directory, environment=environment) as late, pytest.raises(TableNotFoundError):
         late.owner.undrop_table("orders") if job == "undrop" else late.owner.purge_table("orders", older_than=0)
@@ -161,7 +145,7 @@ def test_table_created_at_the_location_during_a_purge_stays(warehouse: refimpl.W
         table.location.rename(tmp_path / "elsewhere")
         create(warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="other", location=table.location, commits=2)
 
-    meanwhile = Meanwhile(replace, at=2)
+    meanwhile = Others(before=replace, at=2)
     environment = Faults().environment(host_lock=meanwhile.lock)
     with refimpl.open(warehouse.directory, environment=environment) as late, pytest.raises(LocationError):
         late.owner.purge_table("orders", older_than=0)

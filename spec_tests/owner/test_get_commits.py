@@ -57,21 +57,6 @@ def test_invalid_range_is_rejected(warehouse: refimpl.Warehouse, start: int | No
     assert versions(table, 2, 3) == [2, 3]
 
 
-def test_answer_has_the_staged_name_or_the_inline_content(delayed: OwnedTable) -> None:
-    """catalog-managed, "Ratified commit": the staged commit's location, or the inline commit's content."""
-    content = append(START + 1)
-    attempt = new_attempt()
-    delayed.commit(1, content, attempt=attempt)
-    (commit,) = delayed.owner.get_commits(delayed.table_id).commits
-    assert (commit.version, commit.attempt, commit.in_commit_timestamp) == (1, attempt, START + 1)
-    assert commit.size == len(content)
-    if delayed.commit_mode is CommitMode.INLINE:
-        assert (commit.file_name, commit.content) == (None, content)
-    else:
-        assert (commit.file_name, commit.content) == (log_path.staged_commit(1, attempt), None)
-    assert delayed.history()[1] == content
-
-
 def test_open_write_transaction_does_not_delay_answers(table: OwnedTable) -> None:
     """A reader sees one state, and no part of an unfinished transaction."""
     table.land(2)

@@ -37,6 +37,7 @@ from spec_tests.support.builders import (
     new_attempt,
     owned,
     protocol_of,
+    replace_ledger,
 )
 from spec_tests.support.faults import OPENING, Faults, FaultyConnection, disk_is_broken, disk_is_full, opened
 from spec_tests.support.lock_watch import Others, Watch
@@ -103,7 +104,7 @@ def test_foreign_database_is_rejected(tmp_path: Path) -> None:
         opened(tmp_path / "w")
 
 
-def test_a_missing_ledger_with_a_write_ahead_log_is_not_replaced(tmp_path: Path) -> None:
+def test_a_missing_ledger_with_a_write_ahead_log_is_not_replace_ledger(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         path = ledger_of(warehouse)
@@ -171,9 +172,7 @@ def test_migration_keeps_everything_in_an_older_ledger(tmp_path: Path) -> None:
         columns = ", ".join(row[1] for row in database.execute(f"PRAGMA main.table_info({name})"))
         database.execute(f"INSERT INTO main.{name}({columns}) SELECT {columns} FROM newer.{name}").fetchall()
     database.close()
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    old.rename(path)
+    replace_ledger(path, old)
     with opened(tmp_path / "w") as warehouse:
         table = owned(warehouse, "orders")
         assert table.history() == truth
@@ -522,7 +521,7 @@ def test_a_ledger_is_renamed_into_place_when_durable(tmp_path: Path) -> None:
     assert version_of(ledger.path) == (SCHEMA_VERSION, "wal")
 
 
-def test_unfinished_ledger_of_a_killed_first_start_is_replaced(tmp_path: Path) -> None:
+def test_unfinished_ledger_of_a_killed_first_start_is_replace_ledger(tmp_path: Path) -> None:
     folder = tmp_path / "warehouse" / "_owner"
     folder.mkdir(parents=True)
     unfinished = (folder / FILE_NAME).with_suffix(".new")
@@ -689,12 +688,6 @@ def test_a_fork_closes_the_connection(tmp_path: Path, monkeypatch: pytest.Monkey
         assert "forked inside a transaction" in str(refused[0])
 
 
-def replaced(path: Path, by: Path) -> None:
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    by.replace(path)
-
-
 def test_replacing_ledger_is_checked_as_at_a_start(tmp_path: Path) -> None:
     newer = older(tmp_path / "other", versions=len(MIGRATIONS))
     database = apsw.Connection(str(newer))
@@ -702,7 +695,7 @@ def test_replacing_ledger_is_checked_as_at_a_start(tmp_path: Path) -> None:
     database.close()
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
-        replaced(warehouse.owner.ledger.path, newer)
+        replace_ledger(warehouse.owner.ledger.path, newer)
         with pytest.raises(InvalidRequestError) as refused:
             table.owner.get_commits(table.table_id)
         assert refused.value.found == SCHEMA_VERSION + 1
@@ -712,7 +705,7 @@ def test_backup_copies_the_ledger_that_is_in_place_now(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse:
         create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1).land(1)
         ledger = warehouse.owner.ledger
-        replaced(ledger.path, older(tmp_path / "other", versions=len(MIGRATIONS)))
+        replace_ledger(ledger.path, older(tmp_path / "other", versions=len(MIGRATIONS)))
         ledger.back_up(tmp_path / "backup")
         copy = apsw.Connection(str(tmp_path / "backup"))
         assert copy.execute("SELECT count(*) FROM commits").fetchall() == [(0,)]
@@ -724,7 +717,7 @@ def test_all_threads_continue_with_a_restored_backup(tmp_path: Path) -> None:
     with opened(tmp_path / "w") as warehouse, ThreadPoolExecutor(1) as other:
         table = create(warehouse, CATALOG_MANAGED, CommitMode.INLINE, commits=1)
         warehouse.owner.ledger.back_up(tmp_path / "backup")
-        replaced(warehouse.owner.ledger.path, tmp_path / "backup")
+        replace_ledger(warehouse.owner.ledger.path, tmp_path / "backup")
         for version in (2, 4):
             assert isinstance(other.submit(table.commit, version).result(), Ratified)
             assert isinstance(table.commit(version + 1), Ratified)
@@ -733,13 +726,7 @@ def test_all_threads_continue_with_a_restored_backup(tmp_path: Path) -> None:
 
 def test_ledger_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:
     """The process that renamed the ledger into place may have died before it synced the folder."""
-    with opened(tmp_path / "w") as warehouse:
-        table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT, commits=1)
-        with warehouse.owner.context.lock():
-            warehouse.owner.ledger.fold()
-        path = warehouse.owner.ledger.path
-    for suffix in ("-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    folded(tmp_path / "w")
     faults, before_connect = Faults(), list[list[str]]()
 
     def connect(path: Path) -> apsw.Connection:
@@ -749,7 +736,7 @@ def test_ledger_name_is_durable_before_its_log_exists(tmp_path: Path) -> None:
     environment = Environment(files=faults.environment().files, connect=connect)
     with refimpl.open(tmp_path / "w", environment=environment, create=True) as warehouse:
         assert before_connect == [["fsync _owner/"]]
-        assert warehouse.owner.get_commits(table.table_id).latest_ratified_version == 1
+        assert owned(warehouse, "orders").latest == 20
 
 
 def test_only_its_user_may_read_a_ledger(tmp_path: Path) -> None:

@@ -30,8 +30,6 @@ from spec_tests.support.builders import (
 )
 from spec_tests.support.faults import opened
 
-both_features = pytest.mark.parametrize("feature", [MANAGED_COMMIT, CATALOG_MANAGED], ids=lambda f: f.name)
-
 
 @pytest.fixture
 def plain(warehouse: refimpl.Warehouse) -> LogStore:
@@ -58,23 +56,6 @@ def take_over(
 
 
 # Taking over
-
-
-@both_features
-def test_filesystem_table_is_owned_from_its_ownership_change_on(
-    warehouse: refimpl.Warehouse, plain: LogStore, feature: TableFeature
-) -> None:
-    proposal = proposed(ownership_change(feature, START + 3))
-    outcome = take_over(warehouse, plain, feature=feature, proposal=proposal)
-    assert isinstance(outcome, Ratified)
-    assert (outcome.commit.version, outcome.commit.commit_mode) == (3, CommitMode.DIRECT)
-    table = owned(warehouse, "plain")
-    assert warehouse.owner.resolve(plain.location).state is TableState.ACTIVE
-    assert table.published() == [0, 1, 2, 3]
-    assert plain.read(log_path.commit(3)) == proposal.content
-    table.land(3)
-    table.backfill()
-    assert list(table.history()) == list(range(7))
 
 
 def change_with_id(table_id: str) -> DirectProposal:
@@ -119,14 +100,6 @@ def test_id_of_a_lost_take_over_may_be_used_again(warehouse: refimpl.Warehouse, 
     owned(warehouse, "other").backfill()
     assert sorted(plain.published_versions()) == [0, 1, 2, 3]
     assert sorted(other.published_versions()) == [0, 1, 2, 3, 4, 5]
-
-
-def test_earlier_filesystem_commit_wins_against_a_take_over(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
-    plain.put_if_absent(log_path.commit(3), append(START + 3))
-    assert take_over(warehouse, plain) == Conflict(latest_ratified_version=3)
-    with pytest.raises(TableNotFoundError):
-        warehouse.owner.resolve(plain.location)
-    assert isinstance(take_over(warehouse, plain, version=4), Ratified)
 
 
 def test_replay_of_a_take_over_after_the_hand_back_is_ratified(warehouse: refimpl.Warehouse, plain: LogStore) -> None:
@@ -193,12 +166,6 @@ def test_ownership_change_must_name_this_owner(warehouse: refimpl.Warehouse, pla
         refused(take_over(warehouse, plain, proposal=proposed(content)), RejectionReason.INCONSISTENT_TABLE)
     assert not plain.published(3)
     assert isinstance(take_over(warehouse, plain), Ratified)
-
-
-def test_an_owned_table_is_not_taken_over_again(warehouse: refimpl.Warehouse) -> None:
-    table = create(warehouse, MANAGED_COMMIT, CommitMode.STAGED, commits=1)
-    refused(take_over(warehouse, table.log, version=2, name="again"), RejectionReason.OWNERSHIP_CHANGE)
-    table.land()
 
 
 def test_take_over_under_a_taken_name_fails(warehouse: refimpl.Warehouse, plain: LogStore) -> None:

@@ -22,6 +22,7 @@ from spec_tests.support.builders import (
     new_attempt,
     owned,
     ownership_change,
+    replace_ledger,
 )
 from spec_tests.support.faults import FailingFiles, Faults, crashed, dies_after, disk_is_broken, disk_is_full, opened
 
@@ -121,16 +122,6 @@ def test_a_full_disk_after_a_backfills_link_halts_nothing(tmp_path: Path) -> Non
         table.backfill()
         assert table.published() == [0, 1, 2]
         table.land()
-
-
-def test_a_recovery_on_a_sound_disk_halts_nothing(tmp_path: Path) -> None:
-    directory = tmp_path / "warehouse"
-    attempt = interrupted(directory)
-    with opened(directory) as warehouse:
-        table = owned(warehouse, "orders")
-        assert isinstance(table.owner.attempt_outcome(table.table_id, attempt), Landed)
-        assert warehouse.owner.resolve("orders").halted is None
-        assert isinstance(table.commit(2), Ratified)
 
 
 # A take-over that was interrupted
@@ -250,9 +241,7 @@ def test_restored_backup_publishes_no_commit_that_was_denied(tmp_path: Path, tak
         storage.fail_when = full
         with pytest.raises(OwnerUnavailableError, match="nothing was committed"):
             taken_over(warehouse, attempt) if take_over else table.commit(2, attempt=attempt)
-    for suffix in ("-wal", "-shm"):
-        ledger.path.with_name(ledger.path.name + suffix).unlink()
-    (tmp_path / "copy").replace(ledger.path)
+    replace_ledger(ledger.path, tmp_path / "copy")
     with opened(directory) as warehouse:
         table = owned(warehouse, "orders")
         assert verify(warehouse.owner) == []

@@ -48,6 +48,7 @@ from spec_tests.support.builders import (
     owned,
     ownership_change,
     refused,
+    replace_ledger,
 )
 from spec_tests.support.lock_watch import Others, watched_lock
 
@@ -87,10 +88,7 @@ class Setting:
 
     def restore(self) -> None:
         """Replace the ledger by the backup, also while processes have the ledger open."""
-        ledger = self.owner.ledger.path
-        for suffix in ("-wal", "-shm"):
-            ledger.with_name(ledger.name + suffix).unlink(missing_ok=True)
-        (self.directory / "backup.sqlite").replace(ledger)
+        replace_ledger(self.owner.ledger.path, self.directory / "backup.sqlite")
 
     def codes(self) -> set[tuple[str, str]]:
         return {(finding.severity.value, finding.code) for finding in verify(self.owner)}

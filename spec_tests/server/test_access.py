@@ -27,7 +27,6 @@ from spec_tests.support.faults import Faults, disk_is_broken
 from spec_tests.support.lock_watch import Others
 
 UNAUTHORIZED = (401, "NotAuthorizedException")
-FORBIDDEN = (403, "PermissionDeniedException")
 
 
 @pytest.fixture

@@ -37,15 +37,6 @@ from spec_tests.server.wire import (
 # What lands
 
 
-def test_commit_is_listed_until_it_is_published(table: WireTable) -> None:
-    first, second = table.land(1), table.land(2)
-    answered = table.load()
-    assert answered["latest-table-version"] == 2
-    assert [c["file-name"] for c in answered["commits"]] == [second.name, first.name]
-    assert answered["commits"][0]["file-size"] == len(second.content)
-    assert answered["commits"][0]["timestamp"] == START + 2
-
-
 def test_replay_is_answered_with_success_permanently(table: WireTable) -> None:
     """A client repeats its request after a lost answer. Unity Catalog's server forgets all but the newest commit."""
     staged = table.land(1)
@@ -242,12 +233,6 @@ def test_size_and_timestamp_in_the_request_must_match_the_file(table: WireTable,
     assert refusal(table.update(added(staged, **answered))) == BAD
     assert table.state()[0] == 0
     assert table.propose(staged).status_code == 200
-
-
-def test_in_commit_timestamps_increase(table: WireTable) -> None:
-    assert refusal(table.propose(table.write_staged(1, timestamp=START))) == BAD
-    assert refusal(table.propose(table.write_staged(1, timestamp=5))) == BAD
-    assert table.propose(table.write_staged(1, timestamp=START + 1)).status_code == 200
 
 
 def test_a_staged_file_behind_a_symbolic_link_is_refused(table: WireTable) -> None:

@@ -35,7 +35,6 @@ from refimpl.environment import Environment, clock_ms
 from refimpl.errors import (
     InvalidRequestError,
     MaintenanceRefusedError,
-    NameTakenError,
     OutcomeUnknown,
     OwnerUnavailableError,
     TableNotFoundError,
@@ -97,30 +96,6 @@ def test_tables_are_created_written_read_and_listed(remote: RemoteWarehouse, dir
         assert ids_in(local.table("orders")) == [1, 2, 3]
         local.table("orders").append(rows(4))
     assert ids_in(orders) == [1, 2, 3, 4]
-
-
-def test_two_writers_through_two_servers_lose_no_row(listen: Listen, reach: Reach) -> None:
-    first, second = reach(listen(backfill_every=3)), reach(listen(backfill_every=3))
-    first.create_table("orders", SCHEMA)
-    done: list[int] = []
-
-    def write(warehouse: RemoteWarehouse, start: int) -> None:
-        table = warehouse.table("orders")
-        for each in range(start, start + 6):
-            assert table.append(rows(each)) is not None
-            done.append(each)
-
-    writers = [threading.Thread(target=write, args=each) for each in ((first, 0), (second, 100), (second, 200))]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    table = first.table("orders")
-    assert ids_in(table) == sorted(done)
-    assert len(done) == 18
-    assert table.snapshot().version == 18
-    times = [entry.timestamp for entry in table.history()]
-    assert times == sorted(times, reverse=True)
 
 
 class Sent(Connection):
@@ -207,23 +182,6 @@ def test_refusal_after_a_lost_answer_proves_nothing(status: int, kind: str, answ
 
 UPDATE = Match(method="POST", path=r"/tables/orders$")
 CREATE = Match(method="POST", path=r"/tables$")
-SURVIVED = [
-    Fault.DROP_REQUEST, Fault.DROP_RESPONSE, Fault.DUPLICATE, Fault.BUSY, Fault.UNAVAILABLE, Fault.UNAVAILABLE_LANDED,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", SURVIVED)
-def test_lost_answer_neither_loses_nor_doubles_a_commit(listen: Listen, reach: Reach, fault: Fault) -> None:
-    with FaultProxy(listen()) as proxy:
-        remote = reach(proxy.url)
-        proxy.next(fault, match=CREATE)
-        table = remote.create_table("orders", SCHEMA)
-        table.append(rows(1))
-        proxy.next(fault, fault, match=UPDATE)
-        table.append(rows(2))
-        assert proxy.counts()[fault] >= 2
-        assert ids_in(table) == [1, 2]
-        assert table.snapshot().version == 2
 
 
 def test_unanswered_commit_is_unknown_and_resolved_later(listen: Listen, reach: Reach) -> None:
@@ -448,16 +406,6 @@ def table_through(warehouse: RemoteWarehouse) -> Table:
         with suppress(OwnerUnavailableError):
             return warehouse.table("orders")
     return warehouse.table("orders")
-
-
-def test_creation_whose_answer_was_lost_is_the_same_creation(catalog: str, reach: Reach) -> None:
-    with FaultProxy(catalog) as proxy:
-        proxy.next(Fault.DROP_RESPONSE, match=CREATE)
-        table = reach(proxy.url, **PLACE).create_table("orders", SCHEMA)
-        assert table.snapshot().version == 0
-        with pytest.raises(NameTakenError):
-            reach(catalog, **PLACE).create_table("orders", SCHEMA)
-        assert table.snapshot().version == 0
 
 
 def test_creation_answered_with_another_table_keeps_version_0(tmp_path: Path, reach: Reach) -> None:

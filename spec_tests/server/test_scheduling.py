@@ -367,6 +367,14 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
+async def blocked(line: FairQueue, client: str, version: int = 1) -> asyncio.Task[None]:
+    """A client that waits, because another one has the turn."""
+    waiting = asyncio.create_task(waits(line, client, version=version))
+    await settled()
+    assert not waiting.done()
+    return waiting
+
+
 @played
 async def test_only_proposal_does_not_wait() -> None:
     line = FairQueue()
@@ -379,9 +387,7 @@ async def test_only_proposal_does_not_wait() -> None:
 async def test_one_proposal_is_decided_at_a_time() -> None:
     line = FairQueue()
     await waits(line, "a")
-    second = asyncio.create_task(waits(line, "b"))
-    await settled()
-    assert not second.done()
+    second = await blocked(line, "b")
     line.done("orders", "a")
     await second
 
@@ -390,9 +396,7 @@ async def test_one_proposal_is_decided_at_a_time() -> None:
 async def test_loser_goes_before_the_winner() -> None:
     line = FairQueue()
     await loses(line, "loser")
-    winner = asyncio.create_task(waits(line, "winner"))
-    await settled()
-    assert not winner.done()
+    winner = await blocked(line, "winner")
     await waits(line, "loser", version=2)
     await settled()
     assert not winner.done(), "the owner still decides on the loser's proposal"
@@ -436,9 +440,7 @@ async def test_client_that_resends_a_lost_version_gives_up_its_turn() -> None:
     """The client has not loaded the table, so it would lose again after any wait."""
     line = FairQueue()
     await loses(line, "a", 5)
-    other = asyncio.create_task(waits(line, "b", version=6))
-    await settled()
-    assert not other.done()
+    other = await blocked(line, "b", version=6)
     await waits(line, "a", version=5)
     await settled()
     assert other.done(), "the other client does not wait for its time limit"
@@ -497,9 +499,7 @@ async def test_wait_ends_at_its_deadline_and_the_turn_stays() -> None:
     line = FairQueue()
     await waits(line, "a")
     await waits(line, "b", 0.0)
-    third = asyncio.create_task(waits(line, "c"))
-    await settled()
-    assert not third.done()
+    third = await blocked(line, "c")
     line.lost("orders", "b", 1)
     line.done("orders", "b")
     await settled()
@@ -548,9 +548,7 @@ async def test_one_slow_client_does_not_end_the_queue(monkeypatch: pytest.Monkey
     for number in range(2 * scheduling.MISSES):
         await loses(line, f"slow {number}")
         await loses(line, "a", 2 * number)  # `a` gets the turn after the slow client's turn has ended
-        other = asyncio.create_task(waits(line, "b", version=2 * number + 1))
-        await settled()
-        assert not other.done()
+        other = await blocked(line, "b", version=2 * number + 1)
         await waits(line, "a", version=2 * number + 1)
         line.done("orders", "a")
         await other
@@ -587,9 +585,7 @@ async def test_queue_is_used_again_some_time_after_it_ended(monkeypatch: pytest.
     await waits(line, "a")
     line.done("orders", "a")
     await loses(line, "a")
-    other = asyncio.create_task(waits(line, "b"))
-    await settled()
-    assert not other.done()
+    other = await blocked(line, "b")
     await waits(line, "a", version=2)
     line.done("orders", "a")
     await other

@@ -258,14 +258,6 @@ def test_replace_where_replaces_matching_partitions(delta: DeltaConnection, flig
     assert _content(delta, flights) == _tuples(rows.where("month != 1").union(new))
 
 
-def test_replace_where_with_no_rows_empties_the_partitions(
-    delta: DeltaConnection, flights: str, rows: DataFrame
-) -> None:
-    nothing = rows.where("id < 0")
-    delta.write(nothing).mode("overwrite").option("replaceWhere", "month >= 1").saveAsTable(flights)
-    assert _content(delta, flights) == _tuples(rows.where("month = 0"))
-
-
 def test_replace_where_rejects_rows_outside_its_condition(
     delta: DeltaConnection, flights: str, rows: DataFrame
 ) -> None:
@@ -277,16 +269,6 @@ def test_replace_where_rejects_rows_outside_its_condition(
     unknown = rows.selectExpr("id", "cast(null as int) month")
     with pytest.raises(InvalidRequestError, match="not true for 12 of 12 rows"):
         delta.write(unknown).mode("overwrite").option("replaceWhere", "month = 1").saveAsTable(flights)
-
-
-def test_replace_where_accepts_partition_columns_only(delta: DeltaConnection, flights: str, rows: DataFrame) -> None:
-    before = _data_files(delta.tables.by_name(flights).location)
-    for condition in ("id = 1", "month = 1 or id = 1", "nothing = 1", "month +", "month = 'x'"):
-        with pytest.raises(InvalidRequestError):
-            delta.write(rows).mode("overwrite").option("replaceWhere", condition).saveAsTable(flights)
-    with pytest.raises(InvalidRequestError):
-        delta.write(rows).mode("append").option("replaceWhere", "month = 1").saveAsTable(flights)
-    assert _data_files(delta.tables.by_name(flights).location) == before
 
 
 def test_replace_where_creates_with_matching_rows_only(delta: DeltaConnection, rows: DataFrame) -> None:
@@ -318,13 +300,6 @@ def test_replace_where_on_a_timestamp_needs_a_session_in_utc(
 
 
 # Columns
-
-
-def test_columns_are_matched_by_name_in_any_case_and_order(
-    delta: DeltaConnection, flights: str, rows: DataFrame
-) -> None:
-    delta.write(rows.selectExpr("MONTH", "Id")).mode("append").saveAsTable(flights)
-    assert _content(delta, flights) == _tuples(rows.union(rows))
 
 
 def test_a_missing_column_becomes_null_and_numbers_are_widened(delta: DeltaConnection, spark: SparkSession) -> None:
@@ -454,15 +429,6 @@ def test_a_batch_of_an_application_is_written_once(delta: DeltaConnection, rows:
     assert delta.tables.by_name("t").snapshot().transactions["stream"].version == 2
 
 
-def test_append_only_table_rejects_overwrites(delta: DeltaConnection, rows: DataFrame) -> None:
-    delta.write(rows).option("delta.appendOnly", True).partitionBy("month").saveAsTable("t")
-    before = _data_files(delta.tables.by_name("t").location)
-    with pytest.raises(InvalidRequestError, match="append-only"):
-        delta.write(rows).mode("overwrite").saveAsTable("t")
-    assert _data_files(delta.tables.by_name("t").location) == before
-    assert delta.write(rows).mode("append").saveAsTable("t") is not None
-
-
 # Conflicts, as in DELTA.md#transactions
 
 
@@ -516,14 +482,6 @@ def test_write_conflicts_with_changes_of_its_reads(
     snapshots = [delta.tables.by_name(flights).snapshot(version=version) for version in (0, 1)]
     assert _data_files(snapshots[0].location) == {add.path for each in snapshots for add in each.files.values()}
     assert delta.read.table(flights).count() == count
-
-
-def test_replacements_of_different_partitions_both_land(
-    delta: DeltaConnection, flights: str, rows: DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _meanwhile(monkeypatch, lambda: _replace(delta, rows, 1))
-    assert _replace(delta, rows, 2).version == 2
-    assert _content(delta, flights) == _tuples(rows)
 
 
 def test_files_stay_when_the_outcome_is_unknown(

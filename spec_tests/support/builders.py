@@ -271,3 +271,10 @@ def ownership_change(feature: TableFeature, timestamp: int) -> bytes:
 def hand_back_commit(timestamp: int) -> bytes:
     """The commit that makes an owned table a filesystem one."""
     return actions.encode([info(timestamp), protocol_of(None), metadata_of(None)])
+
+
+def replace_ledger(path: Path, by: Path) -> None:
+    """Replace a ledger, also while processes have it open."""
+    for suffix in ("-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+    by.replace(path)

@@ -79,13 +79,15 @@ class Watch(Faults):
 
 
 class Others:
-    """Another process acts once, just before the owner gets the lock, or just after it has released the lock."""
+    """Another process acts once: just before the owner gets the lock for the `at`-th time, not counting publishing
+    locks, or just after it has released a lock."""
 
     def __init__(
-        self, *, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None
+        self, *, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None, at: int = 1
     ) -> None:
         self._before = before
         self._after = after
+        self._left = at
         self.lock = watched_lock(self._hold)
 
     @property
@@ -93,8 +95,9 @@ class Others:
         return self._before is None and self._after is None
 
     def _hold(self, path: Path, real: HostLock) -> Iterator[None]:
-        act, self._before = self._before, None
-        if act is not None:
+        self._left -= not path.name.startswith("publishing")
+        if self._before is not None and self._left == 0:
+            act, self._before = self._before, None
             act()
         with real():
             yield
