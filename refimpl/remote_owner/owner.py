@@ -292,7 +292,7 @@ class RemoteOwner:
         current = self._resolved(self._met(full_name, loaded))
         if not is_mine:
             return NameTaken(winner=current)
-        del self._staged[table_id]
+        self._staged.pop(table_id, None)
         self._doubtful.discard(table_id)
         commit = RatifiedCommit(
             version=0,
@@ -418,6 +418,8 @@ class RemoteOwner:
                 return Conflict(latest_ratified_version=version)  # perhaps by this request itself, which arrived twice
             if isinstance(error, OwnerUnavailableError):  # an earlier arrival of this request may have landed
                 raise _Undecided(f"{answer}; then {error}") from error
+            if isinstance(error, TableNotFoundError) and self._is_published(table, request):
+                return Ratified(commit=self._own_commit(request), replayed=True)
             raise
         if was_lost:
             decided = self._decided(now, request)
@@ -462,6 +464,23 @@ class RemoteOwner:
                     version=request.version,
                 ) from None
         return Landed(commit=self._own_commit(request)) if mine else NotLanded()
+
+    def _is_published(self, table: _Table, request: _Request) -> bool:
+        """Whether a table that the server no longer has got the proposal before: the request arrived twice, and the
+        table was dropped in between. `commit-owner serve` publishes all commits of a table before it drops it.
+
+        Raises `OutcomeUnknown` if the log does not show it.
+        """
+        log = self._log(table)
+        try:
+            if log.published(request.version):
+                return log.holds(log_path.commit(request.version), request.content)
+            if log.newest_version() < request.version:
+                return False
+            problem = f"its log has no version {request.version} any more"
+        except OSError as error:
+            problem = f"its log cannot be read: {error}"
+        raise OutcomeUnknown(f"{table.name} was dropped, and {problem}: whether {request.file_name} landed is unknown")
 
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
         """Takes no turn: the server has its own queue."""
@@ -624,7 +643,7 @@ class RemoteOwner:
                 return self._met(seen.name, loaded)
             if isinstance(loaded, Refusal) and loaded.status != HTTPStatus.NOT_FOUND:
                 raise self._calls.refused(f"load {seen.name}", loaded)
-            del self._seen[table_id]
+            self._seen.pop(table_id, None)
         return self._search(table_id, lambda listed: listed.table_id == table_id)
 
     def _met(self, full_name: _FullName, loaded: LoadedTable, *, must_exist: bool = True) -> _CurrentTable:

@@ -49,12 +49,14 @@ from refimpl.commits import (
     AttemptId,
     Conflict,
     DirectProposal,
+    Landed,
     Outcome,
     Ratified,
     RatifiedCommit,
     Rejected,
     StagedProposal,
     VersionGap,
+    is_attempt_id,
 )
 from refimpl.errors import (
     CorruptLogError,
@@ -294,11 +296,16 @@ class DeltaApi:
             raise bad_request("update-metadata-snapshot-version is for tables that are not catalog-managed")
         added = asked.get(AddCommit)
         attempt = None if added is None else _attempt_of(added.commit)
-        seen = self._look_up(catalog, schema, table, None if added is None else added.commit.version, attempt)
-        if demanded.uuid != seen.table.table_id:
-            raise requirement_conflict(
-                f"assert-table-uuid failed: expected {demanded.uuid} but table has {seen.table.table_id}"
-            )
+        try:
+            seen = self._look_up(catalog, schema, table, None if added is None else added.commit.version, attempt)
+            if demanded.uuid != seen.table.table_id:
+                raise requirement_conflict(
+                    f"assert-table-uuid failed: expected {demanded.uuid} but table has {seen.table.table_id}"
+                )
+        except ApiError:
+            if attempt is not None:
+                self._resolve_if_gone(demanded.uuid, attempt)
+            raise
         etag = required.get(AssertEtag)
         preconditions = preconditions_of(asked, seen.table.table_id, None if etag is None else etag.etag)
         if added is None or attempt is None:
@@ -323,6 +330,26 @@ class DeltaApi:
             self.describe(catalog, schema, table)
             raise no_such_table(f"{catalog}.{schema}.{table}")
         return seen
+
+    def _resolve_if_gone(self, table_id: str, attempt: AttemptId) -> None:
+        """Resolve a proposal to a table that was dropped or handed back. If it did not land, it must not land after an
+        undrop either: the answer says that it did not. Raises `OutcomeUnknown` if it landed before."""
+        if not is_attempt_id(table_id):
+            return
+        try:
+            if self.owner.resolve(table_id).state is not TableState.HANDED_BACK:  # it has another name
+                return
+        except TableNotFoundError:
+            pass
+        with suppress(TableNotFoundError):
+            outcome = self.owner.attempt_outcome(table_id, attempt)
+            if isinstance(outcome, Landed):
+                raise OutcomeUnknown(
+                    f"the commit landed as version {outcome.commit.version}; since then the table was dropped or "
+                    "handed back",
+                    version=outcome.commit.version,
+                    attempt=attempt,
+                )
 
     def _change(self, table_id: str, preconditions: UpdatePreconditions) -> None:
         refused = self.owner.update(table_id, preconditions)

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 import refimpl
 from refimpl.client import proposing
+from refimpl.client.ownership import hand_back
 from refimpl.commits import Landed, Ratified, StagedProposal
 from refimpl.errors import OwnerUnavailableError
 from refimpl.server.delta_api import DeltaApi
@@ -25,6 +26,7 @@ from spec_tests.server.wire import (
     NO_TABLE,
     REQUIREMENT,
     START,
+    UNKNOWN,
     VERSION_CONFLICT,
     WireTable,
     added,
@@ -258,6 +260,39 @@ def test_an_attempt_that_was_resolved_as_not_landed_never_lands(table: WireTable
     warehouse.owner.attempt_outcome(table.table_id, staged.name.split(".")[1])
     assert refusal(table.propose(staged)) == REQUIREMENT
     table.land(1)
+
+
+@pytest.mark.parametrize("named", ["gone", "taken"])
+def test_a_proposal_to_a_dropped_table_does_not_land_after_an_undrop(
+    table: WireTable, warehouse: refimpl.Warehouse, named: str
+) -> None:
+    """The answer said that it did not land, and the client deleted its data files."""
+    warehouse.owner.drop_table(table.table_id)
+    other = warehouse.create_table("orders", pa.schema([("id", pa.int64())])) if named == "taken" else None
+    staged = table.write_staged(1)
+    assert refusal(table.propose(staged)) == (NO_TABLE if other is None else REQUIREMENT)
+    if other is not None:
+        warehouse.owner.drop_table(other.table_id or "")
+    warehouse.undrop_table(table.table_id)
+    assert refusal(table.propose(staged)) == REQUIREMENT
+    table.land(1)
+
+
+@pytest.mark.parametrize("end", ["dropped", "handed back"])
+def test_replay_after_the_end_of_a_table_is_not_denied(
+    table: WireTable, warehouse: refimpl.Warehouse, end: str
+) -> None:
+    """A 404 says that the commit did not land: its client would delete its data files."""
+    staged = table.land(1)
+    if end == "dropped":
+        warehouse.owner.drop_table(table.table_id)
+    else:
+        hand_back(warehouse.table("orders"))
+    assert refusal(table.propose(staged)) == UNKNOWN
+    assert refusal(table.propose(table.write_staged(2))) == NO_TABLE
+    if end == "dropped":
+        warehouse.undrop_table(table.table_id)
+        assert table.propose(staged).status_code == 200
 
 
 def test_commit_is_listed_with_the_time_of_its_file(table: WireTable) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -23,6 +23,7 @@ import pytest
 import refimpl
 from conformance.proxy.listener import Handler, Listener
 from conformance.proxy.server import Fault, FaultProxy, Match, Plan
+from refimpl import log_path
 from refimpl.catalog_messages import CLIENT_PUBLISHES_AFTER, LoadedTable, SetDomainMetadata
 from refimpl.cli.options import WAREHOUSE_VARIABLE
 from refimpl.cli.output import ExitCode
@@ -569,6 +570,61 @@ def test_drop_after_a_lost_answer_leaves_the_outcome_unknown(listen: Listen, dir
                 with pytest.raises(OutcomeUnknown, match=attempt):
                     remote.owner.commit(table.table_id or "", version, proposal)
         assert len(list(table.location.rglob("*.parquet"))) == 1
+
+
+class Twice(Connection):
+    """The first commit arrives twice, and `between` runs in between. The client gets the second answer, or (`forgets`)
+    that of a server that knows nothing of dropped tables."""
+
+    def __init__(self, url: str, between: Callable[[], object], *, forgets: bool) -> None:
+        super().__init__(address_of(url), timeout=120)
+        self.between: Callable[[], object] | None = between
+        self.forgets = forgets
+
+    def send(self, method: str, target: str, body: bytes | None = None) -> Reply:
+        reply = super().send(method, target, body)
+        if self.between is None or method != "POST" or not target.endswith("/tables/orders"):
+            return reply
+        self.between()
+        self.between = None
+        if not self.forgets:
+            return super().send(method, target, body)
+        error = {"message": "dropped", "type": "NoSuchTableException", "code": 404}
+        return Reply(status=404, body=msgspec.json.encode({"error": error}))
+
+
+@pytest.mark.parametrize(
+    ("forgets", "after", "error"),
+    [
+        (False, "published", OutcomeUnknown),
+        (True, "published", None),
+        (True, "cleaned up", OutcomeUnknown),
+        (True, "purged", TableNotFoundError),
+    ],
+)
+def test_commit_that_arrived_twice_around_a_drop_is_not_denied(
+    listen: Listen, directory: Path, forgets: bool, after: str, error: type[Exception] | None
+) -> None:
+    """Taken as "nothing landed", the second answer made the client delete the data files of a commit that landed."""
+    with refimpl.open(directory, create=True) as local:
+        table_id = local.create_table("orders", SCHEMA).table_id or ""
+
+        def drop() -> None:
+            local.owner.drop_table(table_id)
+            if after == "cleaned up":
+                table.log.put_if_absent(log_path.commit(2), b"")
+                table.log.delete(log_path.commit(1))
+            elif after == "purged":
+                local.owner.purge_table(table_id, older_than=0)
+
+        twice = Twice(listen(), drop, forgets=forgets)
+        owner = RemoteOwner(twice.address, Environment(pause=lambda seconds: None), connection=twice)
+        table = Table.resolve("orders", owner, local.environment)
+        with nullcontext() if error is None else pytest.raises(error):
+            table.append(rows(1))
+        owner.close()
+        assert twice.between is None
+        assert len(list(table.location.rglob("*.parquet"))) == (0 if after == "purged" else 1)
 
 
 def test_drop_whose_answer_was_lost_spares_the_next_table_of_the_name(listen: Listen, directory: Path) -> None:
