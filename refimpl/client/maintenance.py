@@ -20,9 +20,10 @@ from refimpl.client.checkpointing import Checkpointed, ask, check_published, poi
 from refimpl.client.loading import check_reconciled, load
 from refimpl.client.log_reading import LogReader, last_checkpoint
 from refimpl.client.log_segment import Commit, complete_checkpoints, known_commits
-from refimpl.client.properties import LOG, retention
+from refimpl.client.properties import DELETED_FILES, LOG, retention
 from refimpl.client.snapshot import Snapshot
 from refimpl.client.table import Table
+from refimpl.client.table_state import ReplayedState
 from refimpl.commit_owner import Maintenance
 from refimpl.errors import CorruptLogError, InvalidRequestError, MaintenanceRefusedError, NotFoundInHistoryError
 from refimpl.log_path import CHECKPOINT_KINDS, SIDECAR_FOLDER, FileKind, LogPath, Version
@@ -150,12 +151,33 @@ def _difference(table: Table, path: LogPath, actions: Iterable[Action]) -> str |
     meant, written = (
         {_identity(action): (type(action), _meaning(action)) for action in each} for each in (wanted, actions)
     )
-    for identity in meant.keys() | written.keys():
+    try:
+        missing = (action for action in wanted if _identity(action) not in written)
+        needless = _needless(table, path.start_version, missing)
+    except (NotFoundInHistoryError, CorruptLogError):  # no version before the range can be read, so it is not used
+        return None
+    for identity in (meant.keys() | written.keys()) - needless:
         if identity is not None and meant.get(identity) != written.get(identity):
             action = " ".join(str(part) for part in identity if part is not None)
             problem = "is missing" if identity not in written else "differs" if identity in meant else "is in no commit"
             return f"the compaction {table.log.folder / path.name} differs from its commits: {action} {problem}"
     return None
+
+
+def _needless(table: Table, start: Version, missing: Iterable[Action]) -> set[_Identity | None]:
+    """The identities of the actions that a compaction from `start` on may lack: DELTA.md#removals-in-compactions."""
+    removals = [each for each in missing if isinstance(each, Remove | DomainMetadata)]
+    if not removals:
+        return set()
+    before = load(table.reader, start - 1).state if start else ReplayedState()
+    oldest = table.environment.now() - retention(table.snapshot().metadata, DELETED_FILES)
+
+    def hides_nothing(removal: Remove | DomainMetadata) -> bool:
+        if isinstance(removal, DomainMetadata):
+            return removal.removed and removal.domain not in before.domains
+        return removal.key not in before.files and (removal.deletion_timestamp or 0) < oldest
+
+    return {_identity(each) for each in removals if hides_nothing(each)}
 
 
 class Damage(Enum):

@@ -9,6 +9,7 @@ may have removed the oldest ones. Checkpoints and compactions are the client's: 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Collection, Iterator
 from enum import Enum
@@ -23,7 +24,7 @@ from refimpl.actions import Metadata, Protocol, same_actions
 from refimpl.commit_owner import TableState
 from refimpl.commits import RatifiedCommit
 from refimpl.environment import Environment
-from refimpl.errors import CorruptLedgerError, CorruptLogError
+from refimpl.errors import CorruptLedgerError, CorruptLogError, OwnerUnavailableError, TableNotFoundError
 from refimpl.log_path import CHECKPOINT_KINDS, LOG_FOLDER, FileKind, LogPath, Version
 from refimpl.log_store import LogStore
 from refimpl.owner import decide
@@ -76,7 +77,7 @@ def verify(owner: LocalOwner) -> list[Finding]:
         return [*found, _damaged(None, error)]
     for table in tables:
         try:
-            found.extend(_Check(context, table.table_id).findings())
+            found.extend(_findings(context, table.table_id))
         except CorruptLedgerError as error:
             found.append(_damaged(table.name or table.table_id, error))
     gone = (TableState.HANDED_BACK, TableState.DROPPED)
@@ -105,8 +106,16 @@ def verify(owner: LocalOwner) -> list[Finding]:
             f"restored, a newer backup may have the table",
         )
         for place, feature in owned_tables(context.environment, context.warehouse, owner.name, known | dropped.keys())
+        if not _is_known(context, place)
     ]
     return found
+
+
+def _is_known(context: Context, place: Path) -> bool:
+    """Whether the ledger has a table there now: one that was created since the tables were read."""
+    with context.ledger.read() as view:
+        found = view.table_at(place)
+    return found is not None and found.state is not TableState.HANDED_BACK
 
 
 def _damaged(table: str | None, error: CorruptLedgerError) -> Finding:
@@ -157,6 +166,29 @@ def _feature_at(log: LogStore, owner_name: str) -> TableFeature | None:
     return feature if metadata.configuration.get(feature.owner_property) == owner_name else None
 
 
+def _findings(context: Context, table_id: str) -> list[Finding]:
+    """The findings of a table. An error or a warning counts only if a second check has it too: a file that another
+    process publishes or cleans up between two steps of a check looks like damage."""
+    try:
+        first = list(_check(context, table_id).findings())
+        if all(finding.severity is Severity.NOTE for finding in first):
+            return first
+        codes = {finding.code for finding in first}
+        return [finding for finding in _check(context, table_id).findings() if finding.code in codes]
+    except TableNotFoundError:  # a take-over or creation that was forgotten since
+        return []
+
+
+def _check(context: Context, table_id: str) -> _Check:
+    """The checks of a table. What looks like an interrupted commit may be in progress: then it reads again under the
+    lock, which the processes hold that make such commits. If it cannot get the lock, the first read state counts."""
+    check = _Check(context, table_id)
+    if check.is_unfinished:
+        with contextlib.suppress(OwnerUnavailableError), context.lock():
+            check = _Check(context, table_id)
+    return check
+
+
 class _Check:
     """The checks of one table, on one read state of the ledger."""
 
@@ -172,6 +204,11 @@ class _Check:
         listing = self._log.listing()
         self._published = {path.version: path for path in listing if path.kind is FileKind.COMMIT}
         self._checkpoint = max((path.version for path in listing if path.kind in CHECKPOINT_KINDS), default=-1)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a promise is open, or a table that is not registered has a version."""
+        return self._promise is not None or (self._table.state is TableState.STAGING and bool(self._published))
 
     def findings(self) -> Iterator[Finding]:
         table = self._table
@@ -216,10 +253,13 @@ class _Check:
             message += f" registered; {remedy}"
             yield self._finding(Severity.ERROR, "not-registered", message, repairable=0 in self._published)
         elif old or newest == 0:
-            kept = "; it holds versions, and stays" if self._published else ""
+            message = f"was staged at {table.location} but never registered"
+            if self._published:
+                message += "; it holds versions, and stays"
             if newest == 0:
-                kept += "; if an older ledger was restored, run repair --adopt-published"
-            message = f"was staged at {table.location} but never registered{kept}"
+                message += (
+                    "; its creator may still register it; if an older ledger was restored, run repair --adopt-published"
+                )
             yield self._finding(Severity.NOTE, "never-registered", message, repairable=not self._published)
 
     def _history(self) -> Iterator[Finding]:
@@ -270,7 +310,11 @@ class _Check:
     def _published_bytes(self, commit: RatifiedCommit, digest: bytes) -> Iterator[Finding]:
         """catalog-managed, "Publishing Commits": a client may publish too, and spell inline actions as it likes."""
         name = log_path.commit(commit.version)
-        content = self._log.read(name)
+        try:
+            content = self._log.read(name)
+        except FileNotFoundError:  # removed since it was listed
+            yield self._finding(Severity.ERROR, "published-missing", f"{name} is missing")
+            return
         if hashlib.sha256(content).digest() == digest:
             return
         if commit.content is not None:

@@ -3,11 +3,13 @@
 import os
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import refimpl
 from refimpl.cli.output import ExitCode
 from refimpl.client.maintenance import compact, write_checkpoint
+from refimpl.environment import Environment
 from refimpl.owner.verify import Finding, Severity
 from refimpl.warehouse import Warehouse
 from spec_tests.cli.conftest import CommandLine, commit_rows
@@ -236,6 +238,42 @@ def test_verify_compares_compactions_with_their_commits(warehouse: Warehouse, bu
     (finding,) = found
     assert (finding.table, finding.severity, finding.code) == (busy, Severity.ERROR, "compaction-differs")
     assert f"remove {path.name}" in finding.message
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["new", "older"])
+@pytest.mark.parametrize("removed", ["domain", "file", "old file"])
+def test_a_compaction_may_lack_a_removal_that_hides_nothing(tmp_path: Path, removed: str, before: bool) -> None:
+    """verify reported that readers get a wrong state of the table."""
+    now = 10**12
+    host = Environment(now=lambda: now)
+    with refimpl.open(tmp_path / "lake", create=True, environment=host) as warehouse:
+        table = warehouse.create_table("events", pa.schema([("id", pa.int64())]))
+
+        def change(work: str) -> None:
+            transaction = table.transaction()
+            if removed == "domain":
+                transaction.set_domain("some", "{}" if work == "add" else None)
+                transaction.commit()
+            elif work == "add":
+                table.append(pa.table({"id": [1]}))
+            else:
+                transaction.remove(*transaction.read_whole_table())
+                transaction.commit()
+
+        change("add")
+        if not before:
+            change("remove")
+            change("add")
+        change("remove")
+        table.append(pa.table({"id": [2]}))
+        table.publish()
+        path = table.log.folder / compact(table, 2 if before else 3, table.snapshot().version)
+        lines = path.read_bytes().splitlines(keepends=True)
+        path.write_bytes(b"".join(line for line in lines if b'"remove' not in line))
+        if removed == "old file":
+            now += 8 * 86_400_000
+        codes = {finding.code for finding in warehouse.verify() if finding.severity is Severity.ERROR}
+        assert codes == ({"compaction-differs"} if before or removed == "file" else set())
 
 
 def test_repair_finishes_a_backfill(cli: CommandLine, warehouse: Warehouse, busy: str) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -29,7 +31,7 @@ from refimpl.commits import (
     StagedProposal,
     VersionGap,
 )
-from refimpl.environment import Environment, HostLock, clock_ms
+from refimpl.environment import Environment, HostLock, clock_ms, host_lock
 from refimpl.errors import CorruptionError, CorruptLedgerError, InvalidRequestError, LocationError, TableNotFoundError
 from refimpl.log_store import LogStore
 from refimpl.owner import repair as repair_module
@@ -50,6 +52,7 @@ from spec_tests.support.builders import (
     refused,
     replace_ledger,
 )
+from spec_tests.support.faults import FailingFiles
 from spec_tests.support.lock_watch import Others, watched_lock
 
 FOLDER = CATALOG_MANAGED.staging_folder
@@ -583,6 +586,107 @@ def test_abandoned_staging_table_is_named_and_can_be_removed(setting: Setting, l
     }[left]  # fmt: skip
     state = owner.resolve(staged.table_id).state if left == "version 0" else None
     assert state is (TableState.STAGING if left == "version 0" else None)
+
+
+# What other processes do while verify runs
+
+
+def verified(setting: Setting, operation: str, path: Path, act: Callable[[], object]) -> set[tuple[str, str]]:
+    """The findings, if `act` happens once, just before verify does this."""
+    files = FailingFiles()
+    acts = [act]
+
+    def acting(done: str, at: Path) -> bool:
+        if done == operation and at == path and acts:
+            acts.pop()()
+        return False
+
+    files.fail_when = acting
+    with refimpl.open(setting.directory, environment=Environment(files=files)) as other:
+        codes = {(finding.severity.value, finding.code) for finding in verify(other.owner)}
+    assert not acts
+    return codes
+
+
+def test_table_that_is_created_meanwhile_is_not_unknown(setting: Setting) -> None:
+    def create_another() -> None:
+        setting.warehouse.create_table("after", pa.schema([("id", pa.int64())]))
+
+    assert verified(setting, "list_directory", setting.directory, create_another) == set()
+
+
+def test_table_that_is_forgotten_meanwhile_is_no_finding(setting: Setting) -> None:
+    """The owner forgets a take-over that lost its race."""
+    staged = setting.owner.stage_table("z", CATALOG_MANAGED)
+
+    def forget() -> None:
+        with setting.owner.context.lock(), setting.owner.ledger.write() as writer:
+            writer.forget_table(setting.owner.context.required(writer, staged.table_id))
+
+    assert verified(setting, "list_directory", setting.log.folder, forget) == set()
+
+
+def test_versions_that_are_cleaned_up_meanwhile_are_not_missing(setting: Setting) -> None:
+    for version in (1, 2):
+        setting.commit(version)
+    setting.owner.backfill_to_version(setting.table.table_id)
+    (setting.log.folder / log_path.classic_checkpoint(2)).write_bytes(b"")
+    assert verified(setting, "read", setting.file(0), setting.file(0).unlink) == {("note", "orphaned-staged-files")}
+    assert verified(setting, "read", setting.file(2), setting.file(1).unlink) == {("note", "orphaned-staged-files")}
+    setting.file(2).unlink()
+    assert ("error", "published-missing") in setting.codes()
+
+
+def test_versions_that_are_published_meanwhile_are_no_gap(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The names that are created while a folder is read may be in the listing or not."""
+    for version in (1, 2):
+        setting.commit(version)
+    setting.owner.backfill_to_version(setting.table.table_id)
+    listing, times = LogStore.listing, count()
+
+    def without_the_first(log: LogStore, *, newest: bool = False) -> list[log_path.LogPath]:
+        found = listing(log, newest=newest)
+        return [path for path in found if path.version != 1 or next(times)]
+
+    monkeypatch.setattr(LogStore, "listing", without_the_first)
+    assert setting.codes() == {("note", "orphaned-staged-files")}
+    assert next(times) > 1
+
+
+def test_direct_commit_in_progress_is_not_interrupted(tmp_path: Path) -> None:
+    """Its promise is open while verify reads the ledger."""
+    with refimpl.open(tmp_path / "lake", create=True) as warehouse:
+        table = create(warehouse, CATALOG_MANAGED, CommitMode.DIRECT)
+    asks, codes = threading.Event(), []
+
+    def asked(path: Path) -> HostLock:
+        lock = host_lock(path)
+
+        def taken() -> AbstractContextManager[object]:
+            asks.set()
+            return lock()
+
+        return taken
+
+    def check() -> None:
+        with refimpl.open(tmp_path / "lake", environment=Environment(host_lock=asked)) as other:
+            asks.clear()
+            codes.extend(finding.code for finding in verify(other.owner))
+        asks.set()
+
+    checking, files = threading.Thread(target=check), FailingFiles()
+
+    def linking(operation: str, path: Path) -> bool:
+        if operation == "link":
+            checking.start()
+            assert asks.wait(120)
+        return False
+
+    files.fail_when = linking
+    with refimpl.open(tmp_path / "lake", environment=Environment(files=files)) as writing:
+        assert isinstance(table.through(writing).commit(1), Ratified)
+    checking.join()
+    assert codes == []
 
 
 # Tables that an engine announces, and then creates or converts by itself (DELTA_SPARK.md)
