@@ -25,8 +25,10 @@ from refimpl import __version__, log_path
 from refimpl.actions import Action, Add, CommitInfo, Metadata, decode, encode
 from refimpl.client.conflicts import Winner
 from refimpl.client.in_commit_timestamp import stamp_enablement
+from refimpl.client.loading import load
 from refimpl.client.log_reading import LogReader, last_checkpoint
 from refimpl.client.row_tracking import numbered
+from refimpl.client.snapshot import Snapshot
 from refimpl.commits import (
     AttemptId,
     AttemptOutcome,
@@ -54,6 +56,7 @@ from refimpl.errors import (
     DeltaError,
     InvalidRequestError,
     LostRaceError,
+    MetadataChangedError,
     OutcomeUnknown,
     OwnerUnavailableError,
 )
@@ -220,9 +223,11 @@ class FilesystemProposer:
     the outcome is unknown).
     """
 
-    def __init__(self, reader: LogReader) -> None:
+    def __init__(self, reader: LogReader, read: Snapshot | None = None) -> None:
+        """`read`: the version that the transaction is built on; None for version 0."""
         self._reader = reader
         self._log = reader.log
+        self._read = read
 
     def turn(self) -> AbstractContextManager[bool]:
         """No wait: a table without an owner has no queue."""
@@ -241,6 +246,7 @@ class FilesystemProposer:
         except CorruptLogError as error:
             raise InvalidRequestError(f"{error}; nothing was written", version=version) from error
         try:
+            self._check_same_table(version)
             self._check_next(version)
         except OSError as error:
             raise OwnerUnavailableError(
@@ -256,6 +262,21 @@ class FilesystemProposer:
         except OSError as error:
             self._explain(version, content, error)
         return Lost(version=version)
+
+    def _check_same_table(self, version: Version) -> None:
+        """Before the link: the commit that was read last is still the same file. Otherwise the table may have been
+        deleted, and another one created at its location: none of its commits need be a conflict."""
+        read = self._read
+        found = None if read is None else self._log.find(log_path.commit(read.version))
+        if read is None or found is None or found == read.segment.last_commit:
+            return
+        now = load(self._reader).state.metadata
+        if now is None or now.id != read.metadata.id:
+            raise MetadataChangedError(
+                f"version {version} cannot be committed: another table was created at {self._log.location} since "
+                f"version {read.version} was read; read the table again, and repeat the transaction",
+                version=version,
+            )
 
     def _check_next(self, version: Version) -> None:
         """Before the link: a version whose commit exists is a lost race; any other must follow the newest one."""

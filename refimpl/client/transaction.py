@@ -650,7 +650,8 @@ class CommitLoop:
         """Returns the commit, or raises the error that ended it. Nothing happens after the commit point, so no later
         error can make a landed commit fail."""
         reader = self._reader
-        proposer = FilesystemProposer(reader) if reader.owner is None else OwnerProposer(reader, self._policy)
+        files_only = reader.owner is None
+        proposer = FilesystemProposer(reader, self._snapshot) if files_only else OwnerProposer(reader, self._policy)
         with proposer.turn() as waited:
             return self._propose_until_landed(proposer, look_first=waited)
 

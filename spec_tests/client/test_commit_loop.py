@@ -2,6 +2,8 @@
 
 import contextlib
 import itertools
+import os
+import shutil
 import tempfile
 from pathlib import Path
 from unittest.mock import Mock
@@ -43,6 +45,7 @@ from refimpl.errors import (
     InvalidRequestError,
     LocationError,
     LostRaceError,
+    MetadataChangedError,
     OutcomeUnknown,
     OwnerUnavailableError,
     TableNotFoundError,
@@ -89,6 +92,31 @@ def compete(setting: Setting, table: Table, times: int) -> None:
             setting.owner.faults.before_proposal.append(be_first)
 
     setting.owner.faults.before_proposal.append(be_first)
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3])
+def test_a_transaction_does_not_commit_to_the_next_table_at_its_location(setting: Setting, commits: int) -> None:
+    """Neither as its next version, nor after its commits, none of which is a conflict for an append."""
+    table = setting.table(None)
+    appending(table, "a").commit()
+    transaction = appending(table, "b")
+    shutil.rmtree(table.location)
+    other = setting.table(None)
+    for number in range(commits):
+        appending(other, f"other-{number}").commit()
+    with pytest.raises(MetadataChangedError, match="another table was created"):
+        transaction.commit()
+    assert other.snapshot().version == commits
+
+
+def test_a_commit_file_that_was_written_again_is_the_same_table(setting: Setting) -> None:
+    table = setting.table(None)
+    appending(table, "a").commit()
+    transaction = appending(table, "b")
+    name = log_path.commit(1)
+    table.log.overwrite(name, table.log.read(name))
+    os.utime(table.log.folder / name, (0, 0))
+    assert transaction.commit().version == 2
 
 
 # Time
