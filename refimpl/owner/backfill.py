@@ -113,7 +113,7 @@ def _next(context: Context, table_id: str, version: Version | None) -> tuple[Tab
     with context.ledger.read() as view:
         table = context.required(view, table_id)
         if table.state is TableState.DROPPED:
-            if table.purged_at is not None:
+            if table.purged_at is not None or table.latest is None:
                 with contextlib.suppress(OSError):
                     context.end_publishing(table_id)
             raise InvalidRequestError(f"{table.label} was dropped; a dropped table is not published")

@@ -70,12 +70,18 @@ class Context:
         return self.ledger.path.parent / f"publishing-{self.place(table_id).table_id}"
 
     def end_publishing(self, table_id: str) -> None:
-        """Remove the lock file of a table whose purge is recorded. The caller holds the publishing lock and does
-        nothing else under it afterwards: another process may create a new file of this name at once. A process that
-        waits for the old file creates a new one, sees that the table is purged, and calls this. STORAGE.md#lock-file.
+        """Remove the lock file of a table whose purge is recorded, or that was dropped without a version; also the file
+        of its queue. The caller holds the publishing lock and does nothing else under it afterwards: another process
+        may create a new file of this name at once. A process that waits for the old file creates a new one, sees that
+        the table is gone, and calls this. STORAGE.md#lock-file.
         """
-        with contextlib.suppress(FileNotFoundError):
-            self.environment.files.unlink(self._publishing_path(table_id))
+        for path in (self._publishing_path(table_id), self.queue_path(table_id)):
+            with contextlib.suppress(FileNotFoundError):
+                self.environment.files.unlink(path)
+
+    def queue_path(self, table_id: str) -> Path:
+        """The file of the queue in which the table's writers take turns; it may be missing."""
+        return self.ledger.path.parent / f"turns-{table_id}"
 
     def place(self, table_id: str) -> TableRecord:
         """A cached record: what never changes (key, location, table feature) is right, the rest may be old.

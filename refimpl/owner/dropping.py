@@ -58,6 +58,8 @@ def drop_table(context: Context, table_id: str) -> None:
             if table.state in (TableState.DROPPED, TableState.HANDED_BACK):
                 raise InvalidRequestError(f"{table.label} is {table.state.value} already", table_id=table_id)
             writer.set_dropped(table, context.now)
+        if table.latest is None:  # it was never registered: no purge will remove the lock's file
+            context.end_publishing(table_id)
 
 
 def undrop_table(context: Context, reference: str) -> ResolvedTable:

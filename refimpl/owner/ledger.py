@@ -74,8 +74,8 @@ class Ledger:
         """The connections of this process, each with the identity of its write-ahead log."""
         self._forked_inside = False
         self._wal_pages = 0
-        before, after = weakref.WeakMethod(self._before_fork), weakref.WeakMethod(self._after_fork)
-        os.register_at_fork(before=lambda: _call(before), after_in_child=lambda: _call(after))
+        key = id(self)
+        _ledgers[key] = weakref.ref(self, lambda _: _ledgers.pop(key, None))
 
     def exists(self) -> bool:
         return self._environment.files.stat(self.path) is not None
@@ -465,10 +465,29 @@ def _file(database: apsw.Connection, name: str, flags: int) -> Iterator[apsw.VFS
         file.xClose()
 
 
-def _call(method: weakref.WeakMethod[Callable[[], None]]) -> None:
-    found = method()
-    if found is not None:
-        found()
+_ledgers: Final[dict[int, weakref.ref[Ledger]]] = {}
+"""The ledgers of this process. (A function that is registered for forks is kept until the process ends.)"""
+
+
+def before_fork() -> None:
+    """Close the connections of the thread that forks."""
+    _each(Ledger._before_fork)
+
+
+def after_fork_in_child() -> None:
+    """Find out whether another thread of the parent was inside a transaction."""
+    _each(Ledger._after_fork)
+
+
+def _each(act: Callable[[Ledger], None]) -> None:
+    for reference in list(_ledgers.values()):
+        ledger = reference()
+        if ledger is not None:
+            with contextlib.suppress(apsw.Error):
+                act(ledger)
+
+
+os.register_at_fork(before=before_fork, after_in_child=after_fork_in_child)
 
 
 def _migrate(database: apsw.Connection, found: int) -> None:

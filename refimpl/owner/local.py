@@ -431,8 +431,8 @@ class LocalOwner:
     def turn(self, table_id: str) -> AbstractContextManager[bool]:
         queue = self._queues.get(table_id)
         if queue is None:
-            folder = self.ledger.path.parent
-            queue = self._queues[table_id] = self._context.environment.host_queue(folder / f"turns-{table_id}")
+            path = self._context.queue_path(table_id)
+            queue = self._queues[table_id] = self._context.environment.host_queue(path)
         return queue()
 
     def attempt_outcome(self, table_id: str, attempt: AttemptId) -> AttemptOutcome:

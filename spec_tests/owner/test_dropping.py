@@ -15,7 +15,7 @@ from refimpl.commit_owner import TableState
 from refimpl.commits import Ratified, RejectionReason
 from refimpl.environment import Environment, HostLock, host_lock
 from refimpl.errors import InvalidRequestError, LocationError, NameTakenError, OwnerUnavailableError, TableNotFoundError
-from refimpl.files import PosixFiles
+from refimpl.files import HAS_DESCRIPTION_LOCKS, PosixFiles
 from refimpl.owner import dropping
 from refimpl.owner.local import LOCK_FILE
 from refimpl.owner.verify import Severity, verify
@@ -182,6 +182,26 @@ def test_purge_deletes_all_files_and_the_name_is_free(warehouse: refimpl.Warehou
 
 def lock_files(warehouse: refimpl.Warehouse) -> list[str]:
     return sorted(path.name for path in warehouse.owner.ledger.path.parent.glob("publishing-*"))
+
+
+def test_a_creation_that_was_given_up_leaves_no_lock_file(warehouse: refimpl.Warehouse) -> None:
+    staged = warehouse.owner.stage_table("late", CATALOG_MANAGED)
+    warehouse.owner.drop_table(staged.table_id)
+    assert lock_files(warehouse) == []
+    with pytest.raises(InvalidRequestError, match="dropped"):
+        warehouse.owner.drop_table(staged.table_id)
+    assert lock_files(warehouse) == []
+
+
+def test_purge_removes_the_queue_of_the_tables_writers(warehouse: refimpl.Warehouse) -> None:
+    table = create(warehouse, CATALOG_MANAGED, CommitMode.STAGED)
+    queue = warehouse.owner.ledger.path.parent / f"turns-{table.table_id}"
+    with table.owner.turn(table.table_id):
+        table.land()
+    assert queue.exists() is HAS_DESCRIPTION_LOCKS
+    warehouse.owner.drop_table(table.table_id)
+    warehouse.owner.purge_table(table.table_id, older_than=0)
+    assert not queue.exists()
 
 
 def test_purge_removes_its_own_publishing_lock(warehouse: refimpl.Warehouse) -> None:

@@ -1,5 +1,6 @@
 """The owner's files: damage, schema versions, first starts, file systems, forks, backups, and opening a warehouse."""
 
+import gc
 import itertools
 import os
 import shutil
@@ -23,7 +24,7 @@ from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, InvalidRequestError, LocationError, OutcomeUnknown, OwnerUnavailableError
 from refimpl.files import FileStatus, PosixFiles
 from refimpl.log_store import LogStore
-from refimpl.owner import decide
+from refimpl.owner import decide, ledger
 from refimpl.owner.ledger import FILE_NAME, Ledger
 from refimpl.owner.statements import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from refimpl.table_feature import CATALOG_MANAGED, MANAGED_COMMIT, CommitMode, TableFeature
@@ -660,19 +661,26 @@ def test_a_ledger_needs_a_write_ahead_log(tmp_path: Path) -> None:
     assert not (tmp_path / "w" / "_owner" / FILE_NAME).exists()
 
 
-def test_a_fork_closes_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_warehouse_is_not_kept_for_forks(tmp_path: Path) -> None:
+    opened(tmp_path / "w").close()
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(10):
+        opened(tmp_path / "w").close()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 10
+
+
+def test_a_fork_closes_the_connection(tmp_path: Path) -> None:
     """Calls the fork hooks directly. Other tests here fork a process."""
-    hooks: list[dict[str, Callable[[], None]]] = []
-    monkeypatch.setattr(os, "register_at_fork", lambda **each: hooks.append(each))
     with opened(tmp_path / "w") as warehouse:
         table = create(warehouse, MANAGED_COMMIT, CommitMode.DIRECT)
-        (mine,) = [each for each in hooks if getattr(each.get("before"), "__module__", "") == Ledger.__module__]
-        mine["before"]()
-        mine["after_in_child"]()
+        ledger.before_fork()
+        ledger.after_fork_in_child()
         assert table.latest == 0
         with warehouse.owner.ledger.read():
-            mine["before"]()
-            mine["after_in_child"]()
+            ledger.before_fork()
+            ledger.after_fork_in_child()
             refused: list[Exception] = []
 
             def ask() -> None:
