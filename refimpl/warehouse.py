@@ -11,15 +11,16 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, overload
 
-from refimpl.commit_owner import CommitOwner, MaintenancePolicy
+from refimpl.commit_owner import CommitOwner, MaintenancePolicy, TableSummary
 from refimpl.environment import Environment, HostLock
 from refimpl.errors import (
     CorruptLedgerError,
+    DeltaError,
     InvalidRequestError,
     LocationError,
     OwnerUnavailableError,
@@ -120,8 +121,7 @@ class Warehouse(_Tables):
     def verify(self) -> list[Finding]:
         """What is wrong with the ledger and the tables: see `refimpl.owner.verify`; and with checkpoints and
         compactions. Reads only."""
-        from refimpl.client.maintenance import Damage, damaged_files
-        from refimpl.owner.verify import Finding, Severity, verify
+        from refimpl.owner.verify import unreadable, verify
 
         found = verify(self.owner)
         try:
@@ -129,23 +129,33 @@ class Warehouse(_Tables):
         except CorruptLedgerError:  # which is a finding
             return found
         for table in tables:
-            label = table.name or table.table_id
-            with contextlib.suppress(CorruptLedgerError, TableNotFoundError):  # a finding; or dropped meanwhile
-                for path, problem, damage in damaged_files(self.table(table.table_id)):
-                    kind, again = "checkpoint", f"--version {path.version}"
-                    if path.start_version is not None:
-                        kind, again = "compaction", f"--compact {path.start_version}:{path.version}"
-                    effect = {
-                        Damage.REPLACED: "older files are read instead, but other readers may fail",
-                        Damage.DIFFERENT: "readers get a wrong state of the table",
-                        Damage.LOST: "older files do not have what it held: restore it from a backup",
-                    }[damage]
-                    if damage is not Damage.LOST:
-                        effect += f": remove {path.name}, then write it again: commit-owner checkpoint {label} {again}"
-                    severity = Severity.WARNING if damage is Damage.REPLACED else Severity.ERROR
-                    code = f"{kind}-{'differs' if damage is Damage.DIFFERENT else 'unreadable'}"
-                    found.append(Finding(table=label, severity=severity, code=code, message=f"{problem}; {effect}"))
+            try:
+                found += self._damaged_files(table)
+            except (CorruptLedgerError, TableNotFoundError):  # a finding; or dropped meanwhile
+                continue
+            except (DeltaError, OSError) as error:
+                found.append(unreadable(table, error))
         return found
+
+    def _damaged_files(self, table: TableSummary) -> Iterator[Finding]:
+        from refimpl.client.maintenance import Damage, damaged_files
+        from refimpl.owner.verify import Finding, Severity
+
+        label = table.name or table.table_id
+        for path, problem, damage in damaged_files(self.table(table.table_id)):
+            kind, again = "checkpoint", f"--version {path.version}"
+            if path.start_version is not None:
+                kind, again = "compaction", f"--compact {path.start_version}:{path.version}"
+            effect = {
+                Damage.REPLACED: "older files are read instead, but other readers may fail",
+                Damage.DIFFERENT: "readers get a wrong state of the table",
+                Damage.LOST: "older files do not have what it held: restore it from a backup",
+            }[damage]
+            if damage is not Damage.LOST:
+                effect += f": remove {path.name}, then write it again: commit-owner checkpoint {label} {again}"
+            severity = Severity.WARNING if damage is Damage.REPLACED else Severity.ERROR
+            code = f"{kind}-{'differs' if damage is Damage.DIFFERENT else 'unreadable'}"
+            yield Finding(table=label, severity=severity, code=code, message=f"{problem}; {effect}")
 
     @property
     def lock(self) -> HostLock:

@@ -12,7 +12,7 @@ ratified. Commits that were ratified after the backup and never published cannot
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -54,15 +54,18 @@ def repair(owner: LocalOwner, *, orphan_age_ms: int = ORPHAN_AGE_MS, adopt_publi
         try:
             if adopt_published and not table.feature.engines_create and (log.published(0) or log.published_versions()):
                 found += _registered(owner, table, staged)
+            found += _forget_abandoned(context, table.table_id, orphan_age_ms)
         except (DeltaError, OSError) as error:
             label = table.name or table.table_id
             found.append(Action(table=label, code="register", message=f"{table.location}: {error}", done=False))
-            continue
-        found += _forget_abandoned(context, table.table_id, orphan_age_ms)
     with context.ledger.read() as view:
         tables = [table for table in view.tables() if table.promised or table.state is TableState.ACTIVE]
     for table in tables:
-        found += _repair_table(context, table, orphan_age_ms, adopt_published)
+        try:
+            found += _repair_table(context, table, orphan_age_ms, adopt_published)
+        except OSError as error:
+            label = table.name or table.table_id
+            found.append(Action(table=label, code="unreadable", message=f"{table.location}: {error}", done=False))
     return found
 
 
@@ -107,24 +110,24 @@ def _repair_table(context: Context, table: TableRecord, orphan_age_ms: int, adop
         other = another_table(context.log(table), recorded, view.protocol_and_metadata(table.key))
     if other is not None:
         return [Action(table=label, code="another-table", message=other, done=False)]
-    steps = [_settle_promise, _adopt if adopt_published else None, _finish_backfill]
-    for step in steps:
-        if step is None:
-            continue
+    steps: dict[str, Callable[[Context, str], str | None]] = {
+        "settle-promise": _settle_promise,
+        **({"adopt": _adopt} if adopt_published else {}),
+        "finish-backfill": _finish_backfill,
+        "remove-leftovers": lambda context, table_id: _remove_leftovers(context, table_id, orphan_age_ms),
+    }
+    for code, step in steps.items():
         try:
             message = step(context, table.table_id)
-        except DeltaError as error:
-            found.append(Action(table=label, code=step.__name__[1:].replace("_", "-"), message=str(error), done=False))
+        except (DeltaError, OSError) as error:
+            found.append(Action(table=label, code=code, message=str(error), done=False))
             return found
         if message is not None:
-            found.append(Action(table=label, code=step.__name__[1:].replace("_", "-"), message=message))
+            found.append(Action(table=label, code=code, message=message))
         with context.ledger.read() as view:
             left = view.table(table.table_id)
         if left is None or left.state is TableState.DROPPED:  # a take-over or creation that was forgotten
             return found
-    removed = _remove_leftovers(context, table.table_id, orphan_age_ms)
-    if removed:
-        found.append(Action(table=label, code="remove-leftovers", message=f"removed {removed} old files"))
     return found
 
 
@@ -211,12 +214,12 @@ def _published_next(context: Context, table_id: str) -> Version | None:
     return following if context.log(context.place(table_id)).published(following) else None
 
 
-def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> int:
+def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> str | None:
     with context.lock():
         with context.ledger.read() as view:
             table = context.required(view, table_id)
             if table.state is not TableState.ACTIVE:  # another table may have staged files in its folder by now
-                return 0
+                return None
             commits = {commit.version: (commit, digest) for commit, digest, _ in view.digests(table)}
         log, oldest = context.log(table), context.now - age_ms
         names = [
@@ -229,4 +232,4 @@ def _remove_leftovers(context: Context, table_id: str, age_ms: int) -> int:
             log.delete(name)
         with contextlib.suppress(FileNotFoundError):
             log.sync()
-        return len(names)
+        return f"removed {len(names)} old files" if names else None

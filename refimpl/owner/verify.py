@@ -21,7 +21,7 @@ import msgspec
 
 from refimpl import actions, log_path
 from refimpl.actions import Metadata, Protocol, same_actions
-from refimpl.commit_owner import TableState
+from refimpl.commit_owner import TableState, TableSummary
 from refimpl.commits import RatifiedCommit
 from refimpl.environment import Environment
 from refimpl.errors import CorruptLedgerError, CorruptLogError, OwnerUnavailableError, TableNotFoundError
@@ -133,7 +133,7 @@ def owned_tables(
             continue
         try:
             entries = environment.files.list_directory(directory)
-        except (PermissionError, FileNotFoundError):
+        except OSError:
             continue
         if any(entry.name == LOG_FOLDER and entry.is_directory for entry in entries):
             feature = _feature_at(LogStore(directory, environment), owner_name)
@@ -148,7 +148,11 @@ def _feature_at(log: LogStore, owner_name: str) -> TableFeature | None:
     """The table feature of the newest protocol in the log; None if the log names another owner."""
     protocol: Protocol | None = None
     metadata: Metadata | None = None
-    for version in sorted(log.published_versions(), reverse=True):
+    try:
+        versions = log.published_versions()
+    except OSError:
+        return None
+    for version in sorted(versions, reverse=True):
         name = log_path.commit(version)
         try:
             content = log.read(name)
@@ -177,6 +181,16 @@ def _findings(context: Context, table_id: str) -> list[Finding]:
         return [finding for finding in _check(context, table_id).findings() if finding.code in codes]
     except TableNotFoundError:  # a take-over or creation that was forgotten since
         return []
+    except OSError as error:
+        with context.ledger.read() as view:
+            table = view.table(table_id)
+        return [] if table is None else [unreadable(table, error)]
+
+
+def unreadable(table: TableSummary, error: Exception) -> Finding:
+    """The finding for a table that cannot be checked; the others still can."""
+    message = f"the files in {table.location} cannot be read: {error}; check the disk and the permissions"
+    return Finding(table=table.name or table.table_id, severity=Severity.ERROR, code="unreadable", message=message)
 
 
 def _check(context: Context, table_id: str) -> _Check:

@@ -1,5 +1,6 @@
 """`verify` names damage and unfinished work; `repair` does only what is provably safe."""
 
+import errno
 import json
 import shutil
 import threading
@@ -586,6 +587,33 @@ def test_abandoned_staging_table_is_named_and_can_be_removed(setting: Setting, l
     }[left]  # fmt: skip
     state = owner.resolve(staged.table_id).state if left == "version 0" else None
     assert state is (TableState.STAGING if left == "version 0" else None)
+
+
+# Tables that cannot be read
+
+
+def test_a_table_that_cannot_be_read_does_not_hide_the_others(setting: Setting) -> None:
+    other = create(setting.warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="a", commits=1)
+    files = FailingFiles()
+    files.error = errno.EIO
+    files.fail_when = lambda operation, path: operation in ("read", "list_directory") and path.is_relative_to(folder)
+    folder = other.log.folder
+    setting.commit(1)
+    setting.owner.backfill_to_version(setting.table.table_id)
+    setting.file(1).unlink()
+    with refimpl.open(setting.directory, environment=Environment(files=files)) as broken:
+        found = {(finding.table, finding.code) for finding in broken.verify() if finding.severity is Severity.ERROR}
+        done = [(action.table, action.done) for action in repair(broken.owner, orphan_age_ms=-1)]
+    assert found == {("a", "unreadable"), ("t", "published-missing")}
+    assert done == [("a", False), ("t", True)]
+
+
+def test_a_missing_table_does_not_prevent_the_repair_of_others(setting: Setting) -> None:
+    other = create(setting.warehouse, CATALOG_MANAGED, CommitMode.STAGED, name="a")
+    shutil.rmtree(other.location)
+    setting.commit(1)
+    done = [(action.table, action.code, action.done) for action in repair(setting.owner)]
+    assert done == [("a", "remove-leftovers", False), ("t", "finish-backfill", True)]
 
 
 # What other processes do while verify runs
